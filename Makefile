@@ -1,0 +1,53 @@
+# make reproduce   install, run the laboratory, write the report and say where it is
+# make test        install, then every test: library notebooks, unit tests, a smoke pass of every experiment
+# make lab         install, then open the notebooks in JupyterLab
+#
+# Each target makes its own virtual environment the first time. Settings, with their defaults:
+#   make reproduce SCALE=laptop RUN="laboratory" VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
+
+VENV     ?= .venv
+SCALE    ?= laptop
+RUN      ?= laboratory
+PIP_ARGS ?=
+PYTHON   ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+TORCH    := torch==2.13.0
+PIP      := $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce report test lab clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+reproduce: $(VENV)/.runtime
+	$(VENV)/bin/xlingual run $(RUN) --scale $(SCALE)
+	$(VENV)/bin/xlingual report
+
+report: $(VENV)/.runtime
+	$(VENV)/bin/xlingual report
+
+test: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest $(TESTS)
+
+lab: $(VENV)/.dev
+	$(VENV)/bin/python -m jupyterlab nbs
+
+# torch goes first and alone: whatever build of it the machine's index prefers (CPU or CUDA) is then kept by what follows
+$(VENV)/.torch: constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv was found: install one, or say which: make PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "Making $(VENV) with $(PYTHON); installing torch (the largest part), then the rest. This is done once."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.torch pyproject.toml
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) report build *.egg-info .pytest_cache
