@@ -43,7 +43,7 @@ class Encoded:
 
     def take(self, indices) -> "Encoded":
         "The sentences of these numbers, in this order (repeats allowed), or those of a boolean mask."
-        indices = np.arange(len(self))[np.asarray(indices)]
+        indices = np.arange(len(self))[np.asarray(indices, None if len(indices) else int)]
         return self._cut(self.starts[indices], self.lengths[indices])
 
     def truncate(self, max_tokens: int) -> "Encoded":
