@@ -68,17 +68,17 @@ def blank(vocabulary: dict[str, int]) -> Tokenizer:
     t.encode_special_tokens = True
     return t
 
-# %% ../../nbs/lib/03_tokenizers.ipynb #95c058ef
-def alphabet(words: Counter, room: int) -> tuple[list[str], list[str]]:
-    "Letters to keep and their continuation forms (`##x`), both sorted, at most `room` together; `words` counts words."
+# %% ../../nbs/lib/03_tokenizers.ipynb #d4422d4a
+def alphabet(words: Counter, room: int, rarest: float = 0.) -> tuple[list[str], list[str]]:
+    "Letters to keep and their continuation forms (`##x`), both sorted, at most `room` together, none below a share of `rarest`; `words` counts words."
     letters, inside = Counter(), set()
     for word, n in words.items():
         inside.update(word[1:])
         for c in word: letters[c] += n
-    total, kept = sum(letters.values()), []
+    least, kept = rarest * sum(letters.values()), []
     for c, n in sorted(letters.items(), key=lambda x: (-x[1], x[0])):
         room -= 1 + (c in inside)
-        if room < 0 or n * 100_000 < total: break
+        if room < 0 or n < least: break
         kept.append(c)
     return sorted(kept), sorted("##" + c for c in kept if c in inside)
 
@@ -90,10 +90,13 @@ def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
     sentences, t = list(sentences), blank({})
     words = Counter(w for s in sentences for w, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s)))
     if not words: raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
-    letters, inner = alphabet(words, size - len(SPECIALS))
-    if not letters: raise InputError(f"vocabulary size {size} leaves no room for letters: take {len(SPECIALS) + 2} at the very least, rather hundreds")
-    t.train_from_iterator(sentences, trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inner], show_progress=False,
-                                                               initial_alphabet=letters, limit_alphabet=len(letters)))
+    for rarest in (1e-5, 0.):
+        letters, inner = alphabet(words, size - len(SPECIALS), rarest)
+        if not letters: raise InputError(f"vocabulary size {size} leaves no room for letters: take some hundreds more")
+        t = blank({})
+        t.train_from_iterator(sentences, trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inner],
+                                                                   initial_alphabet=letters, limit_alphabet=len(letters), show_progress=False))
+        if t.get_vocab_size() >= size: break
     return blank(t.get_vocab())
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #e3821161
