@@ -96,7 +96,7 @@ def _follow(thing, texts: dict, roots: set):
         if isinstance(value, (FunctionType, type)) and origin == home: _follow(value, texts, roots)
         elif origin.split(".")[0] in (home.split(".")[0], "xlingual_nb") and origin != home: roots.add(origin)
         constant = _constant(value)
-        if constant is not None: texts[f"{home}:{used}"] = constant
+        if constant is not None and (used.isupper() or not isinstance(value, (list, dict))): texts[f"{home}:{used}"] = constant
     texts[name] = bare(tree) if tree else _bytecode(code) if code else ""
 
 def _constant(value) -> str | None:

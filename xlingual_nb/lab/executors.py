@@ -73,7 +73,7 @@ def serve():
     threading.Thread(target=listen, daemon=True).start()
     try:
         while True: _answer(jobs.get(), answers)
-    except Stop: os._exit(143)
+    except (Stop, BrokenPipeError): os._exit(143)
 
 def _answer(packed: bytes, answers):
     try: job = Job(*pickle.loads(packed))
@@ -118,9 +118,6 @@ class Worker:
         self.process.terminate()
         try: self.process.wait(patience)
         except subprocess.TimeoutExpired: self.process.kill(); self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            try: stream.close()
-            except OSError: pass
 
 # %% ../../nbs/lib/33_executors.ipynb #e6a80c6b
 class Processes:
@@ -129,12 +126,17 @@ class Processes:
     A process that dies, by a signal or out of memory, is a failure of its job and of no other."""
     def __init__(self, workers: int | None = None, threads: int = 1):
         self.workers, self.threads = workers or max(1, cores() // threads), threads
-        self._jobs, self._done, self._open, self._threads, self._children, self._closed = queue.Queue(), queue.Queue(), 0, [], set(), False
+        self._fresh()
+
+    def _fresh(self):
+        self._jobs, self._done, self._open = queue.Queue(), queue.Queue(), 0
+        self._tenders, self._children, self._closing = [], set(), threading.Event()
 
     def submit(self, job: Job):
         self._jobs.put(job); self._open += 1
-        if len(self._threads) < min(self.workers, self._open):
-            self._threads.append(threading.Thread(target=self._tend, daemon=True)); self._threads[-1].start()
+        if len(self._tenders) < min(self.workers, self._open):
+            self._tenders.append(threading.Thread(target=self._tend, args=(self._jobs, self._done, self._children, self._closing), daemon=True))
+            self._tenders[-1].start()
 
     def as_completed(self):
         while self._open:
@@ -143,18 +145,25 @@ class Processes:
             yield job, failure
 
     def close(self):
-        self._closed, self._open = True, 0
-        for _ in self._threads: self._jobs.put(None)
-        for child in list(self._children): child.stop()
-        for thread in self._threads: thread.join(10)
+        "Stop every process, busy or not; a later `submit` starts new ones."
+        self._closing.set()
+        for _ in self._tenders: self._jobs.put(None)
+        for child in list(self._children): child.process.terminate()
+        for thread in self._tenders: thread.join(5)
+        for child in list(self._children): child.process.kill()
+        self._fresh()
 
-    def _tend(self):
+    def _tend(self, jobs, done, children, closing):
         child = None
-        while (job := self._jobs.get()) is not None and not self._closed:
-            if child is None or not child.alive():
-                self._children.discard(child)
-                child = Worker(self.threads); self._children.add(child)
-            self._done.put((job, child.do(job)))
+        while (job := jobs.get()) is not None and not closing.is_set():
+            try:
+                if child is None or not child.alive():
+                    children.discard(child)
+                    child = Worker(self.threads); children.add(child)
+                failure = child.do(job)
+            except Exception as error: failure = Failure(f"{job.name}: no process for it ({error})", traceback.format_exc())
+            done.put((job, failure))
+        if child: child.stop()
 
 def cores() -> int:
     "The cores that this process may use."
