@@ -23,13 +23,14 @@ class CorpusSpec:
     part: str = "train"
     parameters: tuple[tuple[str, object], ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #8f64250e
+# %% ../../nbs/lib/31_spec.ipynb #0a856411
 @dataclass(frozen=True)
 class TokenizerSpec:
-    "A vocabulary of `size` pieces learnt on one corpus."
+    "A vocabulary learnt on one corpus: `size` word pieces (D section 2.1), or with kind `words` its `size` commonest words, specials included."
     stage: ClassVar[str] = "tokenizer"
     corpus: CorpusSpec
     size: int = 2048
+    kind: str = "wordpiece"
 
 # %% ../../nbs/lib/31_spec.ipynb #f5a7b772
 @dataclass(frozen=True)
