@@ -103,7 +103,7 @@ def read_plain(path, language: str) -> Corpus:
 # %% ../../nbs/lib/01_corpora.ipynb #94bf607e
 _ABBREVIATIONS = frozenset("mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split())
 _CLOSING = "\"'”’»›)\\]」』）"
-_END = re.compile(rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING}.]*(?=\s)|[。！？]+[{_CLOSING}]*")
+_END = re.compile(rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING}.]*(?:\s[’”]+)*(?=\s)|[。！？]+[{_CLOSING}]*")
 _CLAUSE = re.compile(rf"[:;·](?![:;·])[{_CLOSING}]*(?=\s)|[；：]")
 _OPENING = " \t\n\"'“”‘’«»‹›([{¿¡—–-「『（"
 

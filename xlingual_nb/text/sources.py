@@ -89,8 +89,8 @@ def load(source: str, part: str = "train", **parameters) -> Corpus:
 def available():
     "A DataFrame of the sources on this machine: source, language, kind, file, size (bytes). The microworld is always there."
     import pandas as pd
-    from xlingual_nb.text import microworld
-    rows = [(f"micro/{name}", name, "generated", "", 0) for name in microworld.LANGUAGES]
+    from xlingual_nb.text.typology import PRESETS
+    rows = [(f"micro/{name}", name, "generated", "", 0) for name in PRESETS]
     for kind, end in KINDS.items():
         for path in sorted((data_folder() / kind).glob(f"*.{end}*")) if data_folder() else ():
             if m := re.fullmatch(rf"(.+)\.{end}(\.gz)?", path.name):

@@ -1,0 +1,202 @@
+"""The same vocabulary in every process, nothing lower-cased, and ids equal to a longest-match loop and to transformers'."""
+import hashlib, json, os, random, subprocess, sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.text.corpora import find, read_bible
+from xlingual_nb.text.tokenizers import SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save, train_wordpiece, train_words
+
+real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(), reason="XLINGUAL_DATA names no folder with Bibles")
+CASED = ["Việt Nam là một nước. Đức Chúa Jêsus", "Ο Ναός και η Άννα είναι ΩΡΑΊΑ;", "यीशु ने कहा, परमेश्वर है।", "THE Émile Zola: dry-cleaning!", "太初有道，道与神同在"]
+SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "ta", "che", "sho", "Ré", "đi"]
+
+
+def babble(n: int, seed: int = 0) -> list[str]:
+    "Sentences of made-up words, the same on every machine; counts collide often, so that ties have to be broken."
+    dice = random.Random(seed)
+    words = ["".join(dice.choice(SYLLABLES) for _ in range(dice.randint(1, 3))) for _ in range(400)]
+    return [" ".join(dice.choice(words) for _ in range(dice.randint(3, 9))) + "." for _ in range(n)]
+
+
+def digest(tokenizer) -> str: return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False).encode()).hexdigest()
+
+
+# --- determinism
+
+def test_golden_vocabulary():
+    "Fixed once and for all: if this moves, every run made before is another run."
+    assert digest(train_wordpiece(babble(300), 200)) == "436f7147a45809633bd111aee703097029ebb18b9842cddb5f527904ea5adf23"
+
+
+def test_fresh_processes_train_the_same_vocabulary():
+    code = "import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; print(digest(train_wordpiece(babble(2000, 1), 400)))"
+    here = Path(__file__).parent.parent
+    runs = [subprocess.Popen([sys.executable, "-c", code], cwd=here, stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, "PYTHONHASHSEED": str(i), "PYTHONPATH": str(here)}) for i in range(2)]
+    said = [r.communicate()[0].strip() for r in runs]
+    assert said[0] == said[1] == digest(train_wordpiece(babble(2000, 1), 400)) and len(said[0]) == 64
+
+
+def test_order_of_sentences_does_not_matter():
+    text = babble(500, 2)
+    assert digest(train_wordpiece(text, 300)) == digest(train_wordpiece(text[::-1], 300))
+
+
+# --- the vocabulary
+
+@pytest.mark.parametrize("size", [40, 128, 250])
+def test_exact_size_and_specials_first(size):
+    t = train_wordpiece(babble(500), size)
+    assert t.get_vocab_size() == size and sorted(t.get_vocab().values()) == list(range(size))
+    assert tuple(t.id_to_token(i) for i in range(5)) == SPECIALS
+    assert 1 not in encode(t, babble(500)).ids
+
+
+def test_small_text_gives_fewer():
+    assert train_wordpiece(["ab ab"], 500).get_vocab_size() == 5 + len(["a", "b", "##b", "ab"])
+
+
+def test_no_text_or_no_room():
+    for text, size, said in [([], 100, "no text"), ([" "], 100, "no text"), (["abc"], 5, "no room")]:
+        with pytest.raises(InputError, match=said): train_wordpiece(text, size)
+
+
+def test_alphabet_leaves_out_the_rare_and_fits():
+    from collections import Counter
+    count = Counter({"aaaa": 50_000, "bc": 3, "d": 1})
+    assert alphabet(count, 99) == (["a", "b", "c", "d"], ["##a", "##c"])
+    assert alphabet(count, 99, rarest=1e-5) == (["a", "b", "c"], ["##a", "##c"])
+    assert alphabet(count, 3) == (["a", "b"], ["##a"])
+
+
+def test_rare_letters_come_in_where_there_is_room():
+    t = train_wordpiece([" ".join("神说要有光" * 5)] * 9000 + ["就"], 12)
+    assert t.token_to_id("就") is not None
+
+
+def test_whole_words():
+    from collections import Counter
+    text = babble(300)
+    count = Counter(w for s in text for w in s.replace(".", " .").split())
+    t = train_words(text, 55)
+    assert [t.id_to_token(i) for i in range(5, 55)] == sorted(count, key=lambda w: (-count[w], w))[:50]
+    assert (encode(t, text).ids != 1).sum() == sum(sorted(count.values())[-50:]) and encode(pair_vocabulary(t), text) == encode(t, text)
+    with pytest.raises(InputError, match="no room"): train_words(text, 5)
+
+
+# --- encoding
+
+@given(st.lists(st.text("".join(SYLLABLES) + "z ., ", max_size=30), max_size=4))
+def test_encoding_is_greedy_longest_match(sentences):
+    t = TRAINED; v = t.get_vocab()
+
+    def word_ids(word):
+        out, start = [], 0
+        while start < len(word):
+            for end in range(len(word), start, -1):
+                if (piece := ("##" if start else "") + word[start:end]) in v: break
+            else: return [1]
+            out.append(v[piece]); start = end
+        return out
+    expected = [[i for w in s.replace(".", " . ").replace(",", " , ").split() for i in word_ids(w)] for s in sentences]
+    assert [e.tolist() for e in encode(t, sentences)] == expected
+
+
+TRAINED = train_wordpiece(babble(300), 200)
+
+
+def test_portions_do_not_show():
+    text = babble(400) * 51                      # more than one portion of 10,000
+    e = encode(TRAINED, text)
+    assert len(e) == len(text) and e.take(range(400)) == encode(TRAINED, text[:400]) == e.take(range(20_000, 20_400))
+    assert e.ids.dtype == np.int32 and e.starts.dtype == np.int64 and e.starts[-1] == len(e.ids)
+
+
+def test_nothing_to_encode():
+    assert len(encode(TRAINED, [])) == 0 and encode(TRAINED, ["", "ba"]).lengths.tolist() == [0, 1]
+
+
+def test_special_signs_in_a_text_are_text():
+    e = encode(TRAINED, ["[MASK] ba [SEP]"])
+    assert not {0, 2, 3, 4} & set(e.ids.tolist())
+    assert TRAINED.encode("ba").ids[0] == 2 and TRAINED.encode("ba").ids[-1] == 3
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=6), st.data())
+def test_encoded_is_a_list_of_lists(rows, data):
+    e = Encoded.of(rows)
+    lists = lambda e: [s.tolist() for s in e]
+    picks = data.draw(st.lists(st.integers(-len(rows), len(rows) - 1), max_size=8))
+    mask = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    assert lists(e) == rows and e.lengths.tolist() == [len(r) for r in rows] and len(e) == len(rows)
+    assert lists(e.take(picks)) == [rows[i] for i in picks]
+    assert lists(e.take(mask)) == [r for r, m in zip(rows, mask) if m]
+    assert lists(e.truncate(2)) == [r[:2] for r in rows]
+    with pytest.raises(IndexError): e[len(rows)]
+
+
+# --- a pair, to disk and through transformers
+
+def test_pair_vocabulary_doubles_and_encodes_as_before():
+    pair, n = pair_vocabulary(TRAINED), TRAINED.get_vocab_size()
+    assert pair.get_vocab_size() == 2 * n
+    assert all(pair.id_to_token(n + i) == "::" + TRAINED.id_to_token(i) for i in range(n))
+    text = [*babble(50), "::ba ::: : ba", "a::ba ::[MASK]"]
+    assert encode(pair, text) == encode(TRAINED, text)
+    with pytest.raises(InputError, match="already"): pair_vocabulary(blank({**TRAINED.get_vocab(), "::ba": n}))
+
+
+@pytest.mark.parametrize("with_model", [False, True], ids=["bare", "beside a BERT config"])
+def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model):
+    transformers = pytest.importorskip("transformers")
+    t = pair_vocabulary(train_wordpiece(CASED * 3, 300))
+    save(t, tmp_path)
+    if with_model: (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": t.get_vocab_size()}))
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = encode(t, CASED)
+    assert auto(CASED, add_special_tokens=False)["input_ids"] == [e.tolist() for e in ours] and 1 not in ours.ids
+    assert auto(CASED[0])["input_ids"] == [2, *ours[0].tolist(), 3] and len(auto) == t.get_vocab_size()
+    assert (auto.pad_token_id, auto.unk_token_id, auto.cls_token_id, auto.sep_token_id, auto.mask_token_id) == (0, 1, 2, 3, 4)
+    assert set(auto("ab", "cd")["token_type_ids"]) == {0, 1}
+    for sentence, e in zip(CASED[:4], ours): assert {"Việt", "Ναός", "यीशु", "THE"} & {t.id_to_token(i) for i in e}
+    assert encode(t, ["việt"]) != encode(t, ["Việt"]) != encode(t, ["Viet"])
+    auto.save_pretrained(tmp_path / "again")
+    assert encode(load(tmp_path / "again"), CASED) == ours
+
+
+def test_composed_and_decomposed_are_one():
+    import unicodedata
+    t = train_wordpiece(CASED * 3, 300)
+    assert encode(t, [unicodedata.normalize("NFD", s) for s in CASED]) == encode(t, CASED)
+
+
+def test_load_forgets_padding_and_truncation(tmp_path):
+    t = train_wordpiece(babble(100), 100)
+    t.enable_padding(length=50); t.enable_truncation(3)
+    save(t, tmp_path)
+    assert encode(load(tmp_path), ["ba ke lo mi nu ta", "ba"]).lengths.tolist()[1] == 1
+
+
+def test_bad_tokenizer_folders(tmp_path):
+    with pytest.raises(InputError, match="does not exist"): load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": ')
+    with pytest.raises(InputError, match="is no tokenizer") as caught: load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_save_replaces_whole_files(tmp_path):
+    save(TRAINED, tmp_path / "deep" / "folder"); save(train_wordpiece(babble(50), 80), tmp_path / "deep" / "folder")
+    assert sorted(p.name for p in (tmp_path / "deep" / "folder").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert load(tmp_path / "deep" / "folder").get_vocab_size() == 80
+
+
+@real
+@pytest.mark.parametrize("name", ["en-bbe", "vi-1934", "el-vamvas", "hi-nt", "zh-cuv"])
+def test_real_vocabularies_fill_and_know_their_text(name):
+    text = read_bible(find(f"bible/{name}.tsv"), name[:2]).take(3000).sentences
+    t = train_wordpiece(text, 1024)
+    assert t.get_vocab_size() == 1024 and (encode(t, text).ids == 1).mean() < (.05 if name == "zh-cuv" else .002)
