@@ -3,11 +3,12 @@ import gzip, os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import Corpus, align, data_folder, find, read_bible, read_lines, read_plain, split_sentences
 
+settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(), reason="XLINGUAL_DATA names no folder with Bibles")
 words = st.text("abc .", min_size=1, max_size=12).map(str.strip).filter(bool)
 documents = st.lists(st.lists(words, min_size=1, max_size=4).map(tuple), max_size=5).map(tuple)

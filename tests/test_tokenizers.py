@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import find, read_bible
 from xlingual_nb.text.tokenizers import SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save, train_wordpiece, train_words
 
+settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(), reason="XLINGUAL_DATA names no folder with Bibles")
 CASED = ["Việt Nam là một nước. Đức Chúa Jêsus", "Ο Ναός και η Άννα είναι ΩΡΑΊΑ;", "यीशु ने कहा, परमेश्वर है।", "THE Émile Zola: dry-cleaning!", "太初有道，道与神同在"]
 SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "ta", "che", "sho", "Ré", "đi"]

@@ -8,6 +8,7 @@ from xlingual_nb.text.corpora import Corpus
 from xlingual_nb.text.tokenizers import Encoded, blank
 from xlingual_nb.text.transforms import TRANSFORMS, apply, halves, invert, shift, shift_character, unicode_shift
 
+settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 rows = st.lists(st.lists(st.integers(0, 2047), max_size=8), max_size=9)
 lists = lambda e: [s.tolist() for s in e]
 FIXED = {c for c in range(0x110000) if 0xD800 <= c < 0xE000 or chr(c).isspace()}
