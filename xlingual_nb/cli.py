@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['app', 'data_app', 'runs_app', 'Notebooks', 'Scale', 'Pairs', 'StoreOption', 'Device', 'Sums', 'common', 'pairs',
-           'show', 'open_store', 'list_', 'grid_of', 'plan', 'planned', 'run', 'shown', 'report', 'probe',
-           'named_folder', 'data_list', 'data_check', 'data_get', 'one_run', 'runs_list', 'runs_show', 'runs_stale',
-           'runs_prune', 'runs_check', 'line_of', 'main']
+           'show', 'open_store', 'list_', 'grid_of', 'plan', 'planned', 'run', 'shown', 'report', 'probe', 'words_of',
+           'by_layer', 'named_folder', 'data_list', 'data_check', 'data_get', 'one_run', 'runs_list', 'runs_show',
+           'runs_stale', 'runs_prune', 'runs_check', 'line_of', 'main']
 
 # %% ../nbs/lib/51_cli.ipynb #f93af88b
 import inspect, sys, traceback
@@ -50,7 +50,7 @@ def pairs(given: list[str] | None, option: str = "-p") -> dict[str, str]:
 # %% ../nbs/lib/51_cli.ipynb #eb3bd2ec
 def show(frame, empty: str = "nothing") -> None:
     "Print a data frame as plain columns, whole."
-    print(frame.to_string(index=False, na_rep="", max_colwidth=100) if len(frame) else empty)
+    print(frame.to_string(index=False, na_rep="", max_colwidth=None) if len(frame) else empty)
 
 # %% ../nbs/lib/51_cli.ipynb #2e9d2021
 def open_store(store: str = "", create: bool = False):
@@ -94,13 +94,13 @@ def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
 @app.command()
 def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Pairs = None, store: StoreOption = ""):
     "What a run would cost: runs needed and found, hours here and on GPUs, disk."
-    from xlingual_nb.lab import engine
+    from xlingual_nb.lab.plan import plan as price
     from xlingual_nb.lab.stages import STAGES
     specs, given = [], pairs(parameter) | ({"store": store} if store else {})
     for name in notebooks or planned():
         grid, values = grid_of(name, scale, given)
         specs += grid
-    show(engine.plan(list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), create=True), STAGES))
+    show(price(list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), create=True), STAGES))
 
 # %% ../nbs/lib/51_cli.ipynb #9bbea61c
 def planned() -> list[str]:
@@ -132,18 +132,44 @@ def report():
     index = write_report()
     print(f"The report is {shown(index)}\nOpen it in a browser: {index.as_uri()}")
 
-# %% ../nbs/lib/51_cli.ipynb #3c59eb48
+# %% ../nbs/lib/51_cli.ipynb #eaee5b4d
 @app.command()
 def probe(checkpoint: Annotated[Path, typer.Argument(help="A checkpoint folder (config.json, model.safetensors, tokenizer.json).")],
-          languages: Annotated[str, typer.Option(help="Two or more, comma-separated: en,es")] = "en,es",
+          languages: Annotated[str, typer.Option(help="Two or more: en,es (default: those of the checkpoint).")] = "",
           text: Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text: a file a language.")] = None,
-          dictionary: Annotated[Path | None, typer.Option(help="Word pairs, `first second`, one a line.")] = None,
-          sentences: Annotated[int, typer.Option(help="Sentences to look at (0: all).")] = 1000, device: Device = "cpu"):
-    "Our measures on anyone's model: retrieval, translation, alignment, perplexity."
-    names = [n for n in languages.split(",") if n]
-    if len(names) < 2 or len(set(names)) < len(names): raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
-    from xlingual_nb.measures import probe as measure
-    show(measure.probe(checkpoint, names, texts=pairs(text, "--text"), dictionary=dictionary, sentences=sentences, device=device))
+          dictionary: Annotated[Path | None, typer.Option(help="Word pairs of the first two languages, `first second` a line.")] = None,
+          sentences: Annotated[int, typer.Option(help="Sentences to look at (0: all).")] = 1000,
+          out: Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")] = None, device: Device = "cpu"):
+    "Our measures on anyone's model: retrieval, translation, perplexity."
+    files, names = pairs(text, "--text"), [n for n in languages.split(",") if n]
+    if languages and (len(names) < 2 or len(set(names)) < len(names)): raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
+    from xlingual_nb.measures.checkpoints import load_checkpoint
+    from xlingual_nb.measures.probe import encode_text, probe as measure
+    from xlingual_nb.text.parallel import gather
+    model = load_checkpoint(checkpoint, device)
+    if len(names := names or list(files) or list(model.views)) < 2: raise InputError(f"{checkpoint} declares no languages: name some, --languages en,es")
+    texts, told = gather(names, files, sentences)
+    words = words_of(names[:2], texts, dictionary)
+    print(told)
+    frame = measure(model, *({n: encode_text(model, s, n) for n, s in side.items()} if side else None for side in (texts, words)))
+    if out: frame.to_csv(out, index=False)
+    show(by_layer(frame))
+
+# %% ../nbs/lib/51_cli.ipynb #55c9b48e
+def words_of(names: list[str], texts: dict, dictionary: Path | None) -> dict[str, list[str]] | None:
+    "Word pairs of two languages: those of the file; for a language and its fake the words of the text; else none."
+    from xlingual_nb.text.parallel import spoken, word_pairs
+    if dictionary: return dict(zip(names, word_pairs(dictionary)))
+    if spoken(names[0]) != spoken(names[1]): return None
+    return dict.fromkeys(names, sorted({w for s in texts[names[0]] for w in s.split()}))
+
+# %% ../nbs/lib/51_cli.ipynb #6fe3d67a
+def by_layer(frame):
+    "Probe's numbers for the eye: a row a layer, a column a measure and direction; perplexities in a last row."
+    frame = frame.assign(layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=[f"{m} {s}" + (f">{t}" if isinstance(t, str) else "")
+                         for m, s, t in zip(frame.measure, frame.source, frame.target)])
+    wide = frame.pivot(index="layer", columns="column", values="value")
+    return wide.reindex(columns=frame.column.unique(), index=frame.layer.unique()).round(3).reset_index().rename_axis(None, axis=1)
 
 # %% ../nbs/lib/51_cli.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
@@ -218,9 +244,9 @@ def runs_show(run_id: str, store: StoreOption = ""):
 @runs_app.command("stale")
 def runs_stale(store: StoreOption = ""):
     "Runs that were made by code which has changed since."
-    from xlingual_nb.lab.engine import digests
+    from xlingual_nb.lab.plan import stage_digests
     from xlingual_nb.lab.stages import STAGES
-    frame = open_store(store).stale_runs(digests(STAGES))
+    frame = open_store(store).stale_runs(stage_digests(STAGES))
     show(frame.assign(run_id=frame.run_id.str[:12])[["run_id", "stage", "state", "created", "changed"]], "no run is stale")
 
 # %% ../nbs/lib/51_cli.ipynb #813a1d18
@@ -233,9 +259,9 @@ def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished
     at = open_store(store)
     doomed = [one_run(at, r).run_id for r in run_id or []]
     if stale:
-        from xlingual_nb.lab.engine import digests
+        from xlingual_nb.lab.plan import stage_digests
         from xlingual_nb.lab.stages import STAGES
-        doomed += list(at.stale_runs(digests(STAGES)).run_id)
+        doomed += list(at.stale_runs(stage_digests(STAGES)).run_id)
     gone = at.prune(doomed, days, dry)
     print(f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB")
 

@@ -1,0 +1,244 @@
+"""The command line as its users meet it: in a process of its own where that matters, else by `main`."""
+import io, json, os, shutil, subprocess, sys, time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pandas as pd
+import pytest
+
+from xlingual_nb import cli
+from xlingual_nb.report import notebooks, pages
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def own_process(*arguments, **more):
+    environment = {k: v for k, v in os.environ.items() if k != "XLINGUAL_DATA"} | more.pop("env", {})
+    return subprocess.run([sys.executable, "-c", "from xlingual_nb.cli import main; main()", *map(str, arguments)],
+                          capture_output=True, text=True, env=environment, cwd=more.pop("cwd", ROOT), **more)
+
+
+def xlingual(*arguments, cwd=ROOT, env={}):
+    "The same without a new interpreter."
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.delenv("XLINGUAL_DATA", raising=False); patch.chdir(cwd)
+        for name, value in env.items(): patch.setenv(name, value)
+        try: cli.main(list(map(str, arguments)))
+        except SystemExit as end: code = end.code
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def refused(done, *words, code=2):
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr, done.stderr
+    for word in words: assert str(word) in done.stderr, done.stderr
+
+
+def notebook(path, *cells, parameters="scale = 'smoke'\nseeds = 0\ndevice = 'cpu'\nstore = ''"):
+    v4 = nbformat.v4
+    made = [v4.new_markdown_cell("# Toy\n> A toy")] + ([v4.new_code_cell(parameters, metadata=dict(tags=["parameters"]))] if parameters else [])
+    made += [v4.new_code_cell(c) for c in cells]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(v4.new_notebook(cells=made, metadata=dict(kernelspec=dict(display_name="python3", language="python", name="python3"))), path)
+    return path
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    "A toy clone: settings.ini and two experiments."
+    (tmp_path / "settings.ini").write_text("")
+    notebook(tmp_path / "nbs/07_laboratory.ipynb", "print('seeds are', seeds, scale)", "seeds + 1")
+    notebook(tmp_path / "nbs/08_broken.ipynb", "1 / 0")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_help_is_quick_and_complete():
+    began = time.perf_counter()
+    done = own_process("--help")
+    took = time.perf_counter() - began
+    assert done.returncode == 0 and all(f"  {c} " in done.stdout for c in ("list", "plan", "run", "report", "probe", "data", "runs"))
+    assert took < 3, "a second is the aim; three are allowed on a busy machine"
+
+
+@pytest.mark.parametrize("group", ["data", "runs"])
+def test_a_group_alone_shows_its_help(group):
+    done = xlingual(group)
+    assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments, word", [(["lost"], "lost"), (["run", "--skale", "smoke"], "--skale"), (["run", "99"], "no experiment '99'"),
+                                             (["run", "laboratry"], "did you mean 'laboratory'"), (["run", "07", "-p", "seeds"], "NAME=VALUE"),
+                                             (["run", "07", "-p", "sede=5"], "did you mean seeds"), (["run", "07", "-p", "seeds=five"], "must be int"),
+                                             (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"), (["runs", "list", "--store", "nowhere"], "nowhere"),
+                                             (["data", "check"], "XLINGUAL_DATA"), (["data", "get", "bible", "en"], "not on the hub")])
+def test_wrong_use_is_one_line(clone, arguments, word):
+    refused(xlingual(*arguments, cwd=clone), word)
+    assert not (clone / "results").exists()
+
+
+def test_outside_a_clone_the_package_s_own_is_taken(tmp_path):
+    assert xlingual("list", cwd=tmp_path).returncode == 0
+
+
+def test_run_list_report(clone):
+    done = own_process("run", "laboratory", "-p", "seeds=5", cwd=clone)
+    assert done.returncode == 0 and "seeds are 5 smoke" in done.stdout and "results/smoke/07_laboratory/07_laboratory.ipynb" in done.stdout
+    assert "07_laboratory [1/5" in done.stdout and done.stderr == ""
+    executed = json.loads((clone / "results/smoke/07_laboratory/07_laboratory.ipynb").read_text())
+    assert "6" in str(executed["cells"][-1]["outputs"])
+    done = xlingual("list", cwd=clone)
+    assert "07_laboratory" in done.stdout and "run at: smoke" in done.stdout and "dufter2020" in done.stdout
+    done = xlingual("report", cwd=clone)
+    assert done.returncode == 0 and (clone / "report/index.html").as_uri() in done.stdout
+    assert (clone / "report/smoke/07_laboratory.html").exists()
+    for page in (clone / "report").rglob("*.html"): assert pages.fetched(page.read_text()) == []
+
+
+def test_a_failing_cell_is_one_line_and_leaves_the_notebook(clone):
+    good = clone / "results/smoke/08_broken/08_broken.ipynb"
+    good.parent.mkdir(parents=True); good.write_text("an earlier copy")
+    refused(xlingual("run", "08", cwd=clone), "08_broken, cell 3: ZeroDivisionError", "08_broken.failed.ipynb", code=1)
+    assert good.read_text() == "an earlier copy" and "ZeroDivisionError" in good.with_name("08_broken.failed.ipynb").read_text()
+    assert sorted(p.name for p in good.parent.iterdir()) == ["08_broken.failed.ipynb", "08_broken.ipynb"]
+    assert "Traceback" in xlingual("run", "08", "--debug", cwd=clone).stderr
+
+
+def test_an_input_error_in_a_cell_stays_the_user_s(clone):
+    notebook(clone / "nbs/09_asks.ipynb", "from xlingual_nb.errors import InputError\nraise InputError('scale=huge: use smoke')")
+    refused(xlingual("run", "09", cwd=clone), "09_asks, cell 3: scale=huge: use smoke")
+
+
+def test_a_lost_tag_is_refused(clone):
+    notebook(clone / "nbs/09_untagged.ipynb", "seeds = 0", parameters="")
+    refused(xlingual("run", "untagged", cwd=clone), "no cell tagged 'parameters'")
+
+
+def test_a_wrong_parameter_of_the_last_stops_all(clone):
+    notebook(clone / "nbs/09_other.ipynb", parameters="scale = 'smoke'")
+    refused(xlingual("run", "07", "09", "-p", "seeds=3", cwd=clone), "09_other: no parameter 'seeds'")
+    assert not (clone / "results").exists()
+
+
+def test_injected_parameters_must_follow_the_defaults(tmp_path):
+    v4 = nbformat.v4
+    cells = [v4.new_code_cell("seeds = 3", metadata=dict(tags=["injected-parameters"])), v4.new_code_cell("seeds = 0", metadata=dict(tags=["parameters"]))]
+    nbformat.write(v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
+    with pytest.raises(notebooks.NotebookError, match="do not trust"): notebooks.check_injected(tmp_path / "x.ipynb")
+
+
+def test_a_full_disk_is_one_line(clone, monkeypatch, capsys):
+    def full(*_, **__): raise OSError(28, "No space left on device")
+    monkeypatch.setattr("papermill.execute_notebook", full)
+    with pytest.raises(SystemExit) as end: cli.main(["run", "07"])
+    seen = capsys.readouterr()
+    assert end.value.code == 2 and "disk is full" in seen.err and len(seen.err.strip().splitlines()) == 1
+
+
+# --- data
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "bible").mkdir()
+    (tmp_path / "bible/en-toy.tsv").write_text("GEN.1.1\tIn the beginning.\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_data_record_and_check(folder):
+    env = dict(XLINGUAL_DATA=str(folder))
+    assert "1 not recorded" in xlingual("data", "check", env=env).stdout
+    done = xlingual("data", "check", "--record", env=env)
+    assert done.returncode == 0 and "1 digests recorded" in done.stdout and "1 same" in done.stdout
+    if shutil.which("sha256sum"): assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
+    (folder / "bible/en-toy.tsv").write_bytes("GEN.1.1\tIn the beginning\n".encode("utf-8-sig"))
+    done = xlingual("data", "check", env=env)
+    refused(done, "1 of 1 files")
+    assert "changed" in done.stdout and "byte-order mark" in done.stdout
+    (folder / "bible/en-toy.tsv").unlink()
+    refused(xlingual("data", "check", env=env), "1 of 1 files")
+
+
+def test_data_list(folder):
+    done = xlingual("data", "list", env=dict(XLINGUAL_DATA=str(folder)))
+    assert done.returncode == 0, done.stderr
+    assert "bible/en-toy" in done.stdout and "micro/en" in done.stdout and "not on the hub" in done.stdout
+
+
+def test_a_missing_data_folder_is_one_line():
+    refused(xlingual("data", "list", env=dict(XLINGUAL_DATA="/no/such/folder")), "/no/such/folder")
+
+
+# --- runs
+
+@pytest.fixture
+def store(tmp_path):
+    from xlingual_nb.lab.spec import CorpusSpec
+    from xlingual_nb.lab.store import Store
+    at, spec = Store(tmp_path / "store"), CorpusSpec("micro/en")
+    with at.lock(spec) as ours:
+        assert ours
+        (at.begin(spec, {"corpus": "0"}) / "text.txt").write_text("a b c")
+        at.publish(spec, 1.5)
+    return at, spec, at.path(spec)
+
+
+def test_runs_list_show_check_prune(store):
+    at, _, folder = store
+    done = xlingual("runs", "list", "--store", at.root)
+    assert done.returncode == 0 and folder.name[:12] in done.stdout and "corpus" in done.stdout
+    done = xlingual("runs", "show", folder.name[:8], "--store", at.root)
+    assert done.returncode == 0 and '"micro/en"' in done.stdout and "text.txt" in done.stdout
+    refused(xlingual("runs", "show", "zz", "--store", at.root), "no runs begin with 'zz'")
+    assert xlingual("runs", "check", "--store", at.root).returncode == 0
+    (folder / "text.txt").write_text("a b d")
+    done = xlingual("runs", "check", "--store", at.root)
+    refused(done, "1 runs are damaged"); assert "text.txt has changed" in done.stdout
+    assert "1 runs would go" in xlingual("runs", "prune", folder.name[:8], "--dry", "--store", at.root).stdout and folder.exists()
+    assert "1 runs removed" in xlingual("runs", "prune", folder.name[:8], "--store", at.root).stdout and not folder.exists()
+
+
+def test_a_store_of_another_version_is_one_line(store):
+    (store[0].root / "VERSION").write_text("99\n")
+    refused(xlingual("runs", "list", "--store", store[0].root), "another version")
+
+
+# --- report
+
+def test_front_page_scores_by_paper_and_scale(tmp_path):
+    rows = [dict(claim=f"D{i}", paper="dufter2020", where="Table 1", corpus="micro", verdict=v, effect=.1, low=0., high=.2, p=.01, n_seeds=3, published=.5)
+            for i, v in enumerate(["reproduced", "reproduced", "inconclusive"])]
+    (tmp_path / "results/laptop").mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(tmp_path / "results/laptop/verdicts.csv", index=False)
+    (tmp_path / "figures").mkdir()
+    text = pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures").read_text()
+    score = pages.score(pages.read_verdicts(tmp_path / "results")).iloc[0]
+    assert (score.reproduced, score.inconclusive, score["not reproduced"], score.claims) == (2, 1, 0, 3)
+    assert "<h2>Score</h2>" in text and text.count("✓") >= 2 and pages.fetched(text) == []
+
+
+def test_a_report_cut_short_leaves_the_old_one(tmp_path, monkeypatch):
+    index = pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
+    before = index.read_text()
+    def cut(*_): raise KeyboardInterrupt
+    monkeypatch.setattr("os.replace", cut)
+    with pytest.raises(KeyboardInterrupt): pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
+    assert index.read_text() == before and [p.name for p in (tmp_path / "report").iterdir()] == ["index.html"]
+
+
+def test_pages_without_a_notebook_go(tmp_path):
+    at = [tmp_path / n for n in ("report", "results", "figures")]
+    source = notebook(tmp_path / "results/smoke/07_toy/07_toy.ipynb")
+    pages.write_report(*at); assert (tmp_path / "report/smoke/07_toy.html").exists()
+    source.unlink(); pages.write_report(*at)
+    assert not (tmp_path / "report/smoke/07_toy.html").exists() and "07_toy" not in (tmp_path / "report/index.html").read_text()
+
+
+def test_text_of_a_notebook_is_escaped(tmp_path):
+    path = notebook(tmp_path / "x.ipynb", "print('<script>alert(1)</script>')")
+    text = json.loads(path.read_text())
+    text["cells"][-1]["outputs"] = [dict(output_type="stream", name="stdout", text="<script>alert(1)</script>")]
+    path.write_text(json.dumps(text))
+    assert "<script" not in pages.notebook_body(path)

@@ -1,0 +1,196 @@
+"""The repository itself: settings, packaging, layers, notebooks that survive cleaning and export."""
+import ast, configparser, json, re, shutil, subprocess, sys, tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MODULES = sorted(p for p in (ROOT / "xlingual_nb").rglob("*.py") if p.name not in ("__init__.py", "_modidx.py"))
+NUMBERED = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+
+
+def tracked():
+    "Files under version control; everything but caches where there is no git (a downloaded archive)."
+    try: names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError): pytest.skip("not a git checkout")
+    return [ROOT / n for n in names if n and (ROOT / n).is_file()]
+
+
+# --- settings and packaging
+
+def test_the_two_nbdev_settings_agree():
+    settings, mirror = configparser.ConfigParser(), PROJECT["tool"]["nbdev"]
+    settings.read(ROOT / "settings.ini", encoding="utf-8")
+    def text(value): return str(value) if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else value
+    only_in_ini = {"requirements", "dev_requirements", "console_scripts"}
+    expected = {k: v for k, v in settings["DEFAULT"].items() if k not in only_in_ini}
+    assert {k: text(v) for k, v in mirror.items()} == expected
+
+
+def test_version_and_scripts():
+    import xlingual_nb
+    assert xlingual_nb.__version__ == PROJECT["tool"]["nbdev"]["version"]
+    assert PROJECT["project"]["scripts"]["xlingual"] == "xlingual_nb.cli:main"
+
+
+def constraints():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return {canonicalize_name(r.name): next(iter(r.specifier)) for r in map(Requirement, (l for l in lines if l and not l.startswith("#")))}
+
+
+def test_constraints_are_exact_and_satisfy_the_ranges():
+    exact, project = constraints(), PROJECT["project"]
+    assert all(s.operator == "==" for s in exact.values())
+    for requirement in map(Requirement, project["dependencies"] + project["optional-dependencies"]["dev"]):
+        name = canonicalize_name(requirement.name)
+        assert name in exact, f"constraints.txt lacks {name}"
+        assert requirement.specifier.contains(Version(exact[name].version)), f"{name}: {exact[name]} is outside {requirement.specifier}"
+
+
+def test_environment_yml_and_makefile_use_the_constraints():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
+    torch = f"torch{constraints()['torch']}"
+    assert pip[0] == "-c constraints.txt" and torch in pip and torch in (ROOT / "Makefile").read_text() and torch in (ROOT / "README.md").read_text()
+
+
+def test_every_import_is_declared():
+    known = dict(sklearn="scikit-learn", yaml="pyyaml")
+    declared = {canonicalize_name(Requirement(r).name) for r in PROJECT["project"]["dependencies"]}
+    used = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for top in {n.split(".")[0] for n in names} - sys.stdlib_module_names - {"xlingual_nb"}: used.setdefault(known.get(top, canonicalize_name(top)), path.name)
+    assert {n: where for n, where in used.items() if n not in declared} == {}
+
+
+# --- layers
+
+FLOORS = {name: i for i, floor in enumerate([["errors"], ["text", "papers"], ["models"], ["tasks", "measures"], ["lab"], ["experiments"], ["report"], ["cli"]]) for name in floor}
+
+
+def imported(path):
+    "Modules of this package that a file imports anywhere in it, by absolute dotted name without the package."
+    package = ["xlingual_nb", *path.relative_to(ROOT / "xlingual_nb").parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            full = base + (node.module.split(".") if node.module else [])
+            if full[:1] == ["xlingual_nb"]:
+                for alias in node.names: yield ".".join((full + [alias.name])[1:3])
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("xlingual_nb."): yield ".".join(alias.name.split(".")[1:3])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
+def test_imports_run_downward(path):
+    here = path.relative_to(ROOT / "xlingual_nb").with_suffix("").parts
+    for name in imported(path):
+        there = name.split(".")[0]
+        if there in FLOORS: assert FLOORS[there] <= FLOORS[here[0]], f"{'.'.join(here)} imports {name}, which is on a higher floor"
+
+
+def test_floors_know_every_part():
+    parts = {p.relative_to(ROOT / "xlingual_nb").parts[0].removesuffix(".py") for p in MODULES}
+    assert parts <= set(FLOORS)
+
+
+def test_no_import_goes_in_a_circle():
+    names = {".".join(p.relative_to(ROOT / "xlingual_nb").with_suffix("").parts): p for p in MODULES}
+    graph = {n: {m for m in imported(p) if m in names and m != n} for n, p in names.items()}
+    while graph:
+        ready = [n for n, needs in graph.items() if not needs & set(graph)]
+        assert ready, f"these import each other: {sorted(graph)}"
+        for n in ready: del graph[n]
+
+
+LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.lab.spec": set(), "xlingual_nb.lab.store": set(),
+         "xlingual_nb.papers.published": set(), "xlingual_nb.lab.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set()}
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_light_modules_import_nothing_heavy(module):
+    heavy = {"torch", "transformers", "datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "nbformat", "nbconvert", "IPython"} | LIGHT[module]
+    code = f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
+def test_modules_stay_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 350
+
+
+# --- notebooks
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    "A copy of the notebooks, settings and package in which nbdev may write."
+    to = tmp_path_factory.mktemp("tree")
+    for name in ("nbs", "xlingual_nb"): shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+    for name in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT / name, to / name)
+    return to
+
+
+def nbdev(command, cwd):
+    done = subprocess.run([sys.executable, "-c", f"from nbdev.{command[0]} import {command[1]} as f; f()"], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_export_changes_nothing(copy):
+    def modules(at): return {p.relative_to(at).as_posix(): p.read_text(encoding="utf-8") for p in (at / "xlingual_nb").rglob("*.py") if p.name != "_modidx.py"}
+    before = modules(ROOT)
+    for path in (copy / "xlingual_nb").rglob("*.py"):       # so that a module without a notebook is seen as well
+        if path.name != "__init__.py": path.unlink()
+    nbdev(("doclinks", "nbdev_export"), copy)
+    after = modules(copy)
+    assert sorted(after) == sorted(before)
+    assert [n for n in after if after[n] != before[n]] == []
+
+
+def test_cleaning_keeps_the_parameters_tag(copy):
+    "nbdev_clean drops cell tags unless told otherwise; papermill then runs the defaults without a word."
+    kept = 0
+    probe = copy / "nbs/99_probe.ipynb"
+    cell = dict(cell_type="code", id="aa", metadata=dict(tags=["parameters"], collapsed=True), source="n = 0", outputs=[], execution_count=7)
+    probe.write_text(json.dumps(dict(cells=[cell], metadata={}, nbformat=4, nbformat_minor=5)), encoding="utf-8")
+    nbdev(("clean", "nbdev_clean"), copy)
+    cleaned = json.loads(probe.read_text(encoding="utf-8"))["cells"][0]
+    assert cleaned["metadata"] == {"tags": ["parameters"]} and cleaned["execution_count"] is None, "cleaning did not run, or took the tag"
+    probe.unlink()
+    for path in sorted((copy / "nbs").glob("[0-9][0-9]_*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        assert sum("parameters" in c["metadata"].get("tags", []) for c in cells) == 1, path.name
+        kept += 1
+    assert kept == len(NUMBERED)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_notebooks_are_small_and_clean(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert path.stat().st_size <= 1_000_000
+    assert notebook["cells"][0]["cell_type"] == "markdown" and "".join(notebook["cells"][0]["source"]).startswith("# ")
+    outputs = [o for c in notebook["cells"] for o in c.get("outputs", [])]
+    assert not [o for o in outputs if o["output_type"] == "error"], "an error is stored in an output"
+
+
+def test_no_machine_paths_are_tracked():
+    private = re.compile(r"/(?:home|Users|root)/\w|/work/|/opt/(?:pypi|wheels)|[A-Z]:\\\\Users")
+    here = Path(__file__).name
+    found = [f"{p.relative_to(ROOT)}: {m[0]}" for p in tracked() if p.suffix not in (".png", ".svg", ".gz") and p.name != here
+             if (m := private.search(p.read_text(encoding="utf-8", errors="ignore")))]
+    assert found == []
+
+
+def test_ledger_data_are_packaged():
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["xlingual_nb"]
+    shipped = {p for pattern in patterns for p in (ROOT / "xlingual_nb").glob(pattern)}
+    assert {p for p in (ROOT / "xlingual_nb/papers").rglob("*") if p.suffix in (".csv", ".toml")} == shipped != set()
