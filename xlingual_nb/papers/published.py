@@ -21,7 +21,8 @@ from ..errors import InputError
 def folder(paper: str) -> Path:
     "Where the data of a paper lie. Raises InputError for a paper that is not here."
     root = Path(str(files("xlingual_nb"))) / "papers"
-    if not (root / paper / "claims.toml").is_file(): raise InputError(f"paper {paper!r} is not in the ledger: use one of {', '.join(papers())}")
+    if not (root / paper / "claims.toml").is_file():
+        raise InputError(f"paper {paper!r} is not in the ledger: use one of {', '.join(papers())}")
     return root / paper
 
 # %% ../../nbs/lib/07_published.ipynb #5d8a8d40
@@ -38,26 +39,31 @@ def tables(paper: str) -> list[str]:
 @cache
 def _table(paper, table):
     path = folder(paper) / f"{table}.csv"
-    if not path.is_file(): raise InputError(f"{paper} has no table {table!r} in the ledger: use one of {', '.join(tables(paper))}")
+    if not path.is_file():
+        raise InputError(f"{paper} has no table {table!r} in the ledger: use one of {', '.join(tables(paper))}")
     return pd.read_csv(path, encoding="utf-8", dtype={"value": float, "sd": float})
 
 # %% ../../nbs/lib/07_published.ipynb #8962d1b4
 def published(paper: str, table: str) -> pd.DataFrame:
-    """A published table, tidy: columns paper, table, row, column, value, sd (NaN where none is printed). Rows and columns are labelled and ordered as the paper prints
-    them; `table` is "table1" and so on. Raises InputError for a paper or table that is not here."""
+    """A published table, tidy: columns paper, table, row, column, value, sd (NaN where none is printed).
+
+    Rows and columns are labelled and ordered as the paper prints them; `table` is "table1" and so on.
+    Raises InputError for a paper or table that is not here."""
     return _table(paper, table).copy()
 
-# %% ../../nbs/lib/07_published.ipynb #c2a6d11b
+# %% ../../nbs/lib/07_published.ipynb #d7ebfbc2
+@cache
+def _values(paper, table):
+    return {(r.row, r.column): r.value for r in _table(paper, table).itertuples()} if table in tables(paper) else {}
+
 def value(paper: str, table: str, row: str, column: str) -> float:
     "One published number; NaN where the paper prints none (a figure, or a row of our own)."
-    if table not in tables(paper): return float("nan")
-    found = _table(paper, table).query("row == @row and column == @column").value
-    return float(found.iloc[0]) if len(found) else float("nan")
+    return _values(paper, table).get((row, column), float("nan"))
 
 # %% ../../nbs/lib/07_published.ipynb #922b19a9
 @dataclass(frozen=True)
 class Comparison:
-    "One comparison: `plus` rows against `minus` rows (or \"floor\") in a column of a table, and the margin that the effect must lie above, below or within."
+    "`plus` rows against `minus` rows (or \"floor\") in a column of a table, and the margin to lie above, below or within."
     table: str
     column: str
     plus: tuple[str, ...]
@@ -72,12 +78,13 @@ class Comparison:
     def __post_init__(self):
         if self.test not in ("above", "below", "within"): raise ValueError(f"test {self.test!r} is not above, below or within")
         if self.compare not in ("difference", "ratio"): raise ValueError(f"compare {self.compare!r} is not difference or ratio")
-        if self.compare == "ratio" and not (self.minus and self.margin > 0 and self.factor == 1): raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
+        if self.compare == "ratio" and not (self.minus and self.margin > 0 and self.factor == 1):
+            raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
 
-# %% ../../nbs/lib/07_published.ipynb #aa50d621
+# %% ../../nbs/lib/07_published.ipynb #df126b77
 @dataclass(frozen=True)
 class Claim:
-    "What a paper claims, where, and the tests that decide it. `alive` None: the rows of the tests; `scales`: where the tests mean something."
+    "What a paper claims, where, the tests that decide it and the scales where they mean something. `alive` None: the rows of the tests."
     id: str
     paper: str
     where: str
@@ -95,8 +102,11 @@ def read_claims(path) -> list[Claim]:
     text = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     made = []
     for entry in text["claim"]:
-        try: made.append(Claim(paper=text["paper"], floor=tuple(text.get("floor", ())), **_frozen(entry | {"tests": [Comparison(**_frozen(t)) for t in entry["tests"]]})))
-        except (TypeError, KeyError, ValueError) as e: raise InputError(f"{path}: claim {entry.get('id', '?')}: {e}: mend this entry") from e
+        try:
+            tests = [Comparison(**_frozen(t)) for t in entry["tests"]]
+            made.append(Claim(paper=text["paper"], floor=tuple(text.get("floor", ())), **_frozen(entry | {"tests": tests})))
+        except (TypeError, KeyError, ValueError) as e:
+            raise InputError(f"{path}: claim {entry.get('id', '?')}: {e}: mend this entry") from e
     return made
 
 # %% ../../nbs/lib/07_published.ipynb #12173a57
@@ -104,10 +114,10 @@ def claims(paper: str | None = None) -> list[Claim]:
     "The claims of a paper, or of all of them."
     return [c for p in ([paper] if paper else papers()) for c in read_claims(folder(p) / "claims.toml")]
 
-# %% ../../nbs/lib/07_published.ipynb #f8b77cb4
+# %% ../../nbs/lib/07_published.ipynb #aafd7448
 @dataclass(frozen=True)
 class Ambiguity:
-    "What the paper says, what its released code does, what we chose, and the setting that runs the other reading (\"\" where there is none yet)."
+    "What the paper says, what its code does, what we chose, and the setting that runs the other reading (\"\": none yet)."
     id: str
     paper: str
     where: str
@@ -119,5 +129,5 @@ class Ambiguity:
 # %% ../../nbs/lib/07_published.ipynb #a05153e8
 def ambiguities(paper: str | None = None) -> list[Ambiguity]:
     "The ambiguities of a paper, or of all of them."
-    read = lambda p: tomllib.loads((folder(p) / "ambiguities.toml").read_text(encoding="utf-8"))
-    return [Ambiguity(paper=text["paper"], **entry) for text in map(read, [paper] if paper else papers()) for entry in text["ambiguity"]]
+    texts = [tomllib.loads((folder(p) / "ambiguities.toml").read_text(encoding="utf-8")) for p in ([paper] if paper else papers())]
+    return [Ambiguity(paper=text["paper"], **entry) for text in texts for entry in text["ambiguity"]]

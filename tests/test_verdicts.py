@@ -1,0 +1,217 @@
+"""The rules of the verdicts, on made-up runs whose answer is known."""
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from xlingual_nb.papers.published import Claim, Comparison
+from xlingual_nb.papers import published as ledger
+from xlingual_nb.report import verdicts as V
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.statistics import holm
+
+FLOOR = ("18 untrained", "19 untrained;lang-pos")
+
+
+def runs(values, column="µ", table="table1", corpus="micro"):
+    "Observations from {row: [a value a seed]}."
+    return pd.DataFrame([("dufter2020", table, r, column, corpus, s, v, f"{r}{s}") for r, vs in values.items() for s, v in enumerate(vs)],
+                        columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])
+
+
+def claim(test="above", margin=0.02, plus=("0 original",), minus=("8 x",), id="C", alive=None, scales=("laptop", "paper"), tests=None, **more):
+    tests = tests or (Comparison("table1", more.pop("column", "µ"), tuple(plus), test, margin, minus, **more),)
+    return Claim(id, "dufter2020", "§0", "says", tuple(scales), tests, FLOOR, alive)
+
+
+def one(observations, c, scale="laptop"): return V.verdicts(observations, scale, [c]).iloc[0]
+
+
+FLOORS = {"18 untrained": [0.004, 0.005, 0.006], "19 untrained;lang-pos": [0.007, 0.008, 0.0065]}
+WORLD = FLOORS | {"0 original": [0.40, 0.37, 0.42], "8 x": [0.05, 0.08, 0.06], "3 x": [0.010, 0.012, 0.009], "5 x": [0.30, 0.10, 0.55]}
+
+
+def test_a_clear_difference_is_reproduced_with_welchs_numbers():
+    row = one(runs(WORLD), claim()); a, b = WORLD["0 original"], WORLD["8 x"]
+    welch = stats.ttest_ind(a, np.array(b) + 0.02, equal_var=False, alternative="greater")
+    low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
+    assert row.verdict == "reproduced" and np.isclose(row.p, welch.pvalue) and np.allclose((row.low, row.high), (low, high))
+    assert np.isclose(row.effect, np.mean(a) - np.mean(b)) and row.n_seeds == 3 and row.corpus == "micro"
+
+
+def test_the_contrary_is_not_reproduced_and_noise_is_inconclusive():
+    assert one(runs(WORLD), claim(plus=["8 x"], minus=("0 original",))).verdict == "not reproduced"
+    row = one(runs(WORLD), claim(minus=("5 x",)))
+    assert row.verdict == "inconclusive" and "more seeds would decide" in row.note
+    assert one(runs(WORLD), claim("below", 0.02, ["8 x"], ("0 original",))).verdict == "reproduced"
+
+
+def test_near_the_floor_is_equivalence_with_the_highest_floor():
+    c = claim("within", 0.05, ["3 x"], "floor", alive=("0 original",)); row = one(runs(WORLD), c)
+    best = WORLD["19 untrained;lang-pos"]                                   # higher than row 18
+    assert row.verdict == "reproduced" and np.isclose(row.effect, np.mean(WORLD["3 x"]) - np.mean(best))
+    above = stats.ttest_ind(WORLD["3 x"], np.array(best) - 0.05, equal_var=False, alternative="greater").pvalue
+    below = stats.ttest_ind(WORLD["3 x"], np.array(best) + 0.05, equal_var=False, alternative="less").pvalue
+    assert np.isclose(row.p, max(above, below))
+    assert one(runs(WORLD | {"3 x": [0.2, 0.21, 0.19]}), c).verdict == "not reproduced"
+    assert one(runs(WORLD | {"3 x": [0.0, 0.09, 0.04]}), c).verdict == "inconclusive"
+
+
+def test_floors_decide_nothing():
+    dead = WORLD | {"0 original": [0.009, 0.010, 0.011]}
+    for c in (claim(margin=0.0, minus=("3 x",)), claim("within", 0.05, ["3 x"], "floor", alive=("0 original",))):
+        row = one(runs(dead), c)
+        assert row.verdict == "inconclusive" and "floor" in row.note and np.isnan(row.p)
+    row = one(runs({r: v for r, v in WORLD.items() if r not in FLOORS}), claim())
+    assert row.verdict == "not run at this scale" and "18 untrained" in row.note
+
+
+def test_closeness_of_two_untrained_perplexities_decides_nothing():
+    c = claim("within", 1.3, ["0 original"], ("8 x",), column="MLM-Perpl. train", compare="ratio")
+    ppl = {"18 untrained": [250, 255, 252], "0 original": [6.2, 6.4, 6.3], "8 x": [6.0, 6.1, 6.2]}
+    row = one(runs(ppl, "MLM-Perpl. train"), c)
+    assert row.verdict == "reproduced" and 1 / 1.3 < row.low < row.effect < row.high < 1.3
+    log = stats.ttest_ind(np.log(ppl["0 original"]), np.log(ppl["8 x"]), equal_var=False).confidence_interval()
+    assert np.allclose((row.low, row.high), np.exp(log))
+    dead = ppl | {"0 original": [240, 241, 243], "8 x": [244, 240, 241]}
+    assert one(runs(dead, "MLM-Perpl. train"), c).verdict == "inconclusive"
+    assert one(runs(ppl | {"8 x": [9, 9.1, 9.2]}, "MLM-Perpl. train"), c).verdict == "not reproduced"
+
+
+def test_a_single_seed_decides_nothing():
+    row = one(runs(WORLD | {"8 x": [0.05]}), claim())
+    assert row.verdict == "inconclusive" and "one seed in 8 x" in row.note and row.n_seeds == 1
+    assert np.isclose(row.effect, np.mean(WORLD["0 original"]) - 0.05) and np.isnan(row.low) and np.isnan(row.p)
+
+
+def test_smoke_and_other_scales_never_decide():
+    row = one(runs(WORLD), claim(), "smoke")
+    assert row.verdict == "not run at this scale" and "mean nothing" in row.note and np.isnan(row.p)
+    assert one(runs(WORLD), claim(scales=["paper"])).verdict == "not run at this scale"
+    assert one(runs(WORLD), claim(plus=["30 knn-replace"])).verdict == "not run at this scale"
+
+
+def test_values_of_one_row_are_compared_seed_by_seed():
+    base = np.array([0.2, 0.5, 0.8])                                         # seeds differ far more than layers do
+    frame = pd.concat([runs({"0 original": base + [0.100, 0.101, 0.099]} | FLOORS), runs({"0 original": base}, "low")])
+    row = one(frame, claim(margin=0.05, minus=("0 original",), minus_column="low"))
+    paired = stats.ttest_rel(base + [0.100, 0.101, 0.099], base + 0.05, alternative="greater")
+    assert row.verdict == "reproduced" and np.isclose(row.p, paired.pvalue)
+
+
+def test_means_over_several_rows_and_factors():
+    row = one(runs(WORLD), claim(plus=["0 original", "8 x"], minus=("3 x",), factor=0.5))
+    assert np.isclose(row.effect, (np.mean(WORLD["0 original"]) + np.mean(WORLD["8 x"])) / 2 - 0.5 * np.mean(WORLD["3 x"]))
+
+
+def test_a_claim_of_two_parts_needs_both_and_falls_with_one():
+    part = lambda plus, minus: Comparison("table1", "µ", (plus,), "above", 0.02, (minus,))
+    both = claim(tests=(part("0 original", "8 x"), part("0 original", "3 x")))
+    ps = [one(runs(WORLD), claim(tests=(t,))).p for t in both.tests]
+    assert np.isclose(one(runs(WORLD), both).p, max(ps)) and one(runs(WORLD), both).verdict == "reproduced"
+    falls = claim(tests=(part("0 original", "8 x"), part("3 x", "0 original"))); row = one(runs(WORLD), falls)
+    assert row.verdict == "not reproduced" and "3 x" in row.note and row.effect < 0
+    half = claim(tests=(part("0 original", "8 x"), part("0 original", "5 x")))
+    assert one(runs(WORLD), half).verdict == "inconclusive"
+
+
+def test_holm_runs_over_the_claims_that_were_tested():
+    claims = [claim(id=f"C{i}", minus=m) for i, m in enumerate([("8 x",), ("3 x",), ("5 x",), ("9 x",)])]
+    alone = [one(runs(WORLD), c).p for c in claims]
+    together = V.verdicts(runs(WORLD), "laptop", claims)
+    assert np.allclose(together.p, holm(alone), equal_nan=True) and np.isnan(together.p[3])
+
+
+def test_corpora_are_judged_apart():
+    frame = pd.concat([runs(WORLD), runs(WORLD | {"0 original": [0.05, 0.07, 0.06], "8 x": [0.4, 0.41, 0.39]}, corpus="text")])
+    assert V.verdicts(frame, "laptop", [claim()]).set_index("corpus").verdict.to_dict() == {"micro": "reproduced", "text": "not reproduced"}
+
+
+def test_a_row_is_found_in_another_table_of_the_paper():
+    frame = pd.concat([runs(WORLD), runs({"21 x": [0.1, 0.11, 0.12]}, table="table2")])
+    c = claim(tests=(Comparison("table2", "µ", ("0 original",), "above", 0.02, ("21 x",)),))
+    assert one(frame, c).verdict == "reproduced"
+
+
+def curve(row, half, table="figure6"):
+    "Log perplexity falls evenly in 100 steps from e^6 to e^2; µ jumps at `half`."
+    steps = np.arange(0, 101, 10); rows = []
+    for seed, at in enumerate(half):
+        for s in steps:
+            for column, v in (("µ", 0.4 * (s >= at)), ("MLM-Perpl. train", np.exp(6 - s / 25)), ("MLM-Perpl. dev", 20 + abs(s - 50))):
+                rows.append(("dufter2020", table, row, column, "micro", seed, float(v), "r", s))
+    return pd.DataFrame(rows, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"])
+
+
+def test_claims_on_curves():
+    late = Comparison("figure6", "µ", ("0 original",), "above", 0.75, curve="fit_at_half")
+    frame = pd.concat([runs(FLOORS), curve("0 original", (90, 100, 90))])
+    row = one(frame, claim(tests=(late,)))
+    assert row.verdict == "reproduced" and np.isclose(row.effect, np.mean([0.85, 0.95, 0.85])) and np.isnan(row.published)
+    assert one(pd.concat([runs(FLOORS), curve("0 original", (20, 30, 20))]), claim(tests=(late,))).verdict == "not reproduced"
+    row = one(runs(WORLD), claim(tests=(late,)))
+    assert row.verdict == "not run at this scale" and "curve" in row.note
+    earlier = Comparison("figure6", "µ", ("0 original",), "below", 1.0, ("15 overparam",), compare="ratio", curve="step_at_half")
+    both = pd.concat([frame, curve("15 overparam", (40, 30, 40))])
+    assert one(both, claim(tests=(earlier,))).verdict == "not reproduced"
+    over = Comparison("figure6", "µ", ("15 overparam",), "above", 0.5, curve="gain_after_best_dev")
+    assert one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(over,))).verdict == "reproduced"
+
+
+def test_published_effects_come_from_the_printed_tables():
+    frame = V.verdicts(runs(WORLD), "laptop").set_index("claim")
+    assert len(frame) == len(ledger.claims("dufter2020")) and set(frame.verdict) <= set(V.VERDICTS)
+    assert np.allclose(frame.published[["D-original", "D-three-lower", "D-no-parallel", "D-inv-order", "D-xnli-knn"]], [0.7, 0.58, 0.45, 0.01, 0.04])
+    assert np.isclose(frame.published["D-inv-order-fit"], 11 / 9) and np.isclose(frame.published["D-retrieval-upper"], 0.81)
+    assert np.isnan(frame.published["D-late"]) and (frame.verdict[["D-knn", "D-xnli-three", "D-xnli-knn"]] == "not run at this scale").all()
+
+
+def test_no_observations_at_all():
+    frame = V.verdicts(runs({}), "laptop")
+    assert (frame.verdict == "not run at this scale").all() and len(frame) == len(ledger.claims())
+
+
+def test_how_many_more_seeds():
+    rng = np.random.default_rng(0); world = FLOORS | {"0 original": [0.46, 0.36, 0.41], "8 x": [0.37, 0.27, 0.35]}
+    row = one(runs(world), claim())
+    assert row.verdict == "inconclusive"
+    more = int(row.note.split("about ")[1].split()[0]); decided = 0
+    sds = [np.std(world["0 original"], ddof=1), np.std(world["8 x"], ddof=1)]
+    means = np.mean(world["0 original"]), np.mean(world["8 x"])
+    for _ in range(300):
+        a, b = rng.normal(means[0], sds[0], 3 + more), rng.normal(means[1], sds[1], 3 + more)
+        decided += stats.ttest_ind(a, b + 0.02, equal_var=False, alternative="greater").pvalue < 0.05
+    assert 0.74 < decided / 300                                             # .8 was asked for
+    close = one(runs(WORLD | {"8 x": [0.376, 0.377, 0.3765], "0 original": [0.39, 0.40, 0.4001]}), claim())
+    assert close.verdict == "inconclusive" and "more than 100" in close.note
+
+
+def test_verdict_is_wrong_at_most_one_time_in_twenty():
+    "True difference exactly at the margin: 'reproduced' and 'not reproduced' are both errors."
+    rng = np.random.default_rng(1); seen = []
+    for _ in range(120):
+        world = {"0 original": 0.4 + rng.normal(0, 0.03, 4), "8 x": 0.38 + rng.normal(0, 0.01, 4)} | FLOORS
+        seen.append(one(runs(world), claim(alive=())).verdict)
+    assert seen.count("reproduced") / 120 < 0.1 and seen.count("not reproduced") / 120 < 0.1
+
+
+def test_files_keep_what_was_decided(tmp_path):
+    path = tmp_path / "laptop" / "verdicts.csv"; decided = V.verdicts(runs(WORLD), "laptop")
+    V.write(decided, path); first = path.read_bytes()
+    V.write(decided, path); assert path.read_bytes() == first
+    assert V.summary(V.read(path)) == V.summary(decided)
+    V.write(V.verdicts(runs({}, corpus="micro"), "laptop").assign(corpus="micro"), path)
+    assert V.summary(V.read(path)) == V.summary(decided)                     # 'not run' does not displace a verdict
+    V.write(V.verdicts(runs(WORLD, corpus="text"), "laptop"), path); both = V.read(path)
+    assert len(both) == 2 * len(decided) and not both.duplicated(["claim", "corpus"]).any()
+    assert list(both.columns)[:11] == "claim paper where corpus verdict effect low high p n_seeds published".split()
+    path.write_text("claim\nX\n")
+    with pytest.raises(InputError, match="verdicts.csv"): V.read(path)
+
+
+def test_summary_and_display():
+    frame = V.verdicts(runs(WORLD), "laptop")
+    line = V.summary(frame)
+    assert line.startswith(f"{len(frame)} claims: ") and sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
+    assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.plain(frame)) == len(frame)
+    assert "D-three-lower" not in V.display(frame, run_only=False).to_html()    # claims are shown in words
