@@ -9,8 +9,10 @@ from xlingual_nb.text import sources
 from xlingual_nb.text.corpora import Corpus, align
 from xlingual_nb.text.sources import available, digest, load
 
-real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(), reason="XLINGUAL_DATA names no folder with Bibles")
-VERSES = [("GEN.1.1", "In the beginning. It was dark."), ("GEN.1.2", "Light."), ("MAL.4.6", "And he came: so it was."), ("MAT.1.1", "The book. Of him."),
+real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
+                          reason="XLINGUAL_DATA names no folder with Bibles")
+VERSES = [("GEN.1.1", "In the beginning. It was dark."), ("GEN.1.2", "Light."), ("MAL.4.6", "And he came: so it was."),
+          ("MAT.1.1", "The book. Of him."),
           ("MAT.2.1", "Now he was born in a town; and it was so."), ("REV.22.21", "Amen.")]
 
 
@@ -40,16 +42,22 @@ def test_lengths_come_before_the_count(folder):
 
 
 def test_parts(folder):
-    assert load("text/es", "train", holdout=1).sentences == ["Uno.", "Dos dos."] and load("text/es", "dev", holdout=1).sentences == ["Tres tres tres."]
+    assert load("text/es", "train", holdout=1).sentences == ["Uno.", "Dos dos."]
+    assert load("text/es", "dev", holdout=1).sentences == ["Tres tres tres."]
 
 
 @pytest.mark.parametrize("source, part, parameters, said", [
-    ("bible", "train", {}, "is not known"), ("wiki/en", "train", {}, "is not known"), ("bible/", "train", {}, "is not known"), ("", "train", {}, "is not known"),
-    ("bible/en-bbe", "train", {}, "or take one of en-own"), ("text/en", "train", {}, "or take one of es"), ("file:no/such.txt", "train", {}, "no/such.txt does not exist"),
-    ("text/es", "dev", {}, "has no part 'dev'"), ("text/es", "tain", {"holdout": 1}, "has no part 'tain'"), ("text/es", "dev", {"holdout": 3}, "take fewer"),
+    ("bible", "train", {}, "is not known"), ("wiki/en", "train", {}, "is not known"),
+    ("bible/", "train", {}, "is not known"), ("", "train", {}, "is not known"),
+    ("bible/en-bbe", "train", {}, "or take one of en-own"), ("text/en", "train", {}, "or take one of es"),
+    ("file:no/such.txt", "train", {}, "no/such.txt does not exist"),
+    ("text/es", "dev", {}, "has no part 'dev'"), ("text/es", "tain", {"holdout": 1}, "has no part 'tain'"),
+    ("text/es", "dev", {"holdout": 3}, "take fewer"),
     ("text/es", "train", {"books": "NT"}, "'books' does not apply to text/es: choose from holdout, language"),
     ("bible/en-own", "train", {"book": "NT"}, "'book' does not apply"), ("bible/en-own", "train", {"books": "GEN,XYZ"}, "no XYZ"),
-    ("bible/en-own", "train", {"sentences": "10"}, "sentences='10': give a count"), ("bible/en-own", "train", {"min_words": -1}, "min_words=-1: give a count"),
+    ("bible/en-own", "train", {"split": "verse"}, "split='verse': choose True"),
+    ("bible/en-own", "train", {"sentences": "10"}, "sentences='10': give a count"),
+    ("bible/en-own", "train", {"min_words": -1}, "min_words=-1: give a count"),
     ("bible/en-own", "train", {"min_words": 99}, "nothing is left")])
 def test_one_line_for_what_is_wrong(folder, source, part, parameters, said):
     with pytest.raises(InputError) as caught: load(source, part, **parameters)
@@ -62,8 +70,10 @@ def test_missing_testament(folder):
 
 
 def test_own_files(tmp_path):
-    (tmp_path / "hi.mine.txt").write_text("एक।\nदो।\n", encoding="utf-8"); (tmp_path / "sw-own.tsv").write_text("MAT.1.1\tHabari.\n")
-    assert load(f"file:{tmp_path}/hi.mine.txt").language == "hi" and load(f"file:{tmp_path}/hi.mine.txt", language="mr").language == "mr"
+    (tmp_path / "hi.mine.txt").write_text("एक।\nदो।\n", encoding="utf-8")
+    (tmp_path / "sw-own.tsv").write_text("MAT.1.1\tHabari.\n")
+    assert load(f"file:{tmp_path}/hi.mine.txt").language == "hi"
+    assert load(f"file:{tmp_path}/hi.mine.txt", language="mr").language == "mr"
     assert load(f"file:{tmp_path}/sw-own.tsv").keys == ["MAT.1.1"]
 
 
@@ -81,7 +91,8 @@ def test_the_microworld_is_asked_for_by_name(monkeypatch):
     module = types.SimpleNamespace(corpus=asked)
     monkeypatch.setitem(sys.modules, "xlingual_nb.text.microworld", module)
     monkeypatch.setattr("xlingual_nb.text.microworld", module, raising=False)
-    assert load("micro/en", "dev", sentences=7) == (("en",), {"part": "dev", "sentences": 7}) and digest("micro/en") == "generated"
+    assert load("micro/en", "dev", sentences=7) == (("en",), {"part": "dev", "sentences": 7})
+    assert digest("micro/en") == "generated"
 
 
 def test_what_is_here(folder):
@@ -97,7 +108,8 @@ def test_the_setting_of_dufter_and_schuetze():
     assert 8000 < len(train) < 20_000 and len(dev) == 10_000 and dev.keys[0] == "GEN.1.1/0"
     assert len(set(train.sentences) & set(dev.sentences)) < 5
     clauses = load("bible/en-bbe", books="NT", split="clauses")
-    assert sorted(len(s.split()) for s in clauses.sentences)[len(clauses) // 2] < sorted(len(s.split()) for s in train.sentences)[len(train) // 2]
+    median = lambda corpus: sorted(len(s.split()) for s in corpus.sentences)[len(corpus) // 2]
+    assert median(clauses) < median(train)
 
 
 @real
@@ -109,4 +121,5 @@ def test_real_translations_are_parallel_by_verse():
 @real
 def test_available_names_load():
     here = available()
-    for name in here.source[here.kind != "generated"].sample(3, random_state=0): assert isinstance(load(name, sentences=5), Corpus)
+    for name in here.source[here.kind != "generated"].sample(3, random_state=0):
+        assert isinstance(load(name, sentences=5), Corpus)

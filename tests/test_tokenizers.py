@@ -8,11 +8,14 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import find, read_bible
-from xlingual_nb.text.tokenizers import SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save, train_wordpiece, train_words
+from xlingual_nb.text.tokenizers import (SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save,
+                                         train_wordpiece, train_words)
 
 settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
-real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(), reason="XLINGUAL_DATA names no folder with Bibles")
-CASED = ["Việt Nam là một nước. Đức Chúa Jêsus", "Ο Ναός και η Άννα είναι ΩΡΑΊΑ;", "यीशु ने कहा, परमेश्वर है।", "THE Émile Zola: dry-cleaning!", "太初有道，道与神同在"]
+real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
+                          reason="XLINGUAL_DATA names no folder with Bibles")
+CASED = ["Việt Nam là một nước. Đức Chúa Jêsus", "Ο Ναός και η Άννα είναι ΩΡΑΊΑ;", "यीशु ने कहा, परमेश्वर है।",
+         "THE Émile Zola: dry-cleaning!", "太初有道，道与神同在"]
 SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "ta", "che", "sho", "Ré", "đi"]
 
 
@@ -23,7 +26,8 @@ def babble(n: int, seed: int = 0) -> list[str]:
     return [" ".join(dice.choice(words) for _ in range(dice.randint(3, 9))) + "." for _ in range(n)]
 
 
-def digest(tokenizer) -> str: return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False).encode()).hexdigest()
+def digest(tokenizer) -> str:
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=False).encode()).hexdigest()
 
 
 # --- determinism
@@ -34,7 +38,8 @@ def test_golden_vocabulary():
 
 
 def test_fresh_processes_train_the_same_vocabulary():
-    code = "import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; print(digest(train_wordpiece(babble(2000, 1), 400)))"
+    code = ("import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; "
+            "print(digest(train_wordpiece(babble(2000, 1), 400)))")
     here = Path(__file__).parent.parent
     runs = [subprocess.Popen([sys.executable, "-c", code], cwd=here, stdout=subprocess.PIPE, text=True,
                              env={**os.environ, "PYTHONHASHSEED": str(i), "PYTHONPATH": str(here)}) for i in range(2)]
@@ -85,7 +90,8 @@ def test_whole_words():
     count = Counter(w for s in text for w in s.replace(".", " .").split())
     t = train_words(text, 55)
     assert [t.id_to_token(i) for i in range(5, 55)] == sorted(count, key=lambda w: (-count[w], w))[:50]
-    assert (encode(t, text).ids != 1).sum() == sum(sorted(count.values())[-50:]) and encode(pair_vocabulary(t), text) == encode(t, text)
+    assert (encode(t, text).ids != 1).sum() == sum(sorted(count.values())[-50:])
+    assert encode(pair_vocabulary(t), text) == encode(t, text)
     with pytest.raises(InputError, match="no room"): train_words(text, 5)
 
 

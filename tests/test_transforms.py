@@ -47,7 +47,8 @@ def test_chains_go_from_left_to_right(sentences, chain):
 
 
 def test_unknown_transform():
-    with pytest.raises(InputError, match="'inverted' is not known: choose from enfake, inv_order"): apply(["enfake", "inverted"], Encoded.of([[1]]), 9)
+    with pytest.raises(InputError, match="'inverted' is not known: choose from enfake, inv_order"):
+        apply(["enfake", "inverted"], Encoded.of([[1]]), 9)
 
 
 # --- the Unicode shift
@@ -60,7 +61,8 @@ def test_unicode_shift_is_a_bijection_that_avoids_white_space_and_surrogates(by)
     assert all(shift_character(chr(i), -by) == chr(c) for c, i in zip(domain[::401], image[::401]))
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=4), st.integers(-2**21, 2**21))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=4),
+       st.integers(-2**21, 2**21))
 def test_unicode_shift_comes_back(sentences, by):
     corpus = Corpus("en", (tuple(sentences),), (tuple(map(str, range(len(sentences)))),))
     there = unicode_shift(corpus, by)
@@ -81,4 +83,5 @@ def test_k_adds_200000_and_the_tokenizer_keeps_every_sign(text):
 def test_shifted_punctuation_is_no_punctuation():
     "D footnote 3: the two languages of K are not cut alike."
     cut = lambda s: [w for w, _ in blank({}).pre_tokenizer.pre_tokenize_str(s)]
-    assert len(cut("dry-cleaning, twice.")) == 6 and len(cut(unicode_shift(Corpus("en", (("dry-cleaning, twice.",),))).sentences[0])) == 2
+    text = "dry-cleaning, twice."
+    assert len(cut(text)) == 6 and len(cut(unicode_shift(Corpus("en", ((text,),))).sentences[0])) == 2

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ..errors import InputError
 
-# %% ../../nbs/lib/01_corpora.ipynb #922b19a9
-@dataclass(frozen=True)
+# %% ../../nbs/lib/01_corpora.ipynb #b494f3e8
+@dataclass(frozen=True, repr=False)
 class Corpus:
     "Documents of sentences (plain strings) of one language; `ids`, where there are any, has the shape of `documents`."
     language: str
@@ -34,6 +34,11 @@ class Corpus:
 
     def __len__(self): return sum(map(len, self.documents))
 
+    def __repr__(self):
+        first = next(iter(self.sentences), "")
+        return (f"Corpus({self.language}: {len(self):,} sentences in {len(self.documents):,} documents, "
+                f"{'with' if self.ids is not None else 'no'} ids: {first[:60]!r} …)")
+
     def select(self, keep) -> "Corpus":
         "Only the sentences with a true value in `keep` (one a sentence, in order); documents left empty go."
         keep, pick = iter(keep), lambda rows, mask: tuple(r for r, k in zip(rows, mask) if k)
@@ -51,22 +56,27 @@ class Corpus:
 
 # %% ../../nbs/lib/01_corpora.ipynb #a356cdc1
 def align(first: Corpus, second: Corpus) -> tuple[Corpus, Corpus]:
-    "Both corpora cut to the ids that they share, in the first one's order; the rows of the results are parallel. Without ids: `InputError`."
+    "Both corpora cut to the ids that they share, in the order of the first: the results are parallel. Without ids: `InputError`."
     for c in (first, second):
-        if c.ids is None: raise InputError(f"the {c.language} corpus has no alignment ids: use a verse file (id<TAB>text) or the microworld")
+        if c.ids is None:
+            raise InputError(f"the {c.language} corpus has no alignment ids: use a verse file (id<TAB>text) or the microworld")
     text, shared = dict(zip(second.keys, second.sentences)), set(second.keys)
     left = first.select(k in shared for k in first.keys)
     return left, Corpus(second.language, tuple(tuple(text[k] for k in d) for d in left.ids), left.ids)
 
 # %% ../../nbs/lib/01_corpora.ipynb #861f56e6
 def read_lines(path) -> list[str]:
-    "Lines of a UTF-8 text file (`.gz` or not) without their ends; `InputError` if it is missing, broken, empty, marked or not UTF-8."
+    "Lines of a UTF-8 file (`.gz` or not) without their ends; `InputError` if it is missing, broken, empty, marked or not UTF-8."
     path = Path(path)
     try: data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except FileNotFoundError: raise InputError(f"{path} does not exist: check the name, or get the file (data/README.md says where)") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as e: raise InputError(f"{path} is not a whole gzip file ({e}): get it again") from None
-    except OSError as e: raise InputError(f"{path} cannot be read ({e.strerror}): name a text file that you may read") from None
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")): raise InputError(f"{path} line 1: the text is UTF-16: save it as UTF-8")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: check the name, or get the file (data/README.md says where)") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as e:
+        raise InputError(f"{path} is not a whole gzip file ({e}): get it again") from None
+    except OSError as e:
+        raise InputError(f"{path} cannot be read ({e.strerror}): name a text file that you may read") from None
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{path} line 1: the text is UTF-16: save it as UTF-8")
     if data.startswith(b"\xef\xbb\xbf"):
         raise InputError(f"{path} line 1: the file starts with a byte-order mark: save it as UTF-8 without BOM")
     if not data.strip(): raise InputError(f"{path} is empty: get it again, or name another file")
@@ -81,13 +91,15 @@ def read_lines(path) -> list[str]:
 VERSE = re.compile(r"([0-9A-Z]{3})\.(\d+)\.(\d+)")
 
 def read_bible(path, language: str) -> Corpus:
-    "A verse file (`BOOK.chapter.verse<TAB>text`) as a corpus: a document is a chapter, ids are verse ids. Bad input: `InputError` with the line."
+    "A file of `BOOK.chapter.verse<TAB>text`: a document is a chapter, ids are verse ids. Bad input: `InputError` with the line."
     seen, rows = set(), []
     for n, line in enumerate(read_lines(path), 1):
         cells, where = line.split("\t"), f"{path} line {n}:"
-        if len(cells) != 2: raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 2 wanted: write verse_id<TAB>text")
+        if len(cells) != 2:
+            raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 2 wanted: write verse_id<TAB>text")
         key, text = cells[0], cells[1].strip()
-        if not VERSE.fullmatch(key): raise InputError(f"{where} {key!r} is no verse id: write BOOK.chapter.verse, as in MAT.5.3")
+        if not VERSE.fullmatch(key):
+            raise InputError(f"{where} {key!r} is no verse id: write BOOK.chapter.verse, as in MAT.5.3")
         if not text: raise InputError(f"{where} verse {key} has no text: remove the line")
         if key in seen: raise InputError(f"{where} verse {key} is there twice: keep one of them")
         seen.add(key); rows.append((key, text))
@@ -100,8 +112,9 @@ def read_plain(path, language: str) -> Corpus:
     lines = [line.strip() for line in read_lines(path)]
     return Corpus(language, tuple(tuple(g) for full, g in groupby(lines, key=bool) if full))
 
-# %% ../../nbs/lib/01_corpora.ipynb #94bf607e
-_ABBREVIATIONS = frozenset("mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split())
+# %% ../../nbs/lib/01_corpora.ipynb #2abc96f2
+_ABBREVIATIONS = frozenset(
+    "mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split())
 _CLOSING = "\"'”’»›)\\]」』）"
 _END = re.compile(rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING}.]*(?:\s[’”]+)*(?=\s)|[。！？]+[{_CLOSING}]*")
 _CLAUSE = re.compile(rf"[:;·](?![:;·])[{_CLOSING}]*(?=\s)|[；：]")
@@ -120,7 +133,7 @@ def _abbreviated(before: str, end: str) -> bool:
 
 # %% ../../nbs/lib/01_corpora.ipynb #872af697
 def split_sentences(text: str, clauses: bool = False) -> list[str]:
-    "The sentences of a paragraph, by a rule on signs, quotes and capitals; `clauses` cuts after `;` and `:` too. Nothing but white space is lost."
+    "The sentences of a paragraph, by signs, quotes and capitals; `clauses` cuts after `;` and `:` too. Only white space is lost."
     cuts, text = [0], text.strip()
     for m in _END.finditer(text):
         if _begins(text[m.end():]) and not _abbreviated(text[cuts[-1]:m.start()], m.group()): cuts.append(m.end())
@@ -131,7 +144,7 @@ def split_sentences(text: str, clauses: bool = False) -> list[str]:
 SETS = ("bible", "text", "nli", "dictionaries", "ud", "ner", "tatoeba", "langid", "doc", "alignment", "vocab")
 
 def data_folder() -> Path | None:
-    "The folder that `XLINGUAL_DATA` names, else `./data` where it holds a data set, else None. A named folder that does not exist: `InputError`."
+    "The folder that `XLINGUAL_DATA` names, else `./data` if it holds a data set, else None. Named, not there: `InputError`."
     if named := os.environ.get("XLINGUAL_DATA"):
         if not (folder := Path(named).expanduser()).is_dir():
             raise InputError(f"XLINGUAL_DATA names {named}, which is no folder: correct it, or unset it to run on the microworld")
@@ -142,8 +155,9 @@ def data_folder() -> Path | None:
 def find(name: str) -> Path:
     "The file `name` of the data folder, as it is or with `.gz`; `InputError` where there is none."
     if (folder := data_folder()) is None:
-        raise InputError(f"no data folder for {name}: set XLINGUAL_DATA to one (data/README.md says how to make it), or use the microworld")
+        raise InputError(f"no data folder for {name}: set XLINGUAL_DATA to one (see data/README.md), or use the microworld")
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file(): return path
     near = sorted(p.name.removesuffix(".gz") for p in (folder / name).parent.glob("*.*"))
-    raise InputError(f"{name}[.gz] is not in {folder}: get it (data/README.md says where)" + (f", or take one of {', '.join(near)}" if near else ""))
+    others = f", or take one of {', '.join(near)}" if near else ""
+    raise InputError(f"{name}[.gz] is not in {folder}: get it (data/README.md says where){others}")

@@ -6,8 +6,8 @@
 __all__ = ['SPECIALS', 'Encoded', 'blank', 'alphabet', 'train_wordpiece', 'train_words', 'encode', 'pair_vocabulary', 'save',
            'load']
 
-# %% ../../nbs/lib/03_tokenizers.ipynb #c088e976
-import json, os, tempfile
+# %% ../../nbs/lib/03_tokenizers.ipynb #735cac86
+import json, os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Encoded:
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #d49681ac
 def blank(vocabulary: dict[str, int]) -> Tokenizer:
-    "A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); `[MASK]` and the like, written in a text, are plain text."
+    "A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); a `[MASK]` written in a text is plain text."
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
     t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)])
@@ -65,13 +65,14 @@ def blank(vocabulary: dict[str, int]) -> Tokenizer:
     if vocabulary:
         t.add_special_tokens(list(SPECIALS))
         t.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[(s, vocabulary[s]) for s in ("[CLS]", "[SEP]")])
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(s, vocabulary[s]) for s in ("[CLS]", "[SEP]")])
     t.encode_special_tokens = True
     return t
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #d4422d4a
 def alphabet(words: Counter, room: int, rarest: float = 0.) -> tuple[list[str], list[str]]:
-    "Letters to keep and their continuation forms (`##x`), both sorted, at most `room` together, none below a share of `rarest`; `words` counts words."
+    "Letters to keep and their continuations (`##x`), sorted, at most `room` together, none below the share `rarest`."
     letters, inside = Counter(), set()
     for word, n in words.items():
         inside.update(word[1:])
@@ -87,7 +88,7 @@ def alphabet(words: Counter, room: int, rarest: float = 0.) -> tuple[list[str], 
 def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
     """Cased WordPiece with exactly `size` entries (fewer if the text has no more pieces seen twice), the same in every process.
 
-    D section 2.1 takes 2,048 from the training Bible. Raises `InputError` when there is no text, or when `size` has no room for letters."""
+    D section 2.1 takes 2,048 from the training Bible. No text, or no room for letters: `InputError`."""
     sentences, t = list(sentences), blank({})
     words = Counter(w for s in sentences for w, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s)))
     if not words: raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
@@ -95,23 +96,15 @@ def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
         letters, inner = alphabet(words, size - len(SPECIALS), rarest)
         if not letters: raise InputError(f"vocabulary size {size} leaves no room for letters: take some hundreds more")
         t = blank({})
-        t.train_from_iterator(sentences, trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inner],
-                                                                   initial_alphabet=letters, limit_alphabet=len(letters), show_progress=False))
+        t.train_from_iterator(sentences, trainers.WordPieceTrainer(
+            vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inner], initial_alphabet=letters,
+            limit_alphabet=len(letters), show_progress=False))
         if t.get_vocab_size() >= size: break
     return blank(t.get_vocab())
 
-# %% ../../nbs/lib/03_tokenizers.ipynb #25eb47db
+# %% ../../nbs/lib/03_tokenizers.ipynb #912b2196
 def train_words(sentences: Iterable[str], size: int) -> Tokenizer:
-    "Whole words: the specials and the commonest words (ties in alphabetical order), `size` entries or fewer; any other word is `[UNK]`."
-    t = blank({})
-    words = Counter(w for s in sentences for w, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s)))
-    if not words: raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
-    common = sorted(words, key=lambda w: (-words[w], w))[:size - len(SPECIALS)]
-    return blank({w: i for i, w in enumerate((*SPECIALS, *common))})
-
-# %% ../../nbs/lib/03_tokenizers.ipynb #6e481e4c
-def train_words(sentences: Iterable[str], size: int) -> Tokenizer:
-    "Whole words, the `size` - 5 most frequent (ties in the order of code points); any other word is [UNK]. No text, or no room: `InputError`."
+    "The `size` - 5 most frequent words, whole (ties: by code point); any other word is [UNK]. No text or no room: `InputError`."
     t = blank({})
     words = Counter(w for s in sentences for w, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s)))
     if not words: raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
@@ -121,7 +114,7 @@ def train_words(sentences: Iterable[str], size: int) -> Tokenizer:
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #e3821161
 def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
-    "Token ids of all sentences, flat, without special signs; in portions, so that a large corpus needs little memory on the way."
+    "Token ids of all sentences, flat, without special signs; in portions, which keeps the memory needed small."
     rest, ids, lengths, literal = iter(sentences), [np.empty(0, np.int32)], [], tokenizer.encode_special_tokens
     tokenizer.encode_special_tokens = True
     while portion := list(islice(rest, 10_000)):
@@ -133,33 +126,38 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #66f530ad
 def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
-    "Twice the vocabulary: entry V + i is the `::`-prefixed copy of entry i (specials too); plain text is encoded as before. D section 2.1."
+    "Twice the vocabulary: entry V + i is the `::`-copy of entry i (specials too); text is encoded as before. D section 2.1."
     v = tokenizer.get_vocab()
     copies = {"::" + token: i + len(v) for token, i in v.items()}
-    if clash := sorted(copies.keys() & v.keys()): raise InputError(f"the vocabulary holds {clash[0]!r} already: pair a vocabulary of one language")
+    if clash := sorted(copies.keys() & v.keys()):
+        raise InputError(f"the vocabulary holds {clash[0]!r} already: pair a vocabulary of one language")
     return blank(v | copies)
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #a4e2060c
 def _write(path: Path, text: str) -> None:
     "Write text so that `path` is whole at every moment."
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=path.name, suffix=".partial", delete=False) as f:
-        f.write(text); f.flush(); os.fsync(f.fileno())
-    os.replace(f.name, path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "w", encoding="utf-8") as f: f.write(text); f.flush(); os.fsync(f.fileno())
+        os.replace(beside, path)
+    finally: beside.unlink(missing_ok=True)
 
 def save(tokenizer: Tokenizer, folder) -> None:
     "Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that `AutoTokenizer` gives the same ids."
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
-    config = dict(tokenizer_class="PreTrainedTokenizerFast", do_lower_case=False, strip_accents=False, clean_up_tokenization_spaces=False,
-                  model_input_names=["input_ids", "token_type_ids", "attention_mask"], **names)
+    config = dict(tokenizer_class="PreTrainedTokenizerFast", do_lower_case=False, strip_accents=False,
+                  clean_up_tokenization_spaces=False, **names,
+                  model_input_names=["input_ids", "token_type_ids", "attention_mask"])
     _write(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     _write(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 # %% ../../nbs/lib/03_tokenizers.ipynb #2b7978bb
 def load(folder) -> Tokenizer:
-    "The tokenizer of a checkpoint folder, without any padding or truncation saved in it; `InputError` where there is none or it cannot be read."
+    "The tokenizer of a checkpoint folder, without padding or truncation saved in it. None there, or a broken one: `InputError`."
     path = Path(folder) / "tokenizer.json"
-    if not path.is_file(): raise InputError(f"{path} does not exist: name a folder with a fast tokenizer, or save it there with save_pretrained")
+    if not path.is_file():
+        raise InputError(f"{path} does not exist: name a folder with a fast tokenizer, or save it there with save_pretrained")
     try: t = Tokenizer.from_file(str(path))
     except Exception as e: raise InputError(f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again") from None
     t.no_padding(); t.no_truncation()

@@ -17,10 +17,10 @@ from .tokenizers import Encoded
 
 # %% ../../nbs/lib/02_transforms.ipynb #66469b5b
 _ALL = 0x110000
-_STAY = frozenset(c for c in range(_ALL) if 0xD800 <= c < 0xE000 or chr(c).isspace())     # surrogates and white space
+_STAY = frozenset(c for c in range(_ALL) if 0xD800 <= c < 0xE000 or chr(c).isspace())     # surrogates, white space
 
 def shift_character(c: str, by: int) -> str:
-    "One character moved by `by` code points on the ring of all code points; white space stays, and it and surrogates are never landed on."
+    "One character moved by `by` on the ring of code points; white space stays, and it and surrogates are never landed on."
     if (code := ord(c)) in _STAY: return c
     code = (code + by) % _ALL
     while code in _STAY: code = (code + by) % _ALL
@@ -28,7 +28,7 @@ def shift_character(c: str, by: int) -> str:
 
 # %% ../../nbs/lib/02_transforms.ipynb #bc3ab245
 def unicode_shift(corpus: Corpus, by: int = 200_000) -> Corpus:
-    "K's Fake-English (section 3.2.1): every character but white space moved by `by` code points; ids kept, the language is called `enfake` and so on."
+    "K's Fake-English (section 3.2.1): all characters but white space moved by `by`; ids stay; English is then called `enfake`."
     table = {ord(c): shift_character(c, by) for c in set().union(*corpus.sentences)}
     moved = tuple(tuple(s.translate(table) for s in d) for d in corpus.documents)
     return Corpus(corpus.language + "fake", moved, corpus.ids)
@@ -47,7 +47,7 @@ def invert(encoded: Encoded) -> Encoded:
 
 # %% ../../nbs/lib/02_transforms.ipynb #d261264a
 def halves(encoded: Encoded) -> tuple[Encoded, Encoded]:
-    "The first and the second half of the sentences, in order (D section 2.4, no-parallel); of an odd number the second gets one more."
+    "The first and the second half of the sentences (D section 2.4, no-parallel); of an odd number the second gets one more."
     middle = len(encoded) // 2
     return encoded.take(range(middle)), encoded.take(range(middle, len(encoded)))
 
@@ -60,7 +60,7 @@ TRANSFORMS = {
 }
 
 def apply(chain: Iterable[str], encoded: Encoded, vocabulary: int) -> Encoded:
-    "The transforms named in `chain`, from left to right; `vocabulary` is the size by which `enfake` shifts. An unknown name: `InputError`."
+    "The transforms named in `chain`, from left to right; `enfake` shifts by `vocabulary`. An unknown name: `InputError`."
     for name in [chain] if isinstance(chain, str) else chain:
         if name not in TRANSFORMS: raise InputError(f"transform {name!r} is not known: choose from {', '.join(TRANSFORMS)}")
         encoded = TRANSFORMS[name](encoded, vocabulary)
