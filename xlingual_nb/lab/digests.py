@@ -9,6 +9,7 @@ __all__ = ['source_of', 'bare', 'imported', 'reached', 'code_digest', 'edited']
 import ast, hashlib, inspect, json, sys, textwrap
 from dataclasses import is_dataclass
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -89,7 +90,7 @@ def _follow(thing, texts: dict, roots: set):
     tree, around = _source(thing), getattr(thing, "__globals__", None) or vars(sys.modules[home])
     texts[name] = ""
     code = getattr(thing, "__code__", None)
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} if tree else set(code.co_names if code else ())
+    names = _named(tree) if tree else set(code.co_names if code else ())
     if tree: roots |= {n for n in imported(tree, home.rpartition(".")[0] or home) if n.split(".")[0] in (home.split(".")[0], "xlingual_nb")}
     for used in sorted(names & set(around)):
         value = around[used]; origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
@@ -98,6 +99,12 @@ def _follow(thing, texts: dict, roots: set):
         constant = _constant(value)
         if constant is not None and (used.isupper() or not isinstance(value, (list, dict))): texts[f"{home}:{used}"] = constant
     texts[name] = bare(tree) if tree else _bytecode(code) if code else ""
+
+def _named(tree: ast.AST) -> set[str]:
+    "Names that a function or class uses; the annotations of arguments and results, which nothing depends on, left out."
+    notes = [note for n in ast.walk(tree) for note in (getattr(n, "returns", None), n.annotation if isinstance(n, ast.arg) else None) if note]
+    noted = {id(n) for note in notes for n in ast.walk(note)}
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in noted}
 
 def _constant(value) -> str | None:
     if is_dataclass(value) and not isinstance(value, type): return repr(value)
@@ -124,7 +131,8 @@ def edited(modules) -> list[str]:
     def written(code, prefix=""):
         for c in (c for c in code.co_consts if isinstance(c, CodeType)): yield from [(c.co_qualname, c), *written(c)]
     found = []
-    for name in sorted(set(reached(modules)) & set(sys.modules)):
-        file = source_of(name); text = dict(written(compile(file.read_text(encoding="utf-8"), str(file), "exec")))
+    plainly = {n for n, m in list(sys.modules.items()) if type(getattr(m, "__loader__", None)) is SourceFileLoader}      # not rewritten on import, as by pytest
+    for name in sorted(set(reached(modules)) & plainly):
+        file = source_of(name); text = dict(written(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
         if any(q in text and text[q] != c for q, c in functions(sys.modules[name]).items()): found.append(name)
     return found

@@ -48,6 +48,7 @@ def make_runs(root, name: str, make: Callable, modules: tuple, specs: tuple, dig
         if todo and not mine: time.sleep(.3)
 
 def _make(store, make, specs, digests, keep):
+    specs = [s for s in specs if not store.renew(s, digests)]
     folders = {run_id(s): store.begin(s, digests, keep) for s in specs}
     specs = [s for s in specs if not store.finish(s)]
     if not specs: return
@@ -137,8 +138,8 @@ def _say_stale(specs, nodes, store, digests, tell):
     every = {run_id(s): s for s in [*specs, *(n.spec for n in nodes.values())]}
     old = [k for k, s in every.items() if store.state(s, digests) == "stale"]
     again = sum(k in nodes for k in old)
-    if again: tell(f"{again} runs are stale (the code that made them has changed) and are made again")
-    if len(old) > again: tell(f"{len(old) - again} runs are stale (the code that made them has changed) and are accepted as they are")
+    if again: tell(f"{again} runs are stale (the code that made them, or what they read, has changed) and are made again, unless their inputs come out the same")
+    if len(old) > again: tell(f"{len(old) - again} runs are stale (the code that made them, or what they read, has changed) and are accepted as they are")
     damaged = sum(store.state(n.spec) == "damaged" for n in nodes.values())
     if damaged: tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
 

@@ -33,7 +33,7 @@ class Failure:
 def attempt(job: Job) -> Failure | None:
     "Do a job here; an exception becomes a Failure."
     try: job.call(*job.args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         user = isinstance(error, InputError)
         return Failure(str(error) if user else f"{type(error).__name__}: {error}", traceback.format_exc(),
                        "full" if isinstance(error, DiskFull) else "user" if user else "bug")
