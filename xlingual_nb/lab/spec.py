@@ -58,18 +58,20 @@ class PretrainSpec:
     seed: int = 0
     snapshots: tuple[int, ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #137fbe39
+# %% ../../nbs/lib/31_spec.ipynb #30672de7
 @dataclass(frozen=True)
 class MeasureSpec:
     """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on train and `dev`.
 
     `step` looks at a snapshot instead of the end; `words` says whether word translation runs over the content words or over the whole vocabulary;
+    `train_text` says whether a language trained on half of a text is measured on the `whole` of it, as D's code does, or on the part it has `seen`;
     `sentences` bounds the number of sentences that are looked at (0: all)."""
     stage: ClassVar[str] = "measure"
     checkpoint: PretrainSpec
     dev: CorpusSpec
     step: int | None = None
     words: str = "content"
+    train_text: str = "whole"
     sentences: int = 0
 
 # %% ../../nbs/lib/31_spec.ipynb #71d64d14
