@@ -32,7 +32,8 @@ def alignment_scores(pairs, gold) -> dict[str, float]:
     sizes = np.concatenate([*rows, np.zeros((1, width), np.int64)]).max(0) + 1
     pairs, gold = (np.unique(np.ravel_multi_index(tuple(edges.T), sizes)) for edges in rows)
     hits = np.intersect1d(pairs, gold, assume_unique=True).size
-    return dict(precision=hits / max(1, len(pairs)), recall=hits / max(1, len(gold)), f1=2 * hits / max(1, len(pairs) + len(gold)))
+    found, wanted = len(pairs), len(gold)
+    return dict(precision=hits / max(1, found), recall=hits / max(1, wanted), f1=2 * hits / max(1, found + wanted))
 
 # %% ../../nbs/lib/23_alignment.ipynb #17500cc1
 def alignment_f1(pairs, gold) -> float:
@@ -53,10 +54,11 @@ def padded(vectors, starts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
 def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
     """Argmax alignment of every sentence pair: edges (k, 3) of sentence, i, j, ordered.
 
-    E (tokens, H) with boundaries `e_starts` (sentences + 1,), F likewise; the sentences of both correspond by number. `budget`: similarities a batch."""
+    E (tokens, H) with boundaries `e_starts` (sentences + 1,), F likewise; the sentences of both correspond by number.
+    `budget`: similarities a batch."""
     e_starts, f_starts = (np.asarray(starts, np.int64) for starts in (e_starts, f_starts))
     if len(e_starts) != len(f_starts):
-        raise InputError(f"{len(e_starts) - 1} sentences of one language and {len(f_starts) - 1} of the other: give parallel text")
+        raise InputError(f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text")
     budget, edges = budget or 2 ** (16 if E.device.type == "cpu" else 22), [np.empty((0, 3), np.int64)]
     for numbers in batches(np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2, budget):
         (a, real_a), (b, real_b) = padded(E, e_starts, numbers), padded(F, f_starts, numbers)

@@ -37,7 +37,7 @@ class LanguageView:
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #88834bc3
 def read_views(config):
-    "The language views that a configuration declares under its key `xlingual`: a dict by name, empty for a model of any other origin."
+    "The language views that a configuration declares under its key `xlingual`, by name; empty for a model of any other origin."
     known = {f.name for f in fields(LanguageView)}
     declared = (getattr(config, "xlingual", None) or {}).get("languages", [])
     views = [LanguageView(**{k: v for k, v in entry.items() if k in known}) for entry in declared]
@@ -75,12 +75,13 @@ class Checkpoint:
 # %% ../../nbs/lib/21_checkpoints.ipynb #a01fc6bf
 def position_table(checkpoint):
     "The learned absolute position embeddings (`nn.Embedding`), or None for a model without (rotary or relative positions)."
-    tables = (m for name, m in checkpoint.model.named_modules() if name.endswith("position_embeddings") and isinstance(m, nn.Embedding))
+    named = checkpoint.model.named_modules()
+    tables = (m for name, m in named if name.endswith("position_embeddings") and isinstance(m, nn.Embedding))
     return next(tables, None)
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #0b48044f
 def room(checkpoint, view):
-    "How many tokens besides [CLS] and [SEP] a sentence of this view may have, as far as positions (and the tokenizer's own limit) go."
+    "How many tokens besides [CLS] and [SEP] a sentence of this view may have: by its positions and the tokenizer's own limit."
     view, table = checkpoint.view(view), position_table(checkpoint)
     limit = table.num_embeddings if table is not None else checkpoint.model.config.max_position_embeddings
     reserved = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
@@ -90,7 +91,7 @@ def room(checkpoint, view):
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #ccacb8fe
 def token_block(checkpoint, view):
-    "The half-open range of token ids of a view's language: from its offset to the next larger one, or to the end of the vocabulary."
+    "The half-open range of token ids of a language: from its offset to the next larger one, or to the end of the vocabulary."
     view = checkpoint.view(view)
     later = [v.token_offset for v in checkpoint.views.values() if v.token_offset > view.token_offset]
     return view.token_offset, min([checkpoint.vocabulary, *later])
@@ -99,7 +100,8 @@ def token_block(checkpoint, view):
 def check_weights(path):
     "The folder's safetensors are there and whole, or an InputError says so."
     files = sorted(path.glob("*.safetensors"))
-    if not files: raise InputError(f"{path} has no *.safetensors: pickles are not opened here, save the model again with save_pretrained")
+    if not files:
+        raise InputError(f"{path} has no *.safetensors: pickles are not opened here, save the model again with save_pretrained")
     for file in files:
         try:
             with safe_open(file, "pt"): pass
@@ -113,8 +115,10 @@ def check_folder(path):
     "The folder holds a configuration, a tokenizer and readable safetensors, or an InputError says what is missing or broken."
     path = Path(path)
     config = path / "config.json"
-    if not path.is_dir(): raise InputError(f"{path} is not a folder: name one with config.json, model.safetensors and tokenizer.json")
-    if not config.is_file(): raise InputError(f"{path} has no config.json: name a checkpoint's folder, or save the model with save_pretrained")
+    if not path.is_dir():
+        raise InputError(f"{path} is not a folder: name one with config.json, model.safetensors and tokenizer.json")
+    if not config.is_file():
+        raise InputError(f"{path} has no config.json: name a checkpoint's folder, or save the model with save_pretrained")
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         raise InputError(f"{path} has no tokenizer (tokenizer.json): save the tokenizer that the model was trained with into it")
     try: json.loads(config.read_text(encoding="utf-8"))
@@ -125,7 +129,7 @@ def check_folder(path):
 def first_line(error): return f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
 
 def lower_cases_by_mistake(tokenizer):
-    "True when the tokenizer lower-cases text although more than 1% of its entries have capitals, which it can thus never produce."
+    "True when the tokenizer lower-cases text although over 1% of its entries have capitals, which it can thus never produce."
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.normalizer is None or backend.normalizer.normalize_str("Ab") != "ab": return False
     words = [w for w in tokenizer.get_vocab() if w not in tokenizer.all_special_tokens and not w.startswith(("[unused", "<"))]
@@ -136,13 +140,14 @@ def load_tokenizer(path):
     "The folder's tokenizer, from local files and without code of its own, and its ids of cls, sep, mask and pad as a dict."
     try: tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
-        raise InputError(f"the tokenizer in {path} does not open ({first_line(error)}): save it again with save_pretrained") from error
+        raise InputError(f"the tokenizer in {path} does not open ({first_line(error)}): save it again") from error
     mend = f"the tokenizer in {path} {{}} in tokenizer_config.json".format
     if tokenizer.mask_token_id is None: raise InputError(mend("has no mask token: if the model is a masked one, set mask_token"))
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     sep = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     if cls is None or sep is None: raise InputError(mend("has no cls_token or sep_token: set them"))
-    if lower_cases_by_mistake(tokenizer): raise InputError(mend("lower-cases but its vocabulary is cased: set do_lower_case to false"))
+    if lower_cases_by_mistake(tokenizer):
+        raise InputError(mend("lower-cases but its vocabulary is cased: set do_lower_case to false"))
     return tokenizer, dict(cls=cls, sep=sep, mask=tokenizer.mask_token_id, pad=tokenizer.pad_token_id or 0)
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #71aabcce
@@ -158,16 +163,19 @@ def quiet():
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #485dfad1
 def load_model(path, device):
-    "The folder's masked language model in evaluation mode, and whether its MLM head is missing; an incomplete encoder is refused."
+    "The folder's masked language model, in evaluation mode, and whether its head is missing; an incomplete encoder is refused."
     try:
         with quiet():
             model, report = transformers.AutoModelForMaskedLM.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, output_loading_info=True)
+                path, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                dtype=torch.float32, output_loading_info=True)
     except Exception as error:
         raise InputError(f"the model in {path} does not open as a masked language model ({first_line(error)}): "
                          "check that config.json belongs to the weights") from error
     lost = sorted(name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + "."))
-    if lost: raise InputError(f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): check that config.json belongs to it")
+    if lost:
+        raise InputError(f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
+                         "check that config.json belongs to it")
     return model.eval().requires_grad_(False).to(device), bool(report["missing_keys"])
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #f529639c
@@ -176,7 +184,8 @@ def pick_device(device):
     if device == "auto": device = "cuda" if torch.cuda.is_available() else "cpu"
     try: picked = torch.device(device)
     except RuntimeError as error: raise InputError(f"device={device!r} is unknown: use cpu, cuda, cuda:1 or auto") from error
-    if picked.type == "cuda" and not torch.cuda.is_available(): raise InputError(f"device={device!r}, but torch sees no GPU here: use cpu or auto")
+    if picked.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device={device!r}, but torch sees no GPU here: use cpu or auto")
     return picked
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #a25d0ec8
@@ -185,7 +194,8 @@ def check_sizes(checkpoint):
     size, types = checkpoint.vocabulary, getattr(checkpoint.model.config, "type_vocab_size", 0)
     top = max(checkpoint.tokenizer.get_vocab().values())
     if top >= size:
-        raise InputError(f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: save the model's own tokenizer")
+        raise InputError(f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: "
+                         "save the model's own tokenizer")
     for view in checkpoint.views.values():
         special = view.special_offset + max(checkpoint.cls, checkpoint.sep, checkpoint.mask)
         wrong = (f"has token ids beyond the {size} embeddings" if max(special, view.token_offset) >= size else
@@ -197,8 +207,8 @@ def check_sizes(checkpoint):
 def load_checkpoint(path, device="cpu"):
     """Open a Hugging Face masked language model from a folder: only safetensors, only local files, no code of the model's own.
 
-    `device`: cpu, cuda, cuda:N or auto. Weights are float32. Raises InputError for a missing folder, configuration or tokenizer, damaged or
-    pickled weights, a tokenizer without a mask token or of another vocabulary, and language views that the model has no room for."""
+    `device`: cpu, cuda, cuda:N or auto. Weights are float32. Raises InputError for a missing folder, configuration or tokenizer,
+    damaged or pickled weights, a tokenizer without a mask token or of another vocabulary, and views that do not fit the model."""
     path, device = Path(path), pick_device(device)
     check_folder(path)
     tokenizer, specials = load_tokenizer(path)
@@ -209,13 +219,13 @@ def load_checkpoint(path, device="cpu"):
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #230cc0b6
 def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes):
-    """Write a small untrained checkpoint into `folder` and return the folder. `words` counts the vocabulary with its five specials; `languages`:
-    dicts of `LanguageView` fields; `config`: any HF configuration instead of a BERT; `sizes` override the BERT's sizes (hidden_size, …)."""
+    """Write a small untrained checkpoint into `folder` and return the folder. `words`: size of the vocabulary with its specials;
+    `languages`: dicts of `LanguageView` fields; `config`: any HF configuration instead of a BERT; `sizes`: the BERT's own."""
     folder, specials = Path(folder), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     copies = 1 + max((entry.get("token_offset", 0) for entry in languages), default=0) // words
     entries = ["::" * copy + word for copy in range(copies) for word in specials + [f"w{i}" for i in range(5, words)]]
-    shape = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24) | sizes
-    config = config or transformers.BertConfig(vocab_size=len(entries), pad_token_id=0, **shape)
+    shape = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24)
+    config = config or transformers.BertConfig(vocab_size=len(entries), pad_token_id=0, **shape | sizes)
     if languages: config.xlingual = dict(languages=list(languages))
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(entries)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -35,7 +35,7 @@ def fit(checkpoint: Checkpoint, sentences: Encoded, view) -> tuple[Encoded, int]
     limit = room(checkpoint, view)
     if not len(sentences): raise InputError(f"no sentences of {view.name!r} to measure: give at least one")
     if (empty := np.flatnonzero(sentences.lengths == 0)).size:
-        raise InputError(f"{empty.size} sentences of {view.name!r} have no tokens (the first is number {empty[0]}): leave them out")
+        raise InputError(f"{empty.size} sentences of {view.name!r} have no tokens (first: number {empty[0]}): leave them out")
     bad = np.setdiff1d(sentences.ids[(sentences.ids < low) | (sentences.ids >= high)], checkpoint.tokenizer.all_special_ids)
     if bad.size:
         raise InputError(f"sentences of {view.name!r} hold token id {bad[0]}, outside {low}..{high - 1} of {checkpoint.path}: "
@@ -44,7 +44,7 @@ def fit(checkpoint: Checkpoint, sentences: Encoded, view) -> tuple[Encoded, int]
 
 # %% ../../nbs/lib/22_embeddings.ipynb #2d549dac
 def batches(lengths, budget: int) -> list[np.ndarray]:
-    "Sentence numbers in batches, shortest first; size x (longest + 2) stays within `budget` tokens, or the batch is one sentence."
+    "Sentence numbers in batches, shortest first; size x (longest + 2) stays within `budget` tokens, or it is one sentence."
     order = np.argsort(lengths, kind="stable")
     width, groups, start = lengths[order] + 2, [], 0
     while start < len(order):
@@ -95,24 +95,24 @@ def check_layers(checkpoint: Checkpoint, layers) -> tuple[int, ...]:
     layers = (layers,) if isinstance(layers, int) else tuple(int(layer) for layer in layers)
     bad = [layer for layer in layers if not 0 <= layer <= checkpoint.depth]
     if bad or not layers:
-        raise InputError(f"layers={list(layers)}: {checkpoint.path} has layers 0 (embeddings) to {checkpoint.depth}, choose among these")
+        raise InputError(f"layers={list(layers)}: {checkpoint.path} has layers 0 (embeddings) to {checkpoint.depth}")
     return layers
 
 # %% ../../nbs/lib/22_embeddings.ipynb #6e5c5daa
 @torch.inference_mode()
 def run_layers(checkpoint: Checkpoint, sentences: Encoded, view, layers, budget=None):
-    "Batch by batch: sentence numbers and, for each layer, the vectors of their content tokens (tokens, H), sentence after sentence."
+    "Batch by batch: sentence numbers and, by layer, the vectors of their content tokens (tokens, H), sentence after sentence."
     layers, base = check_layers(checkpoint, layers), checkpoint.model.base_model
-    for numbers in batches(sentences.lengths, budget or default_budget(checkpoint)):
+    for k, numbers in enumerate(batches(sentences.lengths, budget or default_budget(checkpoint))):
         inputs, rows = model_inputs(checkpoint, sentences, numbers, view)
-        with shortened(checkpoint.model, max(layers) + 1):
+        with shortened(checkpoint.model, max(layers) + 1 if k else checkpoint.depth):
             states = base(**inputs, output_hidden_states=True).hidden_states
         yield numbers, {layer: states[layer].flatten(0, 1)[rows] for layer in layers}
 
 # %% ../../nbs/lib/22_embeddings.ipynb #922b19a9
 @dataclass(frozen=True)
 class States:
-    "Content token vectors: `vectors[layer]` (tokens, H), sentence i in rows `starts[i]:starts[i + 1]`; `truncated` sentences were cut."
+    "Content token vectors: `vectors[layer]` (tokens, H), sentence i in rows `starts[i]:starts[i + 1]`; `truncated` were cut."
     vectors: dict[int, torch.Tensor]
     starts: np.ndarray
     truncated: int
@@ -128,7 +128,7 @@ class States:
 
 # %% ../../nbs/lib/22_embeddings.ipynb #b6e7fb6c
 def hidden_states(checkpoint: Checkpoint, sentences: Encoded, view, layers, budget=None) -> States:
-    """Vectors of all content tokens (no [CLS], [SEP]) at the given layers, float32 on the checkpoint's device; 0 is the embedding layer.
+    """Vectors of all content tokens (no [CLS], [SEP]) at the given layers (0: embeddings), float32 on the checkpoint's device.
     Sentences too long for the model are cut and counted. Raises InputError for layers and ids that the model does not have."""
     sentences, truncated = fit(checkpoint, sentences, view)
     vectors = {}
@@ -169,7 +169,7 @@ def content_ids(checkpoint: Checkpoint, view) -> np.ndarray:
 def position_similarity(checkpoint: Checkpoint) -> np.ndarray:
     "Cosine similarities (positions, positions) of the learned position embeddings (Dufter & Schütze 2020, Figures 5 and 8)."
     table = position_table(checkpoint)
-    if table is None: raise InputError(f"{checkpoint.path} has no learned position embeddings: choose a model that has (BERT, RoBERTa, …)")
+    if table is None: raise InputError(f"{checkpoint.path} has no learned position embeddings: choose a BERT or a RoBERTa")
     rows = table.weight[0 if table.padding_idx is None else table.padding_idx + 1:].float()
     rows = nn.functional.normalize(rows, dim=1)
     return (rows @ rows.T).cpu().numpy()
@@ -187,9 +187,9 @@ def principal_components(X: np.ndarray, n=2) -> np.ndarray:
 def token_pca(checkpoint: Checkpoint, views=None, ids=None, layer=0) -> pd.DataFrame:
     """Word types of all languages in the plane of their first two principal components (Dufter & Schütze 2020, Figure 4).
 
-    Columns language, id, token, x, y. `views`: the checkpoint's own by default; `ids`: token ids by language, all content ids by default."""
+    Columns language, id, token, x, y. `views`: the checkpoint's own; `ids`: token ids by language, else all content ids."""
     views = [checkpoint.view(view) for view in views or checkpoint.views]
-    if not views: raise InputError(f"{checkpoint.path} declares no languages: name them with views=[…] and their token ids with ids={{…}}")
+    if not views: raise InputError(f"{checkpoint.path} declares no languages: give views=[…] and ids={{…}}")
     ids = {view.name: content_ids(checkpoint, view) for view in views} if ids is None else ids
     vectors = [word_vectors(checkpoint, ids[view.name], view, layer)[layer].cpu().numpy() for view in views]
     table = pd.DataFrame([(view.name, int(i)) for view in views for i in ids[view.name]], columns=["language", "id"])

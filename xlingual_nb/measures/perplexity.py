@@ -41,9 +41,9 @@ def only_rows(model, rows: torch.Tensor):
 # %% ../../nbs/lib/25_perplexity.ipynb #6e5c5daa
 @torch.inference_mode()
 def masked_nll(checkpoint: Checkpoint, sentences: Encoded, view, seed=0, rate=.15, budget=None) -> tuple[float, int]:
-    """Sum of -log p (nats) over the masked tokens and their number; sums of several corpora may be added. Sentences longer than the
-    model are cut first. Raises InputError for a checkpoint without a masked-LM head and for ids that it does not have."""
-    if checkpoint.headless: raise InputError(f"{checkpoint.path} holds no masked-LM head, so it has no perplexity: choose a checkpoint that has")
+    """Sum of -log p (nats) over the masked tokens and their number; sums of several corpora may be added. Sentences longer than
+    the model are cut first. Raises InputError for a checkpoint without a masked-LM head and for ids that it does not have."""
+    if checkpoint.headless: raise InputError(f"{checkpoint.path} holds no masked-LM head: choose a checkpoint that has one")
     sentences, _ = fit(checkpoint, sentences, view)
     chosen = choose_tokens(len(sentences.ids), rate, seed)
     mask = checkpoint.mask + checkpoint.view(view).special_offset

@@ -37,7 +37,7 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
 
 # %% ../../nbs/lib/24_retrieval.ipynb #91f0e9f5
 def precision_at_1(A, B, chunk=1024) -> float:
-    "Mean precision of retrieval by cosine in both directions between parallel rows (m, H): rho for sentences, tau for words; NaN for none."
+    "Mean precision of retrieval by cosine, both ways, between parallel rows (m, H): rho for sentences, tau for words."
     return float((hits(A, B, chunk).double().mean() + hits(B, A, chunk).double().mean()) / 2)
 
 # %% ../../nbs/lib/24_retrieval.ipynb #d58ea2b4
@@ -47,14 +47,14 @@ def upper_layer(depth: int) -> int:
 
 # %% ../../nbs/lib/24_retrieval.ipynb #370360a3
 def word_pairs(checkpoint: Checkpoint, views, words=None) -> np.ndarray:
-    """Token ids (n, 2) of words and their translations. `words`: None for all content ids of the first language; (n,) of these ids, whose
-    translations lie at the other language's offset; or (n, 2) pairs."""
+    """Token ids (n, 2) of words and their translations. `words`: None for all content ids of the first language; (n,) of these,
+    whose translations lie at the other language's offset; or (n, 2) pairs."""
     first, second = (checkpoint.view(view) for view in views)
     shift = second.token_offset - first.token_offset
     words = None if words is None else np.asarray(words, np.int64)
     if words is not None and words.ndim == 2: return words
     if not shift:
-        raise InputError(f"{first.name!r} and {second.name!r} share one vocabulary in {checkpoint.path}: give words=[(id, id), …]")
+        raise InputError(f"{first.name!r} and {second.name!r} share a vocabulary in {checkpoint.path}: give words=[(id, id), …]")
     words = content_ids(checkpoint, first) if words is None else words
     return np.stack([words, words + shift], 1)
 
@@ -79,12 +79,13 @@ def sentence_measures(checkpoint: Checkpoint, first: Encoded, second: Encoded, v
                           f1=np.nan if gold is None else alignment_f1(np.concatenate(edges[layer]), gold)) for layer in layers}
     return result | dict(truncated=truncated)
 
-# %% ../../nbs/lib/24_retrieval.ipynb #56264ed4
-def multilinguality(checkpoint: Checkpoint, first: Encoded, second: Encoded, views=("en", "enfake"), layers=None, words=None) -> dict:
+# %% ../../nbs/lib/24_retrieval.ipynb #ee23b858
+def multilinguality(checkpoint: Checkpoint, first: Encoded, second: Encoded, views=("en", "enfake"), layers=None,
+                    words=None) -> dict:
     """The multilinguality score µ and its parts (Dufter & Schütze 2020, 2.2.1) from parallel sentences as the model reads each.
 
-    `layers`: lower and upper, by default 0 and `upper_layer`. Keys: mu = mean of rho and tau at both layers; rho_, tau_, f1_ with lower and upper;
-    layer_lower, layer_upper; sentences, words, truncated (sentences cut to the model's positions, in both languages together)."""
+    `layers`: lower and upper, by default 0 and `upper_layer`. Keys: mu, mean of rho and tau at both layers; rho_lower, rho_upper,
+    tau_…, f1_…, layer_…; sentences, words, truncated (sentences cut to the model's positions, both languages together)."""
     lower, upper = check_layers(checkpoint, (0, upper_layer(checkpoint.depth)) if layers is None else layers)
     pairs = word_pairs(checkpoint, views, words)
     of_words = [word_vectors(checkpoint, ids, view, (lower, upper)) for ids, view in zip(pairs.T, views)]

@@ -1,0 +1,124 @@
+"""Checkpoints: every family opens, and every way to spoil a folder is one clear line."""
+import json
+import shutil
+
+import pytest
+import torch
+import transformers as hf
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.checkpoints import Checkpoint, LanguageView, load_checkpoint, room, tiny_checkpoint, token_block
+from xlingual_nb.text import tokenizers as text_tokenizers
+
+LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1, inverted=True)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory): return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model", languages=LANGUAGES)
+
+
+def test_what_an_open_checkpoint_knows(folder):
+    c = load_checkpoint(folder)
+    assert isinstance(c, Checkpoint) and not c.model.training and not c.headless
+    assert (c.cls, c.sep, c.mask, c.pad, c.depth, c.vocabulary) == (2, 3, 4, 0, 3, 64)
+    assert c.view("enfake") == LanguageView("enfake", 32, 32, 12, 1, True) and c.view(c.view("en")) is c.views["en"]
+    assert (room(c, "en"), room(c, "enfake")) == (10, 10) and token_block(c, "enfake") == (32, 64)
+    assert not any(p.requires_grad for p in c.model.parameters())
+
+
+def test_a_foreign_checkpoint_has_one_view_for_all(tmp_path):
+    c = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=24))
+    assert c.views == {} and c.view("sw") == LanguageView("sw") and room(c, "sw") == 22 and token_block(c, "sw") == (0, 32)
+
+
+def test_equal_seeds_write_equal_weights_and_leave_the_generator_alone(tmp_path):
+    torch.manual_seed(5); before = torch.random.get_rng_state()
+    a, b, c = (load_checkpoint(tiny_checkpoint(tmp_path / name, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    weights = [x.model.get_input_embeddings().weight for x in (a, b, c)]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+    torch.manual_seed(5); assert torch.equal(before, torch.random.get_rng_state())
+
+
+def change(file, **values):
+    def spoil(copy):
+        content = json.loads((copy / file).read_text())
+        (copy / file).write_text(json.dumps(content | values))
+    return spoil
+
+
+def drop(*names): return lambda copy: [(copy / name).unlink() for name in names]
+def cut(at): return lambda copy: (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:at])
+def pickled(copy): torch.save({}, copy / "pytorch_model.bin"); (copy / "model.safetensors").unlink()
+def larger(copy): (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64'))
+def language(**view): return change("config.json", xlingual=dict(languages=[dict(name="en"), dict(name="x", **view)]))
+
+
+@pytest.mark.parametrize("spoil, says", [
+    (drop("config.json"), "config.json"),
+    (drop("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
+    (cut(-1), "cut short"), (cut(100), "cut short"), (cut(0), "cut short"),
+    (pickled, "pickles are not opened"),
+    (lambda copy: (copy / "config.json").write_text("{"), "not JSON"),
+    (lambda copy: (copy / "tokenizer.json").write_text("{}"), "does not open"),
+    (change("config.json", vocab_size=48), "check that config.json belongs"),
+    (change("config.json", hidden_size=32), "check that config.json belongs"),
+    (change("config.json", num_hidden_layers=5), "weights of the encoder are not in the file"),
+    (change("config.json", model_type="nonesuch"), "does not open as a masked language model"),
+    (change("tokenizer_config.json", mask_token=None), "no mask token"),
+    (larger, "up to id 64"),
+    (language(token_offset=64), "token ids beyond"), (language(special_offset=60), "token ids beyond"),
+    (language(token_type=2), "segment 2"), (language(position_offset=23), "no positions")])
+def test_a_spoilt_folder_is_one_clear_line(folder, tmp_path, spoil, says):
+    copy = shutil.copytree(folder, tmp_path / "copy"); spoil(copy)
+    with pytest.raises(InputError) as refusal: load_checkpoint(copy)
+    message = str(refusal.value)
+    assert says in message and str(copy) in message and "\n" not in message
+
+
+@pytest.mark.parametrize("path, device, says", [("nowhere", "cpu", "not a folder"), (None, "tpu9", "device='tpu9'")])
+def test_wrong_arguments(folder, tmp_path, path, device, says):
+    with pytest.raises(InputError, match=says): load_checkpoint(tmp_path / path if path else folder, device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="only without a GPU")
+def test_a_gpu_that_is_not_there(folder):
+    with pytest.raises(InputError, match="no GPU"): load_checkpoint(folder, "cuda")
+    assert load_checkpoint(folder, "auto").device.type == "cpu"
+
+
+def test_an_unknown_language_names_those_known(folder):
+    with pytest.raises(InputError, match="en, enfake"): load_checkpoint(folder).view("de")
+
+
+def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path):
+    copy, trace = shutil.copytree(folder, tmp_path / "copy"), tmp_path / "trace"
+    (copy / "evil.py").write_text(f"open({str(trace)!r}, 'w').write('ran')\nclass Evil: pass\nclass EvilConfig: pass\n")
+    change("config.json", model_type="evil", auto_map=dict(AutoConfig="evil.EvilConfig", AutoModelForMaskedLM="evil.Evil"))(copy)
+    with pytest.raises(InputError): load_checkpoint(copy)
+    assert not trace.exists()
+
+
+def test_an_encoder_without_a_head_is_known_as_such(tmp_path):
+    tiny_checkpoint(tmp_path)
+    hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert load_checkpoint(tmp_path).headless
+
+
+def test_a_cased_vocabulary_that_would_be_lower_cased_is_refused(tmp_path):
+    tiny_checkpoint(tmp_path, words=12)
+    for file in tmp_path.glob("tokenizer*"): file.unlink()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "He", "Ăn", "the", "a", "b", "c", "d"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    with pytest.raises(InputError, match="lower-cases but its vocabulary is cased"): load_checkpoint(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(dict(do_lower_case=False, strip_accents=False, tokenizer_class="BertTokenizer")))
+    assert load_checkpoint(tmp_path).tokenizer.tokenize("He Ăn") == ["He", "Ăn"]
+
+
+def test_this_projects_own_tokenizer_folder_opens(tmp_path):
+    tokenizer = text_tokenizers.pair_vocabulary(text_tokenizers.train_wordpiece(["In the beginning was the Word"] * 3, 30))
+    size = tokenizer.get_vocab_size()
+    tiny_checkpoint(tmp_path, words=size // 2, languages=[dict(name="en"), dict(name="enfake", token_offset=size // 2)])
+    text_tokenizers.save(tokenizer, tmp_path)
+    c = load_checkpoint(tmp_path)
+    assert (c.cls, c.sep, c.mask, c.pad) == (2, 3, 4, 0) and c.vocabulary == size
+    assert c.tokenizer("the Word", add_special_tokens=False)["input_ids"] == list(text_tokenizers.encode(tokenizer, ["the Word"])[0])

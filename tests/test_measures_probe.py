@@ -1,0 +1,53 @@
+"""The probe's table against the measures it is made of."""
+import numpy as np
+import pytest
+import transformers as hf
+
+from test_measures_embeddings import corpus
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.measures.embeddings import sentence_vectors
+from xlingual_nb.measures.perplexity import masked_perplexity
+from xlingual_nb.measures.probe import encode_text, probe
+from xlingual_nb.measures.retrieval import precision_at_1
+from xlingual_nb.text.tokenizers import Encoded
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory): return load_checkpoint(tiny_checkpoint(tmp_path_factory.mktemp("model")))
+
+
+def test_every_ordered_pair_and_layer(model):
+    parallel = {name: corpus(25, seed=seed) for seed, name in enumerate(("en", "de", "ru"))}
+    table = probe(model, parallel, dictionary=dict(en=Encoded.of([[5], [6]]), de=Encoded.of([[7, 8], [9]])), layers=(0, 3))
+    assert list(table.columns) == ["measure", "source", "target", "layer", "value", "n"]
+    assert table["measure"].value_counts().to_dict() == dict(rho=12, tau=4, perplexity=3)
+    rho = table[table["measure"] == "rho"].set_index(["source", "target", "layer"])["value"]
+    vectors = {name: sentence_vectors(model, text, name, (0, 3)) for name, text in parallel.items()}
+    for a, b in (("en", "de"), ("ru", "de")):
+        assert np.mean([rho[a, b, 3], rho[b, a, 3]]) == pytest.approx(precision_at_1(vectors[a][3], vectors[b][3]))
+    perplexity = table[table["measure"] == "perplexity"].set_index("source")["value"]
+    assert perplexity["ru"] == pytest.approx(masked_perplexity(model, parallel["ru"], "ru"))
+
+
+def test_all_layers_by_default_and_one_language_has_perplexity_only(model):
+    assert set(probe(model, dict(a=corpus(), b=corpus()))["layer"].dropna()) == {0, 1, 2, 3}
+    assert list(probe(model, dict(a=corpus()))["measure"]) == ["perplexity"]
+
+
+def test_an_encoder_without_a_head_is_probed_without_perplexity(tmp_path):
+    tiny_checkpoint(tmp_path)
+    hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert set(probe(load_checkpoint(tmp_path), dict(a=corpus(), b=corpus()))["measure"]) == {"rho"}
+
+
+@pytest.mark.parametrize("parallel, says", [
+    (dict(a=corpus(2), b=corpus(3)), "same items"), ({}, "no language"), (dict(a=Encoded.of([[]])), "no tokens")])
+def test_what_is_not_parallel_is_refused(model, parallel, says):
+    with pytest.raises(InputError, match=says): probe(model, parallel)
+
+
+def test_text_passes_through_the_checkpoints_own_tokenizer(tmp_path):
+    c = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), dict(name="x", token_offset=32, inverted=True)]))
+    assert [s.tolist() for s in encode_text(c, ["w5 w6", "w7 w99"], "en")] == [[5, 6], [7, 1]]
+    assert [s.tolist() for s in encode_text(c, ["w5 w6", "w7 w99"], "x")] == [[38, 37], [33, 39]]
