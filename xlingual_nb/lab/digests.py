@@ -48,7 +48,9 @@ def imported(tree: ast.AST, package: str) -> set[str]:
             names |= {base} | {f"{base}.{a.name}" for a in node.names}
     return names
 
-# %% ../../nbs/lib/29_digests.ipynb #2d8e6d21
+# %% ../../nbs/lib/29_digests.ipynb #61d18d8d
+def _stamp(file: Path): return file.stat().st_mtime_ns, file.stat().st_size
+
 @lru_cache(maxsize=1024)
 def _parsed(module: str, file: Path, stamp) -> tuple[str, frozenset]:
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
@@ -66,8 +68,7 @@ def reached(modules) -> dict[str, str]:
         name = todo.pop()
         file = None if name in found else source_of(name)
         if file is None: continue
-        status = file.stat()
-        found[name], more = _parsed(name, file, (status.st_mtime_ns, status.st_size))
+        found[name], more = _parsed(name, file, _stamp(file))
         todo |= more
     return found
 
@@ -121,18 +122,23 @@ def code_digest(modules=(), functions=()) -> str:
     texts |= reached(roots)
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
 
-# %% ../../nbs/lib/29_digests.ipynb #5d832c04
+# %% ../../nbs/lib/29_digests.ipynb #2d8e6d21
+@lru_cache(maxsize=1024)
+def _written(file: Path, stamp) -> dict[str, CodeType]:
+    def inside(code):
+        for c in (c for c in code.co_consts if isinstance(c, CodeType)): yield from [(c.co_qualname, c), *inside(c)]
+    return dict(inside(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
+
+def _loaded(module: ModuleType) -> dict[str, CodeType]:
+    methods = [v for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__ for v in vars(c).values()]
+    every = [inspect.unwrap(v) for v in [*vars(module).values(), *methods] if isinstance(v, FunctionType)]
+    return {f.__qualname__: f.__code__ for f in every if f.__module__ == module.__name__}
+
 def edited(modules) -> list[str]:
     "Those of the reached modules whose functions in memory differ from their source file: edited after they were imported."
-    def functions(module):
-        methods = [v for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__ for v in vars(c).values()]
-        every = [inspect.unwrap(v) for v in [*vars(module).values(), *methods] if isinstance(v, FunctionType)]
-        return {f.__qualname__: f.__code__ for f in every if f.__module__ == module.__name__}
-    def written(code, prefix=""):
-        for c in (c for c in code.co_consts if isinstance(c, CodeType)): yield from [(c.co_qualname, c), *written(c)]
-    found = []
     plainly = {n for n, m in list(sys.modules.items()) if type(getattr(m, "__loader__", None)) is SourceFileLoader}      # not rewritten on import, as by pytest
+    found = []
     for name in sorted(set(reached(modules)) & plainly):
-        file = source_of(name); text = dict(written(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
-        if any(q in text and text[q] != c for q, c in functions(sys.modules[name]).items()): found.append(name)
+        text = _written(source_of(name), _stamp(source_of(name)))
+        if any(q in text and text[q] != c for q, c in _loaded(sys.modules[name]).items()): found.append(name)
     return found

@@ -19,16 +19,17 @@ def sync(path):
     try: os.fsync(handle)
     finally: os.close(handle)
 
-# %% ../../nbs/lib/30_files.ipynb #2ff02bfa
-def write_atomic(path, data: bytes | str):
-    "Write a file whole or not at all: beside its place, forced to the disk, then renamed."
+# %% ../../nbs/lib/30_files.ipynb #42a2adb3
+def write_atomic(path, data: bytes | str, durable: bool = True):
+    "Write a file whole or not at all: beside its place, forced to the disk (unless it need not outlive a power cut), then renamed."
     path = Path(path); beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with open(beside, "wb") as out:
-            out.write(data.encode() if isinstance(data, str) else data); out.flush(); os.fsync(out.fileno())
+            out.write(data.encode() if isinstance(data, str) else data); out.flush()
+            if durable: os.fsync(out.fileno())
         os.replace(beside, path)
     except BaseException: beside.unlink(missing_ok=True); raise
-    sync(path.parent)
+    if durable: sync(path.parent)
 
 # %% ../../nbs/lib/30_files.ipynb #4aa85a7c
 class DiskFull(InputError): "The disk that holds the store is full."
@@ -83,7 +84,7 @@ class Lock:
         owner = dict(machine=machine(), pid=os.getpid(), started=started(os.getpid()), name=self.name)
         with guard(self.path.parent):
             if self.path.exists() and not self._abandoned(): return False
-            write_atomic(self.path, json.dumps(owner))
+            write_atomic(self.path, json.dumps(owner), durable=False)
         self._stop.clear()
         threading.Thread(target=self._beat, daemon=True).start()
         return True

@@ -38,7 +38,8 @@ class Progress:
         key, now = run_id(spec), time.monotonic()
         if done < total and now - self._wrote.get(key, -1e9) < self.EVERY: return
         self._wrote[key] = now
-        write_atomic(self.folders[key] / "progress.json", json.dumps(dict(done=done, total=total, seconds=self.seconds(key), info=info)))
+        told = dict(done=done, total=total, seconds=self.seconds(key), info=info)
+        write_atomic(self.folders[key] / "progress.json", json.dumps(told), durable=False)
         if done >= total or now - self._logged.get(key, -1e9) >= self.LOG:
             self._logged[key] = now; self.log(key, "progress", done=done, total=total, **info)
 

@@ -1,0 +1,157 @@
+"""Kill -9 at any moment: the store stays readable, nothing computed is lost, and the end is the same bytes. Two processes make one run once."""
+import json, os, random, signal, subprocess, sys, time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from xlingual_nb.lab import files
+from xlingual_nb.lab.engine import Stage, run
+from xlingual_nb.lab.executors import Inline
+from xlingual_nb.lab.files import started
+from xlingual_nb.lab.store import Store, problems
+from toy_stages import STAGES, Count, Total, steps, value
+
+TOYS = Path(__file__).with_name("toy_stages.py")
+
+
+def child(work) -> int:
+    "A forked process that does `work` and leaves; its number."
+    pid = os.fork()
+    if pid: return pid
+    try: work()
+    except BaseException as error: print(repr(error), file=sys.stderr, flush=True); os._exit(1)
+    os._exit(0)
+
+
+def products(store, spec):
+    folder = store.path(spec)
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name not in ("log.jsonl", "manifest.json")}
+
+
+def readable(store):
+    "Everything that has a final name is whole, byte for byte, and every question has an answer."
+    assert store.check().empty
+    return set(store.runs().state) <= {"found", "partial"}
+
+
+def test_ten_kills_at_random_moments(tmp_path):
+    spec, quiet = Count(60, pause=.004), dict(progress=False)
+    store, calm, moments = Store(tmp_path / "killed"), Store(tmp_path / "calm"), random.Random(20)
+    run([spec], calm, STAGES, **quiet)
+    kills = ended = 0
+    for _ in range(200):
+        if kills == 10: break
+        pid = child(lambda: run([spec, Total((spec,))], store, STAGES, **quiet))
+        time.sleep(moments.uniform(0, .12))
+        os.kill(pid, signal.SIGKILL); kills += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        assert readable(store)
+        if store.has(spec): ended += 1; store.prune([store.path(s).name for s in (spec, Total((spec,)))])
+    run([spec, Total((spec,))], store, STAGES, **quiet)
+    assert kills == 10 and products(store, spec) == products(calm, spec) and readable(store)
+    assert len(steps(store.root)) <= 60 * (ended + 1) + 10, "no kill cost more than the step in hand"
+
+
+SYSTEM = ("rename", "replace", "fsync", "unlink", "mkdir", "open", "rmdir")
+
+
+def stop_at(n):
+    "From now on this process dies just before its n-th call that changes the file system."
+    count = [0]
+    def deadly(real):
+        def call(*args, **kw):
+            count[0] += 1
+            if count[0] > n: os._exit(99)
+            return real(*args, **kw)
+        return call
+    for name in SYSTEM: setattr(os, name, deadly(getattr(os, name)))
+
+
+def changed_count(specs, folders, store, progress):
+    for spec, folder in zip(specs, folders): files.write_atomic(folder / "value.txt", "changed")
+
+
+@pytest.mark.parametrize("remake", (False, True), ids=("first", "remade"))
+def test_dying_before_every_single_step(tmp_path, monkeypatch, remake):
+    "Not at random: before the first change of the file system, before the second, and so on until none is left."
+    monkeypatch.setattr(os, "fsync", lambda handle: None)       # a kill is not a power cut, and there are hundreds of runs
+    spec, stages = Count(2), STAGES | dict(count=Stage("count", changed_count)) if remake else STAGES
+    expected = b"changed" if remake else value(spec).encode()
+    for n in range(500):
+        store = Store(tmp_path / f"runs{n}")
+        if remake: run([spec], store, STAGES, progress=False)
+        def work():
+            stop_at(n)
+            run([spec], Store(store.root), stages, progress=False)
+        code = os.waitstatus_to_exitcode(os.waitpid(child(work), 0)[1])
+        assert code in (0, 99) and readable(store)
+        run([spec], store, stages, progress=False)
+        assert (store.path(spec) / "value.txt").read_bytes() == expected and readable(store)
+        store.prune()
+        assert sorted(p.name for p in store.path(spec).iterdir()) == ["log.jsonl", "manifest.json", "spec.json", "value.txt"]
+        assert remake or max(Counter(steps(store.root)[i][3] for i in range(len(steps(store.root)))).values()) <= 2
+        if code == 0: break
+    assert code == 0 and n > 20
+
+
+def test_two_processes_make_one_run_once(tmp_path):
+    store, specs = Store(tmp_path / "runs"), [Count(15, s, pause=.004) for s in range(3)]
+    def work(): run(specs, Store(store.root), STAGES, stack=2, progress=False)
+    pids = [child(work) for _ in range(3)]
+    assert [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids] == [0, 0, 0]
+    assert set(Counter((seed, step) for _, _, seed, step in steps(store.root)).values()) == {1}
+    assert all((store.path(s) / "value.txt").read_text() == value(s) for s in specs) and readable(store)
+
+
+def test_the_second_takes_over_when_the_first_is_killed(tmp_path):
+    store, spec = Store(tmp_path / "runs"), Count(40, pause=.01)
+    def work(): run([spec], Store(store.root), STAGES, progress=False)
+    first = child(work)
+    while len(steps(store.root)) < 5: time.sleep(.01)
+    second = child(work)
+    time.sleep(.1); os.kill(first, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]) == 0
+    os.waitpid(first, 0)
+    assert (store.path(spec) / "value.txt").read_text() == value(spec)
+    by = Counter(pid for pid, *_ in steps(store.root))
+    assert set(by) == {first, second} and sum(by.values()) <= 41, "the second went on where the first had stopped"
+
+
+def script(root, *numbers):
+    process = subprocess.Popen([sys.executable, str(TOYS), str(root), *map(str, numbers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(.02)
+
+
+def test_workers_do_not_outlive_a_killed_parent_and_the_work_goes_on(tmp_path):
+    store = Store(tmp_path / "runs"); specs = [Count(60, s, "", .02) for s in range(2)]
+    process = script(store.root, 2, 2, 60, .02)
+    wait_for(lambda: len({pid for pid, *_ in steps(store.root)}) == 2)
+    process.kill(); process.wait()
+    workers = {pid for pid, *_ in steps(store.root)}
+    wait_for(lambda: not any(map(started, workers)), 3)
+    done = len(steps(store.root))
+    assert readable(store) and 0 < done < 120
+    run(specs, store, STAGES, progress=False)
+    assert all((store.path(s) / "value.txt").read_text() == value(s) for s in specs)
+    assert len(steps(store.root)) <= 122 and not list((store.root / "locks").glob("[0-9a-f]*"))
+
+
+def test_control_c_stops_the_workers_and_keeps_what_was_computed(tmp_path):
+    store = Store(tmp_path / "runs")
+    process = script(store.root, 2, 2, 60, .02)
+    wait_for(lambda: len({pid for pid, *_ in steps(store.root)}) == 2)
+    process.send_signal(signal.SIGINT)
+    told, said = process.communicate(timeout=10)
+    assert process.returncode and "what was computed is kept" in told and "KeyboardInterrupt" in said
+    assert not any(started(pid) for pid, *_ in steps(store.root)) and readable(store)
+    assert not list((store.root / "locks").glob("[0-9a-f]*")), "asked to stop, workers give back their locks"
+    kept = [json.loads((store.partial(Count(60, s, "", .02)) / "resume" / "state.json").read_text())[0] for s in range(2)]
+    assert min(kept) > 0
