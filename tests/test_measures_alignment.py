@@ -64,6 +64,7 @@ def test_nothing_to_align():
     with pytest.raises(InputError, match="parallel"): align_corpus(torch.ones(3, 2), [0, 3], torch.ones(3, 2), [0, 1, 3])
 
 
+@settings(deadline=None)
 @given(st.sets(st.tuples(sizes, sizes)), st.sets(st.tuples(sizes, sizes)))
 def test_scores_by_sets(pairs, gold):
     scores, hits = alignment_scores(sorted(pairs), sorted(gold)), len(pairs & gold)
@@ -79,6 +80,7 @@ def test_the_average_is_micro():
     assert alignment_f1(predicted, gold) == 2 * 9 / (11 + 11)
 
 
+@settings(deadline=None)
 @given(st.lists(sizes, min_size=1, max_size=5), st.booleans())
 def test_gold_by_loops(lengths, inverted):
     assert identity_gold(lengths, inverted).tolist() == [[s, i, n - 1 - i if inverted else i] for s, n in enumerate(lengths) for i in range(n)]

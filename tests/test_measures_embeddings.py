@@ -75,6 +75,7 @@ def test_numbers_do_not_depend_on_the_batch_budget(pair):
     for other in results[1:]: torch.testing.assert_close(results[0], other, atol=1e-5, rtol=0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=80), st.integers(1, 300))
 def test_batches_partition_the_sentences_within_the_budget(lengths, budget):
     lengths = np.array(lengths, int)
@@ -84,6 +85,7 @@ def test_batches_partition_the_sentences_within_the_budget(lengths, budget):
     longest = [lengths[g].max() for g in groups]; assert longest == sorted(longest)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), max_size=9), st.integers(1, 10), st.booleans())
 def test_keep_cuts_one_end(sentences, limit, end):
     assert [list(s) for s in keep(Encoded.of(sentences), limit, end)] == [s[-limit:] if end else s[:limit] for s in sentences]
