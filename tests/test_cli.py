@@ -73,10 +73,15 @@ def test_a_group_alone_shows_its_help(group):
 @pytest.mark.parametrize("arguments, word", [(["lost"], "lost"), (["run", "--skale", "smoke"], "--skale"), (["run", "99"], "no experiment '99'"),
                                              (["run", "laboratry"], "did you mean 'laboratory'"), (["run", "07", "-p", "seeds"], "NAME=VALUE"),
                                              (["run", "07", "-p", "sede=5"], "did you mean seeds"), (["run", "07", "-p", "seeds=five"], "must be int"),
-                                             (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"), (["runs", "list", "--store", "nowhere"], "nowhere"),
+                                             (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"), (["run", "07", "--scale", "hugh"], "scale 'hugh' does not exist"), (["runs", "list", "--store", "nowhere"], "nowhere"),
                                              (["data", "check"], "XLINGUAL_DATA"), (["data", "get", "bible", "en"], "not on the hub")])
 def test_wrong_use_is_one_line(clone, arguments, word):
     refused(xlingual(*arguments, cwd=clone), word)
+    assert not (clone / "results").exists()
+
+
+def test_a_missing_data_folder_stops_a_run(clone):
+    refused(xlingual("run", "07", cwd=clone, env=dict(XLINGUAL_DATA="/no/such/folder")), "/no/such/folder")
     assert not (clone / "results").exists()
 
 

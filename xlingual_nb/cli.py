@@ -109,13 +109,15 @@ def planned() -> list[str]:
     from xlingual_nb.report.notebooks import experiments
     return [n for n in experiments() if find_spec(f"xlingual_nb.experiments.{n[3:]}")]
 
-# %% ../nbs/lib/51_cli.ipynb #3327aeb0
+# %% ../nbs/lib/51_cli.ipynb #ff616624
 @app.command()
 def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Pairs = None, store: StoreOption = ""):
     "Execute notebooks into results/SCALE/; what the store has is not made again."
+    from xlingual_nb.lab.scales import check_scale
     from xlingual_nb.report.notebooks import check_parameters, experiments, resolve, run_notebook
     names = [resolve(n).stem for n in notebooks] if notebooks else list(experiments())
     given = pairs(parameter) | ({"store": store} if store else {})
+    check_scale(scale)
     for name in names: check_parameters(resolve(name), {"scale": scale, **given}, text=True)
     for name in names: print(f"{name}: {shown(run_notebook(name, scale, given, text=True))}")
 
@@ -132,22 +134,25 @@ def report():
     index = write_report()
     print(f"The report is {shown(index)}\nOpen it in a browser: {index.as_uri()}")
 
-# %% ../nbs/lib/51_cli.ipynb #eaee5b4d
+# %% ../nbs/lib/51_cli.ipynb #b3cbaa91
 @app.command()
-def probe(checkpoint: Annotated[Path, typer.Argument(help="A checkpoint folder (config.json, model.safetensors, tokenizer.json).")],
+def probe(checkpoint: Annotated[Path, typer.Argument(help="A folder with config.json, model.safetensors, tokenizer.json.")],
           languages: Annotated[str, typer.Option(help="Two or more: en,es (default: those of the checkpoint).")] = "",
-          text: Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text: a file a language.")] = None,
-          dictionary: Annotated[Path | None, typer.Option(help="Word pairs of the first two languages, `first second` a line.")] = None,
+          text: Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text.")] = None,
+          dictionary: Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line.")] = None,
           sentences: Annotated[int, typer.Option(help="Sentences to look at (0: all).")] = 1000,
-          out: Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")] = None, device: Device = "cpu"):
+          out: Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")] = None,
+          device: Device = "cpu"):
     "Our measures on anyone's model: retrieval, translation, perplexity."
     files, names = pairs(text, "--text"), [n for n in languages.split(",") if n]
-    if languages and (len(names) < 2 or len(set(names)) < len(names)): raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
+    if languages and not 1 < len(names) == len(set(names)):
+        raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     from xlingual_nb.measures.checkpoints import load_checkpoint
     from xlingual_nb.measures.probe import encode_text, probe as measure
     from xlingual_nb.text.parallel import gather
     model = load_checkpoint(checkpoint, device)
-    if len(names := names or list(files) or list(model.views)) < 2: raise InputError(f"{checkpoint} declares no languages: name some, --languages en,es")
+    if len(names := names or list(files) or list(model.views)) < 2:
+        raise InputError(f"{checkpoint} declares no languages: name some, --languages en,es")
     texts, told = gather(names, files, sentences)
     words = words_of(names[:2], texts, dictionary)
     print(told)
@@ -166,10 +171,11 @@ def words_of(names: list[str], texts: dict, dictionary: Path | None) -> dict[str
 # %% ../nbs/lib/51_cli.ipynb #6fe3d67a
 def by_layer(frame):
     "Probe's numbers for the eye: a row a layer, a column a measure and direction; perplexities in a last row."
-    frame = frame.assign(layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=[f"{m} {s}" + (f">{t}" if isinstance(t, str) else "")
-                         for m, s, t in zip(frame.measure, frame.source, frame.target)])
+    columns = [f"{m} {s}" + (f">{t}" if isinstance(t, str) else "") for m, s, t in zip(frame.measure, frame.source, frame.target)]
+    frame = frame.assign(layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=columns)
     wide = frame.pivot(index="layer", columns="column", values="value")
-    return wide.reindex(columns=frame.column.unique(), index=frame.layer.unique()).round(3).reset_index().rename_axis(None, axis=1)
+    wide = wide.reindex(columns=frame.column.unique(), index=frame.layer.unique())
+    return wide.round(3).reset_index().rename_axis(None, axis=1)
 
 # %% ../nbs/lib/51_cli.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
@@ -178,7 +184,8 @@ def named_folder(create: bool = False) -> Path:
     from xlingual_nb.text.corpora import data_folder
     if (folder := data_folder()) is not None: return folder
     if create: return repository() / "data"
-    raise InputError("no data folder: set XLINGUAL_DATA to one, or get a set (xlingual data get). Without one everything runs on the microworld")
+    raise InputError("no data folder: set XLINGUAL_DATA to one, or get a set (xlingual data get); "
+                     "without one everything runs on the microworld")
 
 # %% ../nbs/lib/51_cli.ipynb #dce0dd30
 @data_app.command("list")
@@ -188,13 +195,15 @@ def data_list():
     from xlingual_nb.text.sources import available
     show(available())
     print("\nSets")
-    for s in SETS.values(): print(f"  {s.name:<10} {s.what}; {s.licence}; " + (f"hub: {s.hub}" if s.hub else f"not on the hub: {s.otherwise}"))
+    for s in SETS.values():
+        print(f"  {s.name:<10} {s.what}; {s.licence}; " + (f"hub: {s.hub}" if s.hub else f"not on the hub: {s.otherwise}"))
 
 # %% ../nbs/lib/51_cli.ipynb #b6e63098
 Sums = Annotated[Path | None, typer.Option(help="Digest file (default: SHA256SUMS in the data folder).")]
 
 @data_app.command("check")
-def data_check(record: Annotated[bool, typer.Option("--record", help="Record the digests as they are now.")] = False, sums: Sums = None):
+def data_check(record: Annotated[bool, typer.Option("--record", help="Record the digests as they are now.")] = False,
+               sums: Sums = None):
     "Read every data file, and compare it with its recorded digest."
     from xlingual_nb.text import fetch
     folder = named_folder()
@@ -202,7 +211,9 @@ def data_check(record: Annotated[bool, typer.Option("--record", help="Record the
     seen = fetch.check(folder, sums)
     wrong = seen[seen.state.isin(["changed", "missing"]) | (seen.problem != "")]
     print(", ".join(f"{n} {state}" for state, n in seen.state.value_counts().items()) or f"{folder} holds no data files")
-    if len(wrong): show(wrong); raise InputError(f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: get them again, or --record")
+    if not len(wrong): return
+    show(wrong)
+    raise InputError(f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: get them again, or --record")
 
 # %% ../nbs/lib/51_cli.ipynb #89459488
 @data_app.command("get")
@@ -238,7 +249,8 @@ def runs_show(run_id: str, store: StoreOption = ""):
     row = one_run(open_store(store), run_id)
     for name in ("run_id", "stage", "state", "created", "seconds", "bytes", "path"): print(f"{name:<8} {row[name]}")
     print(json.dumps(json.loads(row.spec), indent=1, ensure_ascii=False))
-    for file in sorted(p for p in Path(row.path).rglob("*") if p.is_file()): print(f"  {file.relative_to(row.path)}  {file.stat().st_size}")
+    files = sorted(p for p in Path(row.path).rglob("*") if p.is_file())
+    for file in files: print(f"  {file.relative_to(row.path)}  {file.stat().st_size}")
 
 # %% ../nbs/lib/51_cli.ipynb #a9bf42a5
 @runs_app.command("stale")
@@ -270,8 +282,9 @@ def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished
 def runs_check(store: StoreOption = ""):
     "Read every byte of every run and compare it with its manifest."
     frame = open_store(store).check()
-    if len(frame): show(frame); raise InputError(f"{frame.run_id.nunique()} runs are damaged: xlingual runs prune removes them, run makes them again")
-    print("all runs are whole")
+    if not len(frame): print("all runs are whole"); return
+    show(frame)
+    raise InputError(f"{frame.run_id.nunique()} runs are damaged: xlingual runs prune removes them, run makes them again")
 
 # %% ../nbs/lib/51_cli.ipynb #db8badc4
 def line_of(error: BaseException) -> str:

@@ -21,7 +21,8 @@ SUMS = "SHA256SUMS"
 
 def data_files(folder: Path) -> list[Path]:
     "The data files of a folder: everything in its sub-folders that is not hidden."
-    return sorted(p for p in Path(folder).glob("*/**/*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(folder).parts))
+    def hidden(p): return any(part.startswith(".") for part in p.relative_to(folder).parts)
+    return sorted(p for p in Path(folder).glob("*/**/*") if p.is_file() and not hidden(p))
 
 def sha256(path: Path) -> str:
     with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest()
@@ -32,7 +33,8 @@ def read_sums(path: Path) -> dict[str, str]:
     if not Path(path).is_file(): return {}
     pairs = (line.split(maxsplit=1) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
     try: return {name.lstrip("*"): digest for digest, name in pairs}
-    except ValueError: raise InputError(f"{path}: each line must be a SHA-256 and a file name: record it again (xlingual data check --record)") from None
+    except ValueError:
+        raise InputError(f"{path}: a line is not a SHA-256 and a file name: record it again (data check --record)") from None
 
 # %% ../../nbs/lib/09_fetch.ipynb #09e59f95
 def write_beside(path: Path, data: bytes) -> None:
@@ -42,7 +44,8 @@ def write_beside(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as file: file.write(data); file.flush(); os.fsync(file.fileno())
         os.replace(beside, path)
-    except PermissionError: raise InputError(f"{path} cannot be written: name another place, or ask for the right to write there") from None
+    except PermissionError:
+        raise InputError(f"{path} cannot be written: name another place, or ask for the right to write there") from None
     finally:
         if os.access(path.parent, os.W_OK): beside.unlink(missing_ok=True)
 
@@ -55,14 +58,16 @@ def record(folder: Path, sums: Path | None = None) -> int:
 
 # %% ../../nbs/lib/09_fetch.ipynb #7bbb9bf6
 def check(folder: Path, sums: Path | None = None) -> pd.DataFrame:
-    "One row a file: file, state (`same`, `changed`, `missing`, `not recorded`), problem (what a reader would refuse it for, or nothing)."
+    """One row a file: file, state (`same`, `changed`, `missing`, `not recorded`), problem (what a reader would refuse it for, or
+    nothing)."""
     recorded, rows = read_sums(Path(sums or Path(folder) / SUMS)), []
     for path in data_files(folder):
         name, problem = path.relative_to(folder).as_posix(), ""
         try: read_lines(path)
         except InputError as error: problem = str(error)
         digest = recorded.pop(name, None)
-        rows.append(dict(file=name, state="not recorded" if digest is None else "same" if digest == sha256(path) else "changed", problem=problem))
+        state = "not recorded" if digest is None else "same" if digest == sha256(path) else "changed"
+        rows.append(dict(file=name, state=state, problem=problem))
     rows += [dict(file=name, state="missing", problem="") for name in recorded]
     return pd.DataFrame(rows, columns=["file", "state", "problem"])
 
@@ -80,9 +85,11 @@ SETS = {s.name: s for s in (
     DataSet("wikipedia", "articles, sentence-split: text/<language>.wiki.txt.gz", "CC BY-SA", hub="wikimedia/wikipedia"),
     DataSet("xnli", "sentence pairs with labels: nli/xnli.{dev,test}.<language>.tsv.gz", "CC BY-NC 4.0", hub="facebook/xnli"),
     DataSet("panx", "named entities: ner/<language>-panx.{train,dev,test}.conll.gz", "CC BY-SA", hub="unimelb-nlp/wikiann"),
-    DataSet("bible", "verse-aligned Bibles: bible/<language>-<edition>.tsv.gz", "by edition; en-bbe, en-web, en-kjv: public domain",
-            otherwise="take editions from a Bible collection (SWORD modules, scrollmapper/bible_databases) and write one `BOOK.chapter.verse<TAB>text` line a verse"),
-    DataSet("muse", "dictionaries: dictionaries/en-<language>.txt", "CC BY-NC 4.0", otherwise="take them from facebookresearch/MUSE (`english foreign`, one pair a line)"),
+    DataSet("bible", "verse-aligned Bibles: bible/<language>-<edition>.tsv.gz", "by edition; en-bbe, en-web: public domain",
+            otherwise="take editions from a Bible collection (SWORD modules, scrollmapper/bible_databases) and write one "
+                      "`BOOK.chapter.verse<TAB>text` line a verse"),
+    DataSet("muse", "dictionaries: dictionaries/en-<language>.txt", "CC BY-NC 4.0",
+            otherwise="take them from facebookresearch/MUSE (`english foreign`, one pair a line)"),
 )}
 
 # %% ../../nbs/lib/09_fetch.ipynb #e4acdde8
@@ -99,28 +106,34 @@ def article(r) -> str: return "\n".join(s for p in r["text"].split("\n") if p.st
 def files_of(name: str, language: str, snapshot: str = "20231101") -> list[tuple]:
     "(path, hub configuration, split, writer) for each file of a set in one language."
     if name == "wikipedia": return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", article)]
-    if name == "xnli": return [(f"nli/xnli.{ours}.{language}.tsv.gz", language, split, nli_line) for ours, split in (("dev", "validation"), ("test", "test"))]
-    return [(f"ner/{language}-panx.{ours}.conll.gz", language, split, ner_block) for ours, split in (("train", "train"), ("dev", "validation"), ("test", "test"))]
+    parts = [("dev", "validation"), ("test", "test")]
+    if name == "xnli": return [(f"nli/xnli.{ours}.{language}.tsv.gz", language, split, nli_line) for ours, split in parts]
+    return [(f"ner/{language}-panx.{ours}.conll.gz", language, split, ner_block) for ours, split in [("train", "train"), *parts]]
 
 # %% ../../nbs/lib/09_fetch.ipynb #646f8af4
 def get(name: str, language: str, folder: Path, limit: int = 0, load=None) -> list[Path]:
-    """Fetch a set in one language from the hub into a data folder, in the layout of `data/README.md`; the files written, their digests recorded in `SHA256SUMS`.
+    """Fetch a set in one language from the hub into a data folder, in the layout of `data/README.md`; the files written. Their
+    digests are recorded in `SHA256SUMS`.
 
-    `limit` bounds the records of a file (0: all). A set that is not on the hub, no network, an unknown language, or a file whose recorded digest differs from
+    `limit` bounds the records of a file (0: all). A set that is not on the hub, no network, an unknown language, or a file whose
+    recorded digest differs from
     what came: InputError. `load` stands in for `datasets.load_dataset` in tests."""
     if name not in SETS: raise InputError(f"no data set '{name}'. There are: {', '.join(SETS)}")
-    if not SETS[name].hub: raise InputError(f"{name} is not on the hub in a form that we read: {SETS[name].otherwise} (data/README.md has the layout)")
+    if not SETS[name].hub:
+        raise InputError(f"{name} is not on the hub in a form that we read: {SETS[name].otherwise} (layout: data/README.md)")
     if load is None: from datasets import load_dataset as load
     folder, written, sums = Path(folder), [], read_sums(Path(folder) / SUMS)
     for path, configuration, split, line in files_of(name, language):
         try:
             rows = load(SETS[name].hub, configuration, split=split, streaming=True)
             text = "\n".join(line(r) for r in (rows.take(limit) if limit else rows)) + "\n"
-        except Exception as error: raise InputError(f"{SETS[name].hub} ({configuration}, {split}) did not come: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
+        except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{SETS[name].hub} ({configuration}, {split}) did not come: {why}; "
                                                     "look at the network and the language code") from error
         data = gzip.compress(text.encode(), mtime=0)
         if sums.get(path, digest := hashlib.sha256(data).hexdigest()) != digest:
-            raise InputError(f"{path}: what came is not what was recorded in {SUMS}: nothing was replaced; remove its line there to accept the new one")
+            raise InputError(f"{path}: what came is not what {SUMS} records: nothing was replaced; remove its line to accept it")
         write_beside(folder / path, data)
         sums[path] = digest; written.append(folder / path)
     write_beside(folder / SUMS, "".join(f"{d}  {n}\n" for n, d in sorted(sums.items())).encode())

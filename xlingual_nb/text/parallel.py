@@ -36,31 +36,37 @@ def bible_of(language: str, listed) -> str:
     "The first Bible of a language on this machine. InputError, with what to do, where there is none."
     found = listed[(listed.kind == "verses") & (listed.language == spoken(language))].source
     if len(found): return found.iloc[0]
-    raise InputError(f"no parallel text in '{language}' in {data_folder()}: give own files, --text {language}=FILE for each language")
+    raise InputError(f"no parallel text in '{language}' in {data_folder()}: "
+                     f"give own files, --text {language}=FILE for each language")
 
 # %% ../../nbs/lib/08_parallel.ipynb #e18c0adc
 def gather(languages: list[str], files: dict[str, str] | None = None, sentences: int = 1000) -> tuple[dict[str, list[str]], str]:
     """Parallel sentences by language, and a line that says where they are from.
 
-    `files`: own text, one file a language (a sentence a line, or verses in `.tsv`). Without: Bibles of the data folder, or else the microworld's test part. At most
+    `files`: own text, one file a language (a sentence a line, or verses in `.tsv`). Without: Bibles of the data folder, or else
+    the microworld's test part. At most
     `sentences` of them (0: all). InputError for a language without text, or texts that are not parallel."""
     if files:
-        if wrong := sorted(set(languages) ^ set(files)): raise InputError(f"--text: {', '.join(wrong)} is in one of --languages and --text only: give one file a language")
+        if wrong := sorted(set(languages) ^ set(files)):
+            raise InputError(f"--text: {', '.join(wrong)} is in one of --languages and --text only: give one file a language")
         names = {language: f"file:{Path(files[language]).absolute()}" for language in languages}
     elif data_folder(): names = {language: bible_of(language, sources.available()) for language in languages}
     else: names = {language: f"micro/{spoken(language)}" for language in languages}
     more = dict(part="test", sentences=sentences or 1000) if not files and not data_folder() else {}
     made = shared({language: sources.load(name, **more) for language, name in names.items()}, names)
     made = {language: s[:sentences or None] for language, s in made.items()}
-    return made, f"{len(made[languages[0]])} sentences of {', '.join(dict.fromkeys(n.removeprefix('file:') for n in names.values()))}"
+    where = ", ".join(dict.fromkeys(n.removeprefix("file:") for n in names.values()))
+    return made, f"{len(made[languages[0]])} sentences of {where}"
 
 # %% ../../nbs/lib/08_parallel.ipynb #d7e7b469
 def word_pairs(path, limit: int = 0) -> tuple[list[str], list[str]]:
-    "The two sides of a dictionary file (`first second` a line), the first pair of each word only, `limit` of them (0: all). Bad lines: InputError."
+    """The two sides of a dictionary file (`first second` a line), the first pair of each word only, `limit` of them (0: all).
+    Bad lines: InputError."""
     first, second = {}, set()
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip(): continue
-        if len(pair := line.split()) != 2: raise InputError(f"{path} line {n}: {line[:40]!r} is not two words: write `first second`")
+        if len(pair := line.split()) != 2:
+            raise InputError(f"{path} line {n}: {line[:40]!r} is not two words: write `first second`")
         if pair[0] not in first and pair[1] not in second: first[pair[0]] = pair[1]; second.add(pair[1])
         if limit and len(first) == limit: break
     return list(first), list(first.values())
