@@ -15,6 +15,7 @@ EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda p: p.stem)
 def test_library_notebook(path, monkeypatch, capsys):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    monkeypatch.setenv("IN_TEST", "1")      # nbdev sets it and leaves it
     monkeypatch.chdir(path.parent)
     passed, _ = run_cells(path.resolve(), skip_flags=["slow", "gpu"])
     assert passed, capsys.readouterr().err[-3000:]
