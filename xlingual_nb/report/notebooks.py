@@ -11,6 +11,7 @@ __all__ = ['TRUTH', 'repository', 'experiments', 'resolve', 'heading', 'Paramete
 import ast, difflib, json, os, re, sys, time
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 import xlingual_nb
 from ..errors import InputError
@@ -152,6 +153,7 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     `target` then holds what there is."""
     import papermill
     from papermill.engines import papermill_engines
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     papermill_engines.register("announcing", announcing(source.stem, say))
     try:
         papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd), progress_bar=False,
@@ -169,7 +171,7 @@ def failure(source: Path, target: Path, error) -> Exception:
     cells = json.loads(target.read_text(encoding="utf-8"))["cells"] if target.exists() else []
     broken = [c.get("id") for c in cells if any(o["output_type"] == "error" for o in c.get("outputs", []))]
     where = f"cell {ids.index(broken[0]) + 1}" if broken and broken[0] in ids else "the parameters"
-    line = (str(error.evalue).strip().splitlines() or [""])[0]
+    line = shorten(str(error.evalue).partition("\nTraceback")[0], 400, placeholder=" ...")
     if error.ename == "InputError": return InputError(f"{source.stem}, {where}: {line}")
     return NotebookError(f"{source.stem}, {where}: {error.ename}: {line}")
 
