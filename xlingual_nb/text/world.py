@@ -112,6 +112,7 @@ class World:
     pool: dict                    # relation -> its possible partners
     by_topic: dict                # relation -> Choice over the pool, one row a topic
     favourites: dict              # relation -> (concepts, FAVOURITES) concepts
+    members: dict                 # classes asked for before -> (concepts,) booleans
 
     def __len__(self): return len(self.classes)
 
@@ -123,7 +124,8 @@ class World:
 
     def of(self, concepts, *classes):
         "Which of the concepts belong to one of the classes."
-        return np.isin(self.classes[concepts], [self.names.index(c) for c in classes])
+        if classes not in self.members: self.members[classes] = np.isin(self.classes, [self.names.index(c) for c in classes])
+        return self.members[classes][concepts]
 
     def gloss(self, concept):
         "A readable name: `not`, `noun7`, `verb2.3`."
@@ -159,7 +161,7 @@ def world(vocabulary=1000, topics=8, zipf=1.0, noise=.2, variant=0):
     pool = {r: np.concatenate([first[c] + np.arange(size[c]) for c in parts]) for r, parts in RELATIONS.items()}
     by_topic = {r: Choice(np.hstack([weight[c] * np.uint64(m) for c, m in parts.items()])) for r, parts in RELATIONS.items()}
     favourites = {r: favourite_table(pool[r], by_topic[r], home, topics, dice) for r in RELATIONS}
-    return World(vocabulary, topics, zipf, noise, variant, size, first, classes, names, parent, home, pool, by_topic, favourites)
+    return World(vocabulary, topics, zipf, noise, variant, size, first, classes, names, parent, home, pool, by_topic, favourites, {})
 
 # %% ../../nbs/lib/04a_world.ipynb #ed820cce
 def topic_weights(home, topics, zipf, dice):
