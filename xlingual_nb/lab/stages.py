@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['TEXT', 'STAGES', 'device', 'write_corpus', 'read_corpus', 'make_corpus', 'make_tokenizer', 'views', 'encoded',
-           'share', 'stackable', 'make_pretraining', 'sample', 'make_measures', 'corpus_size', 'pretraining_cost',
-           'measuring_cost']
+           'share', 'stackable', 'make_pretraining', 'sample', 'snapshot', 'diagonal', 'make_measures', 'corpus_size',
+           'pretraining_cost', 'measuring_cost']
 
 # %% ../../nbs/lib/35_stages.ipynb #735cac86
 import json, os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -61,11 +61,12 @@ def views(spec: PretrainSpec, size: int) -> list[LanguageView]:
         found.append(LanguageView(language.name, shift, shift * spec.shift_special, own * spec.shape.max_tokens, own, "inv_order" in language.transforms))
     return found
 
-# %% ../../nbs/lib/35_stages.ipynb #d312fbd0
-def encoded(language: Language, tokenizer, store, whole=False, corpus: CorpusSpec | None = None) -> Encoded:
-    "The token ids of a language (or of another corpus spoken by it) after its transforms; `whole` leaves out the halving."
+# %% ../../nbs/lib/35_stages.ipynb #1f7c49fc
+def encoded(language: Language, tokenizer, store, longest: int, whole=False, corpus: CorpusSpec | None = None) -> Encoded:
+    """The token ids of a language (or of another corpus as this language would say it). Sentences are cut to `longest` tokens, specials
+    included, before they are turned round; `whole` leaves out the halving."""
     chain = [t for t in language.transforms if not (whole and t.startswith("half("))]
-    ids = tokenizers.encode(tokenizer, read_corpus(store.path(corpus or language.corpus)).sentences)
+    ids = tokenizers.encode(tokenizer, read_corpus(store.path(corpus or language.corpus)).sentences).truncate(longest - 2)
     return transforms.apply(chain, ids, tokenizer.get_vocab_size())
 
 # %% ../../nbs/lib/35_stages.ipynb #dc454734
@@ -87,37 +88,56 @@ def make_pretraining(specs, folders, store, progress):
     size, groups = tokenizer.get_vocab_size(), {}
     for spec, folder in zip(specs, folders):
         shifted = any("enfake" in l.transforms for l in spec.languages)
-        mixture = batches.mix([encoded(l, tokenizer, store) for l in spec.languages], views(spec, size), size * (1 + shifted), spec.shape.max_tokens)
+        mixture = batches.mix([encoded(l, tokenizer, store, spec.shape.max_tokens) for l in spec.languages], views(spec, size), size * (1 + shifted), spec.shape.max_tokens)
         paired = tokenizers.pair_vocabulary(tokenizer) if shifted else tokenizer
-        job = pretrain.Job(mixture, MASKING[spec.masking], spec.seed, paired, folder, spec.snapshots)
-        groups.setdefault((spec.training, pretrain.total_steps(job, spec.training)), []).append((spec, job))
+        job = pretrain.Job(mixture, MASKING[spec.masking], spec.seed, paired, folder)
+        steps = pretrain.total_steps(job, spec.training)
+        job = replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
+        groups.setdefault((spec.training, steps), []).append((spec, job))
     for (training, _), members in groups.items():
         def report(done, total): [progress(spec, done, total) for spec, _ in members]
         pretrain.pretrain([job for _, job in members], specs[0].shape, training, device(), report, workers=0 if device() == "cpu" else max(2, os.cpu_count() - 4))
 
-# %% ../../nbs/lib/35_stages.ipynb #11905134
-def sample(encoded: Encoded, most: int) -> Encoded:
+# %% ../../nbs/lib/35_stages.ipynb #b12e3770
+def sample(text: Encoded, most: int) -> Encoded:
     "Every k-th sentence, so that at most `most` are left (0: all)."
-    return encoded.take(np.arange(0, len(encoded), -(-len(encoded) // most))) if most else encoded
+    return text.take(np.arange(0, len(text), -(-len(text) // most))) if most else text
+
+# %% ../../nbs/lib/35_stages.ipynb #f3ba19c9
+def snapshot(path: Path, percent: int | None) -> tuple[Path, int]:
+    "(folder, step) of a pretraining's end, or of its snapshot at `percent` of the way."
+    from xlingual_nb.models.pretrain import read_log
+    log = read_log(path)
+    steps = log[-1]["step"] if log else 0
+    if percent is None: return path, steps
+    step = steps * percent // 100
+    return path / f"step-{step:06d}", step
+
+# %% ../../nbs/lib/35_stages.ipynb #27e9d043
+def diagonal(checkpoint, max_tokens: int, common: int) -> float:
+    "D Figures 5 and 8 in a number: mean cosine of place i in both languages over the `common` first places, less the mean of unequal places."
+    from xlingual_nb.measures.embeddings import position_similarity
+    block = position_similarity(checkpoint)[:common, max_tokens:max_tokens + common]
+    same = np.eye(common, dtype=bool)
+    return float(block[same].mean() - block[~same].mean())
 
 # %% ../../nbs/lib/35_stages.ipynb #d31e146f
 def make_measures(specs, folders, store, progress):
     "D section 2.2: µ and its parts on the development text, perplexity there and on the training text, both languages pooled."
     from xlingual_nb.measures.checkpoints import load_checkpoint
-    from xlingual_nb.measures.embeddings import content_ids
     from xlingual_nb.measures.perplexity import pooled_perplexity
     from xlingual_nb.measures.retrieval import multilinguality
     for spec, folder in zip(specs, folders):
-        trained = spec.checkpoint
-        path = store.path(trained)
-        checkpoint = load_checkpoint(path if spec.step is None else path / f"step-{spec.step:06d}", device())
-        tokenizer, names = tokenizers.load(store.path(trained.tokenizer)), [l.name for l in trained.languages]
-        room = trained.shape.max_tokens - 2
-        train, dev = ([sample(encoded(l, tokenizer, store, whole, corpus).truncate(room), spec.sentences) for l in trained.languages]
-                      for whole, corpus in ((spec.train_text == "whole", None), (True, spec.dev)))
+        trained, names = spec.checkpoint, [l.name for l in spec.checkpoint.languages]
+        path, step = snapshot(store.path(trained), spec.percent)
+        checkpoint, tokenizer = load_checkpoint(path, device()), tokenizers.load(store.path(trained.tokenizer))
+        longest, whole = trained.shape.max_tokens, spec.train_text == "whole"
+        train = [sample(encoded(l, tokenizer, store, longest, whole), spec.sentences) for l in trained.languages]
+        dev = [encoded(l, tokenizer, store, longest, True, spec.dev) for l in trained.languages]
         words = None if spec.words == "content" else np.arange(tokenizer.get_vocab_size())
-        values = multilinguality(checkpoint, *dev, views=names, words=words)
+        values = {"step": step, **multilinguality(checkpoint, *dev, views=names, words=words)}
         values["perplexity_train"], values["perplexity_dev"] = (pooled_perplexity(checkpoint, dict(zip(names, texts))) for texts in (train, dev))
+        if trained.lang_pos: values["diagonal"] = diagonal(checkpoint, longest, int(np.median(train[0].lengths)) + 2)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
