@@ -40,13 +40,13 @@ class Language:
     corpus: CorpusSpec
     transforms: tuple[str, ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #718fd5dd
+# %% ../../nbs/lib/31_spec.ipynb #b4f0c164
 @dataclass(frozen=True)
 class PretrainSpec:
     """A checkpoint: masked-language modelling on the mixed sentences of `languages`.
 
-    The switches are those of D sections 2.3 and 2.4; size and schedule are `models.settings`. `masking` names a split of its `MASKING`; `snapshots` are the steps at which
-    the model is also kept for looking at learning curves (D Figure 6)."""
+    The switches are those of D sections 2.3 and 2.4; size and schedule are `models.settings`. `masking` names a split of its `MASKING`; `snapshots` are the points of training, in percent, at
+    which the model is also kept for looking at learning curves (D Figure 6)."""
     stage: ClassVar[str] = "pretrain"
     languages: tuple[Language, ...]
     tokenizer: TokenizerSpec
@@ -58,18 +58,18 @@ class PretrainSpec:
     seed: int = 0
     snapshots: tuple[int, ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #30672de7
+# %% ../../nbs/lib/31_spec.ipynb #9b193a08
 @dataclass(frozen=True)
 class MeasureSpec:
     """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on train and `dev`.
 
-    `step` looks at a snapshot instead of the end; `words` says whether word translation runs over the content words or over the whole vocabulary;
+    `percent` looks at a snapshot instead of the end; `words` says whether word translation runs over the content words or over the whole vocabulary;
     `train_text` says whether a language trained on half of a text is measured on the `whole` of it, as D's code does, or on the part it has `seen`;
     `sentences` bounds the number of sentences that are looked at (0: all)."""
     stage: ClassVar[str] = "measure"
     checkpoint: PretrainSpec
     dev: CorpusSpec
-    step: int | None = None
+    percent: int | None = None
     words: str = "content"
     train_text: str = "whole"
     sentences: int = 0
