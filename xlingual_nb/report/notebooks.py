@@ -158,7 +158,7 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     try:
         papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd), progress_bar=False,
                                    stdout_file=sys.stdout,
-                                   stderr_file=sys.stderr, extra_arguments=["--IPKernelApp.log_level=40"], autosave_cell_every=5)
+                                   stderr_file=sys.stderr, extra_arguments=["--IPKernelApp.log_level=50"], autosave_cell_every=5)
     except papermill.PapermillExecutionError as error:
         raise failure(source, target, error) from None
     except RuntimeError as error:
@@ -171,7 +171,7 @@ def failure(source: Path, target: Path, error) -> Exception:
     cells = json.loads(target.read_text(encoding="utf-8"))["cells"] if target.exists() else []
     broken = [c.get("id") for c in cells if any(o["output_type"] == "error" for o in c.get("outputs", []))]
     where = f"cell {ids.index(broken[0]) + 1}" if broken and broken[0] in ids else "the parameters"
-    line = shorten(str(error.evalue).partition("\nTraceback")[0], 400, placeholder=" ...")
+    line = shorten(re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0], 400, placeholder=" ...")
     if error.ename == "InputError": return InputError(f"{source.stem}, {where}: {line}")
     return NotebookError(f"{source.stem}, {where}: {error.ename}: {line}")
 

@@ -93,7 +93,7 @@ def notebook_body(path: Path, images: Path | None = None) -> str:
     notebook = readable(nbformat.read(path, 4))
     about = {"metadata": {"path": str(images or Path(path).parent), "name": Path(path).stem}}
     body, _ = exporter.from_notebook_node(notebook, about)
-    body = re.sub(r"<(script|style)\b.*?</\1>", "", body, flags=re.S)
+    body = re.sub(r"<script\b.*?</script>", "", body, flags=re.S)
     return body.replace("No description has been provided for this image", f"Figure of {html.escape(heading(path)[0])}")
 
 # %% ../../nbs/lib/45_pages.ipynb #a8511d66
@@ -131,7 +131,8 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
 def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
     "Verdicts for the eye: the claim in words, where the paper makes it, the verdict with its mark, the effect with its interval."
     def interval(v):
-        return "" if pd.isna(v.effect) else f"{number(float(v.effect))} [{number(float(v.low))}, {number(float(v.high))}]"
+        bounds = "" if pd.isna(v.low) else f" [{number(float(v.low))}, {number(float(v.high))}]"
+        return number(float(v.effect)) + bounds
     def said(v): return f"{v.claim}: {texts[v.claim]}" if v.claim in texts else v.claim
     rows = [{"": MARKS.get(v.verdict, ""), "verdict": v.verdict, "claim": said(v), "paper, where": f"{v.paper}, {v['where']}",
              "corpus": v.get("corpus", ""), "effect [interval]": interval(v), "p": v.p, "n": v.n_seeds, "published": v.published,
@@ -192,10 +193,14 @@ def front_page(results: Path, figures: Path, pages: dict[tuple[str, str], str]) 
         texts = claim_texts()
         for scale, group in verdicts.groupby("scale", sort=False):
             warning = '<p class="note">A check that everything runs: the numbers mean nothing.</p>' if scale == "smoke" else ""
-            parts += [f"<h3>Scale: {html.escape(scale)}</h3>", warning, verdict_table(group, texts)]
+            tested = group.verdict != "not run at this scale"
+            parts += [f"<h3>Scale: {html.escape(scale)}</h3>", warning, verdict_table(group[tested], texts) if tested.any() else ""]
+            if len(rest := group[~tested]):
+                parts.append(f"<details><summary>{len(rest)} not run at this scale</summary>{verdict_table(rest, texts)}</details>")
     else: parts.append('<p class="note">No verdicts yet: run one (<code>xlingual run laboratory --scale laptop</code>).</p>')
     if folds := result_tables(results): parts += ["<h2>Tables</h2>", folds]
     drawn = sorted(p for p in Path(figures).glob("**/*") if p.suffix in (".png", ".svg"))
+    drawn = [p for p in drawn if "-smoke-" not in p.name] or drawn
     if drawn: parts += ["<h2>Figures</h2>", *map(figure, drawn)]
     links = "".join(f'<li><a href="{s}/{n}.html">{html.escape(f"{n}: {t}")}</a> ({s})</li>\n' for (s, n), t in pages.items())
     parts += ["<h2>Notebooks</h2>", f"<ul>{links}</ul>" if links else "<p>None was run yet.</p>"]
