@@ -59,8 +59,7 @@ class Laboratory:
     large: Shape
     training: Training
     large_training: Training
-    seeds: int
-    others: int
+    seeds: tuple[int, int, int]
     measured: int
     snapshots: tuple[int, ...]
     stack: int
@@ -71,21 +70,21 @@ EARLY = (0, 5, 10, 20, 40, 60, 80)
 FINE = (0, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90)
 LABORATORY = {
     ("smoke", "micro"): Laboratory(micro(200, 50, 100), Shape(2, 16, 1, 32, 64), Shape(2, 32, 2, 64, 64),
-                                   Training(2, 64), Training(2, 64, 1e-3), 2, 1, 100, (0, 50), 4, 4),
+                                   Training(2, 64), Training(2, 64, 1e-3), (2, 2, 1), 100, (0, 50), 4, 4),
     ("smoke", "bible"): Laboratory(bible(200, 50, 300, 16), Shape(2, 16, 1, 32, 64), Shape(2, 32, 2, 64, 64),
-                                   Training(2, 64), Training(2, 64, 1e-3), 2, 1, 100, (0, 50), 4, 4),
+                                   Training(2, 64), Training(2, 64, 1e-3), (2, 2, 1), 100, (0, 50), 4, 4),
     ("laptop", "micro"): Laboratory(micro(4000, 500, 128), Shape(3, 64, 1, 256, 64), Shape(3, 128, 2, 512, 64),
-                                    Training(20, 32), Training(20, 32, 1e-3), 3, 1, 500, EARLY, 3, 2),
+                                    Training(16, 32), Training(16, 32, 1e-3), (5, 1, 1), 500, EARLY, 3, 2),
     ("laptop", "bible"): Laboratory(bible(4000, 1000, 512, 16), Shape(4, 64, 1, 256, 64), Shape(4, 128, 2, 512, 64),
-                                    Training(30, 64), Training(30, 64, 1e-3), 3, 1, 1000, EARLY, 3, 2),
+                                    Training(30, 64), Training(30, 64, 1e-3), (3, 3, 1), 1000, EARLY, 3, 2),
     ("gpu", "micro"): Laboratory(micro(10000, 2000, 512), Shape(6, 64, 1, 256, 64), Shape(6, 384, 6, 1536, 64),
-                                 Training(60, 128), Training(60, 128, 3e-4), 3, 3, 2000, FINE, 16, 4),
+                                 Training(60, 128), Training(60, 128, 3e-4), (3, 3, 3), 2000, FINE, 16, 4),
     ("gpu", "bible"): Laboratory(bible(0, 10000, 2048), Shape(), Shape(12, 384, 6, 1536),
-                                 Training(60), Training(60, 256, 2e-4), 3, 3, 10000, FINE, 16, 4),
+                                 Training(60), Training(60, 256, 2e-4), (3, 3, 3), 10000, FINE, 16, 4),
     ("paper", "micro"): Laboratory(micro(17000, 10000, 2048), Shape(), Shape(12, 768, 12, 3072),
-                                   Training(), Training(100, 256, 1e-4), 5, 5, 0, FINE, 60, 3),
+                                   Training(), Training(100, 256, 1e-4), (5, 5, 5), 0, FINE, 60, 3),
     ("paper", "bible"): Laboratory(bible(0, 10000, 2048), Shape(), Shape(12, 768, 12, 3072),
-                                   Training(), Training(100, 256, 1e-4), 5, 5, 0, FINE, 60, 3),
+                                   Training(), Training(100, 256, 1e-4), (5, 5, 5), 0, FINE, 60, 3),
 }
 
 # %% ../../nbs/lib/36_scales.ipynb #e0f62bc1
