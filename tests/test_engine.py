@@ -102,11 +102,13 @@ def test_a_run_that_continues_one_of_its_own_kind_does_not_block(store):
 
 # ---- failures
 
-@pytest.mark.parametrize("fault, kind, line", [("bug", RunsFailed, "RuntimeError: a bug in the toy"), ("user", InputError, "^toy.txt is empty: fill it$"),
+@pytest.mark.parametrize("fault, kind, line", [("bug", RunsFailed, "RuntimeError: a bug in the toy"),
+                                               ("user", InputError, "^toy.txt is empty: fill it$"),
                                                ("full", DiskFull, "^[^\n]*runs: the disk is full; make room[^\n]*$")])
 def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
     bad, good = Count(5, 0, fault), [Count(5, s) for s in (1, 2, 3)]
-    with pytest.raises(kind, match=line): run([Total((bad, good[0])), bad, *good, Total((good[1],))], store, STAGES, Processes(2) if fault == "bug" else Inline(), stack=2, progress=False)
+    executor, wanted = Processes(2) if fault == "bug" else Inline(), [Total((bad, good[0])), bad, *good, Total((good[1],))]
+    with pytest.raises(kind, match=line): run(wanted, store, STAGES, executor, stack=2, progress=False)
     if fault != "full": assert all(store.has(g) for g in good) and store.has(Total((good[1],)))
     assert not store.has(bad) and not store.has(Total((bad, good[0]))) and store.check().empty
     assert json.loads((store.partial(bad) / "resume" / "state.json").read_text())[0] == 2, "what was computed is kept"
@@ -194,7 +196,8 @@ def test_plan_counts_what_is_there_and_what_it_costs(store):
 # ---- progress
 
 def test_plain_lines_with_time_left(store, capsys, monkeypatch):
-    monkeypatch.setattr(progress.Watch, "LINE", .25); monkeypatch.setattr(progress.Watch, "TICK", .05); monkeypatch.setattr(progress.Progress, "EVERY", .02)
+    for thing, name, seconds in ((progress.Watch, "LINE", .25), (progress.Watch, "TICK", .05), (progress.Progress, "EVERY", .02)):
+        monkeypatch.setattr(thing, name, seconds)
     run([Count(20, s, pause=.02) for s in (0, 1)], store, STAGES, stack=1)
     told = [l for l in capsys.readouterr().out.splitlines() if "left" in l]
     assert told and all(l.startswith("count ") and "/2" in l for l in told) and " s left" in told[-1]

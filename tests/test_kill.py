@@ -1,4 +1,4 @@
-"""Kill -9 at any moment: the store stays readable, nothing computed is lost, and the end is the same bytes. Two processes make one run once."""
+"""Kill -9 at any moment: the store stays readable, nothing is lost, the end is the same bytes. Two processes make one run once."""
 import json, os, random, signal, subprocess, sys, time
 from collections import Counter
 from pathlib import Path
@@ -24,9 +24,17 @@ def child(work) -> int:
     os._exit(0)
 
 
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(.02)
+
+
 def products(store, spec):
     folder = store.path(spec)
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name not in ("log.jsonl", "manifest.json")}
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name not in ("log.jsonl", "manifest.json")]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
 def readable(store):
@@ -107,7 +115,7 @@ def test_the_second_takes_over_when_the_first_is_killed(tmp_path):
     store, spec = Store(tmp_path / "runs"), Count(40, pause=.01)
     def work(): run([spec], Store(store.root), STAGES, progress=False)
     first = child(work)
-    while len(steps(store.root)) < 5: time.sleep(.01)
+    wait_for(lambda: len(steps(store.root)) >= 5)
     second = child(work)
     time.sleep(.1); os.kill(first, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]) == 0
@@ -118,16 +126,10 @@ def test_the_second_takes_over_when_the_first_is_killed(tmp_path):
 
 
 def script(root, *numbers):
-    process = subprocess.Popen([sys.executable, str(TOYS), str(root), *map(str, numbers)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, str(TOYS), str(root), *map(str, numbers)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begun\n"
     return process
-
-
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(.02)
 
 
 def test_workers_do_not_outlive_a_killed_parent_and_the_work_goes_on(tmp_path):

@@ -300,7 +300,8 @@ def test_a_function_brings_its_helpers_and_its_modules(tmp_path, monkeypatch):
 
 def test_the_digest_is_the_same_in_every_process():
     code = "from xlingual_nb.lab.store import code_digest; import toy_stages as t; print(code_digest(('xlingual_nb.lab.engine',), (t.make_count,)))"
-    told = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": str(i), "PYTHONPATH": str(Path(__file__).parent)},
+    around = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    told = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around | {"PYTHONHASHSEED": str(i)},
                            check=True).stdout for i in (1, 2)}
     import toy_stages
     assert told == {code_digest(("xlingual_nb.lab.engine",), (toy_stages.make_count,)) + "\n"}

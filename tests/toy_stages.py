@@ -1,4 +1,4 @@
-"""Stages for the tests of the laboratory: a slow count that resumes, and a sum over counts. A module, so that worker processes can import it."""
+"""Stages for the tests of the laboratory: a slow count that resumes, a sum over counts. A module, so that workers can import it."""
 import hashlib, json, os, signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ def faulty(spec):
 
 
 def make_count(specs, folders, store, progress):
-    "A chain of digests: every step needs the one before. Each step is kept, and goes into steps.txt of the store so that tests can count the work."
+    "A chain of digests: every step needs the one before, is kept, and is noted in the store so that tests can count the work."
     for spec, folder in zip(specs, folders):
         (folder / "resume").mkdir(exist_ok=True)
         state = folder / "resume" / "state.json"

@@ -39,7 +39,7 @@ def bare(tree: ast.AST) -> str:
 
 # %% ../../nbs/lib/29_digests.ipynb #bbfeec81
 def imported(tree: ast.AST, package: str) -> set[str]:
-    "Every module name that a syntax tree may import, at the top or inside functions; relative names are resolved against `package`."
+    "Every module name that a syntax tree may import, at the top or in functions; relative names are resolved against `package`."
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import): names |= {a.name for a in node.names}
@@ -84,27 +84,29 @@ def _bytecode(code: CodeType) -> str:
 
 # %% ../../nbs/lib/29_digests.ipynb #9c2c08ed
 def _follow(thing, texts: dict, roots: set):
-    "Add to `texts` the bare source of `thing` and of what it names in its own module, and to `roots` the modules that these draw on."
+    "Add to `texts` the bare source of `thing` and of what it names in its own module, to `roots` the modules that these draw on."
     thing = inspect.unwrap(thing)
     home, name = thing.__module__, f"{thing.__module__}:{thing.__qualname__}"
+    ours = (home.split(".")[0], "xlingual_nb")
     if name in texts: return
     tree, around = _source(thing), getattr(thing, "__globals__", None) or vars(sys.modules[home])
     texts[name] = ""
     code = getattr(thing, "__code__", None)
     names = _named(tree) if tree else set(code.co_names if code else ())
-    if tree: roots |= {n for n in imported(tree, home.rpartition(".")[0] or home) if n.split(".")[0] in (home.split(".")[0], "xlingual_nb")}
+    if tree: roots |= {n for n in imported(tree, home.rpartition(".")[0] or home) if n.split(".")[0] in ours}
     for used in sorted(names & set(around)):
-        value = around[used]; origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+        value = around[used]
+        origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
         if isinstance(value, (FunctionType, type)) and origin == home: _follow(value, texts, roots)
-        elif origin.split(".")[0] in (home.split(".")[0], "xlingual_nb") and origin != home: roots.add(origin)
+        elif origin.split(".")[0] in ours and origin != home: roots.add(origin)
         constant = _constant(value)
         if constant is not None and (used.isupper() or not isinstance(value, (list, dict))): texts[f"{home}:{used}"] = constant
     texts[name] = bare(tree) if tree else _bytecode(code) if code else ""
 
 def _named(tree: ast.AST) -> set[str]:
     "Names that a function or class uses; the annotations of arguments and results, which nothing depends on, left out."
-    notes = [note for n in ast.walk(tree) for note in (getattr(n, "returns", None), n.annotation if isinstance(n, ast.arg) else None) if note]
-    noted = {id(n) for note in notes for n in ast.walk(note)}
+    notes = [getattr(n, "annotation" if isinstance(n, ast.arg) else "returns", None) for n in ast.walk(tree)]
+    noted = {id(n) for note in notes if note for n in ast.walk(note)}
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in noted}
 
 def _constant(value) -> str | None:
@@ -114,7 +116,7 @@ def _constant(value) -> str | None:
 
 # %% ../../nbs/lib/29_digests.ipynb #0bb5fcaa
 def code_digest(modules=(), functions=()) -> str:
-    """SHA-256 of the code behind `modules` (names) and `functions`: their sources and those of the package modules that they reach by import.
+    """SHA-256 of the code behind `modules` (names) and `functions`, their sources and those of the package modules that they reach.
 
     Comments, layout, docstrings, `__all__` and `__version__` do not count."""
     texts, roots = {}, set(modules)
@@ -130,13 +132,14 @@ def _written(file: Path, stamp) -> dict[str, CodeType]:
     return dict(inside(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
 
 def _loaded(module: ModuleType) -> dict[str, CodeType]:
-    methods = [v for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__ for v in vars(c).values()]
-    every = [inspect.unwrap(v) for v in [*vars(module).values(), *methods] if isinstance(v, FunctionType)]
+    classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    every = [inspect.unwrap(v) for thing in (module, *classes) for v in vars(thing).values() if isinstance(v, FunctionType)]
     return {f.__qualname__: f.__code__ for f in every if f.__module__ == module.__name__}
 
 def edited(modules) -> list[str]:
     "Those of the reached modules whose functions in memory differ from their source file: edited after they were imported."
-    plainly = {n for n, m in list(sys.modules.items()) if type(getattr(m, "__loader__", None)) is SourceFileLoader}      # not rewritten on import, as by pytest
+    loaders = {n: type(getattr(m, "__loader__", None)) for n, m in list(sys.modules.items())}
+    plainly = {n for n, loader in loaders.items() if loader is SourceFileLoader}        # pytest, for one, rewrites what it imports
     found = []
     for name in sorted(set(reached(modules)) & plainly):
         text = _written(source_of(name), _stamp(source_of(name)))

@@ -24,7 +24,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    "Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to mend), `full` (disk), `died` or `bug`."
+    "Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to mend), `full` (disk), `died`, `bug`."
     line: str
     trace: str = ""
     kind: str = "bug"
@@ -52,10 +52,11 @@ class Inline:
 
 # %% ../../nbs/lib/33_executors.ipynb #e54c7cbc
 def clean_environment(threads: int = 1) -> dict:
-    "The environment of a worker: ours, the same import path, `threads` threads for every numerical library, and an allocator that keeps its memory."
+    "The environment of a worker: ours, our import path, `threads` threads for every library, an allocator that keeps its memory."
     count = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     keep = dict(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="100000000000", MALLOC_TOP_PAD_="268435456")
-    return {**os.environ, **count, **keep, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    return {**os.environ, **count, **keep, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": path}
 
 # %% ../../nbs/lib/33_executors.ipynb #f9b0e0c8
 class Stop(BaseException): "The worker was asked to stop: lets a job give back its locks on the way out."
@@ -88,13 +89,15 @@ class Worker:
     "One fresh Python process that does one job at a time. `do(job)` waits for the job to end, or for the process to die."
     def __init__(self, threads: int = 1):
         self.said = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", "from xlingual_nb.lab.executors import serve; serve()"],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, env=clean_environment(threads), start_new_session=True)
+        command = [sys.executable, "-X", "faulthandler", "-c", "from xlingual_nb.lab.executors import serve; serve()"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said,
+                                        env=clean_environment(threads), start_new_session=True)
 
     def do(self, job: Job) -> Failure | None:
         try: packed = pickle.dumps((job.name, job.call, job.args))
         except Exception as error:
-            return Failure(f"{job.name}: cannot be sent to another process ({error}); its functions must live in a module, or use Inline", kind="user")
+            return Failure(f"{job.name}: cannot be sent to another process ({error}); its functions must live in a module, "
+                           "or use Inline", kind="user")
         try:
             pickle.dump(packed, self.process.stdin); self.process.stdin.flush()
             return pickle.load(self.process.stdout)
@@ -121,7 +124,7 @@ class Worker:
 
 # %% ../../nbs/lib/33_executors.ipynb #e6a80c6b
 class Processes:
-    """Jobs in `workers` fresh processes (default: one a core) of `threads` threads each. Processes start at the first job and stay warm.
+    """Jobs in `workers` fresh processes (default: one a core) of `threads` threads each, started at the first job and kept warm.
 
     A process that dies, by a signal or out of memory, is a failure of its job and of no other."""
     def __init__(self, workers: int | None = None, threads: int = 1):
@@ -135,7 +138,8 @@ class Processes:
     def submit(self, job: Job):
         self._jobs.put(job); self._open += 1
         if len(self._tenders) < min(self.workers, self._open):
-            self._tenders.append(threading.Thread(target=self._tend, args=(self._jobs, self._done, self._children, self._closing), daemon=True))
+            books = (self._jobs, self._done, self._children, self._closing)
+            self._tenders.append(threading.Thread(target=self._tend, args=books, daemon=True))
             self._tenders[-1].start()
 
     def as_completed(self):

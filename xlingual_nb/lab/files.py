@@ -21,7 +21,7 @@ def sync(path):
 
 # %% ../../nbs/lib/30_files.ipynb #42a2adb3
 def write_atomic(path, data: bytes | str, durable: bool = True):
-    "Write a file whole or not at all: beside its place, forced to the disk (unless it need not outlive a power cut), then renamed."
+    "Write a file whole or not at all: beside its place, forced to the disk (if it must outlive a power cut), then renamed."
     path = Path(path); beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with open(beside, "wb") as out:
@@ -76,7 +76,7 @@ def guard(folder: Path):
 
 # %% ../../nbs/lib/30_files.ipynb #da3f7efb
 class Lock:
-    "A lock file with owner and heartbeat. `take()` says whether it is ours now; `held()` whether it still is; `release()` gives it back."
+    "A lock file with owner and heartbeat: `take()` says whether it is ours now, `held()` whether it still is, `release()` ends it."
     def __init__(self, path):
         self.path, self.name, self._seen, self._stop = Path(path), uuid.uuid4().hex, None, threading.Event()
 

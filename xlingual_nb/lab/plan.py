@@ -25,8 +25,10 @@ from .store import Store
 class Stage:
     """How one kind of run is made.
 
-    `make(specs, folders, store, progress)` writes the products of each spec into its folder, and calls `progress(spec, done, total, **info)` as often as it likes.
-    `group(spec)`: runs with equal keys may be made together (default: each alone). `modules`: names of modules whose code counts, besides all that `make` names itself.
+    `make(specs, folders, store, progress)` writes the products of each spec into its folder, and calls
+    `progress(spec, done, total, **info)` as often as it likes.
+    `group(spec)`: runs with equal keys may be made together (default: each alone).
+    `modules`: names of modules whose code counts, besides all that `make` names itself.
     `cost(spec)`: {"flops": ..., "bytes": ...}, for plans and for the time left."""
     name: str
     make: Callable
@@ -41,7 +43,7 @@ def stage_digests(stages: dict) -> dict[str, str]:
 # %% ../../nbs/lib/33b_plan.ipynb #610620fe
 @dataclass
 class Node:
-    "A run to be made: its spec, its id, the ids of the runs to be made before it, and how far it is from the nearest found input."
+    "A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among these, and its work in FLOPs."
     spec: object
     key: str
     before: set
@@ -55,7 +57,8 @@ def needed(specs, store: Store, stages: dict, digests: dict | None = None) -> di
         key = run_id(spec)
         if key in seen: return
         seen.add(key)
-        if spec.stage not in stages: raise InputError(f"stage {spec.stage!r} of {type(spec).__name__} is not known; known are {', '.join(sorted(stages))}")
+        if spec.stage not in stages:
+            raise InputError(f"stage {spec.stage!r} of {type(spec).__name__} is not known; known are {', '.join(sorted(stages))}")
         if store.state(spec, digests) == "found": return
         for parent in parents(spec): visit(parent)
         before = {run_id(p) for p in parents(spec)} & set(nodes)
@@ -74,7 +77,7 @@ GPU_SHARE = 0.10        # of the maker's bfloat16 peak: small models, stacked; l
 GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 computes like an H100
 
 def calibrate(seconds: float = 2.0, size: int = 768) -> float:
-    "FLOP/s that training may reach on this machine with all its cores, from timing float32 matrix products for `seconds` (best of the trials)."
+    "FLOP/s that training may reach on this machine with all its cores: the best of float32 matrix products over `seconds`."
     a, best, end = np.ones((size, size), np.float32), 0.0, time.perf_counter() + seconds
     while True:
         began = time.perf_counter()
@@ -88,9 +91,10 @@ def _one_thread() -> bool:
 
 # %% ../../nbs/lib/33b_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, stages: dict, speed: float | None = None) -> pd.DataFrame:
-    """What `specs` need, one row a stage and a last one for the whole: runs, found, stale, to make, FLOPs, hours here, hours on named GPUs, gigabytes.
+    """What `specs` need, one row a stage and a last one for the whole.
 
-    Stale runs count as to be made. `speed` is FLOP/s of this machine (default: measured, two seconds)."""
+    Columns: runs, found, stale, to make, FLOPs, gigabytes, hours here, hours on named GPUs. Stale runs count as to be made.
+    `speed` is FLOP/s of this machine (default: measured, two seconds)."""
     digests = stage_digests(stages)
     make, every = needed(specs, store, stages, digests), {}
     def visit(spec):
@@ -101,7 +105,8 @@ def plan(specs, store: Store, stages: dict, speed: float | None = None) -> pd.Da
         state, stage = store.state(spec, digests), stages[spec.stage]
         cost = stage.cost(spec) if key in make and stage.cost else {}
         row = rows.setdefault(spec.stage, dict.fromkeys(("runs", "found", "stale", "to make", "FLOPs", "gigabytes"), 0))
-        for column, n in zip(row, (1, state == "found", state == "stale", key in make, cost.get("flops", 0), cost.get("bytes", 0) / 1e9)): row[column] += n
+        counts = 1, state == "found", state == "stale", key in make, cost.get("flops", 0), cost.get("bytes", 0) / 1e9
+        for column, n in zip(row, counts): row[column] += n
     frame = pd.DataFrame.from_dict(rows, orient="index").reindex([s for s in stages if s in rows]).rename_axis("stage")
     frame.loc["all"] = frame.sum()
     frame = frame.astype({c: int for c in ("runs", "found", "stale", "to make")})
@@ -122,6 +127,6 @@ def flat(spec, prefix: str = "") -> dict:
     return out
 
 def results(specs, store: Store) -> pd.DataFrame:
-    "One row for each of `specs` whose `measures.json` exists, in order: run_id, the fields of the spec by dotted name, and every key of the measures."
-    rows = [dict(run_id=run_id(s)) | flat(s) | store.read(s) for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
-    return pd.DataFrame(rows)
+    "One row for each of `specs` that has measures, in order: run_id, its fields by dotted name, every key of measures.json."
+    there = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
+    return pd.DataFrame([dict(run_id=run_id(s)) | flat(s) | store.read(s) for s in there])

@@ -17,10 +17,13 @@ from .store import load_json
 
 # %% ../../nbs/lib/33a_progress.ipynb #133bd174
 class Progress:
-    "What `make` calls: keeps the last word of each run in `progress.json` (for bars) and a line every ten seconds in `log.jsonl`."
+    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten seconds in `log.jsonl`.
+
+    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead, and two must not write
+    in one folder."""
     EVERY, LOG = .5, 10.0
-    def __init__(self, folders: dict[str, Path]):
-        self.folders, self.began, self._wrote, self._logged = folders, time.monotonic(), {}, {}
+    def __init__(self, folders: dict[str, Path], held=lambda spec: True):
+        self.held, self.folders, self.began, self._wrote, self._logged = held, folders, time.monotonic(), {}, {}
         self.earlier = {k: (load_json(f / "progress.json") or {}).get("seconds", 0.0) for k, f in folders.items()}
         for key, folder in folders.items(): self.log(key, "resume" if (folder / "log.jsonl").exists() else "begin")
 
@@ -37,6 +40,7 @@ class Progress:
     def __call__(self, spec, done, total, **info):
         key, now = run_id(spec), time.monotonic()
         if done < total and now - self._wrote.get(key, -1e9) < self.EVERY: return
+        if not self.held(spec): raise RuntimeError(f"{spec.stage} {key[:12]} was taken over by another process; it goes on there")
         self._wrote[key] = now
         told = dict(done=done, total=total, seconds=self.seconds(key), info=info)
         write_atomic(self.folders[key] / "progress.json", json.dumps(told), durable=False)
@@ -53,8 +57,8 @@ class Watch:
     "Draws one bar a stage on a terminal; elsewhere prints a line every ten seconds. A context manager."
     TICK, LINE = 1.0, 10.0
     def __init__(self, study, on: bool = True):
-        self.study, self.on, self.bars, self.busy, self.first, self.now, self._stop = study, on, {}, 0.0, {}, {}, threading.Event()
-        self.totals = {}
+        self.study, self.on, self.bars, self._stop = study, on, {}, threading.Event()
+        self.busy, self.first, self.now, self.totals = 0.0, {}, {}, {}
         for node in study.nodes.values(): self.totals[node.spec.stage] = self.totals.get(node.spec.stage, 0) + 1
 
     def look(self) -> dict[str, float]:
@@ -79,16 +83,18 @@ class Watch:
     def line(self) -> str:
         sums, left = self.look(), self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
-        return " · ".join(parts + [f"{human(left)} left" if left is not None else "time left not known yet"] + [self.info] * bool(self.info))
+        parts.append("time left not known yet" if left is None else f"{human(left)} left")
+        return " · ".join(parts + [self.info] * bool(self.info))
 
     def draw(self):
         sums, left = self.look(), self.left()
         for stage, total in self.totals.items():
-            bar = self.bars.get(stage) or self.bars.setdefault(stage, tqdm(
-                total=total, desc=f"{stage:10}", position=len(self.bars), bar_format="{desc} {n:.1f}/{total} |{bar}| {elapsed} {postfix}"))
-            bar.n = min(sums[stage], total)
-            bar.set_postfix_str(f"{human(left)} left  {self.info}" if left is not None and sums[stage] < total else "", refresh=False)
-            bar.refresh()
+            if stage not in self.bars:
+                self.bars[stage] = tqdm(total=total, desc=f"{stage:10}", position=len(self.bars),
+                                        bar_format="{desc} {n:.1f}/{total} |{bar}| {elapsed}{postfix}")
+            bar = self.bars[stage]; bar.n = min(sums[stage], total)
+            unknown = left is None or sums[stage] >= total
+            bar.set_postfix_str("" if unknown else f"{human(left)} left {self.info}")
 
     def _watch(self):
         bars, said, before = sys.stderr.isatty(), time.monotonic(), time.monotonic()

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['VERSION', 'SCAFFOLD', 'products', 'strip', 'sha256', 'load_json', 'manifest', 'fingerprint', 'whole', 'problems',
-           'Store', 'lock', 'lineage', 'begin', 'publish', 'finish', 'renew', 'runs', 'stale_runs', 'check', 'prune']
+           'Store', 'lock', 'held', 'lineage', 'begin', 'publish', 'finish', 'renew', 'runs', 'stale_runs', 'check',
+           'prune']
 
 # %% ../../nbs/lib/32_store.ipynb #6310f81f
 import hashlib, json, os, platform, shutil, sys, time, uuid
@@ -45,7 +46,8 @@ def load_json(path: Path):
 def manifest(folder: Path, code: dict, inputs: dict, seconds: float) -> dict:
     "What a finished run folder says about itself."
     files = {str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p)) for p in products(folder)}
-    versions = {n: sys.modules[n].__version__ for n in ("numpy", "torch", "transformers", "tokenizers") if hasattr(sys.modules.get(n), "__version__")}
+    loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in ("numpy", "torch", "transformers", "tokenizers")}
+    versions = {n: v for n, v in loaded.items() if v}
     made_on = dict(system=platform.system(), machine=platform.machine(), python=platform.python_version(), **versions)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return dict(code=code, inputs=inputs, created=created, seconds=round(seconds, 3), platform=made_on, files=files)
@@ -53,7 +55,9 @@ def manifest(folder: Path, code: dict, inputs: dict, seconds: float) -> dict:
 def fingerprint(folder: Path) -> str | None:
     "One digest for all products of a finished run (its log, which tells the time, left out); None when it is not there."
     files = (load_json(folder / "manifest.json") or {}).get("files")
-    return files and hashlib.sha256(json.dumps({n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True).encode()).hexdigest()
+    if not files: return None
+    told = json.dumps({n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 def whole(folder: Path) -> bool:
     "Whether the manifest is there and each file that it lists has its size. Cheap; `problems` reads every byte."
@@ -85,12 +89,13 @@ class Store:
         if not mark.exists(): self._found(mark, create)
         version = mark.read_text().strip()
         if version != VERSION:
-            raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, here {VERSION!r}); "
-                             "name another folder with --store, or move this one away")
+            raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, here "
+                             f"{VERSION!r}); name another folder with --store, or move this one away")
 
     def _found(self, mark: Path, create: bool):
-        if not create: raise InputError(f"{self.root}: there is no store here; run something first, or name its folder with --store")
-        if self.root.is_file() or self.root.is_dir() and any(not p.name.startswith(".") for p in self.root.iterdir() if p != mark) and not mark.exists():
+        if not create: raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
+        others = self.root.is_dir() and any(not p.name.startswith(".") for p in self.root.iterdir() if p != mark)
+        if self.root.is_file() or others and not mark.exists():     # (another process may be founding the same store just now)
             raise InputError(f"{self.root}: not a store, and not empty; name an empty or a new folder with --store")
         with room(self.root.parent):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -110,7 +115,7 @@ class Store:
         return whole(self.path(spec))
 
     def stale(self, spec, digests: dict) -> bool:
-        "Whether code that made the run, or a run before it, differs from `digests` (stage -> code digest), or a run that it read is another by now."
+        "Whether code behind the run differs from `digests` ({stage: digest}), or a run that it read is another by now."
         about = load_json(self.path(spec) / "manifest.json") or {}
         if any(digests.get(stage) != digest for stage, digest in about.get("code", {}).items()): return True
         there = [p for p in parents(spec) if self.path(p).exists()]
@@ -124,7 +129,8 @@ class Store:
 
     def read(self, spec, name: str = "measures.json"):
         "A JSON product of a finished run. Raises InputError when the run is not there."
-        if not self.has(spec): raise InputError(f"{self.path(spec)}: this {spec.stage} run is not in the store, or damaged; run it first")
+        if not self.has(spec):
+            raise InputError(f"{self.path(spec)}: this {spec.stage} run is not in the store, or damaged; run it first")
         return json.loads((self.path(spec) / name).read_text(encoding="utf-8"))
 
 # %% ../../nbs/lib/32_store.ipynb #71aabcce
@@ -132,7 +138,8 @@ class Store:
 def lock(self: Store, spec, wait: bool = True, ready=None):
     """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner has it, unless `wait` is False.
 
-    `ready()` says whether there is nothing left to do (default: the run is there); then it yields False. Taken over from owners that are dead (see `lab.files`)."""
+    `ready()` says whether there is nothing left to do (default: the run is there); then it yields False. A lock is taken over from
+    an owner that is dead (see `lab.files`)."""
     ready = ready or (lambda: self.has(spec))
     folder = self.root / "locks"
     with room(self.root): folder.mkdir(exist_ok=True)
@@ -146,11 +153,16 @@ def lock(self: Store, spec, wait: bool = True, ready=None):
         if self._locks.get(run_id(spec)) is own: del self._locks[run_id(spec)]
         own.release()
 
-Store.lock = lock
+def held(self: Store, spec) -> bool:
+    "Whether this store object holds the lock of a run, still."
+    own = self._locks.get(run_id(spec))
+    return own is not None and own.held()
+
+Store.lock, Store.held = lock, held
 
 # %% ../../nbs/lib/32_store.ipynb #18f895c7
 def lineage(self: Store, spec, digests: dict | None) -> tuple[dict, dict]:
-    "What a run made now would be made by and from: {stage: code digest}, its own and those of the runs that it reads, and {run id: fingerprint}."
+    "What a run made now is made by and from: {stage: code digest}, with those of its inputs, and {run id: fingerprint}."
     code = {spec.stage: (digests or {}).get(spec.stage, "")}
     for parent in parents(spec):
         for stage, digest in (load_json(self.path(parent) / "manifest.json") or {}).get("code", {}).items():
@@ -160,15 +172,17 @@ def lineage(self: Store, spec, digests: dict | None) -> tuple[dict, dict]:
 def begin(self: Store, spec, digests: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in; what an interrupted attempt left is still there.
 
-    `digests` is {stage: digest of its code}. Leftovers of other code or other inputs are dropped (two programs must not share one result), unless
-    `keep`: then the run goes on, and will be published as what it is, stale."""
+    `digests` is {stage: digest of its code}. Leftovers of other code or other inputs are dropped (two programs must not share one
+    result), unless `keep`: then the run goes on, and will be published as what it is, stale."""
     folder, (code, inputs) = self.partial(spec), self.lineage(spec, digests)
     begun = load_json(folder / "begun.json")
     same = begun and begun["code"][spec.stage] == code[spec.stage] and begun["inputs"] == inputs
-    if folder.exists() and not same and not (begun and keep): shutil.rmtree(self._aside(folder), ignore_errors=True); begun = None
+    if folder.exists() and not same and not (begun and keep):
+        shutil.rmtree(self._aside(folder), ignore_errors=True); begun = None
     with room(self.root):
         folder.mkdir(parents=True, exist_ok=True)
-        if same or not begun: write_atomic(folder / "begun.json", json.dumps(dict(code=code, inputs=inputs, spec=json.loads(canonical(spec)))))
+        told = dict(code=code, inputs=inputs, spec=json.loads(canonical(spec)))
+        if same or not begun: write_atomic(folder / "begun.json", json.dumps(told))
     return folder
 
 def _aside(self: Store, folder: Path) -> Path:
@@ -189,12 +203,12 @@ def publish(self: Store, spec, seconds: float = 0.0):
         for file in products(folder): sync(file)
         for inner in {p.parent for p in products(folder)}: sync(inner)
         begun = load_json(folder / "begun.json")
-        write_atomic(folder / "manifest.json", json.dumps(manifest(folder, begun["code"], begun["inputs"], seconds), indent=1, sort_keys=True))
+        told = manifest(folder, begun["code"], begun["inputs"], seconds)
+        write_atomic(folder / "manifest.json", json.dumps(told, indent=1, sort_keys=True))
         self._install(spec)
 
 def _install(self: Store, spec):
-    own = self._locks.get(run_id(spec))
-    if own is None or not own.held(): raise RuntimeError(f"the lock of {spec.stage} {run_id(spec)[:12]} is not ours: nothing was published")
+    if not self.held(spec): raise RuntimeError(f"the lock of {spec.stage} {run_id(spec)[:12]} is not ours: nothing was published")
     folder, final = self.partial(spec), self.path(spec)
     final.parent.mkdir(parents=True, exist_ok=True)
     old = self._aside(final)
@@ -203,17 +217,18 @@ def _install(self: Store, spec):
     strip(final); shutil.rmtree(old, ignore_errors=True)
 
 def finish(self: Store, spec) -> bool:
-    "Install a partial folder that was complete when its maker was killed; says whether there was one. After `begin`, under the lock."
+    "Install a partial folder that was complete when its maker was killed; says whether there was one. After `begin`."
     folder = self.partial(spec)
     if problems(folder) or load_json(folder / "manifest.json")["code"] != load_json(folder / "begun.json")["code"]: return False
     self._install(spec)
     return True
 
 def renew(self: Store, spec, digests: dict) -> bool:
-    "Keep a stale run whose own code is the same and whose inputs, made again, came out the same: only its table of code is brought up to date."
+    "Keep a stale run whose own code is the same and whose inputs, made again, came out the same; its table of code is renewed."
     about, (code, inputs) = load_json(self.path(spec) / "manifest.json"), self.lineage(spec, digests)
     if not self.has(spec) or about["code"].get(spec.stage) != code[spec.stage] or about["inputs"] != inputs: return False
-    with room(self.root): write_atomic(self.path(spec) / "manifest.json", json.dumps(about | dict(code=code), indent=1, sort_keys=True))
+    told = json.dumps(about | dict(code=code), indent=1, sort_keys=True)
+    with room(self.root): write_atomic(self.path(spec) / "manifest.json", told)
     return True
 
 Store.publish, Store._install, Store.finish, Store.renew = publish, _install, finish, renew
@@ -227,9 +242,10 @@ def runs(self: Store) -> pd.DataFrame:
         about, begun = load_json(folder / "manifest.json") or {}, load_json(folder / "begun.json") or {}
         partial = folder.parent.name == "partial"
         spec = begun.get("spec", {}) if partial else load_json(folder / "spec.json") or {}
+        size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
         rows.append(dict(run_id=folder.name, stage=spec.get("is", "") if partial else folder.parent.parent.name,
-                         state="partial" if partial else "found" if whole(folder) else "damaged", created=about.get("created", ""),
-                         seconds=about.get("seconds", float("nan")), bytes=sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+                         state="partial" if partial else "found" if whole(folder) else "damaged",
+                         created=about.get("created", ""), seconds=about.get("seconds", float("nan")), bytes=size,
                          spec=json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False), path=str(folder)))
     return pd.DataFrame(rows, columns=["run_id", "stage", "state", "created", "seconds", "bytes", "spec", "path"])
 
@@ -252,9 +268,9 @@ Store.runs, Store.stale_runs, Store.check = runs, stale_runs, check
 
 # %% ../../nbs/lib/32_store.ipynb #dac2328a
 def prune(self: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False) -> pd.DataFrame:
-    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash. Returns the rows of `runs()` that went.
+    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash.
 
-    `dry` only says what would go. Runs that somebody is making stay."""
+    Returns the rows of `runs()` that went; `dry` only says what would go. Runs that somebody is making stay."""
     frame, doomed = self.runs(), set(run_ids)
     def old(path): return time.time() - max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0) > partial_days * 86400
     go = [r.run_id in doomed or r.state == "damaged" if r.state != "partial" else old(r.path) for r in frame.itertuples()]
