@@ -250,3 +250,16 @@ def test_close_ends_the_processes_and_they_can_be_used_again():
     processes.submit(Job("again", len, ("abc",)))
     assert [f for _, f in processes.as_completed()] == [None]
     processes.close()
+
+
+def test_runs_begun_together_go_on_together(store):
+    first, later = [Count(5, s, "bug" if s == 0 else "") for s in range(3)], [Count(5, s) for s in range(5, 8)]
+    groups = []
+    def make(specs, folders, store, progress):
+        groups.append({s.seed for s in specs})
+        if len(groups) == 1: raise KeyboardInterrupt
+        for spec, folder in zip(specs, folders): (folder / "value.txt").write_text("x")
+    stages = dict(count=Stage("count", make, group=lambda s: s.upto))
+    with pytest.raises(KeyboardInterrupt): run(first, store, stages, stack=9, progress=False)
+    run([later[0], *first, *later[1:]], store, stages, stack=9, progress=False)
+    assert sorted(map(sorted, groups[1:])) == [[0, 1, 2], [5, 6, 7]]

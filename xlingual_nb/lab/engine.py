@@ -13,7 +13,7 @@ from typing import Callable
 from ..errors import InputError
 from .digests import code_digest, edited
 from .executors import Failure, Inline, Job
-from .files import DiskFull, room
+from .files import DiskFull, room, write_atomic
 from .plan import Stage, needed, plan, results, stage_digests
 from .progress import Progress, Watch, human
 from .spec import run_id
@@ -56,6 +56,7 @@ def _make(store, make, specs, digests, keep):
     if not specs: return
     folders = {run_id(s): folders[run_id(s)] for s in specs}
     with room(store.root):
+        for folder in folders.values(): write_atomic(folder / ".group", " ".join(sorted(folders)))
         progress = Progress(folders, store.held)
         try: make(specs, list(folders.values()), store, progress)
         except Exception as error:
@@ -77,8 +78,9 @@ class Study:
         "Submit every bucket whose members are all ready, long groups first."
         buckets = {}
         for key, node in self.waiting.items():
-            group = self.stages[node.spec.stage].group
-            buckets.setdefault((node.depth, node.spec.stage, group(node.spec) if group else key), []).append(node)
+            group, begun = self.stages[node.spec.stage].group, self.store.root / "partial" / key / ".group"
+            together = begun.read_text() if begun.exists() else ""
+            buckets.setdefault((node.depth, node.spec.stage, group(node.spec) if group else key, together), []).append(node)
         ready = [b for b in buckets.values() if all(n.before <= self.done for n in b)]
         groups = split(ready, self.stack, self.executor.workers)
         for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)): self.submit(group)
