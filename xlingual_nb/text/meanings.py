@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SKELETON', 'AT', 'HEAD', 'NOMINALS', 'CLAUSES', 'FEATURES', 'PARTS', 'FAVOUR', 'CAST', 'BLOCK', 'LONGEST', 'SHORTEST',
-           'Place', 'nominal', 'verbal', 'rich', 'check_part', 'bag_number', 'in_part', 'Style', 'partner', 'entities',
-           'mention', 'mark_case', 'enrich', 'predicate', 'pronominal', 'sentences', 'Meanings', 'length', 'block',
-           'meanings']
+           'Place', 'nominal', 'verbal', 'rich', 'check_part', 'check_whole', 'bag_number', 'in_part', 'Style',
+           'partner', 'entities', 'mention', 'mark_case', 'enrich', 'predicate', 'pronominal', 'sentences', 'Meanings',
+           'length', 'block', 'meanings']
 
 # %% ../../nbs/lib/04b_meanings.ipynb #d867e5d9
 from dataclasses import dataclass, replace
@@ -58,6 +58,9 @@ PARTS = dict(train=(0, 1), dev=(2,), test=(3,))      # which quarters of all bag
 
 def check_part(part):
     if part not in PARTS: raise InputError(f"part={part!r}: the microworld has {', '.join(PARTS)}")
+
+def check_whole(name, value, least=1):
+    if type(value) is not int or value < least: raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
 
 def bag_number(world, matrix):
     "(n,) 64-bit numbers, equal for rows with the same content words in any order."
@@ -255,7 +258,7 @@ def block(world, part, seed, number, style=Style()):
 def meanings(world, part="train", count=1000, seed=0):
     "The first `count` sentences of the endless run of documents that (world, part, seed) names."
     check_part(part)
-    if count < 1: raise InputError(f"sentences={count}: give at least 1")
+    check_whole("sentences", count)
     parts, have = [], 0
     while have < count:
         parts.append(block(world, part, seed, len(parts)))

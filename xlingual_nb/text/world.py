@@ -136,6 +136,8 @@ class World:
 # %% ../../nbs/lib/04a_world.ipynb #6d11985e
 def check_world(vocabulary, topics, zipf, noise):
     "Raise InputError for sizes and shares that make no world."
+    for name, value in dict(vocabulary=vocabulary, topics=topics).items():
+        if type(value) is not int: raise InputError(f"{name}={value!r}: give a whole number")
     if not 2 <= topics <= 64: raise InputError(f"topics={topics}: give 2 to 64")
     if not 0 <= zipf <= 3: raise InputError(f"zipf={zipf}: the exponent lies between 0 (all words alike) and 3")
     if not 0 <= noise <= 1: raise InputError(f"noise={noise}: a share lies between 0 and 1")

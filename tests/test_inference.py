@@ -1,0 +1,95 @@
+"Natural-logic labels against brute force, balance, and the classifiers that must fail."
+from itertools import product
+
+import numpy as np
+import pytest
+
+from xlingual_nb.text import inference
+from xlingual_nb.text.inference import Design, FRAMES, LABELS, NAMED, REGION, SITES, SUBSTITUTES, draw_design, follows, giveaways, nli
+from xlingual_nb.text.lexicon import lexicon
+from xlingual_nb.text.meanings import in_part
+from xlingual_nb.text.typology import language
+from xlingual_nb.text.world import Dice, world
+
+
+def models():
+    "Every way in which two things belong to a narrow noun within a wide one and do a narrow deed within a wide one; something is of the narrow noun; each thing in turn is the one spoken of."
+    kinds = list(product([(0, 0), (0, 1), (1, 1)], repeat=2))            # (narrow, wide) noun, (narrow, wide) deed
+    for things in product(kinds, repeat=3):
+        if any(noun[0] for noun, _ in things):
+            for one in things: yield things, one
+
+
+MODELS = list(models())
+
+
+def true(frame, noun, deed, things, one):
+    "Whether a sentence holds; noun and deed are 0 (narrow) or 1 (wide)."
+    doers = [t for t in things if t[0][noun] and t[1][deed]]
+    named = [t for t in things if t[0][noun]]
+    return dict(some=bool(doers), no=not doers, every=len(doers) == len(named), plain=one[0][noun] and one[1][deed], negated=one[0][noun] and not one[1][deed])[frame]
+
+
+def brute(p, h, subject, scope):
+    "The label by trying every model; directions -1, 0, 1 as in a design."
+    side = lambda d, hypothesis: int((d > 0) == hypothesis) if d else 0
+    left = [bool(true(p, side(subject, False), side(scope, False), *m)) for m in MODELS]
+    right = [bool(true(h, side(subject, True), side(scope, True), *m)) for m in MODELS]
+    if all(b for a, b in zip(left, right) if a): return 0
+    return 1 if any(a and b for a, b in zip(left, right)) else 2
+
+
+def test_labels_agree_with_brute_force():
+    checked = 0
+    for p, h in product(FRAMES, FRAMES):
+        for subject, scope in product((-1, 0, 1), repeat=2):
+            sites = np.zeros((1, len(SITES)), int)
+            sites[0, SITES.index("hypernym")], sites[0, SITES.index("adverb")] = subject, scope
+            label = Design(np.array([[NAMED.index(p), NAMED.index(h)]]), sites, np.array([-1])).labels()[0]
+            if label < 3:
+                assert label == brute(p, h, subject, scope), (p, h, subject, scope)
+                checked += 1
+    assert checked > 90
+
+
+def test_every_label_and_site_is_drawn():
+    design = draw_design(Dice("t"), 20_000)
+    labels = design.labels()
+    assert set(labels) == {0, 1, 2, 3} and (design.sites != 0).any(0).all() and set(design.substitution) == {-1, *range(len(SUBSTITUTES))}
+    alike = design.substitution >= 0
+    assert (design.frames[alike, 0] == design.frames[alike, 1]).all()
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    w = world(128)
+    return w, {part: nli(w, part, n, surplus=6) for part, n in (("train", 2400), ("dev", 1200))}
+
+
+def test_balanced_and_within_parts(pairs):
+    w, sets = pairs
+    for part, p in sets.items():
+        assert np.bincount(p.labels).tolist() == [len(p) // 3] * 3 and (p.labels == p.design.labels()).all()
+        for side in (p.premises, p.hypotheses): assert in_part(w, side.matrix, part).all()
+    seen = {part: {t for r in p.records(lexicon(language("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part, p in sets.items()}
+    assert not seen["train"] & seen["dev"]
+
+
+def test_edits_are_mixed_alike_in_all_parts(pairs):
+    _, sets = pairs
+    share = {part: np.array([np.mean(p.design.sites[:, s] != 0) for s in range(len(SITES))] + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTES))]) for part, p in sets.items()}
+    assert np.abs(share["train"] - share["dev"]).max() < .06
+
+
+def test_giveaways_are_near_chance(pairs):
+    w, sets = pairs
+    for name in ("en", "tr"):
+        floors = giveaways(*(p.records(lexicon(language(name), w)) for p in sets.values()))
+        assert floors.max() < .46, floors
+        assert floors[["hypothesis alone", "premise alone", "lengths"]].max() < .42, floors
+
+
+def test_identical_sides_only_where_they_entail(pairs):
+    w, sets = pairs
+    for r in sets["dev"].records(lexicon(language("en"), w)):
+        if r["premise"] == r["hypothesis"]: assert LABELS[r["label"]] == "entailment" and r["edit"].split()[-1] in ("same", "(negated)", "(some)", "(no)", "(every)")

@@ -1,0 +1,270 @@
+"The microworld: exact annotation in any language, shares that are what they say, parts that share nothing, the same bytes everywhere."
+import hashlib
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.text import microworld as micro
+from xlingual_nb.text.lexicon import BUNDLES, check_scripts, dial_of, lexicon, paradigm
+from xlingual_nb.text.meanings import SKELETON, bag_number, block, meanings
+from xlingual_nb.text.microtasks import sentence_rows
+from xlingual_nb.text.speech import BIO, RELATIONS, TAGS, align, speak
+from xlingual_nb.text.typology import CHOICES, Language, ORDERS, PRESETS, SCRIPTS, SHARES, STRUCTURE, distance, halfway, language
+from xlingual_nb.text.world import CLOSED, Choice, Dice, class_sizes, world
+
+few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+share = st.sampled_from([0.0, .3, 1.0])
+grammars = st.fixed_dictionaries({d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"} | dict(scramble=share, pro_drop=share, syllables=st.sampled_from(["CV", "CV CVC", "CCV CVCC"])))
+records = st.builds(lambda dials, script, name: Language(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)), st.sampled_from(["x", "y", "z"]))
+SMALL = world(160)
+
+
+def digest(corpus): return hashlib.sha256("\n".join(f"{i}\t{s}" for i, s in zip(corpus.keys, corpus.sentences)).encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- chance
+
+def test_dice_are_the_documented_generator():
+    "PCG64's raw stream is what NumPy promises to keep; the numbers were computed once and written down."
+    assert Dice("a", 1).raw(3).tolist() == [2735031915, 2913441229, 530064124]
+    assert Dice(0).below(6, 10).tolist() == [6, 3, 4, 0, 9, 7]
+
+
+def test_choice_follows_its_weights():
+    weights = np.array([[5, 0, 1, 4], [1, 1, 1, 1]])
+    got = Choice(weights).draw(Dice("weights"), np.repeat([0, 1], 40_000))
+    for row in (0, 1):
+        seen = np.bincount(got[row * 40_000:(row + 1) * 40_000], minlength=4) / 40_000
+        assert np.abs(seen - weights[row] / weights[row].sum()).max() < .01
+
+
+def test_same_bytes_on_any_platform():
+    assert digest(micro.corpus()) == "3e567d6a92fb4d78"
+    assert digest(micro.corpus("ru", "dev", 500, 1000, seed=3, order="SOV", cognates_with="en", cognates=.5)) == "5ed56d63f5263bf9"
+    text = "\n".join(str(r) for r in micro.task("nli", "hi", "test", 60))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "980eeb01ea7f970d"
+
+
+# ---------------------------------------------------------------- any language, any seed
+
+@few
+@given(records, st.integers(0, 5), st.sampled_from(["train", "dev", "test"]))
+def test_annotation_is_consistent_in_any_language(record, seed, part):
+    said = meanings(SMALL, part, 60, seed)
+    s = speak(said, lexicon(record, SMALL))
+    assert s.texts() == [" ".join(r["tokens"]) for r in sentence_rows(s)]
+    for row in sentence_rows(s):
+        heads = row["head"]
+        assert heads.count(0) == 1 and row["deprel"][heads.index(0)] == "root" and row["upos"][heads.index(0)] == TAGS.index("VERB")
+        for i in range(len(heads)):                                   # every word reaches the root without a circle
+            seen = set()
+            while i >= 0 and i not in seen:
+                seen.add(i)
+                i = heads[i] - 1
+            assert i == -1
+        spans = [BIO[t] for t in row["ner_tags"]]
+        assert all(t[0] != "I" or spans[i - 1][1:] == t[1:] and i for i, t in enumerate(spans))
+        assert all((t == "O") == (TAGS[u] != "PROPN") for t, u in zip(spans, row["upos"]))
+
+
+@few
+@given(records, records)
+def test_two_languages_say_the_same(a, b):
+    said = meanings(SMALL, "train", 60, 1)
+    x, y = speak(said, lexicon(a, SMALL)), speak(said, lexicon(b, SMALL))
+    i, j = align(x, y).T
+    assert (x.rows[i] == y.rows[j]).all() and (x.codes[i] // BUNDLES == y.codes[j] // BUNDLES).all()
+    assert len(set(i)) == len(i) and len(set(j)) == len(j)
+    open_class = lambda s: sorted(zip(s.rows.tolist(), (s.codes // BUNDLES)[...].tolist())) if len(s) else []
+    keep = lambda s: [p for p in open_class(s) if SMALL.names[SMALL.classes[p[1]]] not in CLOSED]
+    assert keep(x) == keep(y)
+    content = ~np.isin([SMALL.names[c] for c in x.classes], list(CLOSED))
+    assert np.isin(np.flatnonzero(content), i).all()                    # every content word has its partner
+
+
+@few
+@given(records)
+def test_forms_are_unambiguous_and_in_script(record):
+    lex = lexicon(record, SMALL)
+    forms = [f for c in range(1, len(SMALL)) for f in paradigm(SMALL.names[SMALL.classes[c]], lex.endings)(lex.stems[c])]
+    assert len(forms) == len(set(forms))
+    assert set("".join(forms)) <= set("".join(SCRIPTS[record.script]))
+
+
+@few
+@given(grammars, st.integers(0, 3))
+def test_words_order_as_the_dials_say(dials, seed):
+    lang = Language("x", **(dials | dict(scramble=0.0, pro_drop=0.0)))
+    for row in sentence_rows(speak(meanings(SMALL, "train", 80, seed), lexicon(lang, SMALL))):
+        root = row["head"].index(0) + 1
+        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root and r in ("nsubj", "obj")} | {"root": root - 1}
+        if len(core) == 3 and lang.order != "free":
+            assert "".join(dict(nsubj="S", root="V", obj="O")[r] for r in sorted(core, key=core.get)) == lang.order
+        for i, (h, r) in enumerate(zip(row["head"], row["deprel"])):
+            place = "before" if i + 1 < h else "after"
+            if r == "amod": assert place == lang.adjective
+            if r == "nummod": assert place == lang.numeral
+            if r == "acl:relcl": assert place == lang.relative
+            if r == "nmod": assert place == lang.genitive
+            if r == "advmod" and TAGS[row["upos"][i]] == "PART": assert place == lang.negation
+
+
+def crossing(heads):
+    arcs = [(min(i + 1, h), max(i + 1, h)) for i, h in enumerate(heads) if h]
+    return any(a < c < b < d for a, b in arcs for c, d in arcs)
+
+
+@few
+@given(records)
+def test_trees_do_not_cross(record):
+    assert not any(crossing(r["head"]) for r in sentence_rows(speak(meanings(SMALL, "dev", 40, 2), lexicon(record, SMALL))))
+
+
+# ---------------------------------------------------------------- dials
+
+@pytest.mark.parametrize("dial,kinds", [("cognates", None), ("cognate_names", None), ("cognate_numerals", None)])
+@pytest.mark.parametrize("value", [0, .25, .5, 1])
+def test_a_share_of_cognates_gives_that_share(dial, kinds, value):
+    w = world(1500)
+    en, ru = lexicon(language("en"), w), lexicon(language("ru", cognates_with="en", **{dial: value}), w)
+    mine = np.array([n != "nothing" and dial_of(n) == dial for n in w.names])[w.classes]
+    same = np.array([a == b for a, b in zip(en.stems, ru.stems)])
+    assert same[mine].sum() == round(value * mine.sum()) and not same[~mine][1:].any()
+
+
+def test_more_cognates_keep_the_fewer_ones_and_the_other_words():
+    w = world(400)
+    low, high = (lexicon(language("hi", cognates_with="en", cognates=c), w) for c in (.3, .6))
+    assert (low.cognate <= high.cognate).all()
+    assert all(a == b for a, b, c in zip(low.stems, high.stems, high.cognate) if not c)
+
+
+def test_presets_share_characters_only_where_cognates_say_so():
+    chars = {n: set("".join(micro.corpus(n, sentences=300, cognates=0, cognate_names=0, cognate_numerals=0).sentences)) - {" "} for n in PRESETS}
+    for a in PRESETS:
+        for b in PRESETS:
+            if PRESETS[a].script != PRESETS[b].script: assert not chars[a] & chars[b]
+
+
+def test_same_script_languages_share_words_only_as_cognates():
+    c = [set(" ".join(micro.corpus(n, sentences=2000, vocabulary=1000, **d).sentences).split()) for n, d in (("en", {}), ("vi", dict(cognate_names=0)), ("vi", dict(cognate_names=1)))]
+    assert len(c[0] & c[1]) <= 2 + .02 * len(c[1]) and len(c[0] & c[2]) > .05 * len(c[0])
+
+
+@pytest.mark.parametrize("value", [0, .3, 1])
+def test_scrambling_and_pro_drop_are_shares(value):
+    s = micro.speech("en", sentences=4000, scramble=value, pro_drop=value)
+    orders = []
+    for row in sentence_rows(s):
+        root = row["head"].index(0) + 1
+        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root and r in ("nsubj", "obj")} | {"root": root - 1}
+        if len(core) == 3: orders.append("".join(dict(nsubj="S", root="V", obj="O")[r] for r in sorted(core, key=core.get)))
+    assert abs(np.mean([o != "SVO" for o in orders]) - value * 5 / 6) < .03 and (len(set(orders)) == 6) == (value > 0)
+    full = micro.speech("en", sentences=4000)
+    pron = lambda x: (x.upos == TAGS.index("PRON")).sum() - (x.relations[x.upos == TAGS.index("PRON")] == -1).sum()
+    marks = sum(SKELETON[p].name.endswith(".mark") for p in full.places)
+    assert abs(1 - (pron(s) - marks) / (pron(full) - marks) - value) < .05
+
+
+def test_one_dial_changes_order_alone():
+    a, b = (micro.corpus("en", sentences=300, order=o) for o in ("SVO", "SOV"))
+    assert a.sentences != b.sentences and all(sorted(x.split()) == sorted(y.split()) for x, y in zip(a.sentences, b.sentences))
+
+
+def test_zipf_dial_moves_the_curve():
+    def top(z):
+        counts = np.unique([c for c in micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES if c], return_counts=True)[1]
+        return np.sort(counts)[::-1][50:100].sum() / counts.sum()
+    assert top(0) < top(.7) and top(1.5) != top(0)
+
+
+def test_halfway_lies_between():
+    for a in ("en", "ar", "zh"):
+        for b in ("hi", "tr", "th"):
+            a_, b_ = PRESETS[a], PRESETS[b]
+            mid = halfway(a_, b_)
+            assert all(getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURE)
+            assert abs(distance(a_, mid) + distance(mid, b_) - distance(a_, b_)) < 1e-9 and abs(distance(a_, mid) - distance(mid, b_)) <= 1 / 15 + 1e-9
+
+
+# ---------------------------------------------------------------- parts, sizes, speed
+
+def test_parts_share_no_sentence_in_any_language():
+    for lang in ("en", "ru", "zh", Language("poor", order="free")):
+        texts = {p: set(micro.corpus(lang, p, 1500).sentences) for p in ("train", "dev", "test")}
+        bags = {p: {tuple(sorted(t.split())) for t in texts[p]} for p in texts}
+        assert not bags["train"] & bags["dev"] and not bags["train"] & bags["test"] and not bags["dev"] & bags["test"]
+
+
+def test_a_longer_corpus_begins_with_the_shorter():
+    long, short = micro.corpus("es", sentences=5000), micro.corpus("es", sentences=700)
+    assert long.sentences[:700] == short.sentences and long.keys[:700] == short.keys
+    assert micro.corpus("es", sentences=700, seed=1).sentences != short.sentences
+
+
+@pytest.mark.parametrize("vocabulary", [96, 128, 500, 3000])
+def test_vocabulary_is_kept_and_used(vocabulary):
+    c = micro.corpus("en", sentences=6000, vocabulary=vocabulary)
+    types = set(" ".join(c.sentences).split())
+    lengths = np.array([len(s.split()) for s in c.sentences])
+    assert .5 * vocabulary < len(types) <= vocabulary and 8 < lengths.mean() < 12 and lengths.min() >= 4 and lengths.max() <= 24
+    assert sum(class_sizes(vocabulary).values()) > 0
+
+
+def test_speed():
+    start = time.process_time()
+    s = micro.speech("de", sentences=20_000, vocabulary=1000, seed="speed")
+    s.corpus(), s.upos, s.relations, s.entities
+    assert 20_000 / (time.process_time() - start) > 5000
+
+
+def test_documents_keep_topic_and_cast():
+    w = world(500)
+    m = meanings(w, "train", 2000)
+    home = w.topic[m.matrix]
+    known = home >= 0
+    own = (home == m.topic[:, None]) & known
+    assert own.sum() / known.sum() > 2.5 / w.topics
+    nouns = m.matrix[:, [i for i, p in enumerate(SKELETON) if p.name in ("main.subj.noun", "main.obj.noun")]]
+    near = np.mean([len(set(a) & set(b) - {0}) > 0 for a, b, d, e in zip(nouns, nouns[1:], m.document, m.document[1:]) if d == e])
+    far = np.mean([len(set(a) & set(b) - {0}) > 0 for a, b in zip(nouns[:-50], nouns[50:])])
+    assert near > 2 * far
+
+
+# ---------------------------------------------------------------- front door
+
+def test_dictionary_is_exact():
+    table = micro.dictionary("en", "ru", sentences=800)
+    stems = {lexicon(PRESETS[n], world(128)).form(0 + c * BUNDLES): c for n in ("en", "ru") for c in range(1, len(world(128)))}
+    both = table[table["first"].isin(stems) & table["second"].isin(stems)]
+    assert len(both) > 30 and (both["first"].map(stems) == both["second"].map(stems)).all()
+
+
+def test_tasks_have_the_columns_of_the_real_sets():
+    columns = dict(nli={"premise", "hypothesis", "label", "edit", "kind"}, ner={"tokens", "ner_tags", "langs"}, pos={"tokens", "upos"}, parsing={"tokens", "upos", "head", "deprel"}, topics={"text", "label"})
+    for name, expected in columns.items():
+        rows = micro.task(name, "es", "test", 40)
+        assert set(rows[0]) == expected == set(micro.dataset(name, "es", "test", 40).column_names)
+    rows = micro.task("langid", ["en", "ru"], "dev", 50)
+    assert [r["label"] for r in rows] == [0] * 50 + [1] * 50
+
+
+def test_tasks_of_one_seed_say_the_same_in_all_languages():
+    a, b = (micro.task("topics", n, "dev", 100) for n in ("en", "hi"))
+    assert [r["label"] for r in a] == [r["label"] for r in b]
+
+
+@pytest.mark.parametrize("call,says", [
+    (lambda: micro.corpus("xx"), "presets are"), (lambda: micro.corpus(part="all"), "train, dev, test"), (lambda: micro.corpus(order="SVX"), "order="),
+    (lambda: micro.corpus(scramble=1.5), "between 0 and 1"), (lambda: micro.corpus(colour=1), "no such dial"), (lambda: micro.corpus(vocabulary=20), "96"),
+    (lambda: micro.corpus(sentences=0), "at least 1"), (lambda: micro.corpus(sentences=2.5), "whole number"), (lambda: micro.corpus(vocabulary="many"), "whole number"),
+    (lambda: micro.corpus("ru", cognates=.5), "cognates_with"), (lambda: micro.corpus("ru", cognates_with="klingon", cognates=.5), "klingon"),
+    (lambda: micro.corpus("ru", cognates_with="ru", cognates=.5), "another language"), (lambda: micro.parallel(["en", Language("x")]), "both written in latin"),
+    (lambda: micro.parallel(["en", "en"]), "name of its own"), (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"), (lambda: micro.task("chess"), "nli"),
+    (lambda: micro.corpus(syllables="VVV"), "syllables"), (lambda: micro.corpus(topics=1), "topics")])
+def test_bad_parameters_say_what_is_wrong(call, says):
+    with pytest.raises(InputError, match=says) as error: call()
+    assert "\n" not in str(error.value)
