@@ -63,7 +63,7 @@ def flat_sentence(batch):
 
 
 def batch_of(m, indices, seed=0, rows=None):
-    return make_batch(m, indices, MASKING["original"], rows or row_lengths(m.lengths), generator(MASKS, seed, 0))
+    return make_batch(m, indices, MASKING["original"], rows or row_lengths(m.lengths, 32), generator(MASKS, seed, 0))
 
 
 def test_logits_equal_hugging_face(pair):
@@ -154,6 +154,6 @@ def test_masking_is_the_stated_distribution():
 
 def test_special_tokens_of_a_language_carry_its_offset():
     m = mixture()
-    batch = make_batch(m, np.arange(60, 120), Masking(1, 0, 0), row_lengths(m.lengths), generator(MASKS, 0, 0))
+    batch = make_batch(m, np.arange(60, 120), Masking(1, 0, 0), row_lengths(m.lengths, 32), generator(MASKS, 0, 0))
     ids = np.concatenate([g["ids"][g["sentence"] >= 0] for g in batch.groups])
     assert set(ids[ids < 45]) <= {42, 43, 44} and (ids >= 42).all()

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'CLS', 'SEP', 'MASK', 'ORDER', 'MASKS', 'DROPOUT', 'generator', 'Mixture', 'mix', 'steps_per_epoch',
-           'Order', 'Sentences', 'assemble', 'mask_tokens', 'row_lengths', 'first_fit', 'Batch', 'make_batch']
+           'Order', 'Sentences', 'assemble', 'mask_tokens', 'first_fit', 'packing_cost', 'row_lengths', 'Batch',
+           'make_batch']
 
 # %% ../../nbs/lib/11_batches.ipynb #344de335
 import numpy as np
@@ -108,24 +109,30 @@ def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng) ->
     ids[chosen] = new
     return ids, chosen
 
-# %% ../../nbs/lib/11_batches.ipynb #d4510784
-def row_lengths(lengths: np.ndarray) -> tuple[int, int]:
-    "Row lengths (short, long) with the least attention for sentences of these lengths; both are multiples of 8."
-    longest = -(-int(lengths.max()) // 8) * 8
-    mean = lengths.mean()
-    def cost(short): return lengths[lengths <= short].sum() * (short + mean) + lengths[lengths > short].sum() * longest
-    return min((s for s in (16, 24, 32, 48, 64, 96, 128, 256, 512) if s < longest), key=cost, default=longest), longest
-
 # %% ../../nbs/lib/11_batches.ipynb #0948c51a
 def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, int]:
     "First-fit decreasing: (row, offset in the row) of every sentence, and the number of rows."
-    rows, offsets, used = np.empty(len(lengths), np.int64), np.empty(len(lengths), np.int64), []
+    rows, offsets = np.empty(len(lengths), np.int64), np.empty(len(lengths), np.int64)
     space = np.full(len(lengths), row)
     for i in np.argsort(-lengths, kind="stable"):
         r = int(np.argmax(space >= lengths[i]))
         rows[i], offsets[i] = r, row - space[r]
         space[r] -= lengths[i]
     return rows, offsets, int(rows.max()) + 1 if len(rows) else 0
+
+# %% ../../nbs/lib/11_batches.ipynb #d40ecfbe
+def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
+    "Slots of a packed batch, each weighted by what it costs: a constant for the matrix products and the row length for attention."
+    groups = lengths[lengths <= rows[0]], lengths[lengths > rows[0]]
+    return sum(first_fit(group, row)[2] * row * (200 + row) for group, row in zip(groups, rows))
+
+# %% ../../nbs/lib/11_batches.ipynb #e708788d
+def row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
+    "Row lengths (short, long), multiples of 8, with the least cost for batches of `batch` sentences of these lengths."
+    longest = -(-int(lengths.max()) // 8) * 8
+    samples = [generator(ORDER, 0, i).choice(lengths, batch) for i in range(4)]
+    candidates = [s for s in (16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256) if s < longest] + [longest]
+    return min(candidates, key=lambda short: sum(packing_cost(sample, (short, longest)) for sample in samples)), longest
 
 # %% ../../nbs/lib/11_batches.ipynb #052a2e03
 @dataclass(frozen=True)

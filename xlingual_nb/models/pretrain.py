@@ -9,6 +9,7 @@ __all__ = ['hub_names', 'hub_config', 'save_checkpoint', 'load_checkpoints', 'Jo
 
 # %% ../../nbs/lib/13_pretrain.ipynb #22a02d0d
 import json, os, time
+import numpy as np
 import torch
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +83,7 @@ class Steps(torch.utils.data.Dataset):
     def __init__(self, jobs: list[Job], training: Training, first: int, steps: int):
         self.jobs, self.first, self.steps = jobs, first, steps
         self.orders = [Order(len(j.mixture), training.batch, j.seed) for j in jobs]
-        lengths = [row_lengths(j.mixture.lengths) for j in jobs]
-        self.rows = tuple(max(r) for r in zip(*lengths))
+        self.rows = row_lengths(np.concatenate([j.mixture.lengths for j in jobs]), training.batch)
 
     def __len__(self): return self.steps - self.first
 
@@ -111,17 +111,18 @@ def state_tensors(stack: Stack, adam, model: int) -> dict[str, torch.Tensor]:
 def save_state(jobs, stack, adam, step: int) -> None:
     "Keep what a resumed training needs, all models at one step."
     for m, job in enumerate(jobs):
-        path = job.folder / f"state-{step:08d}.safetensors"
+        path = job.folder / "resume" / f"{step:08d}.safetensors"
+        path.parent.mkdir(exist_ok=True)
         save_file({k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
     for job in jobs:
-        for old in job.folder.glob("state-*.safetensors"):
-            if old.name != f"state-{step:08d}.safetensors": old.unlink()
+        for old in (job.folder / "resume").glob("*.safetensors"):
+            if int(old.stem) != step: old.unlink()
 
 # %% ../../nbs/lib/13_pretrain.ipynb #f08d256d
 def kept_step(jobs) -> int:
     "The last step that every job has kept, 0 if there is none."
-    kept = [{int(p.stem.split("-")[1]) for p in j.folder.glob("state-*.safetensors")} for j in jobs]
+    kept = [{int(p.stem) for p in (j.folder / "resume").glob("*.safetensors")} for j in jobs]
     return max(set.intersection(*kept), default=0)
 
 # %% ../../nbs/lib/13_pretrain.ipynb #72d490e6
@@ -130,7 +131,7 @@ def load_state(jobs, stack, adam, step: int) -> None:
         adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
     if not step: return
     for m, job in enumerate(jobs):
-        kept = load_file(job.folder / f"state-{step:08d}.safetensors")
+        kept = load_file(job.folder / "resume" / f"{step:08d}.safetensors")
         for name, tensor in state_tensors(stack, adam, m).items(): tensor.copy_(kept[name])
 
 # %% ../../nbs/lib/13_pretrain.ipynb #7f503c27
@@ -207,9 +208,7 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
                 kept = time.monotonic()
         progress(done, steps)
     save_snapshots(jobs, stack, configs, steps)
-    for m, job in enumerate(jobs):
-        save_checkpoint(job.folder, stack, m, configs[m], job.tokenizer)
-        for old in job.folder.glob("state-*"): old.unlink()
+    for m, job in enumerate(jobs): save_checkpoint(job.folder, stack, m, configs[m], job.tokenizer)
 
 # %% ../../nbs/lib/13_pretrain.ipynb #e4046e20
 def save_snapshots(jobs, stack, configs, step: int) -> None:
