@@ -1,0 +1,110 @@
+"""The benchmark's arithmetic and the structure of what it writes; never its speed."""
+import importlib.util, json, os, subprocess, sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks/pretraining.py"
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("benchmark_pretraining", SCRIPT)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def task(bench): return bench.make_task("zipf", "tiny")
+
+
+def test_zipf_text_is_the_one_described(bench):
+    text = bench.zipf(2048, 17000, 126)
+    assert np.median(text.lengths) == 16 and text.lengths.mean() == pytest.approx(18.6, abs=.2) and 95 <= text.lengths.max() <= 126
+    counts = np.bincount(text.ids, minlength=2048)
+    assert not counts[:5].any() and counts[5] / counts[6] == pytest.approx(2, rel=.05) and counts[5] / counts[14] == pytest.approx(10, rel=.1)
+
+
+def test_flops_are_those_that_torch_counts(bench):
+    "Against torch's own counter, on our model with one sentence a row, so that nothing is padded."
+    from torch.utils.flop_counter import FlopCounterMode
+    from xlingual_nb.models.batches import generator, make_batch, mix
+    from xlingual_nb.models.encoder import Stack, losses, stack_batches
+    from xlingual_nb.models.settings import MASKING, LanguageView, Shape
+    from xlingual_nb.text.tokenizers import Encoded
+    shape, n, sentences = Shape(2, 32, 2, 64, 32), 16, 6
+    text = Encoded.of(np.random.default_rng(0).integers(5, 40, (sentences, n - 2)))
+    batch = stack_batches([make_batch(mix([text], [LanguageView("en")], 40, 32), np.arange(sentences), MASKING["original"], (n, n), generator(1, 0))])
+    stack = Stack(shape, 40, [0])
+    with FlopCounterMode(display=False) as counter: stack.backward(losses(stack, batch))
+    ours = bench.flops(shape, 40, sentences * n, sentences * n * n, batch.labels.shape[1])
+    assert counter.get_total_flops() == pytest.approx(sum(ours.values()), rel=1e-9)
+
+
+def test_counts_of_a_step(bench, task):
+    mixture = bench.make_mixture(task)
+    engine = bench.Engine(task, mixture, 2, "cpu")
+    c = bench.count(task, mixture, engine.steps, 0)
+    chosen = [mixture.lengths[order(0)] for order in engine.steps.orders]
+    assert c["tokens"] == np.mean([n.sum() for n in chosen]) and c["padded"] == np.mean([n.max() * len(n) for n in chosen])
+    assert c["tokens"] <= c["slots"] <= c["padded"] and c["own_flops"] < c["packed_flops"]
+    assert c["attention"] == 12 * task.shape.layers * task.shape.hidden * np.mean([(n ** 2).sum() for n in chosen])
+
+
+def test_trainer_and_engine_read_the_same_tokens(bench, task):
+    mixture, seen = bench.make_mixture(task), []
+    hub = bench.HubTrainer(task, mixture, "cpu")
+    collate = hub.trainer.data_collator
+    def watch(rows):
+        seen.append(sum(len(r["input_ids"]) for r in rows))
+        return collate(rows)
+    hub.trainer.data_collator = watch
+    engine = bench.Engine(task, mixture, 1, "cpu")
+    for turn in range(2):       # the second turn goes on where the first ended
+        seen.clear()
+        times, counts = hub.turn(2), engine.turn(2)["counts"]
+        assert sum(seen) == 2 * counts["tokens"] and times["wall"] > 0
+    names = {n: p.numel() for n, p in hub.trainer.model.named_parameters()}
+    assert sum(names.values()) == sum(f.shape[1] for f in engine.stack.flat)
+
+
+def test_ratios_are_taken_within_a_round(bench):
+    counts = {"tokens": 10., "own_flops": 1e9, "packed_flops": 2e9}
+    def lane(speed): return {"peak": {"wall": 1e10}, "trainer": {"wall": 8 * speed}, "one": {"wall": speed, "counts": counts},
+                             "stack": {"wall": speed / 2, "counts": counts | {"tokens": 5.}}}
+    rows = bench.summarise([{"kept": lane(1.)}, {"kept": lane(3.)}, {"kept": lane(2.)}], "wall")
+    one, stack = (next(r for r in rows if r["member"] == m) for m in ("one", "stack"))
+    assert one["seconds"] == {"min": 1, "median": 2, "max": 3} and one["times_trainer_kept"] == {"min": 8, "median": 8, "max": 8}
+    assert stack["times_trainer_kept"]["median"] == 8 and one["over_floor_own"]["median"] == 20 and one["over_floor_packed"]["median"] == 10
+
+
+def run(*arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "XLINGUAL_DATA"}
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, env=environment)
+
+
+def test_the_whole_race_at_a_tiny_size(tmp_path):
+    path = tmp_path / "speed.json"
+    done = run("--shape", "tiny", "--allocator", "kept", "--rounds", 2, "--steps", 1, "--models", 2, "--output", path)
+    assert done.returncode == 0, done.stderr
+    assert "engine, 2 stacked" in done.stdout and "arithmetic floor" in done.stdout and "train_runtime" not in done.stdout
+    written = json.loads(path.read_text())
+    assert written["format"] == 1 and written["settings"]["rounds"] == 2 and written["machine"]["threads"] == 1 and written["machine"]["torch"]
+    result, = written["results"]
+    assert result["text"]["name"] == "zipf" and result["text"]["padded_a_token"] > result["text"]["slots_a_token"] >= 1
+    assert len(result["rounds"]) == 2 and set(result["rounds"][0]["kept"]) == {"peak", "trainer", "one", "stack"}
+    assert [(row["member"], row["allocator"]) for row in result["summary"]] == [("trainer", "kept"), ("one", "kept"), ("stack", "kept")]
+    for row in result["summary"]:
+        for spread in (v for v in row.values() if isinstance(v, dict)): assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+    assert [p.name for p in tmp_path.iterdir()] == ["speed.json"]
+    assert str(SCRIPT.parent) not in path.read_text()       # nothing in it names the machine it was made on
+
+
+@pytest.mark.parametrize("wrong, words", [(("--text", "bible"), "XLINGUAL_DATA"), (("--rounds", "0"), "at least 1")])
+def test_wrong_input_is_one_line(wrong, words):
+    done = run("--shape", "tiny", *wrong)
+    assert done.returncode != 0 and words in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
