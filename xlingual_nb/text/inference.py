@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..errors import InputError
 from .meanings import AT, FAVOUR, LONGEST, Meanings, PARTS, SHORTEST, SKELETON, Style, bag_number, block, check_part, check_whole, in_part, length
 from .speech import inflect, speak
 from .typology import PRESETS
@@ -77,8 +78,8 @@ def versions(world, dice, matrix, site):
     if site == "conjunct": general[:, AT["and"]] = 0
     return matrix, general, (matrix != general).any(1)
 
-# %% ../../nbs/lib/04f_inference.ipynb #faf74e5e
-SUBSTITUTIONS = dict(number=2, antonym=2, other_adjective=1, other_adverb=1, other_verb=1, name=1, tense=1, swap=1)      # edit -> label
+# %% ../../nbs/lib/04f_inference.ipynb #2f125270
+SUBSTITUTIONS = dict(number=2, antonym=2, other_adjective=1, other_adverb=1, other_verb=1, name=1, tense=1, swap=1, unrelated=1)      # edit -> label
 
 def substitute(world, dice, matrix, edit):
     "(changed, usable): each row with something else put in."
@@ -175,8 +176,8 @@ class Design:
         grammar = np.isin(self.substitution, [SUBSTITUTES.index("number"), SUBSTITUTES.index("tense")])
         return np.where((self.frames[:, 0] != self.frames[:, 1]) | grammar, "function", "lexical").tolist()
 
-# %% ../../nbs/lib/04f_inference.ipynb #9a24f029
-OFTEN = np.repeat(np.arange(len(SUBSTITUTES)), [dict(number=6, antonym=4).get(e, 1) for e in SUBSTITUTES])     # contradictions by content words are hard to come by
+# %% ../../nbs/lib/04f_inference.ipynb #e2487945
+OFTEN = np.repeat(np.arange(len(SUBSTITUTES)), [dict(number=6, antonym=4, unrelated=0).get(e, 1) for e in SUBSTITUTES])     # contradictions by content words are hard to come by
 
 def draw_design(dice, n):
     "Designs for n pairs: frames, 0 to 3 sites, mostly all of one direction; in four of ten a substitution, and then both frames are alike."
@@ -296,25 +297,33 @@ def pick(weight, labels, count, dice):
     kept = []
     for label in range(3):
         rows, k = dice.order(len(labels)), (count + 2 - label) // 3
-        rows = rows[(labels[rows] == label) & (weight[rows] > 0)]
+        rows = rows[labels[rows] == label]
         w = weight[rows] / max(1e-12, weight[rows].max())
         for _ in range(20): w = np.minimum(w, np.add.accumulate(w)[-1] / k)        # nothing twice
         whole = np.add.accumulate(np.round(w * 2.0**30).astype(np.int64))
-        kept.append(rows[np.flatnonzero(np.diff(whole * k // whole[-1], prepend=0))][:k])
+        chosen = np.diff(whole * k // whole[-1], prepend=0) > 0
+        spare = np.flatnonzero(~chosen)
+        chosen[spare[np.argsort(-w[spare], kind="stable")[:k - chosen.sum()]]] = True    # what rounding lost
+        kept.append(rows[chosen])
     return np.concatenate(kept)
 
 # %% ../../nbs/lib/04f_inference.ipynb #99ef1850
 @lru_cache(maxsize=16)
-def nli(world, part="train", count=3000, seed=0, surplus=10):
-    "`count` NLI pairs, a third of each label, picked from `surplus` times as many. InputError for a part or a count that does not exist."
+def nli(world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0):
+    """`count` NLI pairs, a third of each label, picked from `surplus` times as many. `unrelated`: share of the neutral pairs that get another pair's premise for hypothesis; these any comparison of words
+    gives away, so there are none unless asked for. InputError for a part, a count or a share that does not exist."""
     check_part(part)
+    if not 0 <= unrelated <= 1: raise InputError(f"unrelated={unrelated}: a share is a number between 0 and 1")
     check_whole("size", count, 3)
     P, H, design = raw_pairs(world, part, surplus * count + 2000, seed)
     labels = design.labels()
     rows = pick(rake(features(world, P, H), labels), labels, count, Dice("pick", part, seed))
     rows = rows[Dice("shuffle", part, seed).order(len(rows))]
-    side = lambda matrix, name: Meanings(world, part, f"{seed}.{name}", matrix[rows], np.arange(len(rows)), np.full(len(rows), -1))
-    return Pairs(side(P, "premise"), side(H, "hypothesis"), labels[rows], design.take(rows))
+    P, H, design, labels = P[rows], H[rows], design.take(rows), labels[rows]
+    stray = np.flatnonzero(labels == 1)[:round(unrelated * (labels == 1).sum())]
+    H[stray], design.frames[stray], design.sites[stray], design.substitution[stray] = np.roll(P, 1, axis=0)[stray], 0, 0, SUBSTITUTES.index("unrelated")
+    side = lambda matrix, name: Meanings(world, part, f"{seed}.{name}", matrix, np.arange(len(rows)), np.full(len(rows), -1))
+    return Pairs(side(P, "premise"), side(H, "hypothesis"), labels, design)
 
 # %% ../../nbs/lib/04f_inference.ipynb #7eae8290
 def giveaways(train, dev):

@@ -63,7 +63,7 @@ def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, 
 TASKS = dict(nli=None, ner=names, pos=tagging, parsing=trees, topics=topics, langid=None)
 
 def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
-    """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head, deprel), topics (text, label;
+    """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind; one more dial, `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head, deprel), topics (text, label;
     `size` counts sentences, eight or so a document), langid (text, label; `language` is then a list, `size` counts the sentences of each, all different). InputError for an unknown task."""
     if name not in TASKS: raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
     check_part(part)
@@ -72,7 +72,7 @@ def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, *
         return identify([speech(l, part, size, vocabulary, f"langid {seed} {i}", **dials) for i, l in enumerate(chosen)])
     if name == "nli":
         place, dials = place_of(vocabulary, dials)
-        return nli(place, part, size, seed).records(lexicon(preset(language, **dials), place))
+        return nli(place, part, size, seed, unrelated=dials.pop("unrelated", 0.0)).records(lexicon(preset(language, **dials), place))
     return TASKS[name](speech(language, part, size, vocabulary, f"{name} {seed}", **dials))
 
 LABEL_NAMES = dict(nli=dict(label=LABELS), ner=dict(ner_tags=BIO), pos=dict(upos=TAGS))     # what the integers of a task's columns mean
