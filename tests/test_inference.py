@@ -4,8 +4,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from xlingual_nb.text import inference
-from xlingual_nb.text.inference import Design, FRAMES, LABELS, NAMED, REGION, SITES, SUBSTITUTES, draw_design, follows, giveaways, nli
+from xlingual_nb.text.edits import FRAMES, LABELS
+from xlingual_nb.text.inference import Design, NAMED, SITES, SUBSTITUTES, draw_design, giveaways, nli
 from xlingual_nb.text.lexicon import lexicon
 from xlingual_nb.text.meanings import in_part
 from xlingual_nb.text.typology import language
@@ -13,7 +13,8 @@ from xlingual_nb.text.world import Dice, world
 
 
 def models():
-    "Every way in which two things belong to a narrow noun within a wide one and do a narrow deed within a wide one; something is of the narrow noun; each thing in turn is the one spoken of."
+    """Every way in which two things belong to a narrow noun within a wide one and do a narrow deed within a wide one; something
+    is of the narrow noun; each thing in turn is the one spoken of."""
     kinds = list(product([(0, 0), (0, 1), (1, 1)], repeat=2))            # (narrow, wide) noun, (narrow, wide) deed
     for things in product(kinds, repeat=3):
         if any(noun[0] for noun, _ in things):
@@ -27,7 +28,8 @@ def true(frame, noun, deed, things, one):
     "Whether a sentence holds; noun and deed are 0 (narrow) or 1 (wide)."
     doers = [t for t in things if t[0][noun] and t[1][deed]]
     named = [t for t in things if t[0][noun]]
-    return dict(some=bool(doers), no=not doers, every=len(doers) == len(named), plain=one[0][noun] and one[1][deed], negated=one[0][noun] and not one[1][deed])[frame]
+    return dict(some=bool(doers), no=not doers, every=len(doers) == len(named), plain=one[0][noun] and one[1][deed],
+                negated=one[0][noun] and not one[1][deed])[frame]
 
 
 def brute(p, h, subject, scope):
@@ -55,7 +57,8 @@ def test_labels_agree_with_brute_force():
 def test_every_label_and_site_is_drawn():
     design = draw_design(Dice("t"), 20_000)
     labels = design.labels()
-    assert set(labels) == {0, 1, 2, 3} and (design.sites != 0).any(0).all() and set(design.substitution) == {-1, *range(len(SUBSTITUTES))} - {SUBSTITUTES.index("unrelated")}
+    assert set(labels) == {0, 1, 2, 3} and (design.sites != 0).any(0).all() and set(design.substitution) == {-1,
+        *range(len(SUBSTITUTES))} - {SUBSTITUTES.index("unrelated")}
     alike = design.substitution >= 0
     assert (design.frames[alike, 0] == design.frames[alike, 1]).all()
 
@@ -71,13 +74,15 @@ def test_balanced_and_within_parts(pairs):
     for part, p in sets.items():
         assert np.bincount(p.labels).tolist() == [len(p) // 3] * 3 and (p.labels == p.design.labels()).all()
         for side in (p.premises, p.hypotheses): assert in_part(w, side.matrix, part).all()
-    seen = {part: {t for r in p.records(lexicon(language("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part, p in sets.items()}
+    seen = {part: {t for r in p.records(lexicon(language("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part,
+            p in sets.items()}
     assert not seen["train"] & seen["dev"]
 
 
 def test_edits_are_mixed_alike_in_all_parts(pairs):
     _, sets = pairs
-    share = {part: np.array([np.mean(p.design.sites[:, s] != 0) for s in range(len(SITES))] + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTES))]) for part, p in sets.items()}
+    share = {part: np.array([np.mean(p.design.sites[:, s] != 0) for s in range(len(SITES))]
+                            + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTES))]) for part, p in sets.items()}
     assert np.abs(share["train"] - share["dev"]).max() < .06
 
 
@@ -92,7 +97,8 @@ def test_giveaways_are_near_chance(pairs):
 def test_identical_sides_only_where_they_entail(pairs):
     w, sets = pairs
     for r in sets["dev"].records(lexicon(language("en"), w)):
-        if r["premise"] == r["hypothesis"]: assert LABELS[r["label"]] == "entailment" and r["edit"].split()[-1] in ("same", "(negated)", "(some)", "(no)", "(every)")
+        if r["premise"] == r["hypothesis"]: assert LABELS[r["label"]] == "entailment" and r["edit"].split()[-1] in ("same",
+            "(negated)", "(some)", "(no)", "(every)")
 
 
 def test_unrelated_pairs_only_where_asked_for():

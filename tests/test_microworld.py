@@ -1,4 +1,5 @@
-"The microworld: exact annotation in any language, shares that are what they say, parts that share nothing, the same bytes everywhere."
+"""The microworld: exact annotation in any language, shares that are what they say, parts that share nothing, the same bytes
+everywhere."""
 import hashlib
 import time
 
@@ -17,12 +18,15 @@ from xlingual_nb.text.world import CLOSED, Choice, Dice, class_sizes, world
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, .3, 1.0])
-grammars = st.fixed_dictionaries({d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"} | dict(scramble=share, pro_drop=share, syllables=st.sampled_from(["CV", "CV CVC", "CCV CVCC"])))
-records = st.builds(lambda dials, script, name: Language(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)), st.sampled_from(["x", "y", "z"]))
+grammars = st.fixed_dictionaries({d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"}
+                                 | dict(scramble=share, pro_drop=share, syllables=st.sampled_from(["CV", "CV CVC", "CCV CVCC"])))
+records = st.builds(lambda dials, script, name: Language(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)),
+                    st.sampled_from(["x", "y", "z"]))
 SMALL = world(160)
 
 
-def digest(corpus): return hashlib.sha256("\n".join(f"{i}\t{s}" for i, s in zip(corpus.keys, corpus.sentences)).encode()).hexdigest()[:16]
+def digest(corpus): return hashlib.sha256("\n".join(f"{i}\t{s}" for i,
+                                                    s in zip(corpus.keys, corpus.sentences)).encode()).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- chance
@@ -43,7 +47,8 @@ def test_choice_follows_its_weights():
 
 def test_same_bytes_on_any_platform():
     assert digest(micro.corpus()) == "3e567d6a92fb4d78"
-    assert digest(micro.corpus("ru", "dev", 500, 1000, seed=3, order="SOV", cognates_with="en", cognates=.5)) == "5ed56d63f5263bf9"
+    assert digest(micro.corpus("ru", "dev", 500, 1000, seed=3, order="SOV", cognates_with="en",
+                               cognates=.5)) == "5ed56d63f5263bf9"
     text = "\n".join(str(r) for r in micro.task("nli", "hi", "test", 60))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "980eeb01ea7f970d"
 
@@ -100,7 +105,8 @@ def test_words_order_as_the_dials_say(dials, seed):
     lang = Language("x", **(dials | dict(scramble=0.0, pro_drop=0.0)))
     for row in sentence_rows(speak(meanings(SMALL, "train", 80, seed), lexicon(lang, SMALL))):
         root = row["head"].index(0) + 1
-        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root and r in ("nsubj", "obj")} | {"root": root - 1}
+        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root
+                and r in ("nsubj", "obj")} | {"root": root - 1}
         if len(core) == 3 and lang.order != "free":
             assert "".join(dict(nsubj="S", root="V", obj="O")[r] for r in sorted(core, key=core.get)) == lang.order
         for i, (h, r) in enumerate(zip(row["head"], row["deprel"])):
@@ -143,14 +149,16 @@ def test_more_cognates_keep_the_fewer_ones_and_the_other_words():
 
 
 def test_presets_share_characters_only_where_cognates_say_so():
-    chars = {n: set("".join(micro.corpus(n, sentences=300, cognates=0, cognate_names=0, cognate_numerals=0).sentences)) - {" "} for n in PRESETS}
+    chars = {n: set("".join(micro.corpus(n, sentences=300, cognates=0, cognate_names=0, cognate_numerals=0).sentences)) - {" "}
+             for n in PRESETS}
     for a in PRESETS:
         for b in PRESETS:
             if PRESETS[a].script != PRESETS[b].script: assert not chars[a] & chars[b]
 
 
 def test_same_script_languages_share_words_only_as_cognates():
-    c = [set(" ".join(micro.corpus(n, sentences=2000, vocabulary=1000, **d).sentences).split()) for n, d in (("en", {}), ("vi", dict(cognate_names=0)), ("vi", dict(cognate_names=1)))]
+    c = [set(" ".join(micro.corpus(n, sentences=2000, vocabulary=1000, **d).sentences).split()) for n,
+         d in (("en", {}), ("vi", dict(cognate_names=0)), ("vi", dict(cognate_names=1)))]
     assert len(c[0] & c[1]) <= 2 + .02 * len(c[1]) and len(c[0] & c[2]) > .05 * len(c[0])
 
 
@@ -160,7 +168,8 @@ def test_scrambling_and_pro_drop_are_shares(value):
     orders = []
     for row in sentence_rows(s):
         root = row["head"].index(0) + 1
-        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root and r in ("nsubj", "obj")} | {"root": root - 1}
+        core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root
+                and r in ("nsubj", "obj")} | {"root": root - 1}
         if len(core) == 3: orders.append("".join(dict(nsubj="S", root="V", obj="O")[r] for r in sorted(core, key=core.get)))
     assert abs(np.mean([o != "SVO" for o in orders]) - value * 5 / 6) < .03 and (len(set(orders)) == 6) == (value > 0)
     full = micro.speech("en", sentences=4000)
@@ -176,7 +185,8 @@ def test_one_dial_changes_order_alone():
 
 def test_zipf_dial_moves_the_curve():
     def top(z):
-        counts = np.unique([c for c in micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES if c], return_counts=True)[1]
+        counts = np.unique([c for c in micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES if c],
+                           return_counts=True)[1]
         return np.sort(counts)[::-1][50:100].sum() / counts.sum()
     assert top(0) < top(.7) and top(1.5) != top(0)
 
@@ -187,7 +197,8 @@ def test_halfway_lies_between():
             a_, b_ = PRESETS[a], PRESETS[b]
             mid = halfway(a_, b_)
             assert all(getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURE)
-            assert abs(distance(a_, mid) + distance(mid, b_) - distance(a_, b_)) < 1e-9 and abs(distance(a_, mid) - distance(mid, b_)) <= 1 / 15 + 1e-9
+            assert abs(distance(a_, mid) + distance(mid, b_) - distance(a_, b_)) < 1e-9 and abs(distance(a_, mid) - distance(mid,
+                b_)) <= 1 / 15 + 1e-9
 
 
 # ---------------------------------------------------------------- parts, sizes, speed
@@ -244,7 +255,8 @@ def test_dictionary_is_exact():
 
 
 def test_tasks_have_the_columns_of_the_real_sets():
-    columns = dict(nli={"premise", "hypothesis", "label", "edit", "kind"}, ner={"tokens", "ner_tags", "langs"}, pos={"tokens", "upos"}, parsing={"tokens", "upos", "head", "deprel"}, topics={"text", "label"})
+    columns = dict(nli={"premise", "hypothesis", "label", "edit", "kind"}, ner={"tokens", "ner_tags", "langs"},
+                   pos={"tokens", "upos"}, parsing={"tokens", "upos", "head", "deprel"}, topics={"text", "label"})
     for name, expected in columns.items():
         rows = micro.task(name, "es", "test", 40)
         assert set(rows[0]) == expected == set(micro.dataset(name, "es", "test", 40).column_names)
@@ -258,12 +270,18 @@ def test_tasks_of_one_seed_say_the_same_in_all_languages():
 
 
 @pytest.mark.parametrize("call,says", [
-    (lambda: micro.corpus("xx"), "presets are"), (lambda: micro.corpus(part="all"), "train, dev, test"), (lambda: micro.corpus(order="SVX"), "order="),
-    (lambda: micro.corpus(scramble=1.5), "between 0 and 1"), (lambda: micro.corpus(colour=1), "no such dial"), (lambda: micro.corpus(vocabulary=20), "96"),
-    (lambda: micro.corpus(sentences=0), "at least 1"), (lambda: micro.corpus(sentences=2.5), "whole number"), (lambda: micro.corpus(vocabulary="many"), "whole number"),
-    (lambda: micro.corpus("ru", cognates=.5), "cognates_with"), (lambda: micro.corpus("ru", cognates_with="klingon", cognates=.5), "klingon"),
-    (lambda: micro.corpus("ru", cognates_with="ru", cognates=.5), "another language"), (lambda: micro.parallel(["en", Language("x")]), "both written in latin"),
-    (lambda: micro.parallel(["en", "en"]), "name of its own"), (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"), (lambda: micro.task("chess"), "nli"),
+    (lambda: micro.corpus("xx"), "presets are"), (lambda: micro.corpus(part="all"), "train, dev, test"),
+    (lambda: micro.corpus(order="SVX"), "order="),
+    (lambda: micro.corpus(scramble=1.5), "between 0 and 1"), (lambda: micro.corpus(colour=1), "no such dial"),
+    (lambda: micro.corpus(vocabulary=20), "96"),
+    (lambda: micro.corpus(sentences=0), "at least 1"), (lambda: micro.corpus(sentences=2.5), "whole number"),
+    (lambda: micro.corpus(vocabulary="many"), "whole number"),
+    (lambda: micro.corpus("ru", cognates=.5), "cognates_with"),
+    (lambda: micro.corpus("ru", cognates_with="klingon", cognates=.5), "klingon"),
+    (lambda: micro.corpus("ru", cognates_with="ru", cognates=.5), "another language"),
+    (lambda: micro.parallel(["en", Language("x")]), "both written in latin"),
+    (lambda: micro.parallel(["en", "en"]), "name of its own"),
+    (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"), (lambda: micro.task("chess"), "nli"),
     (lambda: micro.corpus(syllables="VVV"), "syllables"), (lambda: micro.corpus(topics=1), "topics")])
 def test_bad_parameters_say_what_is_wrong(call, says):
     with pytest.raises(InputError, match=says) as error: call()

@@ -54,7 +54,8 @@ def fresh(dice, script, patterns, syllables, forms, used):
             return stem
     raise RuntimeError("the syllables do not suffice")
 
-SYLLABLES = dict(verb1=2, verb2=2, verb3=2, noun=2, category=2, realm=2, adjective=2, adverb=2, person=2, surname=3, place=3, organisation=2, thing=3)
+SYLLABLES = dict(verb1=2, verb2=2, verb3=2, noun=2, category=2, realm=2, adjective=2, adverb=2, person=2, surname=3, place=3,
+                 organisation=2, thing=3)
 
 @lru_cache(maxsize=64)
 def native(name, script, patterns, world):
@@ -79,7 +80,8 @@ def paradigm(kind, endings):
 # %% ../../nbs/lib/04d_lexicon.ipynb #bd7915a7
 def dial_of(kind):
     "Which share of cognates governs a class of concepts."
-    return "cognate_names" if kind in NAMES else "cognate_numerals" if kind == "numeral" else "cognate_grammar" if kind in CLOSED else "cognates"
+    if kind in NAMES: return "cognate_names"
+    return "cognate_numerals" if kind == "numeral" else "cognate_grammar" if kind in CLOSED else "cognates"
 
 def shared(lang, world):
     "The concepts whose stem the language shares, as a boolean array, and the endings that it shares, as a set."
@@ -95,7 +97,8 @@ def shared(lang, world):
 # %% ../../nbs/lib/04d_lexicon.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    "The words of a language for a world: `stems` by concept, `endings` by feature, `cognate` says which stems are another language's."
+    """The words of a language for a world: `stems` by concept, `endings` by feature, `cognate` says which stems are another
+    language's."""
     language: Language
     world: World
     stems: tuple
@@ -110,8 +113,9 @@ class Lexicon:
         return self.stems[concept] + "".join(self.endings[e] for e in rows[bundle])
 
 def lexicon(lang, world, others=None):
-    """The lexicon of a language for a world. `others`: Language records by name in which `cognates_with` is looked up before the presets. InputError for an unknown source of cognates, a circle
-    of them, or a script shared with that source with no overlap asked."""
+    """The lexicon of a language for a world. `others`: Language records by name in which `cognates_with` is looked up before the
+    presets. InputError for an unknown source of cognates, a circle of them, or a script shared with that source with no
+    overlap asked."""
     return _lexicon(lang, world, tuple(sorted((others or {}).items())), ())
 
 @lru_cache(maxsize=64)
@@ -120,9 +124,11 @@ def _lexicon(lang, world, others, asked):
     which, ends = shared(lang, world)
     if not which.any() and not ends: return Lexicon(lang, world, tuple(stems), endings, which)
     known = PRESETS | dict(others)
-    if lang.cognates_with not in known: raise InputError(f"cognates_with={lang.cognates_with!r}: the languages known are {', '.join(known)}")
+    if lang.cognates_with not in known:
+        raise InputError(f"cognates_with={lang.cognates_with!r}: the languages known are {', '.join(known)}")
     if lang.name in asked or lang.cognates_with == lang.name:
-        raise InputError(f"{lang.name}: its cognates come from itself ({' -> '.join((*asked, lang.name))}): set cognates_with to another language")
+        circle = " -> ".join((*asked, lang.name))
+        raise InputError(f"{lang.name}: its cognates come from itself ({circle}): set cognates_with to another language")
     source = _lexicon(known[lang.cognates_with], world, others, asked + (lang.name,))
     return Lexicon(lang, world, *overlay(lang, world, source, which, ends, stems, endings), which)
 
@@ -136,7 +142,8 @@ def overlay(lang, world, source, which, ends, stems, endings):
         mine = {e: source.endings[e] if e in ends else t for e, t in endings.items()}
         if attempt:
             taken = set(source.endings[e] for e in ends)
-            mine |= {e: fresh(dice, lang.script, ("CV", "CVC"), 1 + attempt // 20, lambda s: [s], taken) for e in ENDINGS if e not in ends}
+            mine |= {e: fresh(dice, lang.script, ("CV", "CVC"), 1 + attempt // 20, lambda s: [s], taken) for e in ENDINGS
+                     if e not in ends}
         used, total = set(), 0
         for c in borrowed:
             made = paradigm(kinds[c], mine)(source.stems[c])
@@ -159,6 +166,8 @@ def check_scripts(languages):
     for i, a in enumerate(languages):
         for b in languages[:i]:
             if a.name == b.name or a.script != b.script: continue
-            related = lambda x, y: x.cognates_with and any((x.cognates, x.cognate_names, x.cognate_numerals, x.cognate_grammar)) and x.cognates_with in (y.name, y.cognates_with)
+            related = lambda x, y: x.cognates_with and any((x.cognates, x.cognate_names, x.cognate_numerals,
+                                                            x.cognate_grammar)) and x.cognates_with in (y.name, y.cognates_with)
             if not (related(a, b) or related(b, a)):
-                raise InputError(f"{b.name} and {a.name} are both written in {a.script} and no overlap is asked for: give one another script=, or cognates_with= and a share of cognates")
+                raise InputError(f"{b.name} and {a.name} are both written in {a.script} and no overlap is asked for: "
+                                 "give one another script=, or cognates_with= and a share of cognates")

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import InputError
-from .world import Choice, Dice, NAMES, OPEN, World, world, zipf_weights
+from .world import Choice, Dice, OPEN, World, world, zipf_weights
 
 # %% ../../nbs/lib/04b_meanings.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -28,30 +28,36 @@ class Place:
 def nominal(path, governor, relation):
     "The places of a noun phrase."
     head = f"{path}.noun"
-    parts = dict(adp="case", article="det", quantifier="det", numeral="nummod", plural="det", adjective="amod", noun=relation, flat="flat", case="case")
+    parts = dict(adp="case", article="det", quantifier="det", numeral="nummod", plural="det", adjective="amod", noun=relation,
+                 flat="flat", case="case")
     return [Place(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in parts.items()]
 
 def verbal(path, governor, relation):
     "The places of a verb and its little words."
     verb = f"{path}.verb"
-    return [Place(verb, governor, relation), Place(f"{path}.tense", verb, "aux"), Place(f"{path}.negation", verb, "advmod"), Place(f"{path}.adverb", verb, "advmod")]
+    return [Place(verb, governor, relation), Place(f"{path}.tense", verb, "aux"), Place(f"{path}.negation", verb, "advmod"),
+            Place(f"{path}.adverb", verb, "advmod")]
 
 def rich(path, governor, relation):
     "A noun phrase that may have a possessor and a relative clause."
     noun, rel = f"{path}.noun", f"{path}.rel"
-    return [*nominal(path, governor, relation), *nominal(f"{path}.gen", noun, "nmod"), Place(f"{rel}.mark", f"{rel}.verb", "nsubj"),
+    return [*nominal(path, governor, relation), *nominal(f"{path}.gen", noun, "nmod"),
+            Place(f"{rel}.mark", f"{rel}.verb", "nsubj"),
             *verbal(rel, noun, "acl:relcl"), *nominal(f"{rel}.obj", f"{rel}.verb", "obj")]
 
-# %% ../../nbs/lib/04b_meanings.ipynb #2939a069
-SKELETON = (*verbal("main", "main.verb", "root"), *rich("main.subj", "main.verb", "nsubj"), *rich("main.obj", "main.verb", "obj"), *nominal("main.iobj", "main.verb", "iobj"),
+# %% ../../nbs/lib/04b_meanings.ipynb #60a72748
+SKELETON = (*verbal("main", "main.verb", "root"), *rich("main.subj", "main.verb", "nsubj"), *rich("main.obj", "main.verb", "obj"),
+            *nominal("main.iobj", "main.verb", "iobj"),
             *nominal("main.obl", "main.verb", "obl"), *nominal("front", "main.verb", "obl"), Place("comma", "main.verb", "punct"),
-            Place("and", "then.verb", "cc"), *verbal("then", "main.verb", "conj"), *nominal("then.subj", "then.verb", "nsubj"), *nominal("then.obj", "then.verb", "obj"),
+            Place("and", "then.verb", "cc"), *verbal("then", "main.verb", "conj"), *nominal("then.subj", "then.verb", "nsubj"),
+            *nominal("then.obj", "then.verb", "obj"),
             Place("period", "main.verb", "punct"))
 AT = {p.name: i for i, p in enumerate(SKELETON)}
 HEAD = np.array([AT[p.head] for p in SKELETON])
 NOMINALS = tuple(p.name[:-5] for p in SKELETON if p.name.endswith(".noun"))      # the paths of all noun phrases
 CLAUSES = tuple(p.name[:-5] for p in SKELETON if p.name.endswith(".verb"))       # and of all clauses
-FEATURES = np.array([p.name.rsplit(".")[-1] in ("plural", "case", "tense") for p in SKELETON])   # places that English says as endings
+# places that English says as endings
+FEATURES = np.array([p.name.rsplit(".")[-1] in ("plural", "case", "tense") for p in SKELETON])
 
 # %% ../../nbs/lib/04b_meanings.ipynb #0e537f7b
 PARTS = dict(train=(0, 1), dev=(2,), test=(3,))      # which quarters of all bags
@@ -107,7 +113,8 @@ def partner(world, dice, relation, governor, topic):
     return np.where(governor == 0, 0, np.where(dice.chance(n, world.noise), any_, liked))
 
 def entities(world, dice, style, core, topic):
-    "(n, 3): core, head, second word. Half of all people have a surname; half of organisations and things a first word of their own."
+    """(n, 3): core, head, second word. Half of all people have a surname; half of organisations and things a first word of their
+    own."""
     n = len(core)
     more = dice.chance(n, style.two_words)
     extra = partner(world, dice, "surname", core, topic)
@@ -117,21 +124,26 @@ def entities(world, dice, style, core, topic):
 
 # %% ../../nbs/lib/04b_meanings.ipynb #8263b733
 def mention(world, dice, style, matrix, path, entity, plain=False):
-    "Fill the noun phrase at `path` with entities (n, 3), where there are any: number, article, quantifier, numeral, adjective, hypernym."
+    """Fill the noun phrase at `path` with entities (n, 3), where there are any: number, article, quantifier, numeral, adjective,
+    hypernym."""
     n = len(entity)
     core, head, flat = entity.T
     noun = world.of(core, "noun")
     u = dice.raw(n).astype(float) / 2.0**32
     above = world.parent[core]
     head = np.where(noun & (u < style.category), above, np.where(noun & (u > 1 - style.realm), world.parent[above], head))
-    quant = np.where(dice.chance(n, style.quantifier) & noun & (not plain), world.first["quantifier"] + dice.below(n, world.size["quantifier"]), 0)
+    quant = np.where(dice.chance(n, style.quantifier) & noun & (not plain),
+                     world.first["quantifier"] + dice.below(n, world.size["quantifier"]), 0)
     single = np.isin(quant, [world.concept("every"), world.concept("no")]) & (quant > 0)
     plural = noun & ~single & (dice.chance(n, style.plural) | (quant > 0))
-    count = np.where(plural & (quant == 0) & dice.chance(n, style.numeral), world.first["numeral"] + dice.below(n, world.size["numeral"]), 0)
+    count = np.where(plural & (quant == 0) & dice.chance(n, style.numeral),
+                     world.first["numeral"] + dice.below(n, world.size["numeral"]), 0)
     article = np.where(dice.chance(n, style.definite), world.concept("the"), world.concept("a"))
     article = np.where(noun & (quant == 0), article, 0)
-    adjective = np.where(noun & dice.chance(n, style.adjective), world.favourites["adjective"][core, FAVOUR.draw(dice, np.zeros(n, np.int64))], 0)
-    for name, value in dict(noun=head, flat=flat, quantifier=quant, plural=np.where(plural, world.concept("PL"), 0), numeral=count, article=article, adjective=adjective).items():
+    adjective = np.where(noun & dice.chance(n, style.adjective),
+                         world.favourites["adjective"][core, FAVOUR.draw(dice, np.zeros(n, np.int64))], 0)
+    for name, value in dict(noun=head, flat=flat, quantifier=quant, plural=np.where(plural, world.concept("PL"), 0),
+                            numeral=count, article=article, adjective=adjective).items():
         matrix[:, AT[f"{path}.{name}"]] = value
 
 def mark_case(world, matrix, path, case, linker=""):
@@ -160,7 +172,8 @@ def enrich(world, dice, style, matrix, path, entity, topic, tense):
 
 # %% ../../nbs/lib/04b_meanings.ipynb #a978521c
 def predicate(world, dice, style, matrix, path, core, topic, other, tense):
-    "Verb, object, adverb, negation and tense of a clause whose subject's core is `core` (0: no clause). Returns verb and object entity."
+    """Verb, object, adverb, negation and tense of a clause whose subject's core is `core` (0: no clause). Returns verb and object
+    entity."""
     n = len(core)
     here = core > 0
     verb = partner(world, dice, "verb", core, topic)
@@ -169,7 +182,8 @@ def predicate(world, dice, style, matrix, path, core, topic, other, tense):
     thing = np.where(world.of(verb, "verb2", "verb3")[:, None], np.where(use, other, thing), 0)
     adverb = np.where(here & dice.chance(n, style.adverb), partner(world, dice, "adverb", verb, topic), 0)
     negation = np.where(here & dice.chance(n, style.negation), world.concept("not"), 0)
-    for name, value in dict(verb=verb, adverb=adverb, negation=negation, tense=np.where(here, tense, 0)).items(): matrix[:, AT[f"{path}.{name}"]] = value
+    for name, value in dict(verb=verb, adverb=adverb, negation=negation, tense=np.where(here, tense, 0)).items(): matrix[:,
+        AT[f"{path}.{name}"]] = value
     mention(world, dice, style, matrix, f"{path}.obj", thing)
     mark_case(world, matrix, f"{path}.obj", "ACC")
     return verb, thing
@@ -184,7 +198,8 @@ def pronominal(world, matrix, path, which):
     matrix[which, AT[f"{path}.plural"]] = np.where(number, world.concept("PL"), 0)
 
 def sentences(world, dice, style, topic, subject, other, again, tense):
-    "(n, places) meanings: one sentence about each `subject` entity; `other` is somebody else of the same document, `again` says whose subject was the last one's too."
+    """(n, places) meanings: one sentence about each `subject` entity; `other` is somebody else of the same document, `again` says
+    whose subject was the last one's too."""
     n = len(topic)
     matrix = np.zeros((n, len(SKELETON)), np.int32)
     mention(world, dice, style, matrix, "main.subj", subject)
@@ -195,7 +210,8 @@ def sentences(world, dice, style, topic, subject, other, again, tense):
     mention(world, dice, style, matrix, "main.iobj", entities(world, dice, style, to, topic), plain=True)
     mark_case(world, matrix, "main.iobj", "DAT", "to")
     where_ = dice.raw(n).astype(float) / 2.0**32
-    for path, here in (("main.obl", where_ < style.oblique * (1 - style.front)), ("front", where_ > 1 - style.oblique * style.front)):
+    for path, here in (("main.obl", where_ < style.oblique * (1 - style.front)),
+                       ("front", where_ > 1 - style.oblique * style.front)):
         core = np.where(here, partner(world, dice, "oblique", verb, topic), 0)
         mention(world, dice, style, matrix, path, entities(world, dice, style, core, topic), plain=True)
         mark_case(world, matrix, path, "LOC")
@@ -234,10 +250,12 @@ def length(matrix):
 # %% ../../nbs/lib/04b_meanings.ipynb #3557e13c
 @lru_cache(maxsize=64)
 def block(world, part, seed, number, style=Style()):
-    "One block of documents: (matrix, document within the block, topic); every row in its part, of fair length, subject and object different."
+    """One block of documents: (matrix, document within the block, topic); every row in its part, of fair length, subject and
+    object different."""
     dice = Dice("documents", world.vocabulary, world.topics, world.variant, part, seed, number)
     topic = dice.below(BLOCK, world.topics)
-    cast = np.stack([entities(world, dice, style, world.pool["companion"][world.by_topic["companion"].draw(dice, topic)], topic) for _ in range(CAST)], axis=1)
+    cast = np.stack([entities(world, dice, style, world.pool["companion"][world.by_topic["companion"].draw(dice, topic)], topic)
+                     for _ in range(CAST)], axis=1)
     document = np.repeat(np.arange(BLOCK), 5 + dice.below(BLOCK, 7))
     n, topic = len(document), topic[document]
     who = Choice(zipf_weights(CAST, 1.0)[None]).draw(dice, np.zeros(n, np.int64))
@@ -250,7 +268,8 @@ def block(world, part, seed, number, style=Style()):
     while len(todo):
         made = sentences(world, dice, style, topic[todo], subject[todo], other[todo], again[todo], tense[todo])
         words = length(made)
-        good = in_part(world, made, part) & (words >= SHORTEST) & (words <= LONGEST) & (made[:, AT["main.obj.noun"]] != subject[todo, 1])
+        good = in_part(world, made, part) & (words >= SHORTEST) & (words <= LONGEST) & (made[:,
+            AT["main.obj.noun"]] != subject[todo, 1])
         matrix[todo[good]] = made[good]
         todo = todo[~good]
     return matrix, document, topic
@@ -264,4 +283,5 @@ def meanings(world, part="train", count=1000, seed=0):
         parts.append(block(world, part, seed, len(parts)))
         have += len(parts[-1][0])
     document = np.concatenate([d + i * BLOCK for i, (_, d, _) in enumerate(parts)])
-    return Meanings(world, part, seed, np.concatenate([m for m, _, _ in parts])[:count], document[:count], np.concatenate([t for _, _, t in parts])[:count])
+    return Meanings(world, part, seed, np.concatenate([m for m, _, _ in parts])[:count], document[:count],
+                    np.concatenate([t for _, _, t in parts])[:count])

@@ -18,9 +18,11 @@ from .meanings import AT, CLAUSES, HEAD, Meanings, NOMINALS, SKELETON
 from .typology import orders
 from .world import Dice, NAMES
 
-# %% ../../nbs/lib/04e_speech.ipynb #13fcd691
-UPOS = dict(punctuation="PUNCT", article="DET", plural="DET", tense="AUX", case="ADP", conjunction="CCONJ", relativiser="PRON", negation="PART", linker="ADP", quantifier="DET",
-            pronoun="PRON", numeral="NUM", preposition="ADP", noun="NOUN", category="NOUN", realm="NOUN", verb1="VERB", verb2="VERB", verb3="VERB", adjective="ADJ", adverb="ADV",
+# %% ../../nbs/lib/04e_speech.ipynb #441bd96f
+UPOS = dict(punctuation="PUNCT", article="DET", plural="DET", tense="AUX", case="ADP", conjunction="CCONJ", relativiser="PRON",
+            negation="PART", linker="ADP", quantifier="DET",
+            pronoun="PRON", numeral="NUM", preposition="ADP", noun="NOUN", category="NOUN", realm="NOUN", verb1="VERB",
+            verb2="VERB", verb3="VERB", adjective="ADJ", adverb="ADV",
             **dict.fromkeys(NAMES, "PROPN"))                # part of speech by class of concept
 TAGS = tuple(sorted(set(UPOS.values())))
 RELATIONS = tuple(sorted({p.relation for p in SKELETON}))
@@ -31,14 +33,16 @@ def column(matrix, path, name): return matrix[:, AT[f"{path}.{name}"]]
 
 # %% ../../nbs/lib/04e_speech.ipynb #b520b7ba
 def inflect(matrix, lang, world):
-    "Form codes (n, places): features that the language says as endings are moved into the bundle of their word, those that it does not say are dropped."
+    """Form codes (n, places): features that the language says as endings are moved into the bundle of their word, those that it
+    does not say are dropped."""
     codes, bundle = matrix.astype(np.int64), np.zeros(matrix.shape, np.int64)
     the, a, past = world.concept("the"), world.concept("a"), world.concept("PAST")
     says = dict(both=(the, a), definite=(the,), indefinite=(a,), none=())[lang.articles]
     for path in NOMINALS:
         common = world.of(column(matrix, path, "noun"), "noun", "category", "realm")
         drop = lambda name, rows=slice(None): codes.__setitem__((rows, AT[f"{path}.{name}"]), 0)
-        code, plural, case, article = np.zeros(len(matrix), np.int64), column(matrix, path, "plural") > 0, column(matrix, path, "case"), column(matrix, path, "article")
+        code, plural, case, article = np.zeros(len(matrix), np.int64), column(matrix, path, "plural") > 0, column(matrix, path,
+            "case"), column(matrix, path, "article")
         if lang.plural == "suffix": code += 15 * (plural & common)
         if lang.plural != "word": drop("plural")
         drop("plural", ~common)
@@ -88,8 +92,8 @@ def entity_tags(world, matrix):
 # %% ../../nbs/lib/04e_speech.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Speech:
-    """Meanings as a language says them. Flat arrays over tokens: `codes` (word forms), `places` (skeleton columns), `heads` (1-based position of the head in its sentence, 0 for the root);
-    `starts` (n + 1,) marks the sentences."""
+    """Meanings as a language says them. Flat arrays over tokens: `codes` (word forms), `places` (skeleton columns), `heads`
+    (1-based position of the head in its sentence, 0 for the root); `starts` (n + 1,) marks the sentences."""
     lexicon: Lexicon
     meanings: Meanings
     codes: np.ndarray
@@ -164,7 +168,8 @@ def speak(meanings, lexicon):
 
 # %% ../../nbs/lib/04e_speech.ipynb #fd7e6a85
 def align(first, second):
-    "(pairs, 2) token positions, counted through the whole of each speech, of the words that say the same place of the same sentence in two languages."
+    """(pairs, 2) token positions, counted through the whole of each speech, of the words that say the same place of the same
+    sentence in two languages."""
     key = lambda s: s.rows * len(SKELETON) + s.places
     _, i, j = np.intersect1d(key(first), key(second), assume_unique=True, return_indices=True)
     return np.stack([i, j], axis=1)

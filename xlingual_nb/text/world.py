@@ -66,7 +66,8 @@ CLOSED = dict(
     quantifier=("every", "no", "some", "most", "few"), pronoun=("it", "they", "i", "we"),
     numeral=tuple("two three four five six seven eight nine ten eleven twelve".split()),
     preposition=tuple("in on at by near under over behind with from into through against before".split()))
-OPEN = ("noun", "category", "realm", "verb1", "verb2", "verb3", "adjective", "adverb", "person", "surname", "place", "organisation", "thing")
+OPEN = ("noun", "category", "realm", "verb1", "verb2", "verb3", "adjective", "adverb", "person", "surname", "place",
+        "organisation", "thing")
 
 def class_sizes(vocabulary):
     "How many concepts of each class a world of `vocabulary` English word types has."
@@ -74,7 +75,8 @@ def class_sizes(vocabulary):
         raise InputError(f"vocabulary={vocabulary}: the microworld's grammar needs 96 to 100,000 English word types")
     grow = lambda low, high, at: int(min(high, max(low, low + (vocabulary - 128) // at)))
     size = {k: len(v) for k, v in CLOSED.items()}
-    size |= dict(quantifier=grow(3, 5, 200), pronoun=grow(2, 4, 300), numeral=grow(2, 11, 60), preposition=grow(3, 14, 60), tense=grow(1, 2, 400))
+    size |= dict(quantifier=grow(3, 5, 200), pronoun=grow(2, 4, 300), numeral=grow(2, 11, 60), preposition=grow(3, 14, 60),
+                 tense=grow(1, 2, 400))
     rest = vocabulary - sum(size[k] for k in size if k not in ("plural", "tense", "case"))
     nouns, verbs, names = int(rest * .40 / 2), int(rest * .33 / (2 + size["tense"])), int(rest * .11)
     size["realm"], size["category"] = 2 + (nouns >= 60) + (nouns >= 200), max(4, nouns // 6)
@@ -84,20 +86,25 @@ def class_sizes(vocabulary):
     for kind, share in (("surname", 6), ("place", 4), ("organisation", 6), ("thing", 6)): size[kind] = max(2, names // share)
     size["person"] = max(2, names - sum(size[k] for k in ("surname", "place", "organisation", "thing")))
     size["adverb"] = int(rest * .04)
-    used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[k] for k in ("adverb", "person", "surname", "place", "organisation", "thing"))
+    used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[k]
+                                                         for k in ("adverb", "person", "surname", "place", "organisation",
+                                                                   "thing"))
     size["adjective"] = (rest - used) // 2 * 2
     return size
 
-# %% ../../nbs/lib/04a_world.ipynb #fd24143a
-RELATIONS = dict(verb=dict(verb2=3, verb1=1, verb3=1), object=dict(noun=4, thing=1), oblique=dict(noun=2, place=1), adjective=dict(adjective=1),
+# %% ../../nbs/lib/04a_world.ipynb #26f147b9
+RELATIONS = dict(verb=dict(verb2=3, verb1=1, verb3=1), object=dict(noun=4, thing=1), oblique=dict(noun=2, place=1),
+                 adjective=dict(adjective=1),
                  adverb=dict(adverb=1), preposition=dict(preposition=1), possessor=dict(noun=2, person=1), relative=dict(verb2=1),
-                 companion=dict(noun=5, person=2, organisation=1), surname=dict(surname=1, place=1))     # classes of the partner, with their weights
+                 # classes of the partner, with their weights
+                 companion=dict(noun=5, person=2, organisation=1), surname=dict(surname=1, place=1))
 FAVOURITES = 4
 NAMES = dict(person="PER", surname="PER", place="LOC", organisation="ORG", thing="MISC")
 
 @dataclass(frozen=True, eq=False)
 class World:
-    "Concepts, ontology and preferences; make one with `world`. Concept ids run from 1; `first[c] .. first[c] + size[c] - 1` are those of class c."
+    """Concepts, ontology and preferences; make one with `world`. Concept ids run from 1; `first[c] .. first[c] + size[c] - 1` are
+    those of class c."""
     vocabulary: int
     topics: int
     zipf: float
@@ -145,8 +152,8 @@ def check_world(vocabulary, topics, zipf, noise):
 
 @lru_cache(maxsize=8)
 def world(vocabulary=1000, topics=8, zipf=1.0, noise=.2, variant=0):
-    """The world of that many English word types. `zipf`: exponent of word frequency within a class and topic; `noise`: share of choices that ignore favourites;
-    `variant`: another world of the same make. InputError for sizes that make no world."""
+    """The world of that many English word types. `zipf`: exponent of word frequency within a class and topic; `noise`: share of
+    choices that ignore favourites; `variant`: another world of the same make. InputError for sizes that make no world."""
     check_world(vocabulary, topics, zipf, noise)
     size = class_sizes(vocabulary)
     names = ("nothing", *size)
@@ -163,7 +170,8 @@ def world(vocabulary=1000, topics=8, zipf=1.0, noise=.2, variant=0):
     pool = {r: np.concatenate([first[c] + np.arange(size[c]) for c in parts]) for r, parts in RELATIONS.items()}
     by_topic = {r: Choice(np.hstack([weight[c] * np.uint64(m) for c, m in parts.items()])) for r, parts in RELATIONS.items()}
     favourites = {r: favourite_table(pool[r], by_topic[r], home, topics, dice) for r in RELATIONS}
-    return World(vocabulary, topics, zipf, noise, variant, size, first, classes, names, parent, home, pool, by_topic, favourites, {})
+    return World(vocabulary, topics, zipf, noise, variant, size, first, classes, names, parent, home, pool, by_topic, favourites,
+                 {})
 
 # %% ../../nbs/lib/04a_world.ipynb #ed820cce
 def topic_weights(home, topics, zipf, dice):
@@ -174,7 +182,8 @@ def topic_weights(home, topics, zipf, dice):
     return rank * np.where(at == home, 40, np.where(at == second, 10, 1)).astype(np.uint64)
 
 def favourite_table(pool, by_topic, home, topics, dice):
-    "(concepts, FAVOURITES): each concept's favourite partners; the even ones are drawn from its own topic, the odd ones from anywhere."
+    """(concepts, FAVOURITES): each concept's favourite partners; the even ones are drawn from its own topic, the odd ones from
+    anywhere."""
     topic = np.where(home < 0, dice.below(len(home), topics), home)
     near = [pool[by_topic.draw(dice, topic)] for _ in range(FAVOURITES)]
     far = [pool[dice.below(len(home), len(pool))] for _ in range(FAVOURITES)]
