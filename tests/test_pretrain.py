@@ -1,5 +1,5 @@
 """Pretraining: killed at any moment it ends with the same bytes; its steps are those of PyTorch and Hugging Face; models in a stack are models alone."""
-import json, os, random, signal, sys, time
+import os, random, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -220,7 +220,8 @@ def test_jobs_of_unequal_length_are_refused(tmp_path):
     m = other.mixture
     short = replace(other, mixture=replace(m, encoded=m.encoded.take(range(30)), language=m.language[:30]))
     with pytest.raises(ValueError, match="same number of steps"): pretrain.pretrain([one, short], SHAPE, Training(1, 16))
-    with pytest.raises(ValueError, match="size of vocabulary"): pretrain.pretrain([one, replace(other, mixture=replace(m, vocabulary=90))], SHAPE, Training(1, 16))
+    larger = replace(other, mixture=replace(m, vocabulary=90))
+    with pytest.raises(ValueError, match="size of vocabulary"): pretrain.pretrain([one, larger], SHAPE, Training(1, 16))
 
 
 # ---- snapshots
@@ -396,14 +397,16 @@ def test_the_mask_of_training_is_the_mask_of_measuring(seen):
     for language, name in enumerate(("en", "enfake")):
         s = assemble(seen.mixture, np.arange(48) + language * 48)
         ids, chosen = mask_tokens(s, Masking(1, 0, 0), 2 * seen.size, generator(MASKS, 0, 0))
-        assert set(ids[chosen]) == {seen.checkpoint.mask + seen.checkpoint.view(name).special_offset} == {MASK + seen.size * (language and seen.spec.shift_special)}
+        measured = seen.checkpoint.mask + seen.checkpoint.view(name).special_offset
+        assert set(ids[chosen]) == {measured} == {MASK + seen.size * (language and seen.spec.shift_special)}
 
 
 def test_a_reader_of_the_checkpoint_alone_cuts_long_sentences_where_training_did(seen, request):
     "With nothing but the folder: its tokenizer, its views, sentences that were not cut."
     if not seen.spec.lang_pos:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="defect: measures.checkpoints.room goes by the table of positions, which is twice as "
-                                              "long as max_tokens even without lang_pos, not by config.json's xlingual.max_tokens: places that were never trained"))
+        why = ("defect: measures.checkpoints.room goes by the table of positions, which is twice as long as max_tokens even without lang_pos, not by "
+               "config.json's xlingual.max_tokens: places that were never trained")
+        request.applymarker(pytest.mark.xfail(strict=True, reason=why))
     whole = tokenizers.encode(tokenizers.load(seen.checkpoint.path), read_corpus(seen.store.path(CORPUS)).sentences)
     from xlingual_nb.text import transforms
     for language, name in enumerate(("en", "enfake")):

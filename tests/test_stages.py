@@ -81,7 +81,8 @@ def test_views_are_those_of_figure_3():
     assert views(both, 2048) == [LanguageView("en"), LanguageView("enfake", 2048, 2048, SHAPE.max_tokens, 1, True)]
     assert views(spec(lang_pos=True), 2048)[1] == LanguageView("enfake", 2048, 0, SHAPE.max_tokens, 1)
     assert views(spec(shift_special=True), 2048)[1] == LanguageView("enfake", 2048, 2048)
-    assert views(spec((Language("a", TRAIN), Language("b", DEV)), shift_special=True), 10)[1] == LanguageView("b"), "languages that share a vocabulary share its specials"
+    shared = spec((Language("a", TRAIN), Language("b", DEV)), shift_special=True)
+    assert views(shared, 10)[1] == LanguageView("b"), "languages that share a vocabulary share its specials"
 
 
 def test_positions_suffice_for_two_languages(store):
@@ -128,7 +129,8 @@ def tensors(folder): return (folder / "model.safetensors").read_bytes()
 
 def test_untrained_models_of_one_seed_are_equal(store):
     "D's rows 18 and 19 differ in their views alone."
-    plain, again, lang_pos, other = made(store, spec(epochs=0, seed=3), spec(epochs=0, seed=3, masking="no_random"), spec(epochs=0, seed=3, lang_pos=True), spec(epochs=0, seed=4))
+    switches = dict(seed=3), dict(seed=3, masking="no_random"), dict(seed=3, lang_pos=True), dict(seed=4)
+    plain, again, lang_pos, other = made(store, *(spec(epochs=0, **s) for s in switches))
     assert tensors(plain) == tensors(again) == tensors(lang_pos) != tensors(other)
     configs = [json.loads((f / "config.json").read_text()) for f in (plain, lang_pos)]
     assert configs[0].pop("xlingual") != configs[1].pop("xlingual") and configs[0] == configs[1]
@@ -253,7 +255,7 @@ LATER, SILENT = "an error without a mend, from deep within", "taken without a wo
     wrong("too few pieces", "leaves no room for letters", lambda: spec(tokenizer=replace(TOKENIZER, size=6, kind="wordpiece"))),
     wrong("masking", "original.*no_random", lambda: spec(masking="80/10/10"), f"KeyError: {LATER}"),
     wrong("kind", "wordpiece.*words", lambda: spec(tokenizer=replace(TOKENIZER, kind="bpe")), f"KeyError: {LATER}"),
-    wrong("heads", "3 heads do not divide", lambda: spec(shape=Shape(2, 16, 3, 32, 24)), "ValueError, not InputError: a user of a scale or a notebook sees a traceback"),
+    wrong("heads", "3 heads do not divide", lambda: spec(shape=Shape(2, 16, 3, 32, 24)), "ValueError, not InputError: its user sees a traceback"),
     wrong("max_tokens", "max_tokens|longest", lambda: spec(shape=replace(SHAPE, max_tokens=2)), f"IndexError: {LATER}"),
     wrong("epochs", "epochs", lambda: spec(epochs=-1), f"ValueError: {LATER}"),
     wrong("batch", "batch", lambda: spec(training=Training(1, 0)), f"ZeroDivisionError: {LATER}"),
@@ -276,7 +278,7 @@ def test_a_wrong_value_is_one_clear_line_before_any_training(tmp_path, monkeypat
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.xfail(strict=True, reason="defect: make_pretraining hands XLINGUAL_DEVICE to torch as it is (measures.checkpoints.pick_device says it clearly, for measuring only)")
+@pytest.mark.xfail(strict=True, reason="defect: make_pretraining hands XLINGUAL_DEVICE to torch as it is; measures.checkpoints.pick_device would say it")
 @pytest.mark.parametrize("name", ("cuda", "cuda:7", "gpu"))
 def test_a_device_that_is_not_there_is_one_clear_line(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XLINGUAL_DEVICE", name)
