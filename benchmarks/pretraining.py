@@ -5,7 +5,8 @@
 README.md beside this file says what is compared and how to read the table."""
 import argparse, json, os, platform, sys, tempfile, time, traceback
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +72,7 @@ def make_task(text: str, size: str) -> Task:
         learnt = learn(found.sentences, vocabulary.size)
         encoded = tokenizers.encode(learnt, found.sentences).truncate(shape.max_tokens - 2)
     whole = len(encoded) // training.batch * training.batch      # so that all batches are of one size
-    if not whole: raise InputError(f"text {text!r} has {len(encoded)} sentences, fewer than a batch of {training.batch}: take another")
+    if not whole: raise InputError(f"text {text!r} has {len(encoded)} sentences, not one batch of {training.batch}: take another")
     return Task(text, encoded.take(range(whole)), learnt, shape, training)
 
 
@@ -86,9 +87,9 @@ def make_mixture(task: Task):
 # ---------------------------------------------------------------- the floor
 
 def flops(shape: Shape, vocabulary: int, tokens: float, pairs: float, chosen: float) -> dict[str, float]:
-    """Floating-point operations of one step's matrix products, forward and backward (the backward pass takes twice the forward's).
+    """Floating-point operations of one step's matrix products, forward and backward (twice the forward's).
 
-    `tokens` are real ones; `pairs` are the scores of attention, the squared lengths summed; `chosen` tokens reach the output layer."""
+    `tokens` are real ones; `pairs` are the scores of attention, the squared lengths summed; `chosen` tokens reach the output."""
     h, i = shape.hidden, shape.intermediate
     forward = {"dense": 2 * shape.layers * tokens * (4 * h * h + 2 * h * i), "attention": 4 * shape.layers * pairs * h,
                "head": 2 * chosen * (h * h + h * vocabulary)}
@@ -96,7 +97,7 @@ def flops(shape: Shape, vocabulary: int, tokens: float, pairs: float, chosen: fl
 
 
 def count(task: Task, mixture, steps, step: int) -> dict[str, float]:
-    "Counted on the engine's batch number `step`: tokens, what padding and packing make of them, and FLOPs with each kind of attention."
+    "Counted on the engine's batch of a step: tokens, what padding and packing make of them, FLOPs with each kind of attention."
     batch, models = steps[step], len(steps.jobs)
     lengths = [mixture.lengths[order(step)].astype(float) for order in steps.orders]
     tokens, own = (sum(f(n) for n in lengths) / models for f in (np.sum, lambda n: np.sum(n * n)))
@@ -151,7 +152,7 @@ class Engine:
 
     def turn(self, steps: int) -> dict:
         first, self.done = self.done, self.done + steps
-        if self.done > self.total: raise InputError(f"{self.total} steps of this text are not enough: take fewer --rounds or --steps")
+        if self.done > self.total: raise InputError(f"{self.total} steps of this text do not suffice: take fewer --rounds or --steps")
         with clock(self.device) as taken:
             for step in range(first, self.done):
                 batch = next(self.batches).to(self.device)
@@ -174,32 +175,31 @@ def hub_dataset(mixture):
 class HubTrainer:
     "Hugging Face's Trainer in its defaults, BertForMaskedLM of the same shape, fed the engine's sentences in the engine's order."
     def __init__(self, task: Task, mixture, device: str):
-        import datasets, transformers
-        from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, PreTrainedTokenizerFast, TrainingArguments
+        import datasets, transformers as hub
         from xlingual_nb.models.batches import Order
         from xlingual_nb.models.pretrain import hub_config
-        transformers.logging.set_verbosity_error(); datasets.disable_progress_bars()
+        hub.logging.set_verbosity_error(); datasets.disable_progress_bars()
         self.order, self.done, turn = Order(len(mixture), task.training.batch, 0), 0, self
         special = {f"{name.strip('[]').lower()}_token": name for name in tokenizers.SPECIALS}
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizers.pair_vocabulary(task.tokenizer), **special)
+        tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=tokenizers.pair_vocabulary(task.tokenizer), **special)
         config = {k: v for k, v in hub_config(task.shape, task.vocabulary, task.training.dropout, []).items() if k != "xlingual"}
         self.folder = tempfile.TemporaryDirectory()
-        arguments = TrainingArguments(self.folder.name, per_device_train_batch_size=task.training.batch, max_steps=1,
-                                      use_cpu=device == "cpu", dataloader_pin_memory=device == "cuda", logging_strategy="no",
-                                      save_strategy="no", report_to="none", disable_tqdm=True)
+        arguments = hub.TrainingArguments(self.folder.name, per_device_train_batch_size=task.training.batch, max_steps=1,
+                                          use_cpu=device == "cpu", dataloader_pin_memory=device == "cuda", logging_strategy="no",
+                                          save_strategy="no", report_to="none", disable_tqdm=True)
 
-        class InOrder(transformers.Trainer):
+        class InOrder(hub.Trainer):
             def _get_train_sampler(self, train_dataset=None): return turn.indices
 
-        class Stopwatch(transformers.TrainerCallback):
+        class Stopwatch(hub.TrainerCallback):
             "Times the steps and leaves out what `train()` does before the first and after the last."
             def on_epoch_begin(self, *_, **__): self.clock = clock(device); turn.taken = self.clock.__enter__()
             def on_step_end(self, arguments, state, *_, **__):
                 if state.global_step == state.max_steps: self.clock.__exit__(None, None, None)
 
-        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-        self.trainer = InOrder(BertForMaskedLM(BertConfig(**config)), arguments, collator, hub_dataset(mixture), callbacks=[Stopwatch()])
-        self.trainer.remove_callback(transformers.PrinterCallback)
+        model, collator = hub.BertForMaskedLM(hub.BertConfig(**config)), hub.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+        self.trainer = InOrder(model, arguments, collator, hub_dataset(mixture), callbacks=[Stopwatch()])
+        self.trainer.remove_callback(hub.PrinterCallback)
 
     def turn(self, steps: int) -> dict:
         self.indices = np.concatenate([self.order(self.done + i) for i in range(steps)]).tolist()
@@ -214,9 +214,10 @@ def facts(device: str) -> dict:
     import accelerate, torch, transformers
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")]
-    return {"cpu": names[0] if names else platform.processor(), "cores": cores(), "vector": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(), "device": device,
-            "gpu": torch.cuda.get_device_name() if device == "cuda" else None, "system": platform.system(), "python": platform.python_version(),
-            "torch": torch.__version__, "transformers": transformers.__version__, "accelerate": accelerate.__version__}
+    return {"cpu": names[0] if names else platform.processor(), "cores": cores(), "vector": torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(), "device": device, "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+            "system": platform.system(), "python": platform.python_version(), "torch": torch.__version__,
+            "transformers": transformers.__version__, "accelerate": accelerate.__version__}
 
 
 def serve(connection, text: str, size: str, models: int, device: str, threads: int) -> None:
@@ -260,7 +261,9 @@ class Lane:
 
     def answer(self):
         try: told = self.connection.recv()
-        except EOFError: raise RuntimeError(f"the racing process ended with exit code {self.process.join() or self.process.exitcode}") from None
+        except EOFError:
+            self.process.join()
+            raise RuntimeError(f"the racing process ended with exit code {self.process.exitcode}") from None
         if isinstance(told, Exception): raise told
         return told
 
@@ -305,7 +308,8 @@ def summarise(rounds: list[dict], kind: str) -> list[dict]:
             def against(other):
                 theirs = np.array([r[other]["trainer"][kind] / r[other]["one"]["counts"]["tokens"] for r in rounds])
                 return spread(theirs / (seconds / tokens))
-            floor = {f: np.array([c[f + "_flops"] for c in counts]) / [r[lane]["peak"][kind] for r in rounds] for f in ("own", "packed")}
+            peak = np.array([r[lane]["peak"][kind] for r in rounds])
+            floor = {f: np.array([c[f + "_flops"] for c in counts]) / peak for f in ("own", "packed")}
             row = {"member": member, "allocator": lane, "seconds": spread(seconds), "tokens_a_second": spread(tokens / seconds)}
             for other in lanes: row[f"times_trainer_{other}"] = against(other)
             for f in floor: row |= {f"floor_seconds_{f}": spread(floor[f]), f"over_floor_{f}": spread(seconds / floor[f])}
@@ -320,7 +324,8 @@ def describe(task: Task, rounds: list[dict]) -> dict:
     mean = {name: float(np.mean([c[name] for c in counts])) for name in counts[0]}
     return {"name": task.text, "what": TEXTS[task.text], "sentences": len(lengths), "pieces": task.tokenizer.get_vocab_size(),
             "median_length": float(np.median(lengths)), "mean_length": float(lengths.mean()), "longest": int(lengths.max()),
-            "tokens_a_step": mean["tokens"], "padded_a_token": mean["padded"] / mean["tokens"], "slots_a_token": mean["slots"] / mean["tokens"],
+            "tokens_a_step": mean["tokens"], "padded_a_token": mean["padded"] / mean["tokens"],
+            "slots_a_token": mean["slots"] / mean["tokens"],
             "gflop_a_step": {f: mean[f] / 1e9 for f in ("dense", "attention", "head")} | {"attention in packed rows": mean["rows"] / 1e9}}
 
 
@@ -329,21 +334,46 @@ def table(result: dict, models: int) -> str:
     def told(s, form): return f"{s['median']:{form}} ({s['min']:{form}}-{s['max']:{form}})"
     names = {"trainer": "Trainer", "one": "engine, 1 model", "stack": f"engine, {models} stacked, a model"}
     lanes = list(dict.fromkeys(row["allocator"] for row in result["summary"]))
-    heads = ["", "seconds a step", "tokens a second", *(f"times Trainer ({ALLOCATORS[l]})" for l in lanes), "over floor", "over floor, packed rows"]
-    body = [[f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})", told(row["seconds"], ".4f"), told(row["tokens_a_second"], ",.0f"),
-             *(told(row[f"times_trainer_{l}"], ".2f") for l in lanes), told(row["over_floor_own"], ".2f"), told(row["over_floor_packed"], ".2f")]
+    columns = {"seconds": ("seconds a step", ".4f"), "tokens_a_second": ("tokens a second", ",.0f"),
+               **{f"times_trainer_{l}": (f"times Trainer ({ALLOCATORS[l]})", ".2f") for l in lanes},
+               "over_floor_own": ("over floor", ".2f"), "over_floor_packed": ("over floor, packed rows", ".2f")}
+    heads = ["", *(head for head, _ in columns.values())]
+    body = [[f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})", *(told(row[c], form) for c, (_, form) in columns.items())]
             for row in result["summary"]]
     for lane in lanes:
         row = next(r for r in result["summary"] if r["allocator"] == lane and r["member"] == "one")
-        body.append([f"arithmetic floor ({ALLOCATORS[lane]})", told(row["floor_seconds_own"], ".4f"), "", *[""] * len(lanes), "1", ""])
+        body.append([f"arithmetic floor ({ALLOCATORS[lane]})", told(row["floor_seconds_own"], ".4f"), *[""] * (len(columns) - 1)])
     widths = [max(map(len, column)) for column in zip(heads, *body)]
     lines = [" | ".join(cell.ljust(w) for cell, w in zip(line, widths)) for line in (heads, *body)]
     return "\n".join([lines[0], "-|-".join("-" * w for w in widths), *lines[1:]])
 
 
-def main(arguments=None) -> None:
+def race_text(text: str, steps: int, o, say) -> tuple[dict, dict]:
+    "(machine, result) of one text."
+    task, lanes = make_task(text, o.shape), {}
+    try:
+        for a in ("default", "kept") if o.allocator == "both" else (o.allocator,):
+            lanes[a] = Lane(a, text, o.shape, o.models, o.device, threads=o.threads)
+        machine = [lane.answer() for lane in lanes.values()][0]
+        rounds = race(lanes, o.rounds, steps, say)
+    finally:
+        for lane in lanes.values(): lane.close()
+    return machine, {"text": describe(task, rounds), "shape": vars(task.shape), "batch": task.training.batch,
+                     "vocabulary": task.vocabulary, "summary": summarise(rounds, o.clock), "rounds": rounds}
+
+
+def report(result: dict, models: int) -> str:
+    "What is printed of a text."
+    t = result["text"]
+    gflop = sum(t["gflop_a_step"][f] for f in ("dense", "attention", "head"))
+    return (f"  {t['sentences']} sentences of {t['median_length']:.0f} (median), {t['mean_length']:.1f} (mean), {t['longest']} (longest) pieces\n"
+            f"  {t['tokens_a_step']:.0f} tokens a step, {t['padded_a_token']:.2f} times as many padded, {t['slots_a_token']:.2f} times in our rows; "
+            f"{gflop:.2f} GFLOP a step\n\n{table(result, models)}")
+
+
+def options(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", nargs="+", choices=list(TEXTS), help="default: zipf, and the two Bible texts when XLINGUAL_DATA has them")
+    parser.add_argument("--text", nargs="+", choices=list(TEXTS), help="default: zipf, and the two Bible texts where XLINGUAL_DATA has them")
     parser.add_argument("--shape", choices=["paper", "laptop", "tiny"], default="paper", help="the laboratory's small model at that scale")
     parser.add_argument("--allocator", choices=["default", "kept", "both"], default="both", help="of the racing processes")
     parser.add_argument("--threads", type=int, default=1, help="of every racing process (1, as the engine's workers have)")
@@ -354,32 +384,27 @@ def main(arguments=None) -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, help="a JSON file for all of it")
     o = parser.parse_args(arguments)
-    if min(o.threads, o.rounds, o.models, o.steps or 1) < 1: parser.error("--threads, --rounds, --steps and --models are at least 1")
-    bible = (folder := data_folder()) and any(folder.glob("bible/en-bbe.tsv*"))
-    steps, results, machine = o.steps or {"cpu": 3, "cuda": 100}[o.device], [], {}
+    if min(o.threads, o.rounds, o.models, 1 if o.steps is None else o.steps) < 1:
+        parser.error("--threads, --rounds, --steps and --models are at least 1")
+    if find_spec("accelerate") is None: raise InputError("Trainer needs the package accelerate: pip install -e '.[dev]'")
     if o.device == "cuda":
         import torch
-        if not torch.cuda.is_available(): raise InputError("--device cuda: this machine has no GPU that PyTorch can use; take --device cpu")
+        if not torch.cuda.is_available(): raise InputError("--device cuda: PyTorch finds no GPU on this machine; take --device cpu")
+    return o
+
+
+def main(arguments=None) -> None:
+    o = options(arguments)
+    bible = (folder := data_folder()) and any(folder.glob("bible/en-bbe.tsv*"))
+    steps, results = o.steps or {"cpu": 3, "cuda": 100}[o.device], []
     for text in o.text or (["zipf", "bible", "sentences"] if bible else ["zipf"]):
-        task = make_task(text, o.shape)
         print(f"\n{text}: {TEXTS[text]}; {o.shape} size, {o.threads} thread(s)", flush=True)
-        lanes = {}
-        try:
-            for a in ("default", "kept") if o.allocator == "both" else (o.allocator,):
-                lanes[a] = Lane(a, text, o.shape, o.models, o.device, threads=o.threads)
-            for lane in lanes.values(): machine = lane.answer()
-            rounds = race(lanes, o.rounds, steps, lambda line: print(line, file=sys.stderr, flush=True))
-        finally:
-            for lane in lanes.values(): lane.close()
-        s = task.shape
-        results.append({"text": describe(task, rounds), "shape": vars(s), "batch": task.training.batch, "vocabulary": task.vocabulary,
-                        "summary": summarise(rounds, o.clock), "rounds": rounds})
-        t = results[-1]["text"]
-        print(f"  {t['sentences']} sentences of {t['median_length']:.0f} (median), {t['mean_length']:.1f} (mean), {t['longest']} (longest) pieces; "
-              f"{t['tokens_a_step']:.0f} tokens a step, {t['padded_a_token']:.2f} times as many padded, {t['slots_a_token']:.2f} times in our rows; "
-              f"{sum(t['gflop_a_step'][f] for f in ('dense', 'attention', 'head')):.2f} GFLOP a step\n\n{table(results[-1], o.models)}", flush=True)
-        settings = {"shape": o.shape, "allocator": o.allocator, "rounds": o.rounds, "steps": steps, "models": o.models, "clock": o.clock}
-        if o.output: write_atomic(o.output, json.dumps({"format": 1, "machine": machine, "settings": settings, "results": results}, indent=1) + "\n")
+        machine, result = race_text(text, steps, o, lambda line: print(line, file=sys.stderr, flush=True))
+        results.append(result)
+        print(report(result, o.models), flush=True)
+        settings = {"steps": steps, **{name: getattr(o, name) for name in ("shape", "allocator", "rounds", "models", "clock")}}
+        written = {"format": 1, "machine": machine, "settings": settings, "results": results}
+        if o.output: write_atomic(o.output, json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

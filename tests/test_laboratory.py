@@ -185,8 +185,6 @@ def test_the_released_codes_reading():
     assert {c.spec.words for c in cells("smoke", "micro")} == {"content"}
 
 
-@pytest.mark.xfail(strict=True, reason="defect: the ledger's D-no-parallel-train-perplexity says under `chosen` what it names as the other reading's `switch` (the "
-                   "text that each language was trained on); the grid measures the whole text")
 def test_train_perplexity_of_halves_is_what_the_ledger_says():
     (told,) = [a for a in ambiguities("dufter2020") if a.id == "D-no-parallel-train-perplexity"]
     chosen = "seen" if told.chosen.startswith("The text that each language was trained on") else "whole"

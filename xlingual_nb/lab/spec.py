@@ -11,7 +11,7 @@ import hashlib, json
 from dataclasses import dataclass, fields, is_dataclass, MISSING
 from typing import ClassVar
 
-from ..models.settings import Shape, Training
+from ..models.settings import MASKING, Shape, Training, require
 from ..text import sources
 
 # %% ../../nbs/lib/31_spec.ipynb #922b19a9
@@ -23,7 +23,7 @@ class CorpusSpec:
     part: str = "train"
     parameters: tuple[tuple[str, object], ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #0a856411
+# %% ../../nbs/lib/31_spec.ipynb #612be6f4
 @dataclass(frozen=True)
 class TokenizerSpec:
     "A vocabulary learnt on one corpus: `size` word pieces (D section 2.1), or with kind `words` its `size` commonest words, specials included."
@@ -31,6 +31,8 @@ class TokenizerSpec:
     corpus: CorpusSpec
     size: int = 2048
     kind: str = "wordpiece"
+
+    def __post_init__(self): require(self.kind in ("wordpiece", "words"), f"tokenizer kind {self.kind!r}: choose wordpiece or words")
 
 # %% ../../nbs/lib/31_spec.ipynb #f5a7b772
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Language:
     corpus: CorpusSpec
     transforms: tuple[str, ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #b4f0c164
+# %% ../../nbs/lib/31_spec.ipynb #09d102eb
 @dataclass(frozen=True)
 class PretrainSpec:
     """A checkpoint: masked-language modelling on the mixed sentences of `languages`.
@@ -58,7 +60,15 @@ class PretrainSpec:
     seed: int = 0
     snapshots: tuple[int, ...] = ()
 
-# %% ../../nbs/lib/31_spec.ipynb #9b193a08
+    def __post_init__(self):
+        names = [l.name for l in self.languages]
+        require(len(names) > 0, "no language to train on: give at least one")
+        require(len(set(names)) == len(names), f"languages {', '.join(names)}: give each a name of its own")
+        require(self.masking in MASKING, f"masking {self.masking!r}: choose from {', '.join(MASKING)}")
+        require(self.seed >= 0, f"seed={self.seed}: give 0 or more")
+        require(all(0 <= p <= 100 for p in self.snapshots), f"snapshots={self.snapshots}: percent of the training, from 0 to 100")
+
+# %% ../../nbs/lib/31_spec.ipynb #a8e023f1
 @dataclass(frozen=True)
 class MeasureSpec:
     """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on train and `dev`.
@@ -73,6 +83,12 @@ class MeasureSpec:
     words: str = "content"
     train_text: str = "whole"
     sentences: int = 0
+
+    def __post_init__(self):
+        require(len(self.checkpoint.languages) == 2, f"µ is measured between two languages, not {len(self.checkpoint.languages)}")
+        require(self.words in ("content", "all"), f"words={self.words!r}: choose content or all")
+        require(self.train_text in ("whole", "seen"), f"train_text={self.train_text!r}: choose whole or seen")
+        require(self.percent is None or self.percent in self.checkpoint.snapshots, f"percent={self.percent}: the checkpoint keeps snapshots at {self.checkpoint.snapshots}; choose one of them")
 
 # %% ../../nbs/lib/31_spec.ipynb #71d64d14
 def plain(value):

@@ -7,8 +7,8 @@ __all__ = ['TEXT', 'STAGES', 'device', 'write_corpus', 'read_corpus', 'make_corp
            'share', 'stackable', 'make_pretraining', 'sample', 'snapshot', 'diagonal', 'make_measures', 'corpus_size',
            'pretraining_cost', 'measuring_cost']
 
-# %% ../../nbs/lib/35_stages.ipynb #735cac86
-import json, os
+# %% ../../nbs/lib/35_stages.ipynb #22a02d0d
+import json, os, time
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -77,8 +77,7 @@ def share(spec: PretrainSpec) -> float:
 # %% ../../nbs/lib/35_stages.ipynb #6b9dec11
 def stackable(spec: PretrainSpec):
     "Specs with equal keys can train as one stack."
-    schedule = {k: v for k, v in asdict(spec.training).items() if k != "epochs"}
-    return (spec.shape, spec.tokenizer, spec.training.epochs * share(spec), tuple(schedule.items()))
+    return (spec.shape, spec.training, spec.tokenizer, share(spec), *(l.corpus for l in spec.languages))
 
 # %% ../../nbs/lib/35_stages.ipynb #ff96660f
 def make_pretraining(specs, folders, store, progress):
@@ -95,7 +94,11 @@ def make_pretraining(specs, folders, store, progress):
         job = replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
         groups.setdefault((spec.training, steps), []).append((spec, job))
     for (training, _), members in groups.items():
-        def report(done, total): [progress(spec, done, total) for spec, _ in members]
+        def report(done, total):
+            if done == total or time.monotonic() - told[0] > 0.5:
+                told[0] = time.monotonic()
+                for spec, _ in members: progress(spec, done, total)
+        told = [0.0]
         pretrain.pretrain([job for _, job in members], specs[0].shape, training, device(), report, workers=0 if device() == "cpu" else max(2, os.cpu_count() - 4))
 
 # %% ../../nbs/lib/35_stages.ipynb #b12e3770
@@ -161,7 +164,10 @@ def pretraining_cost(spec: PretrainSpec) -> dict:
 # %% ../../nbs/lib/35_stages.ipynb #8b26385e
 def measuring_cost(spec: MeasureSpec) -> dict:
     "FLOPs of one forward pass over the development and training text of both languages."
-    sizes = [corpus_size(spec.dev)] * 2 + [corpus_size(l.corpus) for l in spec.checkpoint.languages]
+    sizes = [corpus_size(spec.dev)] * 2
+    for sentences, words in (corpus_size(l.corpus) for l in spec.checkpoint.languages):
+        part = min(1.0, spec.sentences / sentences) if spec.sentences else 1.0
+        sizes.append((part * sentences, part * words))
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
     vocabulary = 2 * spec.checkpoint.tokenizer.size
     return {"flops": step_flops(spec.checkpoint.shape, vocabulary, tokens) / 3, "bytes": 1000}

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TOKENIZER_FILES', 'read_views', 'Checkpoint', 'position_table', 'room', 'token_block', 'check_weights',
            'check_folder', 'first_line', 'lower_cases_by_mistake', 'load_tokenizer', 'quiet', 'load_model',
-           'pick_device', 'check_sizes', 'load_checkpoint', 'tiny_checkpoint']
+           'check_sizes', 'load_checkpoint', 'tiny_checkpoint']
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #a70a506a
 import json
@@ -21,6 +21,7 @@ from torch import nn
 from transformers.utils import logging as hf_logging
 
 from ..errors import InputError
+from ..models.encoder import pick_device
 from ..models.settings import LanguageView
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #88834bc3
@@ -69,13 +70,14 @@ def position_table(checkpoint):
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #0b48044f
 def room(checkpoint, view):
-    "How many tokens besides [CLS] and [SEP] a sentence of this view may have: by its positions and the tokenizer's own limit."
+    "How many tokens besides [CLS] and [SEP] a sentence of this view may have: by its positions, the length it was trained with and the tokenizer's own limit."
     view, table = checkpoint.view(view), position_table(checkpoint)
     limit = table.num_embeddings if table is not None else checkpoint.model.config.max_position_embeddings
     reserved = 0 if table is None or table.padding_idx is None else table.padding_idx + 1
     later = [v.position_offset for v in checkpoint.views.values() if v.position_offset > view.position_offset]
     positions = min([limit - reserved, *later]) - view.position_offset
-    return int(min(positions, checkpoint.tokenizer.model_max_length)) - 2
+    trained = (getattr(checkpoint.model.config, "xlingual", None) or {}).get("max_tokens", positions)
+    return int(min(positions, trained, checkpoint.tokenizer.model_max_length)) - 2
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #ccacb8fe
 def token_block(checkpoint, view):
@@ -165,16 +167,6 @@ def load_model(path, device):
         raise InputError(f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
                          "check that config.json belongs to it")
     return model.eval().requires_grad_(False).to(device), bool(report["missing_keys"])
-
-# %% ../../nbs/lib/21_checkpoints.ipynb #f529639c
-def pick_device(device):
-    "A torch device from its name; `auto` is the GPU where there is one."
-    if device == "auto": device = "cuda" if torch.cuda.is_available() else "cpu"
-    try: picked = torch.device(device)
-    except RuntimeError as error: raise InputError(f"device={device!r} is unknown: use cpu, cuda, cuda:1 or auto") from error
-    if picked.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device={device!r}, but torch sees no GPU here: use cpu or auto")
-    return picked
 
 # %% ../../nbs/lib/21_checkpoints.ipynb #a25d0ec8
 def check_sizes(checkpoint):

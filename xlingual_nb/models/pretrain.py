@@ -16,7 +16,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from .batches import MASKS, Mixture, Order, generator, make_batch, row_lengths, steps_per_epoch
-from .encoder import Dropout, Stack, losses, stack_batches
+from .encoder import Dropout, Stack, losses, pick_device, stack_batches
 from .settings import Masking, Shape, Training, learning_rate
 from ..text import tokenizers
 
@@ -153,7 +153,7 @@ def clip_(stack: Stack, limit: float) -> None:
 def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Training) -> torch.Tensor:
     "One optimiser step of every model; returns the losses (M,) before it."
     dropout = Dropout(training.dropout, stack.shape, stack.seeds, step, batch.rows, stack.device) if training.dropout else None
-    with torch.autocast(torch.device(stack.device).type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+    with torch.autocast(stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
         loss = losses(stack, batch, dropout)
     stack.backward(loss)
     clip_(stack, training.clip)
@@ -183,9 +183,9 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
              workers=0, keep_every=60.0) -> None:
     """Train one model a job as one stack and write a checkpoint into each job's folder, resuming from what is there.
 
-    The state is kept about every `keep_every` seconds; `workers` processes prepare batches ahead (for a GPU).
+    The state is kept about every `keep_every` seconds and at the end; `workers` processes prepare batches ahead (for a GPU).
     Raises FloatingPointError when a loss is not finite."""
-    steps = total_steps(jobs[0], training)
+    steps, device = total_steps(jobs[0], training), pick_device(device)
     if any(total_steps(j, training) != steps or j.mixture.vocabulary != jobs[0].mixture.vocabulary for j in jobs):
         raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
     for j in jobs: j.folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
         if done % every == 0 or done == steps:
             write_logs(jobs, logs, done, loss / (done - step // every * every), learning_rate(training, step, steps))
             loss = 0.0
-            if done < steps and time.monotonic() - kept > keep_every:
+            if done == steps or time.monotonic() - kept > keep_every:
                 save_state(jobs, stack, adam, done)
                 kept = time.monotonic()
         progress(done, steps)
