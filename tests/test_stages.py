@@ -105,7 +105,7 @@ def test_switches_share_a_stack_and_sizes_do_not():
                   epsilon=1e-8, dropout=0.0, clip=2.0, precision="bfloat16").items())):
         assert stackable(other) != stackable(base), other
     assert share(spec(HALVES)) == .5 and share(base) == 1 and share(spec((PAIR[0], HALVES[1]))) == 1
-    assert stackable(spec(HALVES, epochs=4)) == stackable(base), "half of the text, twice the epochs: D section 3.3"
+    assert stackable(spec(HALVES, epochs=4)) != stackable(base), "half of the text, twice the epochs (D section 3.3): other rows, perhaps other steps"
     assert hash(stackable(base)) == hash(stackable(spec(seed=1)))
 
 
@@ -151,7 +151,7 @@ def test_snapshots_lie_at_their_percent_of_the_way(store):
 
 
 def test_a_snapshot_that_was_not_kept_is_the_users(store):
-    with pytest.raises(InputError, match="step-000003"): made(store, MeasureSpec(spec(seed=6), DEV, 25))
+    with pytest.raises(InputError, match="percent=25.*choose"): made(store, MeasureSpec(spec(seed=6), DEV, 25))
 
 
 # ---- measuring
