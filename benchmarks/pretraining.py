@@ -152,7 +152,7 @@ class Engine:
 
     def turn(self, steps: int) -> dict:
         first, self.done = self.done, self.done + steps
-        if self.done > self.total: raise InputError(f"{self.total} steps of this text do not suffice: take fewer --rounds or --steps")
+        if self.done > self.total: raise InputError(f"{self.total} steps are all there is: take fewer --rounds or --steps")
         with clock(self.device) as taken:
             for step in range(first, self.done):
                 batch = next(self.batches).to(self.device)
@@ -197,7 +197,8 @@ class HubTrainer:
             def on_step_end(self, arguments, state, *_, **__):
                 if state.global_step == state.max_steps: self.clock.__exit__(None, None, None)
 
-        model, collator = hub.BertForMaskedLM(hub.BertConfig(**config)), hub.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+        model = hub.BertForMaskedLM(hub.BertConfig(**config))
+        collator = hub.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
         self.trainer = InOrder(model, arguments, collator, hub_dataset(mixture), callbacks=[Stopwatch()])
         self.trainer.remove_callback(hub.PrinterCallback)
 
@@ -214,8 +215,9 @@ def facts(device: str) -> dict:
     import accelerate, torch, transformers
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")]
-    return {"cpu": names[0] if names else platform.processor(), "cores": cores(), "vector": torch.backends.cpu.get_cpu_capability(),
-            "threads": torch.get_num_threads(), "device": device, "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+    return {"cpu": names[0] if names else platform.processor(), "cores": cores(), "threads": torch.get_num_threads(),
+            "vector": torch.backends.cpu.get_cpu_capability(), "device": device,
+            "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
             "system": platform.system(), "python": platform.python_version(), "torch": torch.__version__,
             "transformers": transformers.__version__, "accelerate": accelerate.__version__}
 
@@ -326,7 +328,8 @@ def describe(task: Task, rounds: list[dict]) -> dict:
             "median_length": float(np.median(lengths)), "mean_length": float(lengths.mean()), "longest": int(lengths.max()),
             "tokens_a_step": mean["tokens"], "padded_a_token": mean["padded"] / mean["tokens"],
             "slots_a_token": mean["slots"] / mean["tokens"],
-            "gflop_a_step": {f: mean[f] / 1e9 for f in ("dense", "attention", "head")} | {"attention in packed rows": mean["rows"] / 1e9}}
+            "gflop_a_step": {name: mean[name] / 1e9 for name in ("dense", "attention", "head")},
+            "gflop_of_attention_in_our_rows": mean["rows"] / 1e9}
 
 
 def table(result: dict, models: int) -> str:
@@ -338,8 +341,9 @@ def table(result: dict, models: int) -> str:
                **{f"times_trainer_{l}": (f"times Trainer ({ALLOCATORS[l]})", ".2f") for l in lanes},
                "over_floor_own": ("over floor", ".2f"), "over_floor_packed": ("over floor, packed rows", ".2f")}
     heads = ["", *(head for head, _ in columns.values())]
-    body = [[f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})", *(told(row[c], form) for c, (_, form) in columns.items())]
-            for row in result["summary"]]
+    def line(row):
+        return [f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})", *(told(row[c], form) for c, (_, form) in columns.items())]
+    body = [line(row) for row in result["summary"]]
     for lane in lanes:
         row = next(r for r in result["summary"] if r["allocator"] == lane and r["member"] == "one")
         body.append([f"arithmetic floor ({ALLOCATORS[lane]})", told(row["floor_seconds_own"], ".4f"), *[""] * (len(columns) - 1)])
@@ -365,22 +369,22 @@ def race_text(text: str, steps: int, o, say) -> tuple[dict, dict]:
 def report(result: dict, models: int) -> str:
     "What is printed of a text."
     t = result["text"]
-    gflop = sum(t["gflop_a_step"][f] for f in ("dense", "attention", "head"))
-    return (f"  {t['sentences']} sentences of {t['median_length']:.0f} (median), {t['mean_length']:.1f} (mean), {t['longest']} (longest) pieces\n"
-            f"  {t['tokens_a_step']:.0f} tokens a step, {t['padded_a_token']:.2f} times as many padded, {t['slots_a_token']:.2f} times in our rows; "
-            f"{gflop:.2f} GFLOP a step\n\n{table(result, models)}")
+    lengths = f"{t['median_length']:.0f} (median), {t['mean_length']:.1f} (mean), {t['longest']} (longest)"
+    return (f"  {t['sentences']} sentences of {lengths} pieces; {sum(t['gflop_a_step'].values()):.2f} GFLOP a step\n"
+            f"  {t['tokens_a_step']:.0f} tokens a step, {t['padded_a_token']:.2f} times as many when padded, "
+            f"{t['slots_a_token']:.2f} times in our rows\n\n{table(result, models)}")
 
 
 def options(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", nargs="+", choices=list(TEXTS), help="default: zipf, and the two Bible texts where XLINGUAL_DATA has them")
-    parser.add_argument("--shape", choices=["paper", "laptop", "tiny"], default="paper", help="the laboratory's small model at that scale")
+    parser.add_argument("--text", nargs="+", choices=list(TEXTS), help="default: zipf, and both Bible texts if XLINGUAL_DATA has them")
+    parser.add_argument("--shape", choices=["paper", "laptop", "tiny"], default="paper", help="the laboratory's small model at a scale")
     parser.add_argument("--allocator", choices=["default", "kept", "both"], default="both", help="of the racing processes")
     parser.add_argument("--threads", type=int, default=1, help="of every racing process (1, as the engine's workers have)")
     parser.add_argument("--rounds", type=int, default=5, help="after one of warm-up")
     parser.add_argument("--steps", type=int, help="a member's turn takes in a round (default 3; 100 on a GPU)")
     parser.add_argument("--models", type=int, default=5, help="in the stack")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="what the table shows; cpu bears other load better")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="of the table; cpu bears other load better")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, help="a JSON file for all of it")
     o = parser.parse_args(arguments)
@@ -389,7 +393,7 @@ def options(arguments):
     if find_spec("accelerate") is None: raise InputError("Trainer needs the package accelerate: pip install -e '.[dev]'")
     if o.device == "cuda":
         import torch
-        if not torch.cuda.is_available(): raise InputError("--device cuda: PyTorch finds no GPU on this machine; take --device cpu")
+        if not torch.cuda.is_available(): raise InputError("--device cuda: PyTorch finds no GPU here; take --device cpu")
     return o
 
 
