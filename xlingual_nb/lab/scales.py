@@ -76,7 +76,7 @@ LABORATORY = {
     ("laptop", "micro"): Laboratory(micro(4000, 500, 128), Shape(3, 64, 1, 256, 64), Shape(3, 128, 2, 512, 64),
                                     Training(16, 32), Training(16, 32, 1e-3), (5, 1, 1), 500, EARLY, 3, 2),
     ("laptop", "bible"): Laboratory(bible(4000, 1000, 512, 16), Shape(4, 64, 1, 256, 64), Shape(4, 128, 2, 512, 64),
-                                    Training(30, 64), Training(30, 64, 1e-3), (3, 3, 1), 1000, EARLY, 3, 2),
+                                    Training(30, 64), Training(30, 64, 1e-3), (5, 3, 1), 1000, EARLY, 3, 2),
     ("gpu", "micro"): Laboratory(micro(10000, 2000, 512), Shape(6, 64, 1, 256, 64), Shape(6, 384, 6, 1536, 64),
                                  Training(60, 128), Training(60, 128, 3e-4), (3, 3, 3), 2000, FINE, 16, 4),
     ("gpu", "bible"): Laboratory(bible(0, 10000, 2048), Shape(), Shape(12, 384, 6, 1536),
