@@ -23,7 +23,7 @@ INK = ("#1b1b1b", "#0072b2", "#e69f00", "#9ad0c2", "#b0b0b0")  # from dark to li
 def style() -> None:
     "The look of every figure: white, thin grid, colours that stay apart in grey."
     sns.set_theme(context="notebook", style="whitegrid", palette=INK, font_scale=0.9,
-                  rc={"figure.dpi": 100, "savefig.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "grid.color": "#e4e4e4"})
+                  rc={"figure.dpi": 70, "savefig.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "grid.color": "#e4e4e4"})
 
 # %% ../../nbs/lib/42_figures.ipynb #1edc3b56
 def lightness(colour: str) -> float:
