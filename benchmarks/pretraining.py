@@ -166,7 +166,7 @@ def hub_dataset(mixture):
     "The mixture as run_mlm's line-by-line mode tokenises it: lists of ids with their masks, a row a sentence."
     import datasets
     from xlingual_nb.models.batches import CLS, SEP
-    ids = [[CLS, *s.tolist(), SEP] for s in mixture.encoded]
+    ids = [[CLS, *mixture.ids[at:at + n].tolist(), SEP] for at, n in mixture.first]
     ends = [[1] + [0] * (len(s) - 2) + [1] for s in ids]
     return datasets.Dataset.from_dict({"input_ids": ids, "token_type_ids": [[0] * len(s) for s in ids],
                                        "attention_mask": [[1] * len(s) for s in ids], "special_tokens_mask": ends})

@@ -2,10 +2,12 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM
+from hypothesis import given, strategies as st
+from transformers import AutoModelForMaskedLM, BertForPreTraining
 
-from xlingual_nb.models.batches import MASKS, generator, make_batch, mix, row_lengths
-from xlingual_nb.models.encoder import Dropout, Stack, hidden_layers, logits, losses, stack_batches
+from xlingual_nb.models.batches import (MASKS, PAIRS, assemble, document_pairs, fitted, generator, make_batch, mask_tokens, mix,
+                                        mix_pairs, row_lengths)
+from xlingual_nb.models.encoder import Dropout, Stack, decayed, hidden_layers, logits, losses, stack_batches, undecayed
 from xlingual_nb.models.pretrain import hub_config, hub_names, load_checkpoints, save_checkpoint
 from xlingual_nb.models.settings import MASKING, LanguageView, Masking, Shape
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
@@ -157,3 +159,97 @@ def test_special_tokens_of_a_language_carry_its_offset():
     batch = make_batch(m, np.arange(60, 120), Masking(1, 0, 0), row_lengths(m.lengths, 32), generator(MASKS, 0, 0))
     ids = np.concatenate([g["ids"][g["sentence"] >= 0] for g in batch.groups])
     assert set(ids[ids < 45]) <= {42, 43, 44} and (ids >= 42).all()
+
+
+# ---- pairs of segments
+
+def ends_of(seed, sentences=60):
+    "Ends of documents of one to nine sentences."
+    ends = np.cumsum(np.random.default_rng(seed).integers(1, 10, sentences))
+    return np.append(ends[ends < sentences], sentences)
+
+
+def pairs(seed=0, **rest):
+    return mix_pairs([text(seed), text(seed + 1)], [ends_of(seed), ends_of(seed + 1)], [LanguageView("en"), LanguageView("es", separator=41)], 42, 32, **rest)
+
+
+def test_pairs_are_neighbours_in_a_document_or_strangers():
+    m, texts, ends = pairs(), [text(0), text(1)], [ends_of(0), ends_of(1)]
+    joined, origin = np.concatenate([t.ids for t in texts]), [0, len(texts[0].ids)]
+    assert (m.ids == joined).all() and (m.lengths <= 32).all() and (m.first[:, 1] > 0).all() and (m.second[:, 1] > 0).all()
+    for (a, n), (b, k), language, follows in zip(m.first, m.second, m.language, m.follows):
+        starts = texts[language].starts + origin[language]
+        document = np.searchsorted(starts[ends[language]], [a, a + n - 1, b, b + k - 1], side="right")
+        assert document[0] == document[1] and document[2] == document[3]
+        if follows: assert document[0] == document[2] and a + n <= b
+        else: assert document[0] != document[2]
+        if follows and n + k < 29: assert a + n == b
+    assert 0.2 < m.follows.mean() < 0.5 and len(pairs(nsp=False).follows) == 0
+
+
+def test_one_pass_over_pairs_uses_every_sentence():
+    found = document_pairs(text(3), ends_of(3), 10_000, generator(PAIRS, 0))
+    covered = np.zeros(len(text(3).ids), int)
+    for a, n, b, k, follows in found:
+        covered[a:a + n] += 1
+        if follows: covered[b:b + k] += 1
+    assert (covered == 1).all()
+
+
+@given(st.tuples(*[st.integers(1, 40)] * 2), st.integers(2, 50))
+def test_segments_are_cut_longest_first(lengths, room):
+    n, k = lengths
+    a, n2, b, k2 = fitted((100, 100 + n), (200, 200 + k), room, np.random.default_rng(n * k))
+    assert n2 + k2 == min(room, n + k) and 100 <= a and a + n2 <= 100 + n and 200 <= b and b + k2 <= 200 + k
+    while n + k > room: n, k = (n - 1, k) if n > k else (n, k - 1)
+    assert (n2, k2) == (n, k)
+
+
+def test_languages_are_sampled_by_a_power_of_their_size():
+    counts = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80, 32, exponent=0.5).language)
+    plain = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80, 32).language)
+    assert abs(counts.sum() - plain.sum()) <= 1 and abs(counts[1] / counts[0] - (plain[1] / plain[0]) ** 0.5) < 0.05
+
+
+def test_next_sentence_loss_and_gradient_equal_hugging_face(tmp_path):
+    m, shape = pairs(), Shape(3, 24, 3, 48, 32, 40)
+    stack = Stack(shape, 42, [5], std=0.2, nsp=True)
+    save_checkpoint(tmp_path, stack, 0, hub_config(shape, 42, 0.0, m.views, True), train_wordpiece(["a b c d e f"], 20))
+    hub, chosen = BertForPreTraining.from_pretrained(tmp_path).eval(), np.arange(0, len(m), 5)
+    batch = batch_of(m, chosen)
+    inputs, labels = padded(m, chosen, batch)
+    theirs = hub(**inputs, labels=labels, next_sentence_label=torch.from_numpy(1 - m.follows[chosen])).loss
+    ours = losses(stack, stack_batches([batch]))
+    assert abs(ours.item() - theirs.item()) < 1e-5
+    stack.backward(ours); theirs.backward()
+    gradients, n = {k: p.grad for k, p in hub.named_parameters()}, 0
+    for sizes, flat in zip((decayed, undecayed), stack.flat):
+        at = 0
+        for name, size in sizes(shape, 42, True).items():
+            mine = flat.grad[0, at:at + int(np.prod(size))].view(size); at += int(np.prod(size))
+            whole = torch.cat([gradients[k] for k in hub_names(name)])
+            known = slice(name.startswith("embeddings.word"), None)  # Hugging Face's table learns nothing about [PAD], which a random replacement may be
+            assert torch.allclose(mine[known], whole[known], atol=1e-5), name
+            n += 1
+    assert n == len(stack.weights)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path).bert.embeddings.position_embeddings.num_embeddings == 40
+
+
+def test_a_language_marker_closes_its_own_segments():
+    m = pairs()
+    for i in (0, len(m) - 1):
+        s = assemble(m, np.array([i]))
+        assert [k for k in s.ids[~s.content]] == [2, *[41 if m.language[i] else 3] * 2]
+
+
+def test_whole_words_are_masked_as_one():
+    m = pairs()
+    begins = np.arange(42) % 3 == 0
+    s = assemble(m, np.arange(len(m)))
+    _, chosen = mask_tokens(s, Masking(1, 0, 0, whole_words=True), 42, generator(MASKS, 1, 2), begins)
+    word, words = -1, []
+    for i in range(len(s.ids)):  # a word starts at a piece that begins one, or after a special token
+        if s.content[i] and (begins[s.ids[i]] or not s.content[i - 1]): words.append([])
+        if s.content[i]: words[-1].append(i)
+    hit = set(chosen.tolist())
+    assert all(len(hit & set(w)) in (0, len(w)) for w in words) and abs(len(hit) / s.content.sum() - 0.15) < 0.02

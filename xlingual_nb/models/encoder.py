@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['pick_device', 'decayed', 'undecayed', 'flat_parameters', 'Stack', 'Rows', 'StackedBatch', 'side_by_side',
            'stack_batches', 'device_bits', 'Dropout', 'linear', 'norm', 'look_up', 'embed', 'attention_mask', 'attend',
-           'encoder_layer', 'hidden_layers', 'logits', 'losses']
+           'encoder_layer', 'hidden_layers', 'logits', 'next_logits', 'mean_loss', 'losses']
 
 # %% ../../nbs/lib/12_encoder.ipynb #80ea65ff
 import math
 import numpy as np
 import torch
 import torch.nn.functional as F
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from ..errors import InputError
 from .batches import DROPOUT, Batch, generator
@@ -28,19 +28,19 @@ def pick_device(device) -> torch.device:
         raise InputError(f"device={device!r}, but torch sees {torch.cuda.device_count() or 'no'} GPU here: use cpu or auto")
     return picked
 
-# %% ../../nbs/lib/12_encoder.ipynb #b1a3cd67
-def decayed(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    "Names and sizes of the weights that weight decay shrinks."
+# %% ../../nbs/lib/12_encoder.ipynb #0d641767
+def decayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
+    "Names and sizes of the weights that weight decay shrinks; `nsp` adds the pooler and the next sentence classifier, last."
     h, i = shape.hidden, shape.intermediate
-    sizes = {"embeddings.word_embeddings.weight": (vocabulary, h), "embeddings.position_embeddings.weight": (2 * shape.max_tokens, h),
+    sizes = {"embeddings.word_embeddings.weight": (vocabulary, h), "embeddings.position_embeddings.weight": (shape.position_table, h),
              "embeddings.token_type_embeddings.weight": (2, h), "transform.dense.weight": (h, h)}
     for l in range(shape.layers):
         sizes |= {f"{l}.attention.qkv.weight": (3 * h, h), f"{l}.attention.output.dense.weight": (h, h),
                   f"{l}.intermediate.dense.weight": (i, h), f"{l}.output.dense.weight": (h, i)}
-    return sizes
+    return sizes | ({"pooler.dense.weight": (h, h), "seq_relationship.weight": (2, h)} if nsp else {})
 
-# %% ../../nbs/lib/12_encoder.ipynb #56fb3592
-def undecayed(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:
+# %% ../../nbs/lib/12_encoder.ipynb #a309ce97
+def undecayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
     "Names and sizes of biases and layer norms."
     h, i = shape.hidden, shape.intermediate
     sizes = {"embeddings.LayerNorm.weight": (h,), "embeddings.LayerNorm.bias": (h,), "transform.dense.bias": (h,),
@@ -49,7 +49,7 @@ def undecayed(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:
         sizes |= {f"{l}.attention.qkv.bias": (3 * h,), f"{l}.intermediate.dense.bias": (i,)}
         for part in ("attention.output", "output"):
             sizes |= {f"{l}.{part}.dense.bias": (h,), f"{l}.{part}.LayerNorm.weight": (h,), f"{l}.{part}.LayerNorm.bias": (h,)}
-    return sizes
+    return sizes | ({"pooler.dense.bias": (h,), "seq_relationship.bias": (2,)} if nsp else {})
 
 # %% ../../nbs/lib/12_encoder.ipynb #22244917
 def flat_parameters(sizes: dict, models: int, device) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -60,10 +60,10 @@ def flat_parameters(sizes: dict, models: int, device) -> tuple[torch.Tensor, dic
 
 # %% ../../nbs/lib/12_encoder.ipynb #81c96cc3
 class Stack:
-    "Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps; `weights` their named views."
-    def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02):
-        self.shape, self.vocabulary, self.seeds, self.device = shape, vocabulary, list(seeds), device
-        self.flat, views = zip(*(flat_parameters(sizes(shape, vocabulary), len(self.seeds), device) for sizes in (decayed, undecayed)))
+    "Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps; `weights` their named views. `nsp`: they predict next sentences too."
+    def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02, nsp=False):
+        self.shape, self.vocabulary, self.seeds, self.device, self.nsp = shape, vocabulary, list(seeds), device, nsp
+        self.flat, views = zip(*(flat_parameters(sizes(shape, vocabulary, nsp), len(self.seeds), device) for sizes in (decayed, undecayed)))
         self.weights = views[0] | views[1]
         self.initialise(std)
 
@@ -72,7 +72,7 @@ class Stack:
     def backward(self, loss):
         "Put the gradient of the models' losses (M,) into the flat vectors."
         gradients = torch.autograd.grad(loss.sum(), list(self.weights.values()))
-        n = len(decayed(self.shape, self.vocabulary))
+        n = len(decayed(self.shape, self.vocabulary, self.nsp))
         for flat, part in zip(self.flat, (gradients[:n], gradients[n:])): flat.grad = torch.cat([g.flatten(1) for g in part], 1)
 
     @torch.no_grad()
@@ -82,7 +82,7 @@ class Stack:
             if name.endswith("LayerNorm.weight"): w.fill_(1.0)
         for m, seed in enumerate(self.seeds):
             g = torch.Generator().manual_seed(seed)
-            for name in decayed(self.shape, self.vocabulary):
+            for name in decayed(self.shape, self.vocabulary, self.nsp):
                 w = self.weights[name][m]
                 w.copy_(torch.normal(0.0, std, w.shape, generator=g))
 
@@ -98,22 +98,25 @@ class Rows:
     @property
     def stop(self): return self.start + self.count * self.length
 
-# %% ../../nbs/lib/12_encoder.ipynb #ef0669ec
+# %% ../../nbs/lib/12_encoder.ipynb #ccf1c074
 @dataclass(frozen=True, eq=False)
 class StackedBatch:
-    "Token ids, positions and types (models, tokens); row groups; flat index of the chosen tokens (models, chosen) and labels, -100 where a model has fewer."
+    """Token ids, positions and types (models, tokens); row groups; flat index of the chosen tokens (models, chosen) and labels, -100 where a model has fewer;
+    and the same for every [CLS] and what `follows` it, (models, 0) where next sentences are not predicted."""
     ids: torch.Tensor
     positions: torch.Tensor
     types: torch.Tensor
     rows: tuple[Rows, ...]
     masked: torch.Tensor
     labels: torch.Tensor
+    opening: torch.Tensor
+    follows: torch.Tensor
 
     def to(self, device):
         "The same batch on `device`."
         def move(t): return t.to(device, non_blocking=True)
         rows = tuple(Rows(r.start, r.count, r.length, move(r.sentence)) for r in self.rows)
-        return StackedBatch(move(self.ids), move(self.positions), move(self.types), rows, move(self.masked), move(self.labels))
+        return replace(self, rows=rows, **{f.name: move(getattr(self, f.name)) for f in fields(self) if f.name != "rows"})
 
 # %% ../../nbs/lib/12_encoder.ipynb #3daafbdf
 def side_by_side(arrays: list[np.ndarray], empty: int) -> np.ndarray:
@@ -134,9 +137,11 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
         for name, group in parts.items(): group.append(side_by_side([b.groups[g][name] for b in batches], 0).reshape(models, -1))
     joined = {name: torch.from_numpy(np.concatenate(group, 1)) for name, group in parts.items()}
     first, length = np.array([[r.start, r.length] for r in rows]).T
-    slots = [first[b.masked[:, 0]] + b.masked[:, 1] * length[b.masked[:, 0]] + b.masked[:, 2] for b in batches]
-    masked, labels = side_by_side(slots, 0), side_by_side([b.labels for b in batches], -100)
-    return StackedBatch(**joined, rows=tuple(r for r in rows if r.count), masked=torch.from_numpy(masked), labels=torch.from_numpy(labels))
+    def flat(slots): return first[slots[:, 0]] + slots[:, 1] * length[slots[:, 0]] + slots[:, 2]
+    for name, empty, arrays in (("masked", 0, [flat(b.masked) for b in batches]), ("labels", -100, [b.labels for b in batches]),
+                                ("opening", 0, [flat(b.opening) for b in batches]), ("follows", -100, [b.follows for b in batches])):
+        joined[name] = torch.from_numpy(side_by_side(arrays, empty))
+    return StackedBatch(**joined, rows=tuple(r for r in rows if r.count))
 
 # %% ../../nbs/lib/12_encoder.ipynb #24b26176
 def device_bits(n: int, seed: int, device) -> torch.Tensor:
@@ -247,10 +252,22 @@ def logits(stack: Stack, x) -> torch.Tensor:
     x = norm(stack, F.gelu(linear(stack, x, "transform.dense")), "transform")
     return torch.baddbmm(stack.weights["bias"][:, None], x, stack.weights["embeddings.word_embeddings.weight"].mT)
 
+# %% ../../nbs/lib/12_encoder.ipynb #74c9c586
+def next_logits(stack: Stack, x) -> torch.Tensor:
+    "Scores (M, n, 2) of `continued` and `random` for the last states (M, n, hidden) of [CLS]."
+    return linear(stack, torch.tanh(linear(stack, x, "pooler.dense")), "seq_relationship")
+
+# %% ../../nbs/lib/12_encoder.ipynb #b79bfe8a
+def mean_loss(scores, labels) -> torch.Tensor:
+    "Mean cross-entropy of each model (M,) for scores (M, n, classes) and labels (M, n), those below 0 left out."
+    each = F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none")
+    return each.view(labels.shape).sum(1) / (labels >= 0).sum(1).clamp(min=1)
+
 # %% ../../nbs/lib/12_encoder.ipynb #da4e3fda
 def losses(stack: Stack, batch: StackedBatch, dropout: Dropout | None = None) -> torch.Tensor:
-    "Mean cross-entropy of each model over its chosen tokens: (M,)."
+    "The loss of each model (M,): mean cross-entropy over its chosen tokens, and that of next sentence prediction where it is asked for (as in BERT, their sum)."
     x = hidden_layers(stack, batch, dropout)[-1]
-    x = x.gather(1, batch.masked[..., None].expand(-1, -1, x.shape[-1]))
-    each = F.cross_entropy(logits(stack, x).flatten(0, 1).float(), batch.labels.flatten(), ignore_index=-100, reduction="none")
-    return each.view(batch.labels.shape).sum(1) / (batch.labels >= 0).sum(1).clamp(min=1)
+    def at(slots): return x.gather(1, slots[..., None].expand(-1, -1, x.shape[-1]))
+    loss = mean_loss(logits(stack, at(batch.masked)), batch.labels)
+    if not stack.nsp: return loss
+    return loss + mean_loss(next_logits(stack, at(batch.opening)), torch.where(batch.follows < 0, -100, 1 - batch.follows))

@@ -25,16 +25,18 @@ def hub_names(name: str) -> list[str]:
     "The Hugging Face names of one of our weights (three for query, key and value)."
     if name == "bias": return ["cls.predictions.bias"]
     if name.startswith("transform"): return ["cls.predictions." + name]
+    if name.startswith("seq_relationship"): return ["cls." + name]
+    if name.startswith("pooler"): return ["bert." + name]
     if name.startswith("embeddings"): return ["bert." + name]
     if ".qkv." not in name: return ["bert.encoder.layer." + name]
     return ["bert.encoder.layer." + name.replace(".qkv.", f".self.{part}.") for part in ("query", "key", "value")]
 
-# %% ../../nbs/lib/13_pretrain.ipynb #1b3039cf
-def hub_config(shape: Shape, vocabulary: int, dropout: float, views) -> dict:
+# %% ../../nbs/lib/13_pretrain.ipynb #c2bbb6ba
+def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool = False) -> dict:
     "config.json of a checkpoint: BERT's own keys, and under `xlingual` how each language enters the model."
-    return {"architectures": ["BertForMaskedLM"], "model_type": "bert", "vocab_size": vocabulary, "hidden_size": shape.hidden,
+    return {"architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"], "model_type": "bert", "vocab_size": vocabulary, "hidden_size": shape.hidden,
             "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "intermediate_size": shape.intermediate,
-            "max_position_embeddings": 2 * shape.max_tokens, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+            "max_position_embeddings": shape.position_table, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
             "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "initializer_range": 0.02, "pad_token_id": 0,
             "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]}}
 
@@ -55,8 +57,8 @@ def load_checkpoints(folders, device="cpu") -> Stack:
     "Checkpoints of one shape, written by `save_checkpoint`, as a stack."
     configs = [json.loads((Path(f) / "config.json").read_text(encoding="utf-8")) for f in folders]
     c = configs[0]
-    shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"], c["max_position_embeddings"] // 2)
-    stack = Stack(shape, c["vocab_size"], range(len(configs)), device)
+    shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"], c["xlingual"]["max_tokens"], c["max_position_embeddings"])
+    stack = Stack(shape, c["vocab_size"], range(len(configs)), device, nsp=c["architectures"] == ["BertForPreTraining"])
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")
         for name, w in stack.weights.items(): w.data[m] = torch.cat([tensors[n] for n in hub_names(name)])
@@ -75,7 +77,7 @@ class Job:
 
 # %% ../../nbs/lib/13_pretrain.ipynb #18fe998c
 def total_steps(job: Job, training: Training) -> int:
-    return training.epochs * steps_per_epoch(len(job.mixture), training.batch)
+    return training.steps or training.epochs * steps_per_epoch(len(job.mixture), training.batch)
 
 # %% ../../nbs/lib/13_pretrain.ipynb #7f036b27
 class Steps(torch.utils.data.Dataset):
@@ -189,8 +191,9 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
     if any(total_steps(j, training) != steps or j.mixture.vocabulary != jobs[0].mixture.vocabulary for j in jobs):
         raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
     for j in jobs: j.folder.mkdir(parents=True, exist_ok=True)
-    stack = Stack(shape, jobs[0].mixture.vocabulary, [j.seed for j in jobs], device)
-    configs = [hub_config(shape, stack.vocabulary, training.dropout, j.mixture.views) for j in jobs]
+    nsp = len(jobs[0].mixture.follows) > 0
+    stack = Stack(shape, jobs[0].mixture.vocabulary, [j.seed for j in jobs], device, nsp=nsp)
+    configs = [hub_config(shape, stack.vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
     adam, first, every = optimiser(stack, training), kept_step(jobs), max(1, steps // 100)
     load_state(jobs, stack, adam, first)
     logs, loss, kept = [read_log(j.folder, first) for j in jobs], 0.0, time.monotonic()
