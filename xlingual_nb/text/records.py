@@ -46,15 +46,16 @@ def in_folder(task: str, source: str, part: str) -> Path:
     "The file of a data set's part. What is not known or not there: `InputError` that lists what is."
     (name, _, language), sets = source.partition("/"), check_task(task)
     if not language or name not in sets:
-        raise InputError(f"source {source!r} is not known for {task}: name micro/LANGUAGE, {', '.join(f'{s}/LANGUAGE' for s in sets)} or file:PATH")
+        there = ", ".join(f"{s}/LANGUAGE" for s in sets)
+        raise InputError(f"source {source!r} is not known for {task}: name micro/LANGUAGE, {there} or file:PATH")
     if part not in sets[name]: raise InputError(f"{source} has no part {part!r}: it has {', '.join(sets[name])}")
     if (folder := data_folder()) is None:
         raise InputError(f"no data folder for {source}: set XLINGUAL_DATA to one (see data/README.md), or use micro/{language}")
     for file in sets[name][part]:
         for path in (folder / file.format(language), folder / f"{file.format(language)}.gz"):
             if path.is_file(): return path
-    near = ", ".join(languages(sets[name][part])) or "no language"
-    raise InputError(f"{source} has no part {part!r} ({sets[name][part][0].format(language)}[.gz]) in {folder}: it is there for {near}")
+    near, file = ", ".join(languages(sets[name][part])) or "no language", sets[name][part][0].format(language)
+    raise InputError(f"{source} has no part {part!r} ({file}[.gz]) in {folder}: it is there for {near}")
 
 # %% ../../nbs/lib/09a_records.ipynb #79a1cd7d
 def locate(task: str, source: str, part: str = "train") -> Path | None:
@@ -71,13 +72,15 @@ LABELS = ("entailment", "neutral", "contradiction")
 
 def read_pairs(path) -> list[dict]:
     "NLI records of a file, premise<TAB>hypothesis<TAB>label. Bad input: `InputError` with file, line and mend."
-    records = []
+    records, columns = [], "write premise<TAB>hypothesis<TAB>label"
     for n, line in enumerate(read_lines(path), 1):
         cells, where = [c.strip() for c in line.split("\t")], f"{path} line {n}:"
         if len(cells) != 3:
-            raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 3 wanted: write premise<TAB>hypothesis<TAB>label")
-        if cells[2] not in LABELS: raise InputError(f"{where} label {cells[2]!r} is not known: write {', '.join(LABELS)}, or remove the line")
-        if not (cells[0] and cells[1]): raise InputError(f"{where} the {'hypothesis' if cells[0] else 'premise'} is empty: remove the line")
+            raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 3 wanted: {columns}")
+        if cells[2] not in LABELS:
+            raise InputError(f"{where} label {cells[2]!r} is not known: write {', '.join(LABELS)}, or remove the line")
+        if not (cells[0] and cells[1]):
+            raise InputError(f"{where} the {'hypothesis' if cells[0] else 'premise'} is empty: remove the line")
         records.append(dict(premise=cells[0], hypothesis=cells[1], label=cells[2]))
     return records
 
@@ -134,7 +137,8 @@ def from_microworld(task: str, language: str, part: str, size: int, parameters: 
 # %% ../../nbs/lib/09a_records.ipynb #5f36c0c5
 def accepted(task: str, source: str, parameters: dict) -> dict:
     "The parameters of a file, with their defaults; a name or a value that makes no sense: `InputError`."
-    known = dict(seed=None) | ({} if source.startswith("file:") else dict(unseen=False)) | (dict(repair=source.startswith("conll/")) if task == "ner" else {})
+    known = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
+    if task == "ner": known |= dict(repair=source.startswith("conll/"))
     given = sources.accept(source, parameters, known)
     if given["seed"] is not None and (type(given["seed"]) is not int or given["seed"] < 0):
         raise InputError(f"seed={given['seed']!r}: give a whole number, or none for the first records")
@@ -144,10 +148,11 @@ def accepted(task: str, source: str, parameters: dict) -> dict:
 
 # %% ../../nbs/lib/09a_records.ipynb #9ef1421b
 def load(task: str, source: str, part: str = "train", size: int = 0, **parameters) -> list[dict]:
-    """Records of a task (`nli`, `ner`): at most `size` of them, 0 is all. Sources: `micro/en`, `xnli/es`, `snli/en`, `panx/es`,
-    `conll/es`, `wikigold/en`, `file:PATH`. Parameters of `micro/`: those of `text.microworld.task`; of files: `seed` (None: the first `size`;
-    a number: a sample), of data sets `unseen` (leave out what the part train holds), of NER `repair` (see `read_tagged`). Unknown, missing,
-    broken, empty: `InputError`."""
+    """Records of a task (`nli`, `ner`): at most `size` of them, 0 is all.
+
+    Sources: `micro/en`, `xnli/es`, `snli/en`, `panx/es`, `conll/es`, `wikigold/en`, `file:PATH`. Parameters of `micro/`: those
+    of `text.microworld.task`; of files: `seed` (None: the first `size`; a number: a sample), of data sets `unseen` (leave out what
+    the part train holds), of NER `repair` (see `read_tagged`). Unknown, missing, broken, empty: `InputError`."""
     path = locate(task, source, part)
     if type(size) is not int or size < 0: raise InputError(f"size={size!r}: give a count, or 0 for all")
     if path is None: return from_microworld(task, source.removeprefix("micro/"), part, size, parameters)
@@ -157,7 +162,8 @@ def load(task: str, source: str, part: str = "train", size: int = 0, **parameter
     if given.get("unseen"):
         known = set(map(text_of, read(locate(task, source, "train"))))
         records = [r for r in records if text_of(r) not in known]
-        if not records: raise InputError(f"unseen=True leaves nothing of {source}, part {part!r}: every record is in the part train")
+        if not records:
+            raise InputError(f"unseen=True leaves nothing of {source}, part {part!r}: every record is in the part train")
     return sample(records, size, given["seed"])
 
 # %% ../../nbs/lib/09a_records.ipynb #7c7cc21f
