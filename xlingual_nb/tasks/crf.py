@@ -28,7 +28,8 @@ def log_partition(emissions, lengths, transitions, start, end):
 # %% ../../nbs/lib/16_crf.ipynb #dd1895c1
 def crf_nll(emissions, tags, lengths, transitions, start, end):
     "Negative log-likelihood (B,) of the tags (B, T); any valid tag number may stand beyond a sentence's end. All scores finite."
-    return log_partition(emissions, lengths, transitions, start, end) - path_score(emissions, tags, lengths, transitions, start, end)
+    scores = transitions, start, end
+    return log_partition(emissions, lengths, *scores) - path_score(emissions, tags, lengths, *scores)
 
 # %% ../../nbs/lib/16_crf.ipynb #74acc9c4
 def viterbi(emissions, lengths, transitions, start, end):
