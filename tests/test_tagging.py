@@ -11,9 +11,11 @@ from seqeval.scheme import BILOU, IOB2, Entities
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.tasks.inputs import encode_words
 from xlingual_nb.tasks.tagging import (BiLSTM, Features, Tagging, as_bio, features, legal, like_lengths, predict, span_f1, spans, spell, tag_words,
                                        train_tagger, windows)
-from xlingual_nb.text.tokenizers import Encoded
+from xlingual_nb.text import records
+from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -124,6 +126,20 @@ def test_what_features_refuse(tmp_path):
                                  (Encoded.of([[5], [32]]), Encoded.of([[0], [0]]), "token id 32")):
         with pytest.raises(InputError, match=says): features(checkpoint, pieces, firsts, "any")
     with pytest.raises(InputError, match="layers 0"): features(checkpoint, text, Encoded.of([[0], [0]]), "any", layer=4)
+
+
+def test_from_records_to_features_of_their_words(tmp_path):
+    made = records.load("ner", "micro/en", "train", 12)
+    tokenizer = train_wordpiece([" ".join(r["tokens"]) for r in made], 60)
+    checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, words=60, max_position_embeddings=100))
+    read = features(checkpoint, *encode_words(tokenizer, made), "any")
+    assert read.lengths.tolist() == [len(r["tags"]) for r in made]
+    for i, r in enumerate(made):
+        pieces = [tokenizer.encode(word, add_special_tokens=False).ids for word in r["tokens"]]
+        firsts = np.cumsum([0, *map(len, pieces[:-1])])
+        plain = checkpoint.model(torch.tensor([[2, *itertools.chain(*pieces), 3]]), output_hidden_states=True).hidden_states[-1][0, 1:-1]
+        torch.testing.assert_close(read.vectors[read.starts[i]:read.starts[i + 1]], plain[firsts], atol=1e-5, rtol=1e-4)
+    assert max(map(len, pieces)) > 1
 
 
 # --- network
