@@ -160,6 +160,9 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         columns = set(PRINTED[t.table].columns) | {"Retrieval ρ"}
         assert t.column in columns and (t.minus_column or t.column) in columns
         assert t.plus and set(t.plus) <= rows and len(set(t.plus)) == len(t.plus) and (t.minus == "floor" or set(t.minus) <= rows)
+        assert set(t.floor or ()) <= FLOORS and (t.alive_column is None or t.alive_column in columns)
+        if t.column == "XNLI Δ" or t.minus_column == "XNLI Δ": assert t.alive_column == "XNLI Russian"          # a small loss may be no transfer at all
+    assert claim.clear == (0.05 if claim.id.endswith("-retrieval") else 5.0)
     assert set(claim.alive or ()) <= rows and not FLOORS & rows
 
 
@@ -203,8 +206,8 @@ def test_the_papers_own_numbers_bear_out_every_test_that_they_can():
 def test_correlation_over_depth_is_as_the_text_says():
     four = PRINTED["table4"]
     assert np.corrcoef(four["XNLI Fake-English"], four["XNLI Δ"])[0, 1] < -0.85
-    strong = CLAIMS["K-depth-correlation"].tests[0].plus
-    assert set(strong) == set(four["XNLI Fake-English"].nlargest(4).index)
+    test = CLAIMS["K-depth-correlation"].tests[0]
+    assert test.compare == "correlation" and set(test.plus) == set(four.index)
 
 
 # ---- ambiguities

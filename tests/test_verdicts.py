@@ -200,7 +200,7 @@ def test_files_keep_what_was_decided(tmp_path):
     V.write(decided, path); first = path.read_bytes()
     V.write(decided, path); assert path.read_bytes() == first
     assert V.summary(V.read(path)) == V.summary(decided)
-    V.write(V.verdicts(runs({}, corpus="micro"), "laptop").assign(corpus="micro"), path)
+    V.write(V.verdicts(runs({}, corpus="micro"), "laptop", ledger.claims("dufter2020")).assign(corpus="micro"), path)
     assert V.summary(V.read(path)) == V.summary(decided)                     # 'not run' does not displace a verdict
     V.write(V.verdicts(runs(WORLD, corpus="text"), "laptop"), path); both = V.read(path)
     assert len(both) == 2 * len(decided) and not both.duplicated(["claim", "corpus"]).any()
@@ -215,3 +215,54 @@ def test_summary_and_display():
     assert line.startswith(f"{len(frame)} claims: ") and sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
     assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.plain(frame)) == len(frame)
     assert "D-three-lower" not in V.display(frame, run_only=False).to_html()    # claims are shown in words
+
+
+# ---- scores in percent, losses, correlations (K et al. 2020)
+
+def small(**change):
+    "A claim on a loss Δ: `a` loses more than `b`; alive where the target's column says so."
+    test = Comparison("table1", "Δ", ("a",), "above", 2.0, ("b",), alive_column="target", floor=("untrained | es",))
+    return Claim("C", "dufter2020", "§0", "says", ("laptop",), (test,), ("untrained | es", "untrained | hi"), None, **dict(clear=5.0) | change)
+
+
+def losses(target_a, target_b, floor=(33.0, 33.4, 33.2), other=(90.0, 90.1, 90.2)):
+    source = np.array([79.0, 79.2, 79.1]); rows = dict(a=np.array(target_a), b=np.array(target_b))
+    delta = runs({r: source - t for r, t in rows.items()} | {"untrained | es": source - floor}, "Δ")
+    return pd.concat([delta, runs({r: t for r, t in rows.items()} | {"untrained | es": np.array(floor), "untrained | hi": np.array(other)}, "target")])
+
+
+def test_a_loss_is_alive_where_its_target_is():
+    frame = losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2])
+    assert one(frame, small()).verdict == "reproduced"                       # though Δ itself is smallest for the better model, and hi's floor higher
+    dead = one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small())
+    assert dead.verdict == "inconclusive" and "floor" in dead.note           # 4 points above it: not alive in percent
+    assert one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small(clear=3.0)).verdict == "reproduced"
+    gone = one(frame[frame.row != "untrained | es"], small())
+    assert gone.verdict == "not run at this scale" and "untrained | es" in gone.note and "hi" not in gone.note
+
+
+def test_floors_of_a_test_go_before_those_of_its_claim():
+    own = Comparison("table1", "target", ("b",), "above", 5.0, "floor", floor=("untrained | es",)); c = claim(tests=(own,), alive=())
+    row = one(losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2]), c)
+    assert row.verdict == "reproduced" and np.isclose(row.effect, 32.0)
+    claimwide = claim(tests=(Comparison("table1", "target", ("b",), "above", 5.0, "floor"),), alive=())
+    assert one(losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2]), claimwide).verdict == "not run at this scale"     # its floors are D's
+
+
+def correlation(margin=-0.7): return claim(tests=(Comparison("table1", "x", tuple("abcde"), "below", margin, minus_column="y", compare="correlation"),), alive=())
+
+
+def test_correlation_over_rows_seed_by_seed():
+    rng = np.random.default_rng(0); x = np.arange(5.0)[:, None] + rng.normal(0, 0.3, (5, 4)); y = -x + rng.normal(0, 0.5, (5, 4))
+    frame = pd.concat([runs(dict(zip("abcde", x)), "x"), runs(dict(zip("abcde", y)), "y")]); row = one(frame, correlation())
+    z = [np.arctanh(stats.pearsonr(x[:, s], y[:, s]).statistic) for s in range(4)]
+    test = stats.ttest_1samp(z, np.arctanh(-0.7), alternative="less")
+    assert row.verdict == "reproduced" and np.isclose(row.p, test.pvalue) and np.isclose(row.effect, np.tanh(np.mean(z))) and row.n_seeds == 4
+    flipped = frame.assign(value=frame.value.where(frame.column == "x", -frame.value))
+    assert one(flipped, correlation()).verdict == "not reproduced" and one(flipped, correlation()).effect > 0.7
+    assert one(frame[frame.row != "c"], correlation()).verdict == "not run at this scale" and "one seed" in one(frame[frame.seed == 0], correlation()).note
+
+
+def test_a_correlation_is_checked():
+    for wrong in (dict(minus=("a",)), dict(minus_column=None), dict(plus=("a", "b")), dict(margin=1.0)):
+        with pytest.raises(ValueError, match="correlation"): Comparison(**dict(table="t", column="x", plus=tuple("abc"), test="below", margin=-0.5, minus_column="y", compare="correlation") | wrong)

@@ -63,7 +63,8 @@ def value(paper: str, table: str, row: str, column: str) -> float:
 # %% ../../nbs/lib/07_published.ipynb #922b19a9
 @dataclass(frozen=True)
 class Comparison:
-    "`plus` rows against `minus` rows (or \"floor\") in a column of a table, and the margin to lie above, below or within."
+    """`plus` rows against `minus` rows (or "floor") in a column of a table, and the margin to lie above, below or within. `floor`: floor rows of this test, else the
+    claim's; `alive_column`: where its rows must be alive, else `column`. compare="correlation": Pearson's r over the `plus` rows of `column` with `minus_column`."""
     table: str
     column: str
     plus: tuple[str, ...]
@@ -74,17 +75,21 @@ class Comparison:
     factor: float = 1.0
     compare: str = "difference"
     curve: str | None = None
+    floor: tuple[str, ...] | None = None
+    alive_column: str | None = None
 
     def __post_init__(self):
         if self.test not in ("above", "below", "within"): raise ValueError(f"test {self.test!r} is not above, below or within")
-        if self.compare not in ("difference", "ratio"): raise ValueError(f"compare {self.compare!r} is not difference or ratio")
+        if self.compare not in ("difference", "ratio", "correlation"): raise ValueError(f"compare {self.compare!r} is not difference, ratio or correlation")
         if self.compare == "ratio" and not (self.minus and self.margin > 0 and self.factor == 1):
             raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
+        if self.compare == "correlation" and not (len(self.plus) > 2 and self.minus_column and not self.minus and abs(self.margin) < 1):
+            raise ValueError("a correlation needs three plus rows or more, a minus_column, no minus rows and a margin between -1 and 1")
 
-# %% ../../nbs/lib/07_published.ipynb #df126b77
+# %% ../../nbs/lib/07_published.ipynb #ad3db0c4
 @dataclass(frozen=True)
 class Claim:
-    "What a paper claims, where, the tests that decide it and the scales where they mean something. `alive` None: the rows of the tests."
+    "What a paper claims, where, the tests that decide it and the scales where they mean something. `alive` None: the rows of the tests; `clear`: how far above the floor is alive."
     id: str
     paper: str
     where: str
@@ -93,6 +98,7 @@ class Claim:
     tests: tuple[Comparison, ...]
     floor: tuple[str, ...] = ()
     alive: tuple[str, ...] | None = None
+    clear: float = 0.05
 
 # %% ../../nbs/lib/07_published.ipynb #ccdb5187
 def _frozen(entry): return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
@@ -104,7 +110,8 @@ def read_claims(path) -> list[Claim]:
     for entry in text["claim"]:
         try:
             tests = [Comparison(**_frozen(t)) for t in entry["tests"]]
-            made.append(Claim(paper=text["paper"], floor=tuple(text.get("floor", ())), **_frozen(entry | {"tests": tests})))
+            common = dict(paper=text["paper"], floor=tuple(text.get("floor", ())), clear=text.get("clear", 0.05))
+            made.append(Claim(**(common | _frozen(entry | {"tests": tests}))))
         except (TypeError, KeyError, ValueError) as e:
             raise InputError(f"{path}: claim {entry.get('id', '?')}: {e}: mend this entry") from e
     return made
