@@ -1,5 +1,6 @@
 """The same vocabulary in every process, nothing lower-cased, and ids equal to a longest-match loop and to transformers'."""
-import hashlib, json, os, random, subprocess, sys
+import hashlib, itertools, json, os, random, subprocess, sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import find, read_bible
-from xlingual_nb.text.tokenizers import (SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save,
-                                         train_wordpiece, train_words)
+from xlingual_nb.text.tokenizers import (KINDS, SPECIALS, Encoded, add_markers, alphabet, blank, count_words, encode, load,
+                                         pair_vocabulary, save, train, train_characters, train_unigram, train_wordpiece,
+                                         train_words, word_starts)
+from xlingual_nb.text.unigram import expected_counts, lattice, splits, spelt_otherwise, unigram_pieces
 
 settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
@@ -37,42 +40,55 @@ def test_golden_vocabulary():
     assert digest(train_wordpiece(babble(300), 200)) == "436f7147a45809633bd111aee703097029ebb18b9842cddb5f527904ea5adf23"
 
 
+def test_golden_unigram():
+    assert digest(train_unigram(babble(300), 200)) == "407307d2826e64f6ac00a6580600e7a304962998ea25e9fe84853970c8e926f1"
+
+
+def all_digests() -> str:
+    return " ".join(digest(train(kind, babble(2000, 1), 300)) for kind in KINDS)
+
+
 def test_fresh_processes_train_the_same_vocabulary():
-    code = ("import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; "
-            "print(digest(train_wordpiece(babble(2000, 1), 400)))")
+    code = "import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; print(all_digests())"
     here = Path(__file__).parent.parent
     runs = [subprocess.Popen([sys.executable, "-c", code], cwd=here, stdout=subprocess.PIPE, text=True,
                              env={**os.environ, "PYTHONHASHSEED": str(i), "PYTHONPATH": str(here)}) for i in range(2)]
     said = [r.communicate()[0].strip() for r in runs]
-    assert said[0] == said[1] == digest(train_wordpiece(babble(2000, 1), 400)) and len(said[0]) == 64
+    assert said[0] == said[1] == all_digests() and len(set(said[0].split())) == 4
 
 
-def test_order_of_sentences_does_not_matter():
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_of_sentences_does_not_matter(kind):
     text = babble(500, 2)
-    assert digest(train_wordpiece(text, 300)) == digest(train_wordpiece(text[::-1], 300))
+    assert digest(train(kind, text, 300)) == digest(train(kind, text[::-1], 300))
 
 
 # --- the vocabulary
 
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("size", [40, 128, 250])
-def test_exact_size_and_specials_first(size):
-    t = train_wordpiece(babble(500), size)
+def test_exact_size_and_specials_first(size, kind):
+    t = train(kind, babble(500), size)
     assert t.get_vocab_size() == size and sorted(t.get_vocab().values()) == list(range(size))
     assert tuple(t.id_to_token(i) for i in range(5)) == SPECIALS
     assert 1 not in encode(t, babble(500)).ids
 
 
-def test_small_text_gives_fewer():
-    assert train_wordpiece(["ab ab"], 500).get_vocab_size() == 5 + len(["a", "b", "##b", "ab"])
+@pytest.mark.parametrize("kind, pieces", [("wordpiece", ["a", "b", "##b", "ab"]), ("unigram", ["a", "b", "##b", "ab"]),
+                                          ("words", ["ab"]), ("characters", ["a", "b", "##b"])])
+def test_small_text_gives_fewer(kind, pieces):
+    t = train(kind, ["ab ab"], 500)
+    assert sorted(t.get_vocab()) == sorted([*SPECIALS, *pieces]) and sorted(t.get_vocab().values()) == list(range(5 + len(pieces)))
 
 
 def test_no_text_or_no_room():
-    for text, size, said in [([], 100, "no text"), ([" "], 100, "no text"), (["abc"], 5, "no room")]:
-        with pytest.raises(InputError, match=said): train_wordpiece(text, size)
+    for text, size, said in [([], 100, "no text"), ([" "], 100, "no text"), (["abc"], 5, "no room"), (["abc"], -1, "no room")]:
+        for kind in KINDS:
+            with pytest.raises(InputError, match=said): train(kind, text, size)
+    with pytest.raises(InputError, match="'bpe' is not known: choose from wordpiece, words, unigram, characters"): train("bpe", ["a"], 9)
 
 
 def test_alphabet_leaves_out_the_rare_and_fits():
-    from collections import Counter
     count = Counter({"aaaa": 50_000, "bc": 3, "d": 1})
     assert alphabet(count, 99) == (["a", "b", "c", "d"], ["##a", "##c"])
     assert alphabet(count, 99, rarest=1e-5) == (["a", "b", "c"], ["##a", "##c"])
@@ -85,7 +101,6 @@ def test_rare_letters_come_in_where_there_is_room():
 
 
 def test_whole_words():
-    from collections import Counter
     text = babble(300)
     count = Counter(w for s in text for w in s.replace(".", " .").split())
     t = train_words(text, 55)
@@ -93,6 +108,68 @@ def test_whole_words():
     assert (encode(t, text).ids != 1).sum() == sum(sorted(count.values())[-50:])
     assert encode(pair_vocabulary(t), text) == encode(t, text)
     with pytest.raises(InputError, match="no room"): train_words(text, 5)
+
+
+def test_characters():
+    text = ["The cat, the dog.", "Zoë 神说"]
+    t = train_characters(text, 99)
+    letters = sorted({*"".join(text)} - {" "})
+    inside = sorted({c for w in ("The", "cat", "the", "dog", "Zoë") for c in w[1:]})
+    assert [t.id_to_token(i) for i in range(5, t.get_vocab_size())] == letters + ["##" + c for c in inside]
+    assert t.encode("the cog 神", add_special_tokens=False).tokens == ["t", "##h", "##e", "c", "##o", "##g", "神"]
+    few = train_characters(babble(100), 14)
+    count = Counter(c for s in babble(100) for c in s if c != " ")
+    assert few.get_vocab_size() == 13                                           # a fifth letter has no room for both its forms
+    assert {p.removeprefix("##") for p in few.get_vocab()} - {*SPECIALS} == {*sorted(count, key=lambda c: (-count[c], c))[:4]}
+
+
+# --- the unigram language model
+
+def ways(word):
+    "All ways to cut a word, as lists of pieces."
+    for cuts in itertools.product([False, True], repeat=len(word) - 1):
+        ends = [i + 1 for i, c in enumerate(cuts) if c] + [len(word)]
+        yield [("##" if a else "") + word[a:b] for a, b in zip([0, *ends], ends)]
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4, unique=True), st.randoms(use_true_random=False))
+def test_expected_counts_against_all_ways_to_cut(words, dice):
+    l, times = lattice(words), np.array([dice.randint(1, 9) for _ in words], float)
+    weight = np.array([dice.uniform(.01, 1) for _ in l.pieces])
+    of, expected = dict(zip(l.pieces, weight)), Counter()
+    for word, n in zip(words, times):
+        chance = [np.prod([of[p] for p in way]) for way in ways(word)]
+        for c, way in zip(chance, ways(word)):
+            for p in way: expected[p] += n * c / sum(chance)
+    assert np.allclose(expected_counts(l, weight, times), [expected[p] for p in l.pieces])
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=3, unique=True), st.randoms(use_true_random=False))
+def test_the_best_other_spelling_against_all(words, dice):
+    pieces = lattice(words).pieces
+    dead = np.array([dice.random() < .3 and len(p.removeprefix("##")) > 1 for p in pieces])
+    log = np.where(dead, -np.inf, np.log([dice.uniform(.01, 1) for _ in pieces]))
+    of, found = dict(zip(pieces, log)), dict(zip(pieces, spelt_otherwise(log, splits(pieces))))
+    for p in pieces:
+        mark, text = p[:2] == "##", p.removeprefix("##")
+        as_inner = lambda way: ["##" + way[0], *way[1:]] if mark else way
+        others = [sum(of[q] for q in as_inner(way)) for way in ways(text) if len(way) > 1]
+        assert np.isclose(found[p], max(others)) if others else found[p] == -np.inf
+
+
+def test_long_and_rare_words_do_no_harm():
+    words = Counter({"x" * 100: 2, "y" * 101: 9, "abcdefghij" * 10: 3, "ab": 1})
+    l = lattice(["abcdefghij" * 10])
+    assert np.isfinite(expected_counts(l, np.full(len(l.pieces), 1e-9), np.ones(1))).all()
+    pieces = unigram_pieces(words, 30)
+    assert len(pieces) == 30 and not any("y" in p or len(p.removeprefix("##")) > 16 for p in pieces)
+
+
+def test_unigram_writes_text_as_briefly_as_wordpiece():
+    "Both kinds, given equal room, want few pieces a word; where one is much worse it is broken."
+    for text, size in ((babble(1000), 120), (babble(1000), 300)):
+        lengths = [len(encode(train(kind, text, size), text).ids) for kind in ("unigram", "wordpiece")]
+        assert lengths[0] < 1.15 * lengths[1]
 
 
 # --- encoding
@@ -157,10 +234,16 @@ def test_pair_vocabulary_doubles_and_encodes_as_before():
     with pytest.raises(InputError, match="already"): pair_vocabulary(blank({**TRAINED.get_vocab(), "::ba": n}))
 
 
+def made(kind: str, size: int = 300):
+    return pair_vocabulary(train(kind, CASED * 3, size))
+
+
+@pytest.mark.parametrize("make", [lambda: made("wordpiece"), lambda: made("unigram"), lambda: made("words"), lambda: made("characters"),
+                                  lambda: add_markers(made("unigram"), ["en", "enfake"])], ids=[*KINDS, "markers"])
 @pytest.mark.parametrize("with_model", [False, True], ids=["bare", "beside a BERT config"])
-def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model):
+def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model, make):
     transformers = pytest.importorskip("transformers")
-    t = pair_vocabulary(train_wordpiece(CASED * 3, 300))
+    t = make()
     save(t, tmp_path)
     if with_model: (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": t.get_vocab_size()}))
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -169,8 +252,10 @@ def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, 
     assert auto(CASED[0])["input_ids"] == [2, *ours[0].tolist(), 3] and len(auto) == t.get_vocab_size()
     assert (auto.pad_token_id, auto.unk_token_id, auto.cls_token_id, auto.sep_token_id, auto.mask_token_id) == (0, 1, 2, 3, 4)
     assert set(auto("ab", "cd")["token_type_ids"]) == {0, 1}
-    for sentence, e in zip(CASED[:4], ours): assert {"Việt", "Ναός", "यीशु", "THE"} & {t.id_to_token(i) for i in e}
+    if "Việt" in t.get_vocab():
+        for sentence, e in zip(CASED[:4], ours): assert {"Việt", "Ναός", "यीशु", "THE"} & {t.id_to_token(i) for i in e}
     assert encode(t, ["việt"]) != encode(t, ["Việt"]) != encode(t, ["Viet"])
+    assert 4 not in encode(t, ["[MASK]"]).ids and 4 not in encode(load(tmp_path), ["[MASK]"]).ids
     auto.save_pretrained(tmp_path / "again")
     assert encode(load(tmp_path / "again"), CASED) == ours
 
@@ -201,9 +286,50 @@ def test_save_replaces_whole_files(tmp_path):
     assert load(tmp_path / "deep" / "folder").get_vocab_size() == 80
 
 
+# --- word starts and markers
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_word_starts_cut_a_text_into_its_words(kind):
+    t = train(kind, babble(300), 150)
+    text = babble(40, 7) + ["Unseen, words!"]
+    begins, cut = word_starts(t), blank({})
+    assert begins.shape == (t.get_vocab_size(),) and begins.dtype == bool and begins[:5].all()
+    for s, ids in zip(text, encode(t, text)):
+        words = [w for w, _ in cut.pre_tokenizer.pre_tokenize_str(cut.normalizer.normalize_str(s))]
+        groups = np.split(ids, np.flatnonzero(begins[ids])[1:])
+        spelt = ["".join(t.id_to_token(i).removeprefix("##") for i in g) for g in groups]
+        assert len(groups) == len(words) and all(a == b or a == "[UNK]" for a, b in zip(spelt, words))
+
+
+def test_word_starts_of_a_pair_and_of_markers():
+    begins, pair = word_starts(TRAINED), word_starts(add_markers(pair_vocabulary(TRAINED), ["en", "xx"]))
+    assert pair.tolist() == [*begins, *begins, True, True] and not begins.all()
+
+
+def test_markers_stand_at_the_end_and_text_never_says_them():
+    t, n = add_markers(TRAINED, ["en", "enfake"]), TRAINED.get_vocab_size()
+    assert (t.token_to_id("[SEP-en]"), t.token_to_id("[SEP-enfake]"), t.get_vocab_size()) == (n, n + 1, n + 2)
+    text = [*babble(50), "[SEP-en] ba", "[SEP-en][SEP-enfake]"]
+    assert encode(t, text) == encode(TRAINED, text) and encode(t, text).ids.max() < n
+    assert add_markers(TRAINED, []).get_vocab() == TRAINED.get_vocab()
+    for tokenizer, languages in ((TRAINED, ["en", "en"]), (t, ["en"])):
+        with pytest.raises(InputError, match="holds .SEP-en. already: name each language once"): add_markers(tokenizer, languages)
+
+
+def test_markers_are_text_to_auto_tokenizer_too(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    save(t := add_markers(TRAINED, ["en"]), tmp_path)
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert auto.convert_tokens_to_ids("[SEP-en]") == t.get_vocab_size() - 1 == len(auto) - 1
+    assert auto("ba [SEP-en]", add_special_tokens=False)["input_ids"] == encode(t, ["ba [SEP-en]"])[0].tolist()
+
+
+# --- real text
+
 @real
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("name", ["en-bbe", "vi-1934", "el-vamvas", "hi-nt", "zh-cuv"])
-def test_real_vocabularies_fill_and_know_their_text(name):
+def test_real_vocabularies_fill_and_know_their_text(name, kind):
     text = read_bible(find(f"bible/{name}.tsv"), name[:2]).take(3000).sentences
-    t = train_wordpiece(text, 1024)
+    t = train(kind, text, 1024)
     assert t.get_vocab_size() == 1024 and (encode(t, text).ids == 1).mean() < (.05 if name == "zh-cuv" else .002)
