@@ -108,7 +108,7 @@ def pair_tensors(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded,
 def pair_batch(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views,
                max_tokens: int = 128) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Keyword arguments of the model for the pairs `numbers`, (batch, width) each, and the part of every token: 1 premise, 2
-    hypothesis, 0 neither. `views`: of premise and hypothesis, or one for both. Ids come transformed, as in `measures.embeddings`."""
+    hypothesis, 0 neither. `views`: of premise and hypothesis, or one for both. Ids come transformed, as in `embeddings`."""
     cut = cut_pairs(checkpoint, premises.take(numbers), hypotheses.take(numbers), views, max_tokens)
     made = pair_tensors(checkpoint, *cut, views)
     inputs = dict(input_ids=made["ids"], attention_mask=made["mask"])
