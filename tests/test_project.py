@@ -112,7 +112,8 @@ def test_no_import_goes_in_a_circle():
 
 
 LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.lab.spec": set(), "xlingual_nb.lab.store": set(),
-         "xlingual_nb.papers.published": set(), "xlingual_nb.lab.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set()}
+         "xlingual_nb.papers.published": set(), "xlingual_nb.lab.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set(),
+         "xlingual_nb.text.records": set()}
 
 
 @pytest.mark.parametrize("module", LIGHT)
