@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import find, read_bible
-from xlingual_nb.text.tokenizers import (KINDS, SPECIALS, Encoded, add_markers, alphabet, blank, count_words, encode, load,
-                                         pair_vocabulary, save, train, train_characters, train_unigram, train_wordpiece,
-                                         train_words, word_starts)
-from xlingual_nb.text.unigram import expected_counts, lattice, splits, spelt_otherwise, unigram_pieces
+from xlingual_nb.text.tokenizers import (SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save, train_wordpiece,
+                                         train_words)
+from xlingual_nb.text.vocabularies import (KINDS, add_markers, expected_counts, lattice, spelt_otherwise, splits, train,
+                                           train_characters, train_unigram, unigram_pieces, word_starts)
 
 settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
