@@ -95,10 +95,11 @@ def shift_unshared(encoded: Encoded, vocabulary: int, share: float, seed: int = 
 
 # %% ../../nbs/lib/02_transforms.ipynb #8a7f85ea
 def overlap(first: Encoded, second: Encoded) -> dict[str, float]:
-    "`types`: piece types in both texts / in either; `tokens`: tokens of both texts whose type is in both / all tokens. 0 to 1."
-    common, either = np.intersect1d(first.ids, second.ids), np.union1d(first.ids, second.ids)
-    tokens = sum(int(np.isin(e.ids, common).sum()) for e in (first, second))
-    return dict(types=len(common) / max(len(either), 1), tokens=tokens / max(len(first.ids) + len(second.ids), 1))
+    "`types`: piece types in both texts / in either; `tokens`: tokens of both texts whose type is in both / all. [UNK] is no piece."
+    pieces = [e.ids[e.ids >= len(SPECIALS)] for e in (first, second)]
+    common, either = np.intersect1d(*pieces), np.union1d(*pieces)
+    tokens = np.isin(np.concatenate(pieces), common)
+    return dict(types=len(common) / max(len(either), 1), tokens=int(tokens.sum()) / max(len(tokens), 1))
 
 # %% ../../nbs/lib/02_transforms.ipynb #769814bb
 def invert(encoded: Encoded) -> Encoded:
