@@ -13,7 +13,8 @@ from test_encoder import padded
 from xlingual_nb.lab.engine import run
 from xlingual_nb.lab.executors import Processes
 from xlingual_nb.lab.spec import CorpusSpec, Language, PretrainSpec, TokenizerSpec
-from xlingual_nb.lab.stages import STAGES, encoded, read_corpus, views
+from xlingual_nb.lab.stages import STAGES
+from xlingual_nb.lab.texts import encoded, read_corpus, views
 from xlingual_nb.lab.store import Store
 from xlingual_nb.measures.checkpoints import load_checkpoint
 from xlingual_nb.measures.embeddings import fit, model_inputs
@@ -205,7 +206,7 @@ def test_jobs_of_unequal_length_are_refused(tmp_path):
     from dataclasses import replace
     one, other = jobs_of(tmp_path)
     m = other.mixture
-    short = replace(other, mixture=replace(m, encoded=m.encoded.take(range(30)), language=m.language[:30]))
+    short = replace(other, mixture=replace(m, first=m.first[:30], second=m.second[:30], language=m.language[:30]))
     with pytest.raises(ValueError, match="same number of steps"): pretrain.pretrain([one, short], SHAPE, Training(1, 16))
     larger = replace(other, mixture=replace(m, vocabulary=90))
     with pytest.raises(ValueError, match="size of vocabulary"): pretrain.pretrain([one, larger], SHAPE, Training(1, 16))

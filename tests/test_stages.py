@@ -12,7 +12,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.lab import stages
 from xlingual_nb.lab.engine import run
 from xlingual_nb.lab.spec import CorpusSpec, Language, MeasureSpec, PretrainSpec, TokenizerSpec, run_id
-from xlingual_nb.lab.stages import STAGES, encoded, measuring_cost, pretraining_cost, read_corpus, sample, share, stackable, views, write_corpus
+from xlingual_nb.lab.stages import STAGES, measuring_cost, pretraining_cost, sample, share, stackable
+from xlingual_nb.lab.texts import encoded, read_corpus, views, without, write_corpus
 from xlingual_nb.lab.store import Store
 from xlingual_nb.measures.checkpoints import load_checkpoint
 from xlingual_nb.measures.perplexity import pooled_perplexity
@@ -202,9 +203,9 @@ def test_development_text_is_said_as_the_language_would(store):
     language = Language("enfake", TRAIN, ("half(1)", "enfake", "inv_order"))
     plain, size = tokenizers.encode(tokenizer, dev), tokenizer.get_vocab_size()
     assert any(len(s.split()) > 6 for s in dev)
-    ours = encoded(language, tokenizer, store, 8, True, DEV)
+    ours = encoded(language, tokenizer, store, 8, without(language.transforms, "half("), DEV)
     assert [list(s) for s in ours] == [[i + size for i in list(s)[:6][::-1]] for s in plain]
-    assert len(encoded(language, tokenizer, store, 8)) == 21 and len(encoded(language, tokenizer, store, 8, True)) == 41
+    assert len(encoded(language, tokenizer, store, 8)) == 21 and len(encoded(language, tokenizer, store, 8, without(language.transforms, "half("))) == 41
 
 
 # ---- costs
