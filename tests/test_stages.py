@@ -19,7 +19,7 @@ from xlingual_nb.measures.checkpoints import load_checkpoint
 from xlingual_nb.measures.perplexity import pooled_perplexity
 from xlingual_nb.models import pretrain
 from xlingual_nb.models.settings import LanguageView, Shape, Training
-from xlingual_nb.text import tokenizers
+from xlingual_nb.text import microworld, sources, tokenizers, transforms
 from xlingual_nb.text.corpora import Corpus
 from xlingual_nb.text.tokenizers import Encoded
 
@@ -206,6 +206,33 @@ def test_development_text_is_said_as_the_language_would(store):
     ours = encoded(language, tokenizer, store, 8, without(language.transforms, "half("), DEV)
     assert [list(s) for s in ours] == [[i + size for i in list(s)[:6][::-1]] for s in plain]
     assert len(encoded(language, tokenizer, store, 8)) == 21 and len(encoded(language, tokenizer, store, 8, without(language.transforms, "half("))) == 41
+
+
+@pytest.mark.parametrize("other", [CorpusSpec("micro/ru", "dev", DEV.parameters), CorpusSpec("micro/es", "dev", DEV.parameters),
+                                   replace(DEV, parameters=(*DEV.parameters, ("script", "greek"))), replace(DEV, parameters=(*DEV.parameters, ("order", "SOV"))),
+                                   replace(DEV, transforms=("unicode_shift",))], ids=["ru", "es", "letters", "order", "shift"])
+def test_word_pairs_of_two_microworld_texts_are_its_dictionary(other):
+    "Every word of the English text has a partner that the other text says; of English in disguise it is the word itself."
+    said = {part: [transforms.apply_text(o.transforms, sources.load(o.source, part, **dict(o.parameters))).sentences for o in (DEV, other)] for part in ("train", "dev")}
+    tokenizer = tokenizers.train_words([s for text in said.values() for side in text for s in side], 2000)
+    pair = Language("en", DEV), Language("other", other)
+    ids = stages.dictionary(MeasureSpec(spec(pair), DEV, words="dictionary", other=other), tokenizer)
+    pairs = [(tokenizer.id_to_token(a), tokenizer.id_to_token(b)) for a, b in ids.tolist()]
+    english, foreign = ({w for sentence in side for w in sentence.split()} for side in said["dev"])
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs}) and len(english & {a for a, _ in pairs}) > .85 * len(english)
+    if other.source == "micro/en":
+        assert english <= {a for a, _ in pairs} and foreign <= {b for _, b in pairs}
+        forms = dict(zip(" ".join(said["dev"][0]).split(), " ".join(said["dev"][1]).split()))
+        if "order" not in dict(other.parameters): assert all(forms[a] == b for a, b in pairs if a in forms)
+        else: assert all(a == b for a, b in pairs)
+    else:
+        exact = microworld.dictionary("en", other.source[-2:], vocabulary=96)
+        assert set(pairs) <= set(zip(exact["first"], exact["second"])) and pairs[0] == tuple(exact.loc[0, ["first", "second"]])
+
+
+def test_word_pairs_of_two_worlds_are_refused():
+    other = replace(DEV, parameters=(("sentences", 15), ("vocabulary", 128)))
+    with pytest.raises(InputError, match="two worlds"): stages.dictionary(MeasureSpec(spec(), DEV, words="dictionary", other=other), None)
 
 
 # ---- costs
