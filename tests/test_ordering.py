@@ -1,0 +1,219 @@
+"""The dials: one is turned at a time and all else is held; the presets have words of their own; trends and contrasts are what other code finds."""
+from dataclasses import fields, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import laboratory
+from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, LANGUAGES, OWN_WORDS, UNTRAINED, agreement, cells, fake, grid, judged, name, observe, own_words,
+                                              spoken, trend, turned)
+from xlingual_nb.lab.scales import SCALES, laboratory_sizes
+from xlingual_nb.measures.retrieval import precision_at_1
+from xlingual_nb.report import notebooks, tables
+from xlingual_nb.text import microworld, sources, tokenizers, transforms, typology
+
+TRAIN, DEV, _ = laboratory_sizes("laptop", "micro").text
+
+
+def sentences(spec): return [s.split() for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences]
+
+
+def by_row(scale="laptop", floor=False): return {c.row: c.spec for c in cells(scale) if c.seed == 0 and c.floor == floor}
+
+
+# ---- the grid
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_one_dial_at_a_time_is_what_varies(scale):
+    rows = by_row(scale)
+    plain = rows["order | SVO"]
+    assert rows["overlap | 0"] == rows["scramble | 0"] == plain, "the dials meet in one setting"
+    for row, spec in rows.items():
+        dial, _, setting = row.partition(" | ")
+        if dial == "preset" or spec == plain: continue
+        first, second = spec.checkpoint.languages
+        held = {f.name for f in fields(spec.checkpoint)} - {"languages", "snapshots"}
+        assert all(getattr(spec.checkpoint, f) == getattr(plain.checkpoint, f) for f in held) and first == plain.checkpoint.languages[0], row
+        assert (spec.dev, spec.words, spec.sentences) == (plain.dev, "content", plain.sentences)
+        usual = plain.checkpoint.languages[1]
+        if dial == "overlap" or setting == "inverted":
+            assert second.corpus == usual.corpus and spec.other is None
+            assert second.transforms == (("enfake", "inv_order") if setting == "inverted" else (f"enfake({setting})",))
+        else:
+            turned_to = ((dial, setting if dial == "order" else float(setting)),)
+            assert second == replace(usual, corpus=replace(usual.corpus, parameters=usual.corpus.parameters + turned_to))
+            assert spec.other == replace(spec.dev, parameters=spec.dev.parameters + turned_to)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untrained_encoder(scale):
+    found = {(c.row, c.seed): c.spec for c in laboratory.cells(scale, "micro") if c.table == "table1"}
+    mine = {(c.row, c.floor, c.seed): c.spec for c in cells(scale)}
+    for row, floor, theirs in (("order | SVO", False, "0 original"), ("order | SVO", True, "18 untrained")):
+        assert mine[row, floor, 0] == found[theirs, 0]
+    assert mine["order | inverted", False, 0] == found["3 inv-order", 0]
+    for (row, floor, seed), spec in mine.items():
+        if floor:
+            trained = mine[row, False, seed]
+            assert replace(spec.checkpoint, training=trained.checkpoint.training) == replace(trained.checkpoint, snapshots=()) and not spec.checkpoint.training.epochs
+            assert replace(spec, checkpoint=trained.checkpoint) == trained
+
+
+def test_every_setting_and_preset_is_there_with_every_seed():
+    expected = {name(d, s) for d, settings in DIALS.items() for s in settings} | {name("preset", l) for l in LANGUAGES}
+    found = cells("laptop")
+    assert {c.row for c in found} == expected and len({(c.row, c.floor, c.seed) for c in found}) == len(found) == 2 * 3 * len(expected)
+    assert len(grid("laptop")) == len({c.spec for c in found}) == len(found) - 2 * 3 * 2, "the plain setting is one run"
+    assert len(cells("laptop", seeds=1)) * 3 == len(found)
+    assert all(seen == {0, 42, 43} for seen in ({c.seed for c in found if c.row == row} for row in expected))
+
+
+# ---- what the dials do to text
+
+@pytest.mark.parametrize("dial, setting", [(d, s) for d in ("order", "scramble") for s in DIALS[d] if s != "inverted"])
+def test_a_dial_of_order_moves_words_and_changes_none(dial, setting):
+    usual = sentences(DEV)
+    text, chain = fake(dial, setting, DEV)
+    moved = sentences(text)
+    assert chain == ("enfake",) and [sorted(s) for s in moved] == [sorted(s) for s in usual]
+    same = np.mean([a == b for a, b in zip(moved, usual)])
+    if dial == "scramble": assert abs(same - (1 - setting * 5 / 6)) < .1, "of those drawn anew one in six comes out as it was, a few more without an object"
+    else: assert same == 1 if setting == "SVO" else same < .1
+
+
+@pytest.mark.parametrize("share", DIALS["overlap"])
+def test_the_overlap_dial_keeps_that_share_of_types(share):
+    text = tokenizers.Encoded(np.arange(5, 131, dtype=np.int32), np.arange(127))
+    kept = transforms.apply(fake("overlap", share, DEV)[1], text, 131).ids
+    assert fake("overlap", share, DEV)[0] == DEV and (kept == text.ids).sum() == round(share * 126)
+    assert set(kept[kept != text.ids]) == set(text.ids[kept != text.ids] + 131)
+
+
+@pytest.mark.parametrize("label", LANGUAGES)
+def test_presets_have_words_of_their_own_in_one_vocabulary(label):
+    spec = by_row()[name("preset", label)]
+    first, second = spec.checkpoint.languages
+    assert first.corpus == TRAIN == spec.checkpoint.tokenizer.corpus and spec.checkpoint.tokenizer.others == (second.corpus,) and not second.transforms
+    assert second.corpus.parameters[:len(TRAIN.parameters)] == TRAIN.parameters and spec.other == replace(second.corpus, part="dev", parameters=DEV.parameters + second.corpus.parameters[2:])
+    english, other = ({w for s in sentences(text) for w in s} for text in (TRAIN, second.corpus))
+    assert bool(english & other) == (name("preset", label) not in APART)
+    assert len(english | other) + 5 <= spec.checkpoint.tokenizer.size, "every form has a piece"
+    assert spec.words == "dictionary"
+
+
+def test_english_in_other_letters_is_english_word_by_word():
+    usual, other = sentences(DEV), sentences(by_row()["preset | en"].other)
+    pairs = {(a, b) for s, t in zip(usual, other) for a, b in zip(s, t, strict=True)}
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+# ---- how far they are turned
+
+def test_agreement_is_kendalls_tau():
+    for other in (spoken(DEV, "ru"), spoken(DEV, order="OSV"), spoken(DEV, "hi")):
+        said = [microworld.speech(t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40}) for t in (DEV, other)]
+        pairs = pd.DataFrame(microworld.align(*said), columns=["here", "there"])
+        taus = [stats.kendalltau(p.here, p.there).statistic for _, p in pairs.groupby(said[0].rows[pairs.here]) if len(p) > 1]
+        assert agreement(DEV, other, 40) == pytest.approx(np.mean(taus))
+
+
+def test_rows_say_how_far_they_turn_their_dial():
+    table = turned(cells("smoke", seeds=1)).set_index("row")
+    assert table.x["order | SVO"] == 1 and table.x["order | inverted"] == -1 and 0 < table.x["order | SOV"] < 1 and (table.tau.abs() <= 1).all()
+    assert table.x["overlap | 0.25"] == .25 and table.tau["overlap | 0.25"] == 1 and table.x["scramble | 0.5"] == .5 and .5 < table.tau["scramble | 0.5"] < 1
+    far = {l: table.x[name("preset", l)] for l in LANGUAGES}
+    assert far["en"] == 0 < far["es"] == far["es, no cognates"] < far["ru"] < far["hi"]
+    assert far["ru"] == typology.distance(typology.language("en"), typology.language("ru"))
+
+
+# ---- reading the numbers
+
+def test_own_words_are_what_translation_finds_without_the_shared():
+    "Shared words have one vector in both languages and find themselves; the rest is counted by hand."
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(98, 6))
+    b = np.where(np.arange(98)[:, None] < 49, a, a + rng.normal(size=(98, 6)))
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (a, b)]
+    likeness = unit[0] @ unit[1].T
+    own = np.r_[likeness.argmax(1)[49:] == np.arange(49, 98), likeness.argmax(0)[49:] == np.arange(49, 98)].mean()
+    import torch
+    tau = precision_at_1(torch.tensor(a), torch.tensor(b))
+    assert own_words(dict(tau_lower=tau, tau_upper=tau, words=98), .5) == pytest.approx(own) and 0 < own < 1
+    assert np.isnan(own_words(dict(tau_lower=1., tau_upper=1., words=98), 1))
+
+
+def test_trends_are_spearmans():
+    rng = np.random.default_rng(1)
+    for n in (5, 6, 12):
+        x, y = rng.integers(0, 5, n), rng.normal(size=n)
+        rho, p = trend(x, y)
+        known = stats.spearmanr(x, y)
+        assert rho == pytest.approx(known.statistic)
+        if n > 8: assert p == pytest.approx(known.pvalue); continue
+        exact = stats.permutation_test((y,), lambda y: stats.spearmanr(x, y).statistic, permutation_type="pairings", n_resamples=np.inf)
+        assert p == pytest.approx(min(exact.pvalue, 1), abs=2e-2)
+    assert np.isnan(trend([1, 2, 3], [4, 4, 4])).all()
+
+
+def made_up(mu, own=.1, seeds=3):
+    "Observations in which µ is a function of a row's place on its dial, with a little noise."
+    plans, rng = [c for c in cells("laptop", seeds=seeds)], np.random.default_rng(2)
+    settings, found = turned(plans).set_index("row"), []
+    for c in plans:
+        value = .01 if c.floor else mu(settings.loc[c.row])
+        columns = {UNTRAINED if c.floor else "µ": value} | ({OWN_WORDS: own} if c.row.startswith("overlap") and not c.floor else {})
+        found += [("ours", c.table, c.row, column, "micro", c.seed, v + rng.normal() * .003, "run") for column, v in columns.items()]
+    return pd.DataFrame(found, columns=tables.OBSERVED), settings.reset_index()
+
+
+def test_verdicts_find_what_was_put_in():
+    slopes = dict(order=.1, overlap=0, scramble=-.1, preset=-.3)
+    observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x)
+    table = judged(observations, settings, "laptop").set_index("question")
+    assert table.verdict["order: does µ rise with agreement in order?"] == "rises" and table.verdict["scrambling: does µ fall with it?"] == "falls"
+    assert table.verdict["order: SVO against SOV"] == "higher" and table.effect["order: SVO against SOV"] == pytest.approx(.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=.01)
+    assert table.verdict["presets: does µ fall with distance from English?"] == "falls" and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8
+    assert table.verdict["overlap: do words that are not shared profit from those that are?"] == "no trend seen"
+    assert table.verdict["presets: do cognates help Spanish beyond its floor?"] == "no difference seen"
+    assert set(judged(observations, settings, "smoke").verdict) == {"not run at this scale"}
+    single = judged(*made_up(lambda s: .2 + slopes[s.dial] * s.x, seeds=1), "laptop").set_index("question")
+    assert single.verdict["order: SVO against SOV"].startswith("no interval") and single.n["order: SVO against SOV"] == 2
+
+
+def test_observations_are_what_the_store_holds():
+    "Ours has no published numbers, and tables of it can be written and read."
+    values = {v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())} | dict(words=98)
+    plans = cells("smoke", seeds=1)
+    class Kept:
+        def has(self, spec): return "hi" not in spec.checkpoint.languages[1].name
+        def read(self, spec): return values
+    frame = observe(plans, Kept())
+    assert set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} and set(frame[frame.row == "overlap | 0.5"].column) == {*COLUMNS, UNTRAINED, OWN_WORDS}
+    assert set(frame.row) == {c.row for c in plans} - {"preset | hi"} and not any("F1" in c for c in frame.column)
+    tidy = tables.tidy(frame)
+    assert tidy.published.isna().all() and set(tidy.table) == {"dials", "presets"}
+
+
+def test_tables_are_kept(tmp_path):
+    observations, _ = made_up(lambda s: .1)
+    tidy = tables.tidy(observations)
+    again = tables.read(tables.write(tidy, tmp_path / "dials.csv"))
+    assert len(again) == len(tidy) and again.value.to_numpy() == pytest.approx(tidy.value.to_numpy(), abs=1e-5)
+
+
+# ---- wrong values, other corpora
+
+@pytest.mark.parametrize("given, says", [(dict(scale="big"), "smoke"), (dict(corpus="wiki"), "micro"), (dict(seeds=99), "seeds=99"), (dict(seeds=-1), "seeds=-1")])
+def test_wrong_parameters_are_one_line(given, says):
+    with pytest.raises(InputError, match=says) as caught: grid(**{"scale": "smoke", **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_another_corpus_has_no_dials_and_the_notebook_shows_the_study_that_is_kept(tmp_path):
+    assert grid("smoke", "bible") == [] and len(observe([], None)) == 0
+    own = {folder: str(tmp_path / folder) for folder in ("store", "results", "figures")}
+    executed = notebooks.run_notebook("ordering", "smoke", own | {"corpus": "bible"}, out=tmp_path / "executed")
+    assert "has no dials" in executed.read_text(encoding="utf-8") and not list(tmp_path.glob("results/**/*.csv"))
