@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SCALES', 'EARLY', 'FINE', 'LABORATORY', 'EDITIONS', 'RUNNING', 'HELD_OUT', 'READ', 'PAIRED', 'RELEASED', 'TARGETS',
-           'BILINGUAL', 'check_scale', 'choose_corpus', 'micro', 'bible', 'Laboratory', 'laboratory_sizes',
-           'micro_text', 'micro_records', 'easy_text', 'all_text', 'wiki_text', 'real_records', 'Bilingual',
-           'choose_text', 'bilingual_sizes']
+           'TOY', 'SMALL_TASKS', 'BASE', 'PUBLISHED', 'BILINGUAL', 'check_scale', 'choose_corpus', 'micro', 'bible',
+           'Laboratory', 'laboratory_sizes', 'micro_text', 'micro_records', 'easy_text', 'all_text', 'wiki_text',
+           'real_records', 'Bilingual', 'choose_text', 'bilingual_sizes']
 
 # %% ../../nbs/lib/36_scales.ipynb #4a522ea0
 from collections.abc import Callable
@@ -138,59 +138,64 @@ def real_records(train: int = 0) -> Callable[[str, str, str], RecordsSpec]:
         return RecordsSpec("ner", f"panx/{language}", part, train if part == "train" else 0)
     return records
 
-# %% ../../nbs/lib/36_scales.ipynb #90e5bfbf
+# %% ../../nbs/lib/36_scales.ipynb #f1d04faf
 @dataclass(frozen=True)
 class Bilingual:
-    """Sizes of K's study at one scale. `text` (language, part) and `records` (task, language, part) say what is read; `targets` the languages there are beside English; `pieces` and `kind` the vocabulary of a pair;
-    `deep` is the twelve-layer encoder that Tables 4 to 7 vary; `taggers` runs of NER a model; `seeds` of the main contrasts (Tables 1 to 3) and of the rest."""
+    """Sizes of K's study at one scale. `text` (language, part) and `records` (task, language, part) say what is read; `targets` the languages there are beside English; `pieces`, `characters` and `words` the
+    size of a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the one of Table 8, which reads pairs of segments,
+    `spelt` the schedule of Table 10. `taggers` runs of NER a model; `seeds` of the main contrasts (Tables 1 to 3) and of the rest; `measured` sentences for perplexity (0: all)."""
     corpus: str
     text: Callable
     records: Callable
     targets: tuple[str, ...]
-    pieces: int
     kind: str
-    shape: Shape
-    training: Training
-    deep: Shape
-    deep_training: Training
+    pieces: int
+    characters: int
+    words: int
     switches: tuple[tuple[str, object], ...]
+    base: tuple[Shape, Training]
+    deep: tuple[Shape, Training]
+    paired: tuple[Shape, Training]
+    spelt: Training
     fine_tuning: FineTuning
     tagging: Tagging
     taggers: int
     seeds: tuple[int, int]
     measured: int
     stack: int
-    tasks: tuple[str, ...] = ("nli", "ner")
 
 # %% ../../nbs/lib/36_scales.ipynb #512ebaf2
 PAIRED = (("inputs", "pairs"), ("nsp", True))
 RELEASED = (*PAIRED, ("whole_words", True), ("exponent", 0.7))
 TARGETS = ("es", "hi", "ru")
+TOY = dict(base=(Shape(2, 16, 1, 64, 48), Training(0, 16, steps=20)), deep=(Shape(12, 48, 12, 192, 48), Training(0, 8, 1e-3, steps=3)),
+           paired=(Shape(2, 16, 1, 64, 48), Training(0, 8, steps=20)), spelt=Training(0, 16, steps=20), fine_tuning=FineTuning(1, 16, 1e-3),
+           tagging=Tagging(8, 1, 1, 1, 16), taggers=1, seeds=(1, 1), measured=20, stack=2, switches=())
+SMALL_TASKS = dict(fine_tuning=FineTuning(4, 32, 1e-3, dropout=0.0, head="siamese", max_tokens=64), tagging=Tagging(32, 1, 20, 5, 32, 3e-3, 0.2))
+BASE = Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000)
+PUBLISHED = dict(targets=TARGETS, kind="unigram", pieces=60000, characters=10000, words=100000, switches=RELEASED, base=BASE, deep=BASE, paired=BASE,
+                 spelt=Training(0, 2048, 1e-4, 10000, steps=500_000), fine_tuning=FineTuning(), tagging=Tagging(), taggers=5, seeds=(1, 1), measured=1000, stack=1)
+
+# %% ../../nbs/lib/36_scales.ipynb #0fb5f21d
 BILINGUAL = {
-    ("smoke", "micro"): Bilingual("micro", micro_text(200, 40, 128), micro_records(128, dict(nli=(60, 30, 30), ner=(60, 30, 30))), TARGETS, 300, "wordpiece",
-        Shape(2, 16, 1, 64, 48), Training(0, 8, steps=20), Shape(12, 12, 12, 48, 48), Training(0, 8, 1e-3, steps=5), PAIRED,
-        FineTuning(1, 16, 1e-3), Tagging(8, 1, 2, 2, 16), 1, (2, 1), 40, 2),
-    ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(60), (), 400, "wordpiece",
-        Shape(2, 16, 1, 64, 48), Training(0, 8, steps=20), Shape(12, 12, 12, 48, 48), Training(0, 8, 1e-3, steps=5), PAIRED,
-        FineTuning(1, 16, 1e-3), Tagging(8, 1, 2, 2, 16), 1, (2, 1), 40, 2),
-    ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, 700, "wordpiece",
-        Shape(3, 64, 1, 256, 64), Training(0, 12, 2e-3, steps=3000), Shape(12, 36, 12, 144, 64), Training(0, 12, 2e-3, 200, steps=3000), PAIRED,
-        FineTuning(3, 32, 1e-3, dropout=0.0, head="siamese", max_tokens=64), Tagging(32, 1, 12, 4, dropout=0.2), 2, (3, 1), 300, 3),
-    ("laptop", "bible"): Bilingual("bible", easy_text(4000, 1000), real_records(5000), (), 1024, "wordpiece",
-        Shape(4, 64, 1, 256, 64), Training(0, 24, 2e-3, steps=5000), Shape(12, 36, 12, 144, 64), Training(0, 24, 2e-3, 200, steps=5000), PAIRED,
-        FineTuning(2, 32, 1e-3, dropout=0.0, head="siamese", max_tokens=64), Tagging(32, 1, 12, 4, dropout=0.2), 1, (3, 1), 1000, 3),
-    ("gpu", "micro"): Bilingual("micro", micro_text(40000, 1000, 1000), micro_records(1000, dict(nli=(30000, 1000, 3000), ner=(5000, 500, 1000))), TARGETS, 4000, "unigram",
-        Shape(6, 256, 4, 1024), Training(0, 64, 5e-4, 1000, steps=40000), Shape(12, 192, 12, 768), Training(0, 64, 5e-4, 1000, steps=40000), PAIRED,
-        FineTuning(3, 32, 1e-4), Tagging(), 3, (3, 1), 1000, 4),
-    ("gpu", "mix"): Bilingual("mix", all_text, real_records(), TARGETS, 12000, "unigram",
-        Shape(8, 384, 6, 1536), Training(0, 64, 3e-4, 2000, steps=60000), Shape(12, 384, 12, 1536), Training(0, 64, 3e-4, 2000, steps=60000), RELEASED,
-        FineTuning(3, 32, 5e-5), Tagging(), 3, (3, 1), 0, 3),
-    ("paper", "micro"): Bilingual("micro", micro_text(200000, 2000, 8000), micro_records(8000, dict(nli=(100000, 2490, 5010), ner=(10000, 1000, 1000))), TARGETS, 60000, "unigram",
-        Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000), Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000), RELEASED,
-        FineTuning(), Tagging(), 5, (1, 1), 0, 1),
-    ("paper", "wiki"): Bilingual("wiki", wiki_text, real_records(), TARGETS, 60000, "unigram",
-        Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000), Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000), RELEASED,
-        FineTuning(), Tagging(), 5, (1, 1), 0, 1),
+    ("smoke", "micro"): Bilingual("micro", micro_text(100, 20, 128), micro_records(128, dict(nli=(30, 9, 15), ner=(40, 20, 20))), ("es",), "wordpiece", 300, 120, 300, **TOY),
+    ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40), (), "wordpiece", 400, 200, 400, **TOY),
+    ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 1000, (),
+        base=(Shape(3, 64, 1, 256, 64), Training(0, 32, steps=4000)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 32, 1e-3, 200, steps=4000)),
+        paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=2, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
+    ("laptop", "bible"): Bilingual("bible", easy_text(4000, 1000), real_records(5000), (), "wordpiece", 1024, 300, 4000, (),
+        base=(Shape(4, 64, 1, 256, 64), Training(0, 64, steps=3750)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 64, 1e-3, 200, steps=3750)),
+        paired=(Shape(4, 64, 1, 256, 32, 64), Training(0, 32, steps=3750)), spelt=Training(0, 64, steps=3750), taggers=1, seeds=(3, 1), measured=500, stack=3, **SMALL_TASKS),
+    ("gpu", "micro"): Bilingual("micro", micro_text(40000, 1000, 1000), micro_records(1000, dict(nli=(30000, 1000, 3000), ner=(5000, 500, 1000))), TARGETS, "unigram", 4000, 400, 8000, PAIRED,
+        base=(Shape(6, 256, 4, 1024), Training(0, 64, 5e-4, 1000, steps=40000)), deep=(Shape(12, 192, 12, 768), Training(0, 64, 5e-4, 1000, steps=40000)),
+        paired=(Shape(6, 256, 4, 1024), Training(0, 64, 5e-4, 1000, steps=40000)), spelt=Training(0, 64, 5e-4, 1000, steps=40000),
+        fine_tuning=FineTuning(3, 32, 1e-4), tagging=Tagging(), taggers=3, seeds=(3, 1), measured=1000, stack=4),
+    ("gpu", "mix"): Bilingual("mix", all_text, real_records(), TARGETS, "unigram", 12000, 2000, 30000, RELEASED,
+        base=(Shape(8, 384, 6, 1536), Training(0, 64, 3e-4, 2000, steps=60000)), deep=(Shape(12, 384, 12, 1536), Training(0, 64, 3e-4, 2000, steps=60000)),
+        paired=(Shape(8, 384, 6, 1536), Training(0, 64, 3e-4, 2000, steps=60000)), spelt=Training(0, 64, 3e-4, 2000, steps=60000),
+        fine_tuning=FineTuning(3, 32, 5e-5), tagging=Tagging(), taggers=3, seeds=(3, 1), measured=1000, stack=3),
+    ("paper", "micro"): Bilingual("micro", micro_text(200000, 2000, 8000), micro_records(8000, dict(nli=(100000, 2490, 5010), ner=(10000, 1000, 1000))), **PUBLISHED),
+    ("paper", "wiki"): Bilingual("wiki", wiki_text, real_records(), **PUBLISHED),
 }
 
 # %% ../../nbs/lib/36_scales.ipynb #cbc29169

@@ -14,8 +14,7 @@ import pandas as pd
 import seaborn as sns
 
 from ..lab.files import write_atomic
-from ..lab.spec import leaves, run_id
-from ..text import sources
+from ..lab.spec import digests, run_id
 
 # %% ../../nbs/lib/42_figures.ipynb #12465020
 INK = ("#1b1b1b", "#0072b2", "#e69f00", "#9ad0c2", "#b0b0b0")  # from dark to light
@@ -37,10 +36,10 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
     path, picture = Path(path), io.BytesIO()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
-    data = {s: sources.digest(s)[:12] for s in sorted({leaf for spec in specs for leaf in leaves(spec)})}
+    data = {name: digest[:12] for spec in specs for name, digest in digests(spec).items()}
     write_atomic(path, picture.getvalue())
     write_atomic(path.with_suffix(".json"), json.dumps(
-        {"caption": caption, "claims": list(claims), "data": data, "runs": sorted({run_id(s)[:12] for s in specs})}, indent=1, ensure_ascii=False) + "\n")
+        {"caption": caption, "claims": list(claims), "data": dict(sorted(data.items())), "runs": sorted({run_id(s)[:12] for s in specs})}, indent=1, ensure_ascii=False) + "\n")
     plt.close(figure)
     return path
 
