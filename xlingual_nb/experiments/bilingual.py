@@ -84,10 +84,10 @@ def nli(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> NliSpec:
 
 # %% ../../nbs/lib/38_bilingual.ipynb #a139244a
 def ner(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> tuple[NerSpec, ...]:
-    "Taggers trained on the source; tested on it and on each target."
+    "Taggers trained on the source, with seeds that no other model's taggers have; tested on it and on each target."
     tests = tuple(labelled(sizes, spec, "ner", l, "test") for l in (source, *targets))
     return tuple(NerSpec(spec, labelled(sizes, spec, "ner", source, "train"), labelled(sizes, spec, "ner", source, "dev"), tests, sizes.tagging, seed)
-                 for seed in range(sizes.taggers))
+                 for seed in range(spec.seed * sizes.taggers, (spec.seed + 1) * sizes.taggers))
 
 # %% ../../nbs/lib/38_bilingual.ipynb #a56a1d58
 def retrieval(sizes: Bilingual, spec: PretrainSpec, source: str, target: str) -> MeasureSpec:

@@ -182,7 +182,7 @@ BILINGUAL = {
     ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40), (), "wordpiece", 400, 200, 400, **TOY),
     ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 1000, (),
         base=(Shape(3, 64, 1, 256, 64), Training(0, 32, steps=4000)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 32, 1e-3, 200, steps=4000)),
-        paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=2, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
+        paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=1, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
     ("laptop", "bible"): Bilingual("bible", easy_text(4000, 1000), real_records(5000), (), "wordpiece", 1024, 300, 4000, (),
         base=(Shape(4, 64, 1, 256, 64), Training(0, 64, steps=3750)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 64, 1e-3, 200, steps=3750)),
         paired=(Shape(4, 64, 1, 256, 32, 64), Training(0, 32, steps=3750)), spelt=Training(0, 64, steps=3750), taggers=1, seeds=(3, 1), measured=500, stack=3, **SMALL_TASKS),
