@@ -203,7 +203,7 @@ def test_development_text_is_said_as_the_language_would(store):
     language = Language("enfake", TRAIN, ("half(1)", "enfake", "inv_order"))
     plain, size = tokenizers.encode(tokenizer, dev), tokenizer.get_vocab_size()
     assert any(len(s.split()) > 6 for s in dev)
-    ours = encoded(language, tokenizer, store, 8, without(language.transforms, "half("), DEV)
+    ours = encoded(language, tokenizer, store, 8, without(language.transforms, "half("), read_corpus(store.path(DEV)))
     assert [list(s) for s in ours] == [[i + size for i in list(s)[:6][::-1]] for s in plain]
     assert len(encoded(language, tokenizer, store, 8)) == 21 and len(encoded(language, tokenizer, store, 8, without(language.transforms, "half("))) == 41
 
