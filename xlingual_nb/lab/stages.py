@@ -10,6 +10,7 @@ __all__ = ['TEXT', 'STAGES', 'device', 'make_corpus', 'make_tokenizer', 'make_re
 
 # %% ../../nbs/lib/35_stages.ipynb #22a02d0d
 import json, os, time
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -119,18 +120,16 @@ def word_pairs(spec: MeasureSpec, first: Language, second: Language, tokenizer) 
 def dictionary(spec: MeasureSpec, tokenizer) -> np.ndarray:
     "Pairs of word forms that are one piece each, by frequency, no form twice. Raises InputError where the two texts do not say the same things."
     from xlingual_nb.text import microworld
-    from xlingual_nb.text.microworld import WORLD_DIALS
-    from xlingual_nb.text.typology import language
-    own = [{k: v for k, v in s.parameters if k not in (*WORLD_DIALS, "sentences", "vocabulary", "seed")} for s in (spec.dev, spec.other)]
-    world = [{k: v for k, v in s.parameters if k in (*WORLD_DIALS, "vocabulary")} for s in (spec.dev, spec.other)]
+    texts, common = (spec.dev, spec.other), (*microworld.WORLD_DIALS, "vocabulary")
+    world = [{k: v for k, v in t.parameters if k in common} for t in texts]
     if world[0] != world[1]: raise InputError(f"{spec.dev.source} and {spec.other.source} are of two worlds ({world[0]}, {world[1]}): give both the same")
-    speakers = [replace(language(s.source.partition("/")[2], **dials), name=name) for s, dials, name in zip((spec.dev, spec.other), own, "ab")]
-    table, pieces = microworld.dictionary(*speakers, **world[0]), tokenizer.get_vocab()
-    sides = [retold(s.transforms, table[side].tolist()) for s, side in zip((spec.dev, spec.other), ("first", "second"))]
-    pairs = [(pieces[a], pieces[b]) for a, b in zip(*sides) if a in pieces and b in pieces]
+    said = [microworld.speech(t.source.partition("/")[2], **{k: v for k, v in t.parameters if k not in ("sentences", "seed")}) for t in texts]
+    counts = Counter(zip(*([speech.words[k] for k in places] for speech, places in zip(said, microworld.align(*said).T))))
+    sides = [retold(t.transforms, list(side)) for t, side in zip(texts, zip(*sorted(counts, key=lambda pair: (-counts[pair], pair))))]
+    pieces = tokenizer.get_vocab()
     first, kept = [set(), set()], []
-    for a, b in pairs:
-        if a not in first[0] and b not in first[1]: kept.append((a, b)); first[0].add(a); first[1].add(b)
+    for a, b in zip(*([pieces.get(word) for word in side] for side in sides)):
+        if None not in (a, b) and a not in first[0] and b not in first[1]: kept.append((a, b)); first[0].add(a); first[1].add(b)
     return np.array(kept)
 
 # %% ../../nbs/lib/35_stages.ipynb #8d9341bd
