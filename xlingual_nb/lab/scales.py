@@ -123,10 +123,12 @@ def easy_text(sentences: int, dev: int) -> Callable[[str, str], CorpusSpec]:
 
 def all_text(language: str, part: str) -> CorpusSpec:
     "Every text that the data folder has in a language, less the verses kept out; or those."
+    if language not in EDITIONS: raise InputError(f"no text in {language!r} at this scale: there is {', '.join(EDITIONS)}; add its files to EDITIONS and RUNNING in lab.scales")
     if part != "train": return CorpusSpec(EDITIONS[language], parameters=(("books", HELD_OUT),))
     return CorpusSpec("+".join((EDITIONS[language], *RUNNING[language])), parameters=(("books", READ),))
 
 def wiki_text(language: str, part: str) -> CorpusSpec:
+    "A gigabyte of Wikipedia a language (K section 3.1.3), that the user brings; verses for development."
     return CorpusSpec(f"text/wiki-{language}") if part == "train" else all_text(language, part)
 
 # %% ../../nbs/lib/36_scales.ipynb #dcea7659
