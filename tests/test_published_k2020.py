@@ -229,3 +229,15 @@ def test_switches_name_fields_that_exist():
         for owner, field in re.findall(r"\b([A-Z]\w+)[.](\w+)", a.switch):
             found = getattr(spec, owner, None) or getattr(settings, owner)
             assert field in {f.name for f in fields(found)}, a.id
+
+
+def test_one_sided_welch_gives_the_asterisks():
+    "Ambiguity K-significance: five runs a row, the first row of a pair against the second."
+    from scipy.stats import ttest_ind_from_stats
+    table = published("k2020", "table1")
+    f1 = table[table.column == "NER F1-Score"].set_index("row")
+    starred = set(table[table.column == "NER significant at 0.05"].row)
+    pairs = [(f"en-{t} | en | {t}", f"enfake-{t} | enfake | {t}") for t in ("es", "hi", "ru")] + [("en-enfake | enfake | enfake", "en-enfake | enfake | en")]
+    def p(one, other, side): return ttest_ind_from_stats(*f1.loc[one, ["value", "sd"]], 5, *f1.loc[other, ["value", "sd"]], 5, equal_var=False, alternative=side).pvalue
+    assert {one for one, other in pairs if p(one, other, "greater") < 0.05} == starred
+    assert {one for one, other in pairs if p(one, other, "two-sided") < 0.05} == starred | {"en-hi | en | hi"}
