@@ -234,7 +234,7 @@ def test_switches_name_fields_that_exist():
 def test_one_sided_welch_gives_the_asterisks():
     "Ambiguity K-significance: five runs a row, the first row of a pair against the second."
     from scipy.stats import ttest_ind_from_stats
-    table = published("k2020", "table1")
+    table = ledger.published("k2020", "table1")
     f1 = table[table.column == "NER F1-Score"].set_index("row")
     starred = set(table[table.column == "NER significant at 0.05"].row)
     pairs = [(f"en-{t} | en | {t}", f"enfake-{t} | enfake | {t}") for t in ("es", "hi", "ru")] + [("en-enfake | enfake | enfake", "en-enfake | enfake | en")]
