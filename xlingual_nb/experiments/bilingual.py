@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER', 'SEEDS', 'COLUMNS', 'natural', 'disguise', 'text', 'vocabulary', 'model', 'shared_pieces', 'untrained',
            'never_saw_the_target', 'text_transforms', 'labelled', 'nli', 'ner', 'retrieval', 'Cell', 'read_out',
-           'floors', 'once', 'grid_of', 'complete', 'observe', 'make', 'check']
+           'floors', 'once', 'highest_floor', 'grid_of', 'complete', 'observe', 'lacking', 'make', 'check']
 
 # %% ../../nbs/lib/38_bilingual.ipynb #d867e5d9
 from dataclasses import dataclass, replace
@@ -147,6 +147,12 @@ def once(cells: list[Cell]) -> list[Cell]:
     "The cells without repeats: a floor belongs to several pairs."
     return list({(c.table, c.row, c.column, c.seed): c for c in reversed(cells)}.values())[::-1]
 
+# %% ../../nbs/lib/38_bilingual.ipynb #7dd31e07
+def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
+    "The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was measured."
+    rows = [f"untrained | {source} | {target}", f"never saw the target | {source} | {target}", f"majority class | {target}"]
+    return tidy[tidy.row.isin(rows) & (tidy.column == column)].value.max()
+
 # %% ../../nbs/lib/38_bilingual.ipynb #eebfa48c
 def grid_of(cells: list[Cell]) -> list:
     "The runs behind the cells, each once."
@@ -160,6 +166,13 @@ def observe(cells: list[Cell], store, corpus: str) -> pd.DataFrame:
     from xlingual_nb.lab.spec import run_id
     found = [(PAPER, c.table, c.row, c.column, corpus, c.seed, c.value(store), run_id(c.runs[0])) for c in cells if complete(c, store)]
     return pd.DataFrame(found, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])
+
+# %% ../../nbs/lib/38_bilingual.ipynb #434e4ed4
+def lacking(cells: list[Cell], store) -> pd.DataFrame:
+    "Seeds measured of seeds wanted, where some are not there: a row a table row, a column a column of it."
+    frame = pd.DataFrame([(c.row, c.column, complete(c, store)) for c in cells], columns=["row", "column", "there"])
+    counts = frame.groupby(["row", "column"], sort=False).there.agg(["sum", "size"]).query("sum < size")
+    return (counts["sum"].astype(str) + " of " + counts["size"].astype(str)).unstack(fill_value="", sort=False)
 
 # %% ../../nbs/lib/38_bilingual.ipynb #23ea1e69
 def make(cells: list[Cell], sizes: Bilingual, store, device: str = "cpu", patient: bool = True) -> None:
