@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from xlingual_nb.errors import InputError
 from xlingual_nb.lab import stages
 from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.spec import CorpusSpec, Language, MeasureSpec, PretrainSpec, TokenizerSpec, run_id
+from xlingual_nb.lab.spec import CorpusSpec, Language, MeasureSpec, PretrainSpec, RecordsSpec, TokenizerSpec, run_id
 from xlingual_nb.lab.stages import STAGES, measuring_cost, pretraining_cost, sample, share, stackable
 from xlingual_nb.lab.texts import encoded, read_corpus, views, without, write_corpus
 from xlingual_nb.lab.store import Store
@@ -276,6 +276,7 @@ def wrong(name, match, make): return pytest.param(match, make, id=name)
     wrong("source", "'nano/en' is not known", lambda: spec((PAIR[0], Language("enfake", CorpusSpec("nano/en"), ("enfake",))))),
     wrong("too few words", "leaves no room for words", lambda: spec(tokenizer=replace(TOKENIZER, size=5))),
     wrong("too few pieces", "leaves no room for letters", lambda: spec(tokenizer=replace(TOKENIZER, size=6, kind="wordpiece"))),
+    wrong("too many words", "5000 words entries is too large for micro/en, which has", lambda: spec(tokenizer=replace(TOKENIZER, size=5000))),
     wrong("masking", "original.*no_random", lambda: spec(masking="80/10/10")),
     wrong("kind", "wordpiece.*words", lambda: spec(tokenizer=replace(TOKENIZER, kind="bpe"))),
     wrong("heads", "3 heads do not divide", lambda: spec(shape=Shape(2, 16, 3, 32, 24))),
@@ -290,6 +291,10 @@ def wrong(name, match, make): return pytest.param(match, make, id=name)
     wrong("one name twice", "name", lambda: spec((PAIR[0], replace(PAIR[1], name="en")))),
     wrong("words", "content", lambda: MeasureSpec(spec(), DEV, words="evry")),
     wrong("train_text", "whole.*seen", lambda: MeasureSpec(spec(), DEV, train_text="have")),
+    wrong("nsp without pairs", "inputs='pairs'", lambda: spec(nsp=True)),
+    wrong("segments for two", "choose one of the two", lambda: spec(inputs="pairs", lang_pos=True)),
+    wrong("task", "nli or ner", lambda: RecordsSpec("qa", "micro/en")),
+    wrong("text transform", "'unigramm' is not known", lambda: CorpusSpec("micro/en", transforms=("unigramm",))),
     wrong("one language", "two languages", lambda: MeasureSpec(spec(PAIR[:1]), DEV)),
 ))
 def test_a_wrong_value_is_one_clear_line_before_any_training(tmp_path, monkeypatch, match, make):

@@ -37,10 +37,14 @@ def make_corpus(specs, folders, store, progress):
 
 # %% ../../nbs/lib/35_stages.ipynb #6eb1a84f
 def make_tokenizer(specs, folders, store, progress):
-    "Learn a vocabulary on all of its corpora together."
+    "Learn a vocabulary on all of its corpora together. Raises InputError where the text has not half of the entries that are asked for."
     for spec, folder in zip(specs, folders):
         text = [s for corpus in (spec.corpus, *spec.others) for s in read_corpus(store.path(corpus)).sentences]
-        tokenizers.save(vocabularies.train(spec.kind, text, spec.size), folder)
+        made = vocabularies.train(spec.kind, text, spec.size)
+        if 2 * made.get_vocab_size() < spec.size:
+            names = ", ".join(c.source for c in (spec.corpus, *spec.others))
+            raise InputError(f"a vocabulary of {spec.size} {spec.kind} entries is too large for {names}, which has {made.get_vocab_size()}: ask for fewer, or give more text")
+        tokenizers.save(made, folder)
 
 # %% ../../nbs/lib/35_stages.ipynb #2f371fe8
 def make_records(specs, folders, store, progress):

@@ -1,0 +1,158 @@
+"""Fine-tuning runs: what a spec of K's study makes of text, disguise, separators and shares, and that its numbers are those of the tasks called by hand."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments.bilingual import labelled, model, ner, never_saw_the_target, nli, retrieval, shared_pieces, untrained
+from xlingual_nb.lab import texts
+from xlingual_nb.lab.engine import run
+from xlingual_nb.lab.scales import bilingual_sizes
+from xlingual_nb.lab.spec import CorpusSpec
+from xlingual_nb.lab.stages import STAGES, read_records
+from xlingual_nb.lab.store import Store
+from xlingual_nb.lab.texts import encoded, mixture, read_corpus, spoken, translations, view, views
+from xlingual_nb.measures.checkpoints import load_checkpoint
+from xlingual_nb.models import batches
+from xlingual_nb.tasks import inputs, nli as pairs_task, tagging
+from xlingual_nb.text import sources, tokenizers, transforms
+
+torch.set_num_threads(1)
+SIZES = bilingual_sizes("smoke", "micro")
+PAIR = "enfake", "es"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory): return Store(tmp_path_factory.mktemp("tasks") / "runs")
+
+
+def made(store, *specs):
+    run(specs, store, STAGES, progress=False)
+    return [store.read(s) for s in specs]
+
+
+def test_fake_english_shares_no_piece_with_spanish_and_english_some(store):
+    for source, most in (("enfake", 0.0), ("en", 1.0)):
+        spec = model(SIZES, (source, "es"), 0)
+        run([spec], store, STAGES, progress=False)
+        tokenizer = tokenizers.load(store.path(spec.tokenizer))
+        common = transforms.overlap(*(encoded(l, tokenizer, store, 48) for l in spec.languages))
+        assert common["types"] == 0 if most == 0 else 0 < common["types"] < most
+
+
+def test_labelled_text_wears_the_disguise_of_its_corpus(store):
+    plain, fake = (labelled(SIZES, model(SIZES, PAIR, 0), "ner", l, "test").records for l in ("en", "enfake"))
+    run([plain, fake], store, STAGES, progress=False)
+    plain, fake = (read_records(store.path(r)) for r in (plain, fake))
+    assert [r["tags"] for r in plain] == [r["tags"] for r in fake]
+    for a, b in zip(plain, fake): assert b["tokens"] == texts.retold(("unicode_shift",), a["tokens"])
+
+
+def test_a_nli_run_is_the_task_called_by_hand(store):
+    spec = model(SIZES, PAIR, 0)
+    asked = nli(SIZES, spec, "enfake", ["es"])
+    kept, = made(store, asked)
+    checkpoint, tokenizer = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
+    def sides(l): return inputs.encode_pairs(tokenizer, read_records(store.path(l.records)))
+    p, h, labels = sides(asked.train)
+    classifier = pairs_task.fine_tune(checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings, asked.seed)
+    assert set(kept["accuracy"]) == {"enfake|enfake", "es|es", "enfake|es", "es|enfake"}
+    for first, second in asked.tests:
+        p, h, labels = sides(first)[0], sides(second)[1], sides(first)[2]
+        by_hand = pairs_task.accuracy(pairs_task.predict(classifier, p, h, (first.language, second.language)), labels)
+        assert kept["accuracy"][f"{first.language}|{second.language}"] == by_hand
+    assert kept["by_kind"]["es|es"].keys() == {"lexical", "function"} and kept["majority"]["es|es"] == pytest.approx(1 / 3, abs=.1)
+
+
+def test_a_ner_run_is_the_task_called_by_hand(store):
+    spec = model(SIZES, PAIR, 0)
+    asked, = ner(SIZES, spec, "enfake", ["es"])
+    kept, = made(store, asked)
+    checkpoint, tokenizer = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
+    def features(l):
+        found = read_records(store.path(l.records))
+        pieces, firsts = inputs.encode_words(tokenizer, found)
+        return tagging.features(checkpoint, pieces, firsts, l.language), [r["tags"] for r in found]
+    tagger = tagging.train_tagger(*features(asked.train), *features(asked.dev), asked.settings, asked.seed)
+    for l in asked.tests:
+        read, tags = features(l)
+        assert kept["f1"][l.language] == tagging.span_f1(tags, tagging.predict(tagger, read))["f1"]
+
+
+def test_a_language_that_was_never_seen_can_be_tested(store):
+    spec = never_saw_the_target(model(SIZES, PAIR, 0))
+    found = made(store, nli(SIZES, spec, "enfake", ["es"]), *ner(SIZES, spec, "enfake", ["es"]), retrieval(SIZES, spec, "enfake", "es"))
+    assert "es|es" in found[0]["accuracy"] and "es" in found[1]["f1"] and 0 <= found[2]["rho_upper"] <= 1 and "mu" not in found[2]
+    assert view(spec, 300, "es") == replace(view(spec, 300, "enfake"), name="es")
+
+
+def test_seeds_of_one_model_read_the_same_pieces_and_tag_with_seeds_of_their_own():
+    sizes = replace(SIZES, taggers=3)
+    one, other = (ner(sizes, model(sizes, PAIR, s), "enfake", ["es"]) for s in (0, 1))
+    assert one[0].checkpoint.tokenizer == other[0].checkpoint.tokenizer and [n.seed for n in one + other] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_shared_pieces_are_shared_in_training_measuring_and_tasks(store, share):
+    spec = shared_pieces(SIZES, share, 0)
+    asked = nli(SIZES, spec, "enfake", ["en"]), *ner(SIZES, spec, "enfake", ["en"]), retrieval(SIZES, spec, "enfake", "en")
+    found = made(store, *asked)
+    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    size, (fake, plain) = tokenizer.get_vocab_size(), (encoded(l, tokenizer, store, 48) for l in spec.languages)
+    kept = transforms.share_pieces(size, share)
+    assert (fake.ids == np.where(kept[plain.ids], plain.ids, plain.ids + size)).all() and views(spec, size)[0].token_offset == 0
+    assert all(l.records.transforms == () for l in (asked[0].train, *asked[1].tests)), "the shift is one of ids, so the text stays plain"
+    if share == 1.0: assert found[2]["rho_lower"] > 0.9 and found[0]["accuracy"]["enfake|enfake"] == found[0]["accuracy"]["en|en"] and len(set(found[1]["f1"].values())) == 1
+    ids = np.arange(5, size)
+    assert (translations(*spec.languages, ids, size)[:, 0] == np.where(kept[ids], ids, ids + size)).all()
+
+
+def test_markers_and_pairs_reach_the_checkpoint(store):
+    spec = model(SIZES, PAIR, 0, markers=True, inputs="pairs", nsp=True, whole_words=True, exponent=0.7, shape=SIZES.paired[0], training=SIZES.paired[1])
+    run([spec], store, STAGES, progress=False)
+    checkpoint, size = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer)).get_vocab_size()
+    assert [checkpoint.view(l).separator for l in PAIR] == [size, size + 1] and checkpoint.vocabulary == size + 2
+    assert checkpoint.tokenizer.convert_ids_to_tokens([size, size + 1]) == ["[SEP-enfake]", "[SEP-es]"]
+    assert pairs_task.stored_pooler(checkpoint) is not None
+    m = mixture(spec, tokenizers.load(store.path(spec.tokenizer)), store)
+    s = batches.assemble(m, np.arange(4))
+    assert len(m.follows) == len(m) and set(s.ids[~s.content]) == {2, size}, "the first examples are Fake-English"
+
+
+def test_permutation_and_halves_are_of_training_alone(store):
+    spec = model(SIZES, PAIR, 0, permutation="permute(0.5)")
+    assert [l.transforms for l in spec.languages] == [("permute(0.5,0)",), ("permute(0.5,1)",)] and all(spoken(l) == () for l in spec.languages)
+    run([spec], store, STAGES, progress=False)
+    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    told, natural = encoded(spec.languages[0], tokenizer, store, 48), encoded(spec.languages[0], tokenizer, store, 48, spoken(spec.languages[0]))
+    assert told != natural and all(sorted(a) == sorted(b) for a, b in zip(told, natural))
+
+
+def test_untrained_models_take_no_step_and_seeds_differ(store):
+    specs = [untrained(model(SIZES, PAIR, s)) for s in (0, 1)]
+    run(specs, store, STAGES, progress=False)
+    assert specs[0].training.steps == 0 and (store.path(specs[0]) / "model.safetensors").read_bytes() != (store.path(specs[1]) / "model.safetensors").read_bytes()
+
+
+# ---- texts
+
+def write(folder, name, lines): (folder / name).write_text("".join(l + "\n" for l in lines), encoding="utf-8"); return CorpusSpec(f"file:{folder / name}")
+
+
+def test_verses_are_matched_by_their_ids_and_lines_by_their_number(store, tmp_path):
+    first = write(tmp_path, "en.tsv", ["GEN.1.1\ta b", "GEN.1.2\tc d", "GEN.1.4\te"])
+    second = write(tmp_path, "es.tsv", ["GEN.1.2\tC", "GEN.1.3\tD", "GEN.1.4\tE"])
+    lines = write(tmp_path, "es.txt", ["C", "E"])
+    run([first, second, lines], store, STAGES, progress=False)
+    one, other = texts.parallel(store, first, second)
+    assert one.keys == other.keys == ["GEN.1.2", "GEN.1.4"] and other.sentences == ["C", "E"]
+    assert texts.parallel(store, first, None)[1] == read_corpus(store.path(first))
+    with pytest.raises(InputError, match="3 sentences and .* 2: measure on parallel texts"): texts.parallel(store, first, lines)
+
+
+def test_a_wrong_heads_count_or_language_is_said_before_training():
+    with pytest.raises(InputError, match="5 heads do not divide"): replace(SIZES.base[0], heads=5)
+    with pytest.raises(InputError, match="language 'xx'"): sources.load("micro/xx")
+    with pytest.raises(InputError, match="no text in 'fr'"): bilingual_sizes("gpu", "mix").text("fr", "train")
