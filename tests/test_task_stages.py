@@ -15,6 +15,7 @@ from xlingual_nb.lab.stages import STAGES, read_records
 from xlingual_nb.lab.store import Store
 from xlingual_nb.lab.texts import encoded, mixture, read_corpus, spoken, translations, view, views
 from xlingual_nb.measures.checkpoints import load_checkpoint
+from xlingual_nb.measures.embeddings import model_inputs
 from xlingual_nb.models import batches
 from xlingual_nb.tasks import inputs, nli as pairs_task, tagging
 from xlingual_nb.text import sources, tokenizers, transforms
@@ -116,6 +117,8 @@ def test_markers_and_pairs_reach_the_checkpoint(store):
     assert [checkpoint.view(l).separator for l in PAIR] == [size, size + 1] and checkpoint.vocabulary == size + 2
     assert checkpoint.tokenizer.convert_ids_to_tokens([size, size + 1]) == ["[SEP-enfake]", "[SEP-es]"]
     assert pairs_task.stored_pooler(checkpoint) is not None
+    text = encoded(spec.languages[1], tokenizers.load(store.path(spec.tokenizer)), store, 28)
+    assert model_inputs(checkpoint, text, np.array([0]), "es")[0]["input_ids"][0].tolist() == [2, *text[0], size + 1]
     m = mixture(spec, tokenizers.load(store.path(spec.tokenizer)), store)
     s = batches.assemble(m, np.arange(4))
     assert len(m.follows) == len(m) and set(s.ids[~s.content]) == {2, size}, "the first examples are Fake-English"

@@ -68,7 +68,7 @@ def model_inputs(checkpoint: Checkpoint, sentences: Encoded, numbers, view) -> t
     content = (place >= 1) & (place <= n[:, None])
     ids[content] = sentences.take(numbers).ids
     ids[:, 0] = checkpoint.cls + view.special_offset
-    ids[np.arange(len(numbers)), n + 1] = checkpoint.sep + view.special_offset
+    ids[np.arange(len(numbers)), n + 1] = view.sep(checkpoint.sep)
     arrays = dict(input_ids=ids, attention_mask=(place <= n[:, None] + 1).astype(np.int64))
     if view.position_offset: arrays["position_ids"] = np.broadcast_to(place + view.position_offset, shape).copy()
     if view.token_type: arrays["token_type_ids"] = np.full(shape, view.token_type)
