@@ -65,10 +65,11 @@ def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untraine
 def test_every_setting_and_preset_is_there_with_every_seed():
     expected = {name(d, s) for d, settings in DIALS.items() for s in settings} | {name("preset", l) for l in LANGUAGES}
     found = cells("laptop")
-    assert {c.row for c in found} == expected and len({(c.row, c.floor, c.seed) for c in found}) == len(found) == 2 * 3 * len(expected)
-    assert len(grid("laptop")) == len({c.spec for c in found}) == len(found) - 2 * 3 * 2, "the plain setting is one run"
-    assert len(cells("laptop", seeds=1)) * 3 == len(found)
-    assert all(seen == {0, 42, 43} for seen in ({c.seed for c in found if c.row == row} for row in expected))
+    assert {c.row for c in found} == expected and len({(c.row, c.floor, c.seed) for c in found}) == len(found)
+    plain = {"order | SVO", "overlap | 0", "scramble | 0"}
+    for row in expected: assert {c.seed for c in found if c.row == row} == ({0, 42, 43, 100, 101} if row in plain else {0, 42, 43})
+    assert len(grid("laptop")) == len({c.spec for c in found}) == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
+    assert {c.seed for c in cells("laptop", seeds=4)} == {0, 42, 43, 100} and len(cells("laptop", seeds=4)) == 2 * 4 * len(expected)
 
 
 # ---- what the dials do to text
@@ -100,7 +101,7 @@ def test_presets_have_words_of_their_own_in_one_vocabulary(label):
     assert second.corpus.parameters[:len(TRAIN.parameters)] == TRAIN.parameters and spec.other == replace(second.corpus, part="dev", parameters=DEV.parameters + second.corpus.parameters[2:])
     english, other = ({w for s in sentences(text) for w in s} for text in (TRAIN, second.corpus))
     assert bool(english & other) == (name("preset", label) not in APART)
-    assert len(english | other) + 5 <= spec.checkpoint.tokenizer.size, "every form has a piece"
+    assert len(english | other) + 5 == spec.checkpoint.tokenizer.size, "every form has a piece"
     assert spec.words == "dictionary"
 
 
@@ -176,8 +177,8 @@ def test_verdicts_find_what_was_put_in():
     assert table.verdict["order: does µ rise with agreement in order?"] == "rises" and table.verdict["scrambling: does µ fall with it?"] == "falls"
     assert table.verdict["order: SVO against SOV"] == "higher" and table.effect["order: SVO against SOV"] == pytest.approx(.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=.01)
     assert table.verdict["presets: does µ fall with distance from English?"] == "falls" and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8
-    assert table.verdict["overlap: do words that are not shared profit from those that are?"] == "no trend seen"
-    assert table.verdict["presets: do cognates help Spanish beyond its floor?"] == "no difference seen"
+    assert table.verdict["overlap: do words that are not shared profit from those that are?"] == "inconclusive"
+    assert table.verdict["presets: do cognates help Spanish beyond its floor?"] == "inconclusive" and (table["Holm's p"] >= table.p).all()
     assert set(judged(observations, settings, "smoke").verdict) == {"not run at this scale"}
     single = judged(*made_up(lambda s: .2 + slopes[s.dial] * s.x, seeds=1), "laptop").set_index("question")
     assert single.verdict["order: SVO against SOV"].startswith("no interval") and single.n["order: SVO against SOV"] == 2
