@@ -1,0 +1,262 @@
+"""K's Tables 1 to 3: rows, columns and claims are the ledger's, models are shared, what is derived is what other code finds, and the notebooks show whatever a store has."""
+import ast, csv, json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import bilingual, frequency, ordering, overlap
+from xlingual_nb.lab import plan, store as stores
+from xlingual_nb.lab.engine import run
+from xlingual_nb.lab.scales import BILINGUAL
+from xlingual_nb.lab.spec import run_id
+from xlingual_nb.lab.stages import STAGES
+from xlingual_nb.lab.store import Store
+from xlingual_nb.papers import published as ledger
+from xlingual_nb.report import tables
+
+ROOT = Path(__file__).resolve().parents[1]
+PAPER, TARGETS = "k2020", ("es", "hi", "ru")
+CELLS = {"table1": overlap.cells, "table2": ordering.permuted, "table3": frequency.cells}
+CONCERNS = {"table1": overlap.concerns, "table2": ordering.concerns, "table3": frequency.concerns}
+CLAIMS = [c for c in ledger.claims(PAPER) if {t.table for t in c.tests} <= set(CELLS)]
+LARGE = [("laptop", "micro"), ("gpu", "mix"), ("paper", "wiki")]
+
+
+def printed(table):
+    with (files("xlingual_nb.papers") / PAPER / f"{table}.csv").open(encoding="utf-8") as f: return [(line["row"], line["column"]) for line in csv.DictReader(f)]
+
+
+def made_up(cells, value=lambda c: 50.0):
+    "Observations of these cells without any run."
+    return pd.DataFrame([(PAPER, c.table, c.row, c.column, "micro", c.seed, value(c), "run") for c in cells], columns=tables.OBSERVED)
+
+
+# ---- rows, columns, claims
+
+@pytest.mark.parametrize("scale, corpus", LARGE)
+@pytest.mark.parametrize("table", CELLS)
+def test_every_published_number_has_ours(table, scale, corpus):
+    "The asterisk needs two seeds; the paper's scale has one pretraining a row."
+    found = made_up(CELLS[table](scale, corpus, 2))
+    seen = set(zip(*pd.concat([found, overlap.contributions(found)])[["row", "column"]].to_numpy().T))
+    assert set(printed(table)) <= seen and set(found.table) == {table}
+    assert not found.duplicated(["row", "column", "seed"]).any()
+
+
+def test_every_claim_is_judged_in_one_notebook():
+    for claim in CLAIMS: assert [t for t in CELLS if CONCERNS[t](claim)] in (["table1"], ["table2"], ["table3"]), claim.id
+    assert not [c.id for c in ledger.claims(PAPER) if c not in CLAIMS and any(f(c) for f in CONCERNS.values())]
+    assert len(CLAIMS) == 37 and sum(map(frequency.concerns, CLAIMS)) == 13
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
+def test_every_row_that_a_claim_names_is_in_the_grid(claim):
+    home = next(t for t in CELLS if CONCERNS[t](claim))
+    frame = [c for t in (CELLS if home == "table3" else [home]) for c in CELLS[t]("laptop", "micro", 1)]     # notebook 03 reads all three
+    seen = {(c.row, c.column) for c in frame}
+    for test in claim.tests:
+        rows = (*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ()))
+        assert {(row, test.column) for row in rows} <= seen
+        floors = [row for row in test.floor or () if not (row.startswith("majority") and "XNLI" not in test.column)]
+        assert {(row, test.column) for row in floors} <= seen
+
+
+@pytest.mark.parametrize("table", CELLS)
+def test_every_pair_has_its_floors(table):
+    frame = CELLS[table]("laptop", "micro", 1)
+    seen, sources = {(c.row, c.column) for c in frame}, ("en", "enfake") if table == "table1" else ("enfake",)
+    floors = [row for row in ledger.claims(PAPER)[0].floor if row != "untrained | en | en" and row.split(" | ")[-2] in (*sources, "majority class")]
+    assert len(floors) == (6 if table == "table1" else 3) * 2 + 2 + 4
+    for row in floors:
+        columns = bilingual.COLUMNS[:1] if row.startswith("majority") else bilingual.COLUMNS
+        assert {(row, column) for column in columns} <= seen
+
+
+# ---- models
+
+def test_tables_share_their_runs():
+    "The model enfake-es, and its floors, are trained, fine-tuned and measured once."
+    def runs(table, row): return {(c.column, c.seed): c.runs for c in CELLS[table]("laptop", "micro") if c.row == row}
+    for t in TARGETS:
+        one = runs("table1", f"enfake-{t} | enfake | {t}")
+        assert one == runs("table2", f"enfake-{t} | permutation 0.0 | {t}") == runs("table3", f"enfake-{t} | not frequency based | {t}") and len(one) == 9
+        assert len({run_id(r.checkpoint) for rs in one.values() for r in rs if r.checkpoint.seed == 0}) == 1
+        for floor in ("untrained", "never saw the target"): assert len({json.dumps(sorted(map(run_id, sum(runs(table, f"{floor} | enfake | {t}").values(), ())))) for table in CELLS}) == 1
+    assert runs("table1", "en-enfake | enfake | en") == runs("table2", "en-enfake | permutation 0.0 | en") == runs("table3", "en-enfake | not frequency based | en")
+
+
+@pytest.mark.parametrize("scale, corpus", LARGE)
+def test_what_a_row_changes(scale, corpus):
+    models = {c.row: c.runs[0].checkpoint for cells in CELLS.values() for c in cells(scale, corpus, 1)}
+    for t in (*TARGETS, "en"):
+        name = "en-enfake" if t == "en" else f"enfake-{t}"
+        plain = models[f"{name} | enfake | {t}"]
+        assert [l.name for l in plain.languages] == ["enfake", t] and plain.languages[0].corpus.transforms == ("unicode_shift",)
+        for amount, p in (("0.25", "0.25"), ("0.5", "0.5"), ("1.0", "1")):
+            languages = models[f"{name} | permutation {amount} | {t}"].languages
+            assert [l.transforms for l in languages] == [(f"permute({p},0)",), (f"permute({p},1)",)], "both languages, with draws of their own"
+            assert replace(models[f"{name} | permutation {amount} | {t}"], languages=plain.languages) == plain
+        drawn = models[f"{name} | frequency based | {t}"]
+        assert drawn.languages[1].corpus == replace(plain.languages[1].corpus, transforms=("unigram",)) and replace(drawn, languages=plain.languages) == plain and drawn.languages[0] == plain.languages[0]
+        if t != "en": assert models[f"en-{t} | en | {t}"].languages[1] == plain.languages[1] and models[f"en-{t} | en | {t}"].languages[0].corpus == replace(plain.languages[0].corpus, transforms=())
+    for share in overlap.SHARES:
+        languages = models[f"en-enfake | enfake {share:.0%} shared | en"].languages
+        assert languages[0].transforms == (f"enfake({share:g})",) and languages[1].transforms == () and languages[0].corpus == languages[1].corpus
+
+
+@pytest.mark.parametrize("table", CELLS)
+def test_tasks_and_measures_see_text_in_its_own_order(table):
+    for spec in bilingual.grid_of(CELLS[table]("laptop", "micro", 1)):
+        texts = (spec.dev, spec.other) if spec.stage == "measure" else [l.records for l in (spec.train, *(spec.tests[0] if spec.stage == "nli" else spec.tests))]
+        assert all(set(text.transforms) <= {"unicode_shift"} for text in texts)
+
+
+def test_other_readings_are_other_runs_in_the_same_rows():
+    grids = {reading: ordering.permuted("laptop", "micro", 1, reading) for reading in ordering.READINGS}
+    assert len({tuple((c.row, c.column) for c in cells) for cells in grids.values()}) == 1
+    moved = {reading: {c.runs for c in cells if "permutation" in c.row and "permutation 0.0" not in c.row} for reading, cells in grids.items()}
+    assert not moved["permute"] & moved["permute_released"] and not moved["permute"] & moved["permute_positions"] and grids["permute"] != grids["permute_released"]
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+@pytest.mark.parametrize("table", CELLS)
+def test_the_bible_has_english_and_its_copies_only(table, scale):
+    frame = CELLS[table](scale, "bible")
+    assert frame and {l.name for spec in bilingual.grid_of(frame) for l in spec.checkpoint.languages} == {"en", "enfake"}
+    assert not [c.row for c in frame if any(f" {t}" in c.row or f"-{t}" in c.row for t in TARGETS)]
+
+
+@pytest.mark.parametrize("scale, corpus", BILINGUAL)
+def test_seeds(scale, corpus):
+    for cells in CELLS.values():
+        assert {c.seed for c in cells(scale, corpus)} == set(range(BILINGUAL[scale, corpus].seeds[0])) and {c.seed for c in cells(scale, corpus, 2)} == {0, 1}
+        assert all(r.checkpoint.seed == c.seed for c in cells(scale, corpus) for r in c.runs)
+
+
+@pytest.mark.parametrize("grid", [overlap.grid, ordering.grid, frequency.grid])
+@pytest.mark.parametrize("given, says", [(dict(scale="big"), "'big'"), (dict(corpus="wiki"), "micro or bible"), (dict(seeds=99), "seeds=99"), (dict(seeds=-1), "seeds=-1")])
+def test_wrong_parameters_are_one_line(grid, given, says):
+    with pytest.raises(InputError, match=says) as caught: grid(**{"scale": "smoke"} | given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_reading_is_one_line():
+    with pytest.raises(InputError, match="reading='sorted'.*permute_released") as caught: ordering.grid("smoke", reading="sorted")
+    assert "\n" not in str(caught.value)
+
+
+# ---- what is derived
+
+def test_contributions_and_asterisks_are_those_of_other_code():
+    rng, cells = np.random.default_rng(0), overlap.cells("laptop", "micro")
+    frame = made_up(cells, lambda c: 50 + 8 * ("en-ru" in c.row) + rng.normal())
+    value = frame.set_index(["row", "column", "seed"]).value.sort_index()
+    found = overlap.contributions(frame).set_index(["row", "column", "seed"]).value
+    for one, two in overlap.PAIRS:
+        for seed in range(3): assert found[one, overlap.GAIN, seed] == pytest.approx(value[one, "XNLI Accuracy", seed] - value[two, "XNLI Accuracy", seed])
+        p = stats.ttest_ind(value[one, "NER F1-Score"], value[two, "NER F1-Score"], equal_var=False, alternative="greater").pvalue
+        assert found[one, overlap.MARK, 0] == (p < 0.05)
+    assert len(found) == 4 * (3 + 1) and found["en-ru | en | ru", overlap.MARK, 0] == 1 and found[:, overlap.MARK].min() == 0
+    assert set(overlap.contributions(frame[frame.seed == 0]).column) == {overlap.GAIN}, "one seed bears no asterisk"
+    assert set(overlap.contributions(frame[frame.column != "XNLI Accuracy"]).column) == {overlap.MARK}
+    assert overlap.contributions(frame[frame.row.str.startswith("en-es")]).empty and overlap.contributions(frame.head(0)).empty
+
+
+def test_order_left_is_counted_by_hand():
+    "Pieces that are their old places, permuted as pretraining does it."
+    from xlingual_nb.text import transforms
+    from xlingual_nb.text.tokenizers import Encoded
+    lengths = [2, 7, 4]
+    starts = np.r_[0, np.cumsum(lengths)]
+    for reading in ordering.READINGS:
+        moved = transforms.apply((f"{reading}(0.5,3)",), Encoded(np.concatenate([np.arange(n) for n in lengths]).astype(np.int32), starts), 0).ids
+        pairs, neighbours = [], []
+        for a, b in zip(starts, starts[1:]):
+            said = moved[a:b].tolist()
+            kept = {(i, j): said.index(i) < said.index(j) for j in range(b - a) for i in range(j)}
+            pairs.append(np.mean(list(kept.values())))
+            neighbours.append(np.mean([kept[i, i + 1] for i in range(b - a - 1)]))
+        assert ordering.order_left(lengths, 0.5, reading, 3) == pytest.approx((np.mean(neighbours), np.mean(pairs)))
+
+
+def test_the_stated_permutation_leaves_no_order_at_a_quarter_and_the_released_one_does():
+    left = {(reading, p): np.array(ordering.order_left([20] * 300, p, reading)) for reading in ordering.READINGS for p in (0, 0.25, 0.5, 1)}
+    for reading in ordering.READINGS: assert left[reading, 0].tolist() == [1, 1]
+    for p in (0.25, 0.5, 1): assert (abs(left["permute", p] - 0.5) < 0.03).all()
+    for reading in ("permute_released", "permute_positions"):
+        assert (left[reading, 0.25] > left[reading, 0.5] + 0.05).all() and (left[reading, 0.5] > left[reading, 1] + 0.05).all() and (left[reading, 0.25] > 0.65).all()
+
+
+def test_pieces_in_common(tmp_path):
+    store, sizes = Store(tmp_path / "runs"), bilingual.check("smoke", "micro", 0)
+    models = {share: bilingual.shared_pieces(sizes, share, 0) for share in (0, 0.5, 1)} | {"shifted": bilingual.model(sizes, ("enfake", "en"), 0), "natural": bilingual.model(sizes, ("en", "es"), 0)}
+    assert overlap.pieces_in_common(models[0], store) is None
+    run([t for m in models.values() for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, STAGES, progress=False)
+    common = {name: overlap.pieces_in_common(m, store)["types"] for name, m in models.items()}
+    assert common[0] == common["shifted"] == 0 and common[1] == 1 and 0.2 < common[0.5] < 0.5 and 0.1 < common["natural"] < 0.9      # half of either's types: a third of both
+
+
+def test_floors_and_what_is_lacking():
+    cells = frequency.cells("laptop", "micro")
+    frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
+    assert bilingual.highest_floor(frame, "enfake", "es", "NER F1-Score") == len("never saw the target | enfake | es")
+    assert np.isnan(bilingual.highest_floor(frame, "en", "es", "NER F1-Score"))
+    class Some:
+        def has(self, spec): return spec.stage != "nli" and not (spec.stage == "ner" and spec.checkpoint.seed == 2)
+    lacking = bilingual.lacking(cells, Some())
+    assert lacking.loc["enfake-hi | frequency based | hi"].to_dict() == {"XNLI Accuracy": "0 of 3", "NER F1-Score": "2 of 3"} and lacking.loc["majority class | es", "NER F1-Score"] == ""
+
+
+# ---- the notebooks show what there is
+
+class Partial:
+    "A store that has some made-up values of K's runs, and nothing else."
+    kinds, share = ("measure", "ner", "nli"), 1.0
+
+    def __init__(self, *args, **kw): pass
+
+    def has(self, spec): return spec.stage in self.kinds and (spec.stage != "measure" or bool(spec.pair)) and int(run_id(spec)[:8], 16) % 100 < 100 * self.share
+
+    def read(self, spec, name=""):
+        draw = np.random.default_rng(int(run_id(spec)[:8], 16)).uniform
+        if spec.stage == "measure": return {"rho_upper": draw()}
+        if spec.stage == "ner": return {"f1": {t.language: draw() for t in spec.tests}}
+        keys = [f"{a.language}|{b.language}" for a, b in spec.tests]
+        return {"accuracy": {k: draw() for k in keys}, "majority": {k: 1 / 3 for k in keys}}
+
+
+def executed(name, monkeypatch, tmp_path, store, **given):
+    "The names that are there when all cells of a notebook have run in this process."
+    matplotlib.use("agg")
+    monkeypatch.setattr(stores, "Store", store)
+    monkeypatch.setattr(plan, "plan", lambda *a, **k: pd.DataFrame({"hours": [0.0]}))
+    names = {}
+    for cell in json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code": continue
+        exec(compile(ast.parse("".join(cell["source"])), name, "exec"), names)
+        if "parameters" in cell["metadata"].get("tags", []): names.update(make_missing=False, results=str(tmp_path), figures=str(tmp_path), store=str(tmp_path / "none"), **given)
+    return names
+
+
+NOTEBOOKS = {"01_overlap": ("observations", "judged"), "02_ordering": ("k_seen", "k_judged"), "03_frequency": ("observations", "judged")}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("kinds, share", [((), 1), (("measure", "ner"), 0.6)], ids=["nothing", "some, no NLI"])
+def test_a_notebook_shows_what_the_store_has(name, kinds, share, monkeypatch, tmp_path):
+    names = executed(name, monkeypatch, tmp_path, type("Store", (Partial,), dict(kinds=kinds, share=share)), scale="laptop", corpus="micro")
+    observations, judged = (names[n] for n in NOTEBOOKS[name])
+    pictures = {p.name.split("-")[1] for p in tmp_path.glob("*.png")} - {"readings"}
+    if kinds:
+        assert 0 < len(observations) < len(names["wanted"]) and not observations.column.str.startswith("XNLI").any()
+        assert pictures == {"01_overlap": {"table1", "shares"}, "02_ordering": {"table2"}, "03_frequency": {"table3"}}[name]
+        assert (tables.read(next(tmp_path.rglob("table?.csv"))).n_seeds > 0).all() and (judged.verdict[judged.claim.str.contains("retrieval")] != "").all()
+    else: assert observations.empty and not pictures and not list(tmp_path.rglob("*.csv"))
+    assert set(judged.verdict[~judged.claim.str.contains("ner|retrieval|share|enfake")]) == {"not run at this scale"}
