@@ -266,3 +266,9 @@ def test_correlation_over_rows_seed_by_seed():
 def test_a_correlation_is_checked():
     for wrong in (dict(minus=("a",)), dict(minus_column=None), dict(plus=("a", "b")), dict(margin=1.0)):
         with pytest.raises(ValueError, match="correlation"): Comparison(**dict(table="t", column="x", plus=tuple("abc"), test="below", margin=-0.5, minus_column="y", compare="correlation") | wrong)
+
+
+def test_a_row_in_two_columns_needs_a_seed_in_both():
+    both = pd.concat([runs({"0 original": [0.4, 0.5]}), runs({"0 original": [0.2, 0.3]}, column="Layer 0 Retr. ρ").assign(seed=[2, 3]), runs(FLOORS)])
+    row = one(both, claim(minus=("0 original",), minus_column="Layer 0 Retr. ρ"))
+    assert row.verdict == "not run at this scale" and row.note == "not run: 0 original (no seed in both columns)"

@@ -92,6 +92,7 @@ def arms(claim, test, look):
         if seeds is None or seeds.empty: missing.append(f"{row} (curve)" if test.curve else row); continue
         seeds = weight * (np.log(seeds) if test.compare == "ratio" else seeds)
         made[row] = (made[row] + seeds).dropna() if row in made else seeds
+        if made[row].empty: missing.append(f"{row} (no seed in both columns)")
     return made, list(dict.fromkeys(missing))
 
 # %% ../../nbs/lib/43_verdicts.ipynb #e3ab8d57
