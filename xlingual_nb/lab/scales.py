@@ -182,7 +182,7 @@ PUBLISHED = dict(targets=TARGETS, kind="unigram", pieces=60000, characters=10000
 BILINGUAL = {
     ("smoke", "micro"): Bilingual("micro", micro_text(100, 20, 128), micro_records(128, dict(nli=(30, 9, 15), ner=(40, 20, 20))), ("es",), "wordpiece", 300, 120, 300, **TOY),
     ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40), (), "wordpiece", 400, 200, 400, **TOY),
-    ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 1000, (),
+    ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 500, (),
         base=(Shape(3, 64, 1, 256, 64), Training(0, 32, steps=4000)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 32, 1e-3, 200, steps=4000)),
         paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=1, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
     ("laptop", "bible"): Bilingual("bible", easy_text(4000, 1000), real_records(5000), (), "wordpiece", 1024, 300, 4000, (),
