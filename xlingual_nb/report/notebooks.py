@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TRUTH', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'parameters', 'read_value',
            'check_value', 'check_parameters', 'NotebookError', 'announcing', 'execute', 'failure', 'check_injected',
-           'run_notebook']
+           'check_corpus', 'run_notebook']
 
 # %% ../../nbs/lib/44_notebooks.ipynb #e8fab297
 import ast, difflib, json, os, re, sys, time
@@ -16,7 +16,8 @@ from textwrap import shorten
 import xlingual_nb
 from ..errors import InputError
 from ..lab.files import room
-from ..lab.scales import check_scale, choose_corpus
+from ..lab.scales import BILINGUAL, LABORATORY, check_scale
+from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/44_notebooks.ipynb #2dba3b2b
 def repository() -> Path:
@@ -183,6 +184,13 @@ def check_injected(path: Path) -> None:
         raise NotebookError(f"{path.name}: the given parameters stand at {injected}, not right after the defaults at {defaults}: "
                             "do not trust this run")
 
+# %% ../../nbs/lib/44_notebooks.ipynb #f048f763
+def check_corpus(scale: str, corpus: str) -> None:
+    "Raises InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named and not there."
+    known = sorted({"auto"} | {c for table in (LABORATORY, BILINGUAL) for s, c in table if s == check_scale(scale)})
+    if corpus not in known: raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
+    data_folder()
+
 # %% ../../nbs/lib/44_notebooks.ipynb #82f99b78
 def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, out: Path | None = None, text: bool = False,
                  say=print) -> Path:
@@ -195,7 +203,7 @@ def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, out
     value or notebook."""
     source, cwd = resolve(str(name)), repository()
     values = check_parameters(source, {"scale": scale, **(parameters or {})}, text)
-    check_scale(values["scale"]), choose_corpus(values.get("corpus", "auto"))
+    check_corpus(values["scale"], values.get("corpus", "auto"))
     folder = Path(out or cwd / "results").resolve() / values["scale"] / source.stem
     folder.mkdir(parents=True, exist_ok=True)
     final, failed, partial = (folder / f"{source.stem}{end}.ipynb" for end in ("", ".failed", f".partial{os.getpid()}"))
