@@ -131,13 +131,13 @@ def wiki_text(language: str, part: str) -> CorpusSpec:
     "A gigabyte of Wikipedia a language (K section 3.1.3), that the user brings; verses for development."
     return CorpusSpec(f"text/wiki-{language}") if part == "train" else all_text(language, part)
 
-# %% ../../nbs/lib/36_scales.ipynb #dcea7659
-def real_records(train: int = 0) -> Callable[[str, str, str], RecordsSpec]:
-    "MultiNLI and XNLI; PAN-X for LORELEI, which cannot be shared. `train` bounds the training records (0: all). PAN-X has no test labels but English ones: targets are tested on its dev part."
+# %% ../../nbs/lib/36_scales.ipynb #24b1e11d
+def real_records(train: int = 0, test: int = 0) -> Callable[[str, str, str], RecordsSpec]:
+    "MultiNLI and XNLI; PAN-X for LORELEI, which cannot be shared. `train` bounds the training records, `test` those of dev and test (0: all). PAN-X has no test labels but English ones: targets are tested on its dev part."
     def records(task, language, part):
-        if task == "nli": return RecordsSpec("nli", f"xnli/{language}", part, train if part == "train" else 0)
-        part = "dev" if part == "test" and language != "en" else part
-        return RecordsSpec("ner", f"panx/{language}", part, train if part == "train" else 0)
+        size = train if part == "train" else test
+        if task == "nli": return RecordsSpec("nli", f"xnli/{language}", part, size)
+        return RecordsSpec("ner", f"panx/{language}", "dev" if part == "test" and language != "en" else part, size)
     return records
 
 # %% ../../nbs/lib/36_scales.ipynb #f1d04faf
@@ -181,7 +181,7 @@ PUBLISHED = dict(targets=TARGETS, kind="unigram", pieces=60000, characters=10000
 # %% ../../nbs/lib/36_scales.ipynb #0fb5f21d
 BILINGUAL = {
     ("smoke", "micro"): Bilingual("micro", micro_text(100, 20, 128), micro_records(128, dict(nli=(30, 9, 15), ner=(40, 20, 20))), ("es",), "wordpiece", 300, 120, 300, **TOY),
-    ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40), (), "wordpiece", 400, 200, 400, **TOY),
+    ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40, 20), (), "wordpiece", 400, 200, 400, **TOY),
     ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 500, (),
         base=(Shape(3, 64, 1, 256, 64), Training(0, 32, steps=4000)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 32, 1e-3, 200, steps=4000)),
         paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=1, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
