@@ -82,6 +82,31 @@ def test_a_ner_run_is_the_task_called_by_hand(store):
         assert kept["f1"][l.language] == tagging.span_f1(tags, tagging.predict(tagger, read))["f1"]
 
 
+def test_a_language_read_backwards_is_tagged_backwards(store):
+    from seqeval.metrics.sequence_labeling import get_entities
+    plain = shared_pieces(SIZES, 0.0, 0)
+    turned = replace(plain.languages[0], transforms=(*plain.languages[0].transforms, "inv_order"))
+    spec = replace(plain, languages=(turned, plain.languages[1]), tokenizer=replace(plain.tokenizer, kind="words", size=133))     # a word a piece
+    asked, = ner(SIZES, spec, "en", ["enfake"])
+    kept, = made(store, asked)
+    checkpoint, tokenizer = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
+    def backwards(record):
+        tags, n = ["O"] * len(record["tags"]), len(record["tags"])
+        for kind, start, end in get_entities(record["tags"]):
+            tags[n - 1 - end:n - start] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start)
+        return dict(tokens=record["tokens"][::-1], tags=tags)
+    def features(l):
+        found = read_records(store.path(l.records))
+        if l.language == "enfake": found = list(map(backwards, found))
+        pieces, firsts = inputs.encode_words(tokenizer, found)
+        ids = transforms.apply((turned.transforms[0],), pieces, tokenizer.get_vocab_size()) if l.language == "enfake" else pieces
+        return tagging.features(checkpoint, ids, firsts, l.language), [r["tags"] for r in found]
+    tagger = tagging.train_tagger(*features(asked.train), *features(asked.dev), asked.settings, asked.seed)
+    for l in asked.tests:
+        read, tags = features(l)
+        assert kept["f1"][l.language] == tagging.span_f1(tags, tagging.predict(tagger, read))["f1"] and len(set(sum(tags, []))) > 3
+
+
 def test_a_language_that_was_never_seen_can_be_tested(store):
     spec = never_saw_the_target(model(SIZES, PAIR, 0))
     found = made(store, nli(SIZES, spec, "enfake", ["es"]), *ner(SIZES, spec, "enfake", ["es"]), retrieval(SIZES, spec, "enfake", "es"))

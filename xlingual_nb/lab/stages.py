@@ -181,11 +181,11 @@ def make_nli(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         checkpoint, tokenizer = load_checkpoint(store.path(spec.checkpoint), device()), tokenizers.load(store.path(spec.checkpoint.tokenizer))
         def pairs(first, second):
-            sides, seen = [], [read_records(store.path(l.records)) for l in (first, second)]
-            for side, labelled, found in zip((0, 1), (first, second), seen):
-                own, change = reading(labelled, spec.checkpoint, tokenizer)
-                sides.append((own, change(inputs.encode_pairs(tokenizer, found)[side])))
-            return sides[0][1], sides[1][1], inputs.encode_pairs(tokenizer, seen[0])[2], (sides[0][0], sides[1][0]), seen[0]
+            (own, change), (other, turn) = (reading(l, spec.checkpoint, tokenizer) for l in (first, second))
+            found = read_records(store.path(first.records))
+            premises, hypotheses, labels = inputs.encode_pairs(tokenizer, found)
+            if second != first: hypotheses = inputs.encode_pairs(tokenizer, read_records(store.path(second.records)))[1]
+            return change(premises), turn(hypotheses), labels, (own, other), found
         premises, hypotheses, labels, own, _ = pairs(spec.train, spec.train)
         classifier = nli.fine_tune(checkpoint, premises, hypotheses, labels, own, spec.settings, spec.seed, lambda done, total: progress(spec, done, total))
         values = {"accuracy": {}, "by_kind": {}, "majority": {}}
@@ -207,7 +207,9 @@ def make_ner(specs, folders, store, progress):
             found = read_records(store.path(labelled.records))
             own, change = reading(labelled, spec.checkpoint, tokenizer)
             pieces, firsts = inputs.encode_words(tokenizer, found)
-            return tagging.features(checkpoint, change(pieces), firsts, own, spec.settings.layer), [r["tags"] for r in found]
+            tags = [r["tags"] for r in found]
+            if own.inverted: firsts, tags = inputs.backwards(pieces, firsts, tags)
+            return tagging.features(checkpoint, change(pieces), firsts, own, spec.settings.layer), tags
         tagger = tagging.train_tagger(*features(spec.train), *features(spec.dev), spec.settings, spec.seed, lambda done, total: progress(spec, done, total))
         values = {"f1": {}, "precision": {}, "recall": {}}
         for labelled in spec.tests:
