@@ -201,8 +201,8 @@ def test_tasks_at_paper_scale():
 
 @pytest.mark.parametrize("wrong, match", (
     (lambda: architecture.cells("huge"), "scale 'huge' does not exist"), (lambda: objective.cells("laptop", "wiki"), "corpus 'wiki' does not exist at scale laptop"),
-    (lambda: mixed_pairs.grid("smoke", seeds=11), "seeds=11: choose 0"), (lambda: architecture.cells("smoke", only="4,8"), "no 'table8' here; choose all, or some of 4, 5, 6, 7"),
-    (lambda: objective.grid("smoke", only=""), "no 'table' here"), (lambda: Shape(12, 48, 5, 192), "5 heads do not divide a hidden size of 48"),
+    (lambda: mixed_pairs.grid("smoke", seeds=11), "seeds=11: choose 0"), (lambda: architecture.cells("smoke", only="4,8"), "no '8' here; choose all, or some of 4, 5, 6, 7"),
+    (lambda: objective.grid("smoke", only=""), "no '' here"), (lambda: Shape(12, 48, 5, 192), "5 heads do not divide a hidden size of 48"),
     (lambda: all_text("fr", "train"), "no text in 'fr'"), (lambda: wiki_text("fr", "dev"), "no text in 'fr'"),
     (lambda: model(bilingual_sizes("laptop", "bible"), ("enfake", "ru"), 0), "no ru: choose corpus='mix' or 'micro'")), ids=range(9))
 def test_a_wrong_parameter_is_one_line(wrong, match):

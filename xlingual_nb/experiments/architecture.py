@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'MILLIONS', 'PERCENT', 'DEPTH', 'HEADS', 'BASELINE', 'AXES', 'asked', 'total', 'shape_of', 'shapes', 'Size',
-           'stated', 'readings', 'floor_rows', 'deep', 'one_target', 'four_languages', 'chosen', 'cells', 'grid',
-           'points']
+           'stated', 'readings', 'floor_rows', 'deep', 'one_target', 'four_languages', 'cells', 'grid', 'points']
 
 # %% ../../nbs/04_architecture.ipynb #d867e5d9
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from functools import cache
 
 import pandas as pd
 
-from ..errors import InputError
-from .bilingual import PAPER, SEEDS, Cell, check, grid_of, model, never_saw_the_target, nli, once, read_out, untrained
+from .bilingual import PAPER, SEEDS, Cell, check, chosen, grid_of, model, never_saw_the_target, nli, once, read_out, untrained
 from ..lab.scales import Bilingual
 from ..lab.spec import PretrainSpec
 from ..models.settings import Shape, parameters, shape_for
@@ -118,17 +116,10 @@ def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
         made.append(Cell("table7", f"majority class | {language}", f"XNLI {language}", seed, made[-1].runs, ("majority", f"{language}|{language}"), 100.0))
     return made
 
-# %% ../../nbs/04_architecture.ipynb #1591f192
-def chosen(only: str) -> list[str]:
-    "The tables behind the parameter `only`. Raises InputError for one that is not here."
-    names = list(TABLES) if only == "all" else [f"table{n.strip()}" for n in only.split(",")]
-    if wrong := [n for n in names if n not in TABLES]: raise InputError(f"only={only!r}: there is no {wrong[0]!r} here; choose all, or some of 4, 5, 6, 7")
-    return names
-
 # %% ../../nbs/04_architecture.ipynb #60004c5e
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all") -> list[Cell]:
     "Every cell of Tables 4 to 7; none on a text without a second language. Raises InputError for an unknown scale, corpus or table, or more seeds than there are."
-    sizes, names, found = check(scale, corpus, seeds), chosen(only), []
+    sizes, names, found = check(scale, corpus, seeds), chosen(only, TABLES), []
     for seed in SEEDS[:seeds or sizes.seeds[1]] if sizes.targets else ():
         for table in names: found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
     return once(found)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER', 'SEEDS', 'COLUMNS', 'natural', 'disguise', 'text', 'vocabulary', 'model', 'shared_pieces', 'untrained',
            'never_saw_the_target', 'text_transforms', 'labelled', 'nli', 'ner', 'retrieval', 'Cell', 'read_out',
-           'floors', 'once', 'highest_floor', 'grid_of', 'complete', 'observe', 'lacking', 'make', 'check']
+           'floors', 'once', 'highest_floor', 'grid_of', 'complete', 'observe', 'lacking', 'make', 'check', 'chosen']
 
 # %% ../../nbs/lib/38_bilingual.ipynb #d867e5d9
 from dataclasses import dataclass, replace
@@ -189,3 +189,11 @@ def check(scale: str, corpus: str, seeds: int) -> Bilingual:
     "The sizes of a study. Raises InputError for an unknown scale or corpus, or more seeds than there are."
     if not 0 <= seeds <= len(SEEDS): raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(SEEDS)}")
     return bilingual_sizes(scale, corpus)
+
+# %% ../../nbs/lib/38_bilingual.ipynb #1fe61c63
+def chosen(only: str, tables) -> list[str]:
+    "Those of a notebook's tables that its parameter `only` names: `all`, or numbers such as `4,7`. Raises InputError for one that is not there."
+    numbers = {table.removeprefix("table"): table for table in tables}
+    named = list(numbers) if only == "all" else [n.strip() for n in only.split(",")]
+    if wrong := [n for n in named if n not in numbers]: raise InputError(f"only={only!r}: there is no {wrong[0]!r} here; choose all, or some of {', '.join(numbers)}")
+    return [numbers[n] for n in named]
