@@ -8,12 +8,12 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
-from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, LANGUAGES, OWN_WORDS, UNTRAINED, agreement, cells, dial_grid, fake, grid, judged, name, observe, own_words,
+from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, FLOORS, LANGUAGES, NAMES, NOTHING_SHARED, OWN_WORDS, UNTRAINED, agreement, cells, dial_grid, fake, grid, judged, name, observe, own_words,
                                               spoken, trend, turned)
 from xlingual_nb.lab.scales import SCALES, laboratory_sizes
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables
-from xlingual_nb.text import microworld, sources, tokenizers, transforms, typology
+from xlingual_nb.text import microworld, records, sources, tokenizers, transforms, typology
 
 TRAIN, DEV, _ = laboratory_sizes("laptop", "micro").text
 
@@ -68,8 +68,29 @@ def test_every_setting_and_preset_is_there_with_every_seed():
     assert {c.row for c in found} == expected and len({(c.row, c.floor, c.seed) for c in found}) == len(found)
     plain = {"order | SVO", "overlap | 0", "scramble | 0"}
     for row in expected: assert {c.seed for c in found if c.row == row} == ({0, 42, 43, 100, 101} if row in plain else {0, 42, 43})
-    assert len(dial_grid("laptop")) == len({c.spec for c in found}) == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
+    for kind in ("spec", "tagger"): assert len({getattr(c, kind) for c in found}) == len(dial_grid("laptop")) / 2 == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
     assert {c.seed for c in cells("laptop", seeds=4)} == {0, 42, 43, 100} and len(cells("laptop", seeds=4)) == 2 * 4 * len(expected)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_taggers_learn_english_in_the_world_of_the_model_and_meet_its_second_language(scale):
+    for c in cells(scale, seeds=1):
+        model, (english, other) = c.tagger.checkpoint, c.tagger.tests
+        assert model == c.spec.checkpoint and c.tagger.seed == c.seed and [english.language, other.language] == [l.name for l in model.languages]
+        assert {l.records.source for l in (c.tagger.train, c.tagger.dev, english)} == {"micro/en"} and [l.records.part for l in (c.tagger.train, c.tagger.dev, english, other)] == ["train", "dev", "test", "test"]
+        world, second = (dict(t.parameters) for t in (model.languages[0].corpus, model.languages[1].corpus))
+        assert dict(english.records.parameters) == {k: v for k, v in world.items() if k != "sentences"}
+        assert other.records.source == model.languages[1].corpus.source and dict(other.records.parameters) == {k: v for k, v in second.items() if k != "sentences"}
+
+
+@pytest.mark.parametrize("row", ["order | VSO", "order | inverted", "overlap | 0.5", "scramble | 1", "preset | en", "preset | hi"])
+def test_a_tagged_test_says_the_same_names_in_every_language(row):
+    tagger = next(c for c in cells("laptop", seeds=1) if c.row == row).tagger
+    english, other = (records.load(r.task, r.source, r.part, 60, **dict(r.parameters)) for r in (l.records for l in tagger.tests))
+    def kinds(found): return [sorted(tag[2:] for tag in r["tags"] if tag[0] == "B") for r in found]
+    assert kinds(english) == kinds(other) and sum(map(len, kinds(english))) > 30
+    trained = {tuple(r["tokens"]) for r in records.load("ner", "micro/en", "train", 2000, **dict(tagger.train.records.parameters))}
+    assert np.mean([tuple(r["tokens"]) in trained for r in english]) < .2
 
 
 # ---- what the dials do to text
@@ -159,13 +180,14 @@ def test_trends_are_spearmans():
     assert np.isnan(trend([1, 2, 3], [4, 4, 4])).all()
 
 
-def made_up(mu, own=.1, seeds=3):
-    "Observations in which µ is a function of a row's place on its dial, with a little noise."
+def made_up(mu, own=.1, seeds=3, f1=None):
+    "Observations in which µ is a function of a row's place on its dial, with a little noise; and F1 of µ."
     plans, rng = [c for c in cells("laptop", seeds=seeds)], np.random.default_rng(2)
     settings, found = turned(plans).set_index("row"), []
     for c in plans:
         value = .01 if c.floor else mu(settings.loc[c.row])
         columns = {UNTRAINED if c.floor else "µ": value} | ({OWN_WORDS: own} if c.row.startswith("overlap") and not c.floor else {})
+        if f1: columns |= {FLOORS[NAMES] if c.floor else NAMES: f1(value)}
         found += [("ours", c.table, c.row, column, "micro", c.seed, v + rng.normal() * .003, "run") for column, v in columns.items()]
     return pd.DataFrame(found, columns=tables.OBSERVED), settings.reset_index()
 
@@ -184,16 +206,31 @@ def test_verdicts_find_what_was_put_in():
     assert single.verdict["order: SVO against SOV"].startswith("no interval") and single.n["order: SVO against SOV"] == 2
 
 
+def test_questions_of_transfer_are_answered_from_transfer():
+    slopes = dict(order=.1, overlap=.1, scramble=-.1, preset=-.3)
+    observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x, f1=lambda mu: 100 - 100 * mu)      # the more µ, the less F1
+    table = judged(observations, settings, "laptop", NAMES).set_index("question")
+    assert table.verdict["order: does NER F1 rise with agreement in order?"] == "falls" and table.verdict["order: SVO against SOV"] == "lower"
+    follows = table.loc["does transfer follow µ where no word is shared?"]
+    rows = observations[observations.row.isin(NOTHING_SHARED)].groupby(["row", "column"]).value.mean().unstack()
+    assert follows.verdict == "falls" and follows.n == len(NOTHING_SHARED) == len(rows) and follows.effect == pytest.approx(stats.spearmanr(rows["µ"], rows[NAMES]).statistic)
+    above = table.loc["overlap: do three quarters shared help beyond their floor?"]
+    mean = observations.groupby(["row", "column"]).value.mean().unstack()
+    net = mean[NAMES] - mean[FLOORS[NAMES]]
+    assert above.effect == pytest.approx(net["overlap | 0.75"] - net["overlap | 0"]) and above.verdict == "lower"
+
+
 def test_observations_are_what_the_store_holds():
     "Ours has no published numbers, and tables of it can be written and read."
-    values = {v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())} | dict(words=98)
+    values = {v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())} | dict(words=98) | dict(f1={l: .25 + .5 * (l == "en") for l in ("en", "en2", "enfake", *LANGUAGES)})
     plans = cells("smoke", seeds=1)
     class Kept:
         def has(self, spec): return "hi" not in spec.checkpoint.languages[1].name
         def read(self, spec): return values
     frame = observe(plans, Kept())
-    assert set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} and set(frame[frame.row == "overlap | 0.5"].column) == {*COLUMNS, UNTRAINED, OWN_WORDS}
-    assert set(frame.row) == {c.row for c in plans} - {"preset | hi"} and not any("F1" in c for c in frame.column)
+    tagged = {NAMES, FLOORS[NAMES], "NER F1 English"}
+    assert set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} | tagged and set(frame[frame.row == "overlap | 0.5"].column) == {*COLUMNS, UNTRAINED, OWN_WORDS} | tagged
+    assert set(frame.row) == {c.row for c in plans} - {"preset | hi"} and frame[frame.column.isin(tagged)].groupby("column").value.unique().map(list).to_dict() == {NAMES: [25], FLOORS[NAMES]: [25], "NER F1 English": [75]}
     tidy = tables.tidy(frame)
     assert tidy.published.isna().all() and set(tidy.table) == {"dials", "presets"}
 
