@@ -3,6 +3,7 @@ import importlib.util, json, os, subprocess, sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -113,3 +114,33 @@ def test_the_whole_race_at_a_tiny_size(tmp_path):
 def test_wrong_input_is_one_line(wrong, words):
     done = run("--shape", "tiny", *wrong)
     assert done.returncode != 0 and words in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+# ---- first steps
+
+@pytest.fixture(scope="module")
+def first():
+    spec = importlib.util.spec_from_file_location("benchmark_first_steps", SCRIPT.with_name("first_steps.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_kind_is_shortened_once_with_its_tasks(first):
+    from xlingual_nb.experiments import frequency, ordering, overlap
+    grid = [*overlap.grid("paper", "wiki"), *ordering.grid("paper", "wiki"), *frequency.grid("paper", "wiki")]
+    found = first.shortened(grid, 2, 8)
+    assert all(m.training.steps == 2 and not m.training.epochs and [t.stage for t in tasks] == ["nli", "ner"] for m, tasks in found.items())
+    kinds = {tuple(l.name for l in m.languages): [(*l.corpus.transforms, *l.transforms) for l in m.languages] for m in found}
+    assert {("en", "es"), ("enfake", "es"), ("en",), ("enfake",), ("enfake", "en")} <= set(kinds) and len(found) == 7
+    originals = {first.kind(s.checkpoint) for s in grid if s.checkpoint.training.steps}
+    assert len(originals) == len(found)
+    for tasks in found.values():
+        for t in tasks: assert {l.records.size for l in (t.train, *(t.tests[0] if t.stage == "nli" else t.tests))} == {8} and t.settings.epochs == 1
+
+
+def test_first_steps_write_what_was_run(first, tmp_path, capsys):
+    frame = first.main(["06", "--steps", "2", "--records", "6", "--most", "1", "-p", "corpus=micro", "--output", str(tmp_path / "first.csv")])
+    written = pd.read_csv(tmp_path / "first.csv")
+    assert len(frame) == len(written) == 1 and written.steps[0] == 2 and written.languages[0] == "enfake es" and abs(written.loss[0] - np.log(300)) < .3 and written["nli (s)"][0] > 0
+    with pytest.raises(first.InputError, match="corpus"): first.main(["06", "-p", "corpus=moon"])

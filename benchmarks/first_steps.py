@@ -1,0 +1,99 @@
+"""The first steps of an experiment at a scale: do its specs run on this machine, and what does a step take?
+
+    XLINGUAL_DATA=/path/to/data python benchmarks/first_steps.py 01 --scale gpu -p corpus=mix --steps 3
+
+README.md beside this file says what is shortened and how to read the table."""
+import argparse, json, os, sys, tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.cli import grid_of
+from xlingual_nb.errors import InputError
+from xlingual_nb.lab.engine import run
+from xlingual_nb.lab.files import write_atomic
+from xlingual_nb.lab.spec import NerSpec, NliSpec, PretrainSpec
+from xlingual_nb.lab.stages import STAGES
+from xlingual_nb.lab.store import Store
+from xlingual_nb.models.pretrain import read_log
+from xlingual_nb.models.settings import parameters
+
+
+def kind(spec: PretrainSpec) -> tuple:
+    "What specs of one kind have in common: all but seed, words of the languages, and amounts in transforms."
+    languages = tuple(tuple(t.partition("(")[0] for t in (*l.corpus.transforms, *l.transforms)) for l in spec.languages)
+    return spec.shape, spec.training, spec.tokenizer.kind, spec.inputs, spec.nsp, spec.markers, languages
+
+
+def shorten_pretraining(spec: PretrainSpec, steps: int) -> PretrainSpec:
+    return replace(spec, training=replace(spec.training, epochs=0, steps=steps), snapshots=())
+
+
+def shorten_task(spec, steps: int, records: int):
+    "The same run on few records, for one epoch."
+    def few(labelled): return replace(labelled, records=replace(labelled.records, size=records))
+    tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
+    shorter = dict(checkpoint=shorten_pretraining(spec.checkpoint, steps), train=few(spec.train), tests=tests, settings=replace(spec.settings, epochs=1))
+    return replace(spec, **shorter, **(dict(dev=few(spec.dev)) if isinstance(spec, NerSpec) else {}))
+
+
+def shortened(grid: list, steps: int, records: int) -> dict[PretrainSpec, list]:
+    "One pretraining of each kind, cut to `steps`, and its tasks on few records, in the order of the grid."
+    found, first = {}, {}
+    for spec in grid:
+        model = getattr(spec, "checkpoint", spec)
+        if not isinstance(model, PretrainSpec) or not (model.training.steps or model.training.epochs): continue
+        if first.setdefault(kind(model), model) != model: continue
+        tasks = found.setdefault(shorten_pretraining(model, steps), [])
+        if isinstance(spec, (NliSpec, NerSpec)) and type(spec) not in map(type, tasks): tasks.append(shorten_task(spec, steps, records))
+    return found
+
+
+def seconds(store: Store, spec) -> float: return json.loads((store.path(spec) / "manifest.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def row(store: Store, model: PretrainSpec, tasks: list) -> dict:
+    "What the shortened runs of one kind took, and the loss that the last step was at."
+    from xlingual_nb.text import tokenizers
+    size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
+    log = read_log(store.path(model))
+    told = {"languages": " ".join(l.name for l in model.languages), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "tokens": shape.max_tokens,
+            "batch": model.training.batch, "entries": size, "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps, "loss": log[-1]["loss"],
+            "vocabulary (s)": seconds(store, model.tokenizer), "pretraining (s)": seconds(store, model)}
+    return told | {f"{t.stage} (s)": seconds(store, t) for t in tasks}
+
+
+def parse(arguments) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("experiments", nargs="+", help="numbers or names of notebooks")
+    parser.add_argument("--scale", default="smoke")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the notebooks, such as corpus=mix")
+    parser.add_argument("--steps", type=int, default=3, help="steps a pretraining (default 3)")
+    parser.add_argument("--records", type=int, default=64, help="records a task (default 64)")
+    parser.add_argument("--most", type=int, default=0, help="so many kinds of pretraining at most (default: all)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--output", type=Path, help="a CSV file to write")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None) -> pd.DataFrame:
+    args = parse(arguments)
+    os.environ["XLINGUAL_DEVICE"] = args.device
+    given = dict(pair.split("=", 1) for pair in args.parameter)
+    grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, given)[0]]
+    kinds = list(shortened(grid, args.steps, args.records).items())[:args.most or None]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "runs")
+        for model, tasks in kinds:
+            run([model, *tasks], store, STAGES)
+            rows.append(row(store, model, tasks))
+            if args.output: write_atomic(args.output, pd.DataFrame(rows).to_csv(index=False, float_format="%.3f"))
+            print(pd.DataFrame(rows[-1:]).T.to_string(header=False), end="\n\n", flush=True)
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    try: main()
+    except InputError as error: sys.exit(f"{error}")
