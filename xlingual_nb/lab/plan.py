@@ -6,12 +6,11 @@
 __all__ = ['CPU_SHARE', 'GPU_SHARE', 'GPU_PEAK', 'Stage', 'stage_digests', 'Node', 'needed', 'calibrate', 'plan', 'flat',
            'results']
 
-# %% ../../nbs/lib/33b_plan.ipynb #b3d795ec
-import os, time
+# %% ../../nbs/lib/33b_plan.ipynb #240ae684
+import time
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Callable, Hashable
 
-import numpy as np
 import pandas as pd
 
 from ..errors import InputError
@@ -77,17 +76,19 @@ GPU_SHARE = 0.10        # of the maker's bfloat16 peak: small models, stacked; l
 GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 computes like an H100
 
 def calibrate(seconds: float = 2.0, size: int = 768) -> float:
-    "FLOP/s that training may reach on this machine with all its cores: the best of float32 matrix products over `seconds`."
-    a, best, end = np.ones((size, size), np.float32), 0.0, time.perf_counter() + seconds
-    while True:
-        began = time.perf_counter()
-        for _ in range(4): a @ a
-        now = time.perf_counter()
-        best = max(best, 4 * 2 * size**3 / (now - began))
-        if now > end: return best * CPU_SHARE * (cores() if _one_thread() else 1)
-
-def _one_thread() -> bool:
-    return any(os.environ.get(n) == "1" for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"))
+    """FLOP/s that training may reach on this machine with all its cores to itself: the best of float32 matrix products over `seconds`, times the cores.
+    One core is measured, as one trains a model, by its processor time: other work on the machine hardly counts."""
+    import torch
+    threads, best, end = torch.get_num_threads(), 0.0, time.perf_counter() + seconds
+    torch.set_num_threads(1)
+    try:
+        a = torch.ones(size, size)
+        while time.perf_counter() < end or not best:
+            began = time.thread_time()
+            for _ in range(8): a @ a
+            best = max(best, 8 * 2 * size**3 / max(time.thread_time() - began, 1e-4))
+    finally: torch.set_num_threads(threads)
+    return best * CPU_SHARE * cores()
 
 # %% ../../nbs/lib/33b_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, stages: dict, speed: float | None = None) -> pd.DataFrame:

@@ -126,11 +126,10 @@ def sample(records: list, size: int, seed: int | None = None) -> list:
 
 # %% ../../nbs/lib/09a_records.ipynb #da86b401
 def from_microworld(task: str, language: str, part: str, size: int, parameters: dict) -> list[dict]:
-    "Records that the microworld makes, integers turned into names. Of the parameters `name` is the language's, as in its record."
-    from xlingual_nb.text import microworld, typology
+    "Records that the microworld makes, integers turned into names."
+    from xlingual_nb.text import microworld
     if not size: raise InputError(f"size=0: the microworld has no end, so say how many records of micro/{language} to make")
-    called = typology.language(language, **{k: v for k, v in parameters.items() if k == "name"})
-    made = microworld.task(task, called, part, size, **{k: v for k, v in parameters.items() if k != "name"})
+    made = microworld.task(task, language, part, size, **parameters)
     if task == "nli": return [r | dict(label=microworld.LABEL_NAMES["nli"]["label"][r["label"]]) for r in made]
     names = microworld.LABEL_NAMES["ner"]["ner_tags"]
     return [dict(tokens=r["tokens"], tags=[names[t] for t in r["ner_tags"]]) for r in made]
