@@ -58,7 +58,8 @@ def row(store: Store, model: PretrainSpec, tasks: list) -> dict:
     from xlingual_nb.text import tokenizers
     size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
     log = read_log(store.path(model))
-    told = {"languages": " ".join(l.name for l in model.languages), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "tokens": shape.max_tokens,
+    done = [" ".join((l.name, *l.corpus.transforms, *l.transforms)) for l in model.languages]
+    told = {"languages": ", ".join(done), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "tokens": shape.max_tokens,
             "batch": model.training.batch, "entries": size, "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps, "loss": log[-1]["loss"],
             "vocabulary (s)": seconds(store, model.tokenizer), "pretraining (s)": seconds(store, model)}
     return told | {f"{t.stage} (s)": seconds(store, t) for t in tasks}

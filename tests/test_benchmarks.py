@@ -142,5 +142,5 @@ def test_a_kind_is_shortened_once_with_its_tasks(first):
 def test_first_steps_write_what_was_run(first, tmp_path, capsys):
     frame = first.main(["06", "--steps", "2", "--records", "6", "--most", "1", "-p", "corpus=micro", "--output", str(tmp_path / "first.csv")])
     written = pd.read_csv(tmp_path / "first.csv")
-    assert len(frame) == len(written) == 1 and written.steps[0] == 2 and written.languages[0] == "enfake es" and abs(written.loss[0] - np.log(300)) < .3 and written["nli (s)"][0] > 0
+    assert len(frame) == len(written) == 1 and written.steps[0] == 2 and written.languages[0] == "enfake unicode_shift, es" and abs(written.loss[0] - np.log(300)) < .3 and written["nli (s)"][0] > 0
     with pytest.raises(first.InputError, match="corpus"): first.main(["06", "-p", "corpus=moon"])
