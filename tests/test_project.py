@@ -60,7 +60,7 @@ def test_environment_yml_and_makefile_use_the_constraints():
 
 
 def test_every_import_is_declared():
-    known = dict(sklearn="scikit-learn", yaml="pyyaml")
+    known = dict(sklearn="scikit-learn", yaml="pyyaml", PIL="pillow")
     declared = {canonicalize_name(Requirement(r).name) for r in PROJECT["project"]["dependencies"]}
     used = {}
     for path in MODULES:
