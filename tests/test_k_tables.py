@@ -201,6 +201,21 @@ def test_pieces_in_common(tmp_path):
     assert common[0] == common["shifted"] == 0 and common[1] == 1 and 0.2 < common[0.5] < 0.5 and 0.1 < common["natural"] < 0.9      # half of either's types: a third of both
 
 
+def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
+    from xlingual_nb.lab.spec import CorpusSpec, Language, TokenizerSpec
+    store, shifted = Store(tmp_path / "runs"), bilingual.model(bilingual.check("smoke", "micro", 0), ("enfake", "en"), 0)
+    said = ["a cat sat, and a cat ran", "a cat sat", "and a cat ran, a cat sat", "a cat , a cat"] * 3
+    def reads(name, lines):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+        plain = CorpusSpec(f"file:{tmp_path / name}")
+        fake = replace(plain, transforms=("unicode_shift",))
+        return replace(shifted, languages=(Language("enfake", fake), Language("en", plain)), tokenizer=TokenizerSpec(plain, 30, "words", (fake,)))
+    glued, apart = reads("glued.txt", said), reads("apart.txt", [s.replace(",", " ,") for s in said])
+    assert overlap.cut_alike(glued, store) is None
+    run([t for m in (glued, apart) for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, STAGES, progress=False)
+    assert overlap.cut_alike(apart, store) == 1 and overlap.cut_alike(glued, store) == 0.5, "a comma is one word more in English"
+
+
 def test_floors_and_what_is_lacking():
     cells = frequency.cells("laptop", "micro")
     frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
