@@ -4,12 +4,12 @@
 
 README.md beside this file says what is shortened and how to read the table."""
 import argparse, json, os, sys, tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.cli import grid_of
+from xlingual_nb.cli import grid_of, pairs
 from xlingual_nb.errors import InputError
 from xlingual_nb.lab.engine import run
 from xlingual_nb.lab.files import write_atomic
@@ -23,7 +23,8 @@ from xlingual_nb.models.settings import parameters
 def kind(spec: PretrainSpec) -> tuple:
     "What specs of one kind have in common: all but seed, words of the languages, and amounts in transforms."
     languages = tuple(tuple(t.partition("(")[0] for t in (*l.corpus.transforms, *l.transforms)) for l in spec.languages)
-    return spec.shape, spec.training, spec.tokenizer.kind, spec.inputs, spec.nsp, spec.markers, languages
+    rest = [getattr(spec, f.name) for f in fields(spec) if f.name not in ("languages", "tokenizer", "seed", "snapshots")]
+    return spec.tokenizer.kind, languages, *rest
 
 
 def shorten_pretraining(spec: PretrainSpec, steps: int) -> PretrainSpec:
@@ -81,8 +82,7 @@ def parse(arguments) -> argparse.Namespace:
 def main(arguments=None) -> pd.DataFrame:
     args = parse(arguments)
     os.environ["XLINGUAL_DEVICE"] = args.device
-    given = dict(pair.split("=", 1) for pair in args.parameter)
-    grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, given)[0]]
+    grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, pairs(args.parameter))[0]]
     kinds = list(shortened(grid, args.steps, args.records).items())[:args.most or None]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
