@@ -85,12 +85,12 @@ def test_every_row_that_a_claim_names_has_a_cell(claim):
         assert all(there(row, column) for row in claim.alive or ())
         floors = [f for f in (claim.floor if t.floor is None else t.floor) if there(f, column)]
         for target in {row[-2:] for row in t.plus if row.startswith("enfake-") and "Δ" not in row}: assert sum(f.endswith(target) for f in floors) == 2 + ("XNLI" in column)
-        assert len(floors) >= 2
+        assert len(floors) >= 2 - (column == "NER en")          # which no model is kept from, and which has no commonest class
 
 
 def test_no_floor_saw_the_language_that_it_is_a_floor_in():
     for table, row, column in numbers(("laptop", "micro")):
-        if row.startswith("never saw"): assert column not in ("XNLI Fake-English", "XNLI en", "XNLI enfake-enfake")
+        if row.startswith("never saw"): assert column not in ("XNLI Fake-English", "NER Fake-English", "XNLI en", "NER en", "XNLI enfake-enfake")
 
 
 def test_cells_are_distinct_and_have_the_scales_seeds():
@@ -102,14 +102,16 @@ def test_cells_are_distinct_and_have_the_scales_seeds():
 
 class Answers:
     "A store whose runs all say the same."
-    def read(self, spec): return dict(accuracy=dict(zip(("enfake|enfake", "ru|ru", "enfake|ru", "ru|enfake"), (.8, .6, .5, .4))), majority={"enfake|enfake": .35, "ru|ru": .34}, f1=dict(enfake=.9, ru=.5), rho_upper=.25)
+    def read(self, spec):
+        pairs = {pair: value for l in ("es", "ru") for pair, value in ((f"{l}|{l}", .6), (f"enfake|{l}", .5), (f"{l}|enfake", .4))}
+        return dict(accuracy={"enfake|enfake": .8, **pairs}, majority={"enfake|enfake": .35, "es|es": .34, "ru|ru": .34}, f1=dict(enfake=.9, es=.5, ru=.5), rho_upper=.25)
 
 
 def test_a_cell_reads_its_own_number():
     def of(module, table, row): return {c.column: c.value(Answers()) for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)}
     four = of(architecture, "table4", "depth 12")
     sizes = bilingual_sizes("laptop", "micro")
-    assert four == pytest.approx({MILLIONS: total(sizes, sizes.deep[0]) / 1e6, DEPTH: 12, HEADS: 12, "XNLI Fake-English": 80, "XNLI Russian": 60, "XNLI Δ": 20, "Retrieval ρ": .25})
+    assert four == pytest.approx({MILLIONS: total(sizes, sizes.deep[0]) / 1e6, DEPTH: 12, HEADS: 12, "XNLI Fake-English": 80, "XNLI Russian": 60, "XNLI Δ": 20, "NER Fake-English": 90, "NER Russian": 50, "NER Δ": 40, "Retrieval ρ": .25})
     assert of(architecture, "table6", "majority class | ru") == pytest.approx({"XNLI Fake-English": 35, "XNLI Russian": 34, "XNLI Δ": 1})
     assert of(objective, "table8", "enfake-ru | enfake | Δ") == pytest.approx({"XNLI NSP": 20, "XNLI No-NSP": 20, "NER NSP": 40, "NER No-NSP": 40})
     assert of(mixed_pairs, "table11", "enfake-ru | ru") == pytest.approx({"XNLI enfake-target": 50, "XNLI target-enfake": 40, "XNLI enfake-enfake": 80, "XNLI target-target": 60})

@@ -140,11 +140,11 @@ def real_records(train: int = 0, test: int = 0) -> Callable[[str, str, str], Rec
         return RecordsSpec("ner", f"panx/{language}", "dev" if part == "test" and language != "en" else part, size)
     return records
 
-# %% ../../nbs/lib/36_scales.ipynb #f1d04faf
+# %% ../../nbs/lib/36_scales.ipynb #47998033
 @dataclass(frozen=True)
 class Bilingual:
     """Sizes of K's study at one scale. `text` (language, part) and `records` (task, language, part) say what is read; `targets` the languages there are beside English; `pieces`, `characters` and `words` the
-    size of a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the one of Table 8, which reads pairs of segments,
+    size of a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `deep_target` the language that stands beside Fake-English in Tables 4 to 6, `paired` the one of Table 8, which reads pairs of segments,
     `spelt` the schedule of Table 10. `taggers` runs of NER a model; `seeds` of the main contrasts (Tables 1 to 3) and of the rest; `measured` sentences for perplexity (0: all)."""
     corpus: str
     text: Callable
@@ -165,6 +165,7 @@ class Bilingual:
     seeds: tuple[int, int]
     measured: int
     stack: int
+    deep_target: str = "ru"
 
 # %% ../../nbs/lib/36_scales.ipynb #512ebaf2
 PAIRED = (("inputs", "pairs"), ("nsp", True))
@@ -172,7 +173,7 @@ RELEASED = (*PAIRED, ("whole_words", True), ("exponent", 0.7))
 TARGETS = ("es", "hi", "ru")
 TOY = dict(base=(Shape(2, 16, 1, 64, 48), Training(0, 16, steps=20)), deep=(Shape(12, 48, 12, 192, 48), Training(0, 8, 1e-3, steps=3)),
            paired=(Shape(2, 16, 1, 64, 48), Training(0, 8, steps=20)), spelt=Training(0, 16, steps=20), fine_tuning=FineTuning(1, 16, 1e-3),
-           tagging=Tagging(8, 1, 1, 1, 16), taggers=1, seeds=(1, 1), measured=20, stack=2, switches=())
+           tagging=Tagging(8, 1, 1, 1, 16), taggers=1, seeds=(1, 1), measured=20, stack=2, switches=(), deep_target="es")
 SMALL_TASKS = dict(fine_tuning=FineTuning(4, 32, 1e-3, dropout=0.0, head="siamese", max_tokens=64), tagging=Tagging(32, 1, 20, 5, 32, 3e-3, 0.2))
 BASE = Shape(12, 768, 12, 3072, 128, 512), Training(0, 32, 1e-4, 10000, steps=2_000_000)
 PUBLISHED = dict(targets=TARGETS, kind="unigram", pieces=60000, characters=10000, words=100000, switches=RELEASED, base=BASE, deep=BASE, paired=BASE,
@@ -184,7 +185,7 @@ BILINGUAL = {
     ("smoke", "bible"): Bilingual("bible", easy_text(200, 40), real_records(40, 20), (), "wordpiece", 400, 200, 400, **TOY),
     ("laptop", "micro"): Bilingual("micro", micro_text(4000, 500, 128), micro_records(128, dict(nli=(6000, 600, 2400), ner=(2000, 300, 600))), TARGETS, "wordpiece", 700, 200, 500, (),
         base=(Shape(3, 64, 1, 256, 64), Training(0, 32, steps=4000)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 32, 1e-3, 200, steps=4000)),
-        paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=1, seeds=(3, 1), measured=300, stack=3, **SMALL_TASKS),
+        paired=(Shape(3, 64, 1, 256, 28, 64), Training(0, 16, steps=4000)), spelt=Training(0, 32, steps=4000), taggers=1, seeds=(3, 1), measured=300, stack=3, deep_target="es", **SMALL_TASKS),
     ("laptop", "bible"): Bilingual("bible", easy_text(4000, 1000), real_records(5000), (), "wordpiece", 1024, 300, 4000, (),
         base=(Shape(4, 64, 1, 256, 64), Training(0, 64, steps=3750)), deep=(Shape(12, 48, 12, 192, 64), Training(0, 64, 1e-3, 200, steps=3750)),
         paired=(Shape(4, 64, 1, 256, 32, 64), Training(0, 32, steps=3750)), spelt=Training(0, 64, steps=3750), taggers=1, seeds=(3, 1), measured=500, stack=3, **SMALL_TASKS),
