@@ -140,12 +140,13 @@ def real_records(train: int = 0, test: int = 0) -> Callable[[str, str, str], Rec
         return RecordsSpec("ner", f"panx/{language}", "dev" if part == "test" and language != "en" else part, size)
     return records
 
-# %% ../../nbs/lib/36_scales.ipynb #47998033
+# %% ../../nbs/lib/36_scales.ipynb #5c1e5bdc
 @dataclass(frozen=True)
 class Bilingual:
     """Sizes of K's study at one scale. `text` (language, part) and `records` (task, language, part) say what is read; `targets` the languages there are beside English; `pieces`, `characters` and `words` the
-    size of a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `deep_target` the language that stands beside Fake-English in Tables 4 to 6, `paired` the one of Table 8, which reads pairs of segments,
-    `spelt` the schedule of Table 10. `taggers` runs of NER a model; `seeds` of the main contrasts (Tables 1 to 3) and of the rest; `measured` sentences for perplexity (0: all)."""
+    size of a pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the one of Table 8, which reads pairs of segments,
+    `spelt` the schedule of Table 10. `taggers` runs of NER a model; `seeds` of the main contrasts (Tables 1 to 3) and of the rest; `measured` sentences for perplexity (0: all); `deep_target` the language of
+    Tables 4 to 6 beside Fake-English (Russian in the paper)."""
     corpus: str
     text: Callable
     records: Callable
