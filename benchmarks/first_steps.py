@@ -11,12 +11,13 @@ import pandas as pd
 
 from xlingual_nb.cli import grid_of, pairs
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.files import write_atomic
-from xlingual_nb.lab.spec import NerSpec, NliSpec, PretrainSpec
-from xlingual_nb.lab.stages import STAGES
-from xlingual_nb.lab.store import Store
-from xlingual_nb.models.pretrain import read_log
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.tasks.ner import NerSpec
+from xlingual_nb.tasks.nli import NliSpec
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models.training import read_log
 from xlingual_nb.models.settings import parameters
 
 
@@ -88,7 +89,7 @@ def main(arguments=None) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "runs")
         for model, tasks in kinds:
-            run([model, *tasks], store, STAGES)
+            run([model, *tasks], store)
             rows.append(row(store, model, tasks))
             if args.output: write_atomic(args.output, pd.DataFrame(rows).to_csv(index=False, float_format="%.3f"))
             print(pd.DataFrame(rows[-1:]).T.to_string(header=False), end="\n\n", flush=True)

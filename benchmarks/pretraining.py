@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab.executors import clean_environment, cores
-from xlingual_nb.lab.files import write_atomic
-from xlingual_nb.lab.scales import laboratory_sizes
+from xlingual_nb.runs.executors import clean_environment, cores
+from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.experiments.sizes import laboratory_sizes
 from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
 from xlingual_nb.text import sources, tokenizers
 from xlingual_nb.text.corpora import data_folder
@@ -134,19 +134,19 @@ def clock(device: str):
 
 
 class Engine:
-    "This project's engine on `models` models, in the steps that `models.pretrain.pretrain` takes."
+    "This project's engine on `models` models, in the steps that `models.training.pretrain` takes."
     def __init__(self, task: Task, mixture, models: int, device: str):
         import torch
-        from xlingual_nb.models import pretrain
+        from xlingual_nb.models import training as loop
         from xlingual_nb.models.encoder import Stack
-        self.task, self.mixture, self.device, self.done, self.pretrain = task, mixture, device, 0, pretrain
-        jobs = [pretrain.Job(mixture, MASKING["original"], seed, task.tokenizer, Path("unused")) for seed in range(models)]
-        self.total = pretrain.total_steps(jobs[0], task.training)
+        self.task, self.mixture, self.device, self.done, self.loop = task, mixture, device, 0, loop
+        jobs = [loop.Job(mixture, MASKING["original"], seed, task.tokenizer, Path("unused")) for seed in range(models)]
+        self.total = loop.total_steps(jobs[0], task.training)
         self.stack = Stack(task.shape, task.vocabulary, range(models), device)
-        self.adam = pretrain.optimiser(self.stack, task.training)
-        pretrain.load_state(jobs, self.stack, self.adam, 0)
+        self.adam = loop.optimiser(self.stack, task.training)
+        loop.load_state(jobs, self.stack, self.adam, 0)
         workers = max(2, os.cpu_count() - 4) if device == "cuda" else 0
-        self.steps = pretrain.Steps(jobs, task.training, 0, self.total)
+        self.steps = loop.Steps(jobs, task.training, 0, self.total)
         self.batches = iter(torch.utils.data.DataLoader(self.steps, batch_size=None, num_workers=workers,
                                                         prefetch_factor=4 if workers else None))
 
@@ -156,7 +156,7 @@ class Engine:
         with clock(self.device) as taken:
             for step in range(first, self.done):
                 batch = next(self.batches).to(self.device)
-                self.pretrain.one_step(self.stack, self.adam, batch, step, self.total, self.task.training)
+                self.loop.one_step(self.stack, self.adam, batch, step, self.total, self.task.training)
         counts = [count(self.task, self.mixture, self.steps, step) for step in range(first, self.done)]
         means = {name: float(np.mean([c[name] for c in counts])) for name in counts[0]}
         return {kind: s / steps / len(self.stack) for kind, s in vars(taken).items()} | {"counts": means}
@@ -177,7 +177,7 @@ class HubTrainer:
     def __init__(self, task: Task, mixture, device: str):
         import datasets, transformers as hub
         from xlingual_nb.models.batches import Order
-        from xlingual_nb.models.pretrain import hub_config
+        from xlingual_nb.models.training import hub_config
         hub.logging.set_verbosity_error(); datasets.disable_progress_bars()
         self.order, self.done, turn = Order(len(mixture), task.training.batch, 0), 0, self
         special = {f"{name.strip('[]').lower()}_token": name for name in tokenizers.SPECIALS}

@@ -180,8 +180,8 @@ def test_a_missing_data_folder_is_one_line():
 
 @pytest.fixture
 def store(tmp_path):
-    from xlingual_nb.lab.spec import CorpusSpec
-    from xlingual_nb.lab.store import Store
+    from xlingual_nb.text.sources import CorpusSpec
+    from xlingual_nb.runs.store import Store
     at, spec = Store(tmp_path / "store"), CorpusSpec("micro/en")
     with at.lock(spec) as ours:
         assert ours

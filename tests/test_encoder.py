@@ -8,7 +8,7 @@ from transformers import AutoModelForMaskedLM, BertForPreTraining
 from xlingual_nb.models.batches import (MASKS, PAIRS, assemble, document_pairs, fitted, generator, make_batch, mask_tokens, mix,
                                         mix_pairs, row_lengths)
 from xlingual_nb.models.encoder import Dropout, Stack, decayed, hidden_layers, logits, losses, stack_batches, undecayed
-from xlingual_nb.models.pretrain import hub_config, hub_names, load_checkpoints, save_checkpoint
+from xlingual_nb.models.training import hub_config, hub_names, load_checkpoints, save_checkpoint
 from xlingual_nb.models.settings import MASKING, LanguageView, Masking, Shape
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 

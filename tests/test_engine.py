@@ -1,18 +1,21 @@
 """The engine: makes what is missing, once, in groups, in whatever executor; says what failed and keeps the rest."""
 import json, math, os, subprocess, sys, textwrap, time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab import engine, progress
-from xlingual_nb.lab.engine import RunsFailed, Stage, Study, needed, plan, results, run, split, stage_digests
-from xlingual_nb.lab.executors import Failure, Inline, Job, Processes
-from xlingual_nb.lab.files import DiskFull
-from xlingual_nb.lab.store import Store
-from toy_stages import STAGES, Count, Total, steps, value
+from xlingual_nb.runs import engine, progress
+from xlingual_nb.runs.engine import RunsFailed, Study, needed, plan, results, run, split
+from xlingual_nb.runs.stages import stage_digests
+from xlingual_nb.runs.executors import Failure, Inline, Job, Processes
+from xlingual_nb.runs.files import DiskFull
+from xlingual_nb.runs.store import Store
+from toy_stages import Count, Total, make_count, redeclared, steps, value
 
 
 @pytest.fixture
@@ -30,10 +33,10 @@ EXECUTORS = pytest.mark.parametrize("executor", (Inline, lambda: Processes(2)), 
 @EXECUTORS
 def test_shared_inputs_are_made_once_and_nothing_twice(store, executor):
     wanted = [Total((Count(4, 0), Count(4, 1))), Total((Count(4, 1), Count(4, 2))), Count(4, 2)]
-    run(wanted, store, STAGES, executor(), progress=False)
+    run(wanted, store, executor(), progress=False)
     assert set(made(store).values()) == {1} and len(made(store)) == 12
     assert [store.read(w)["total"] for w in wanted[:2]] == [sum(int(value(c), 16) % 1000 for c in w.counts) for w in wanted[:2]]
-    run(wanted, store, STAGES, executor(), progress=False)
+    run(wanted, store, executor(), progress=False)
     assert set(made(store).values()) == {1}
     frame = results(wanted + [Total()], store)
     assert len(frame) == 2 and frame["counts.1.seed"].tolist() == [1, 2] and frame.n.tolist() == [2, 2]
@@ -42,19 +45,21 @@ def test_shared_inputs_are_made_once_and_nothing_twice(store, executor):
 
 def test_a_found_run_needs_no_inputs(store):
     total = Total((Count(4),))
-    run([total], store, STAGES, progress=False)
+    run([total], store, progress=False)
     store.prune([store.path(Count(4)).name])
-    assert needed([total], store, STAGES, stage_digests(STAGES)) == {}
-    run([total], store, STAGES, progress=False)
+    assert needed([total], store, stage_digests()) == {}
+    run([total], store, progress=False)
     assert not store.has(Count(4))
 
 
 def test_an_unknown_stage_is_the_users(store):
-    with pytest.raises(InputError, match="'total'.*known are count"): run([Total()], store, dict(count=STAGES["count"]), progress=False)
+    @dataclass(frozen=True)
+    class Lonely: stage: ClassVar[str] = "lonely"
+    with pytest.raises(InputError, match="'lonely' of Lonely is not declared"): run([Lonely()], store, progress=False)
 
 
 def test_equal_specs_of_unlike_values_are_two_runs(store):
-    run([Count(3, 0), Count(3, 0.0), Count(3, False)], store, STAGES, progress=False)
+    run([Count(3, 0), Count(3, 0.0), Count(3, False)], store, progress=False)
     assert store.has(Count(3, 0)) and store.has(Count(3, 0.0)) and store.has(Count(3, False))
 
 
@@ -75,16 +80,16 @@ def test_split_deals_everything_evenly_and_leaves_nobody_idle(sizes, stack, work
 
 
 def test_runs_of_equal_shape_are_made_together(store):
-    run([Count(3, s) for s in range(6)] + [Count(4, 9)], store, STAGES, stack=5, progress=False)
+    run([Count(3, s) for s in range(6)] + [Count(4, 9)], store, stack=5, progress=False)
     assert Counter(size for _, size, seed, step in steps(store.root) if step == 0) == {3: 6, 1: 1}
 
 
 def test_long_groups_come_first(store):
-    stages = STAGES | dict(count=Stage("count", STAGES["count"].make, group=lambda s: s.upto, cost=lambda s: dict(flops=s.upto)))
     order = []
     class Spy(Inline):
-        def submit(self, job): order.append(job.args[4][0].upto); super().submit(job)
-    run([Count(3), Count(9), Count(6)], store, stages, Spy(), progress=False)
+        def submit(self, job): order.append(job.args[3][0].upto); super().submit(job)
+    with redeclared(Count, make_count, group=lambda s: s.upto, cost=lambda s: dict(flops=s.upto)):
+        run([Count(3), Count(9), Count(6)], store, Spy(), progress=False)
     assert order == [9, 6, 3]
 
 
@@ -96,7 +101,7 @@ def test_a_run_that_continues_one_of_its_own_kind_does_not_block(store):
     def make(specs, folders, store, progress):
         for spec, folder in zip(specs, folders): (folder / "value.txt").write_text(str(store.has(spec.before) if spec.before else None))
     chain = Chain(1, before=Chain(2, before=Chain(3)))
-    run([chain], store, dict(count=Stage("count", make, group=lambda s: "all")), progress=False)
+    with redeclared(Count, make, group=lambda s: "all"): run([chain], store, progress=False)
     assert (store.path(chain) / "value.txt").read_text() == "True"
 
 
@@ -108,7 +113,7 @@ def test_a_run_that_continues_one_of_its_own_kind_does_not_block(store):
 def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
     bad, good = Count(5, 0, fault), [Count(5, s) for s in (1, 2, 3)]
     executor, wanted = Processes(2) if fault == "bug" else Inline(), [Total((bad, good[0])), bad, *good, Total((good[1],))]
-    with pytest.raises(kind, match=line): run(wanted, store, STAGES, executor, stack=2, progress=False)
+    with pytest.raises(kind, match=line): run(wanted, store, executor, stack=2, progress=False)
     if fault != "full": assert all(store.has(g) for g in good) and store.has(Total((good[1],)))
     assert not store.has(bad) and not store.has(Total((bad, good[0]))) and store.check().empty
     assert json.loads((store.partial(bad) / "resume" / "state.json").read_text())[0] == 2, "what was computed is kept"
@@ -116,7 +121,7 @@ def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
 
 def test_a_process_that_dies_is_a_failure_not_a_hang(store):
     bad, good = [Count(5, s, fault) for s, fault in enumerate(("die", "exit", "leave"))], [Count(5, s) for s in range(3, 6)]
-    with pytest.raises(RunsFailed) as failed: run(bad + good, store, STAGES, Processes(2), stack=4, progress=False)
+    with pytest.raises(RunsFailed) as failed: run(bad + good, store, Processes(2), stack=4, progress=False)
     lines = {spec.fault: failure.line for spec, failure in failed.value.failures}
     assert set(lines) == {"die", "exit", "leave"} and all(store.has(g) for g in good)
     assert "SIGKILL" in lines["die"] and "exit code 3" in lines["exit"] and lines["leave"] == "SystemExit: enough"
@@ -125,7 +130,7 @@ def test_a_process_that_dies_is_a_failure_not_a_hang(store):
 
 def test_the_message_lists_failures_and_what_needed_them(store):
     with pytest.raises(RunsFailed, match=r"(?s)2 of 6 runs failed, 2 more needed them.*2 x count: RuntimeError.*Traceback") as failed:
-        run([Total((Count(4, s, "bug"),)) for s in (0, 1)] + [Total((Count(4, 2),))], store, STAGES, progress=False)
+        run([Total((Count(4, s, "bug"),)) for s in (0, 1)] + [Total((Count(4, 2),))], store, progress=False)
     assert len(failed.value.failures) == 2 and store.has(Total((Count(4, 2),)))
 
 
@@ -141,55 +146,58 @@ def same_count(specs, folders, store, progress):
 
 
 def test_stale_runs_are_told_made_again_or_accepted(store, capsys):
-    total, new = Total((Count(4),)), STAGES | dict(count=Stage("count", other_count))
-    run([total], store, STAGES, progress=False)
+    total = Total((Count(4),))
+    run([total], store, progress=False)
     first = store.read(total)["total"]
-    run([total], store, new, accept_stale=True)
-    assert store.read(total)["total"] == first and "1 runs are stale" in capsys.readouterr().out
-    run([total], store, new)
+    with redeclared(Count, other_count):
+        run([total], store, accept_stale=True)
+        assert store.read(total)["total"] == first and "1 runs are stale" in capsys.readouterr().out
+        run([total], store)
     assert store.read(total)["total"] == 0 and "2 runs are stale" in capsys.readouterr().out
 
 
 def test_a_change_that_changes_nothing_stops_there(store):
-    total, new = Total((Count(4),)), STAGES | dict(count=Stage("count", same_count))
-    run([total], store, STAGES, progress=False)
+    total = Total((Count(4),))
+    run([total], store, progress=False)
     before = (store.path(total) / "measures.json").stat().st_ino
-    assert store.state(total, stage_digests(new)) == "stale"
-    run([total], store, new, progress=False)
-    assert store.state(total, stage_digests(new)) == "found" and store.check().empty
+    with redeclared(Count, same_count):
+        assert store.state(total, stage_digests()) == "stale"
+        run([total], store, progress=False)
+        assert store.state(total, stage_digests()) == "found" and store.check().empty
     assert (store.path(total) / "measures.json").stat().st_ino == before, "renewed, not made again"
 
 
 def test_made_on_accepted_stale_inputs_stays_stale(store):
-    total, new = Total((Count(4),)), STAGES | dict(count=Stage("count", other_count))
-    run([Count(4)], store, STAGES, progress=False)
-    run([total], store, new, accept_stale=True, progress=False)
-    assert store.state(total, stage_digests(new)) == "stale"
-    run([total], store, new, progress=False)
+    total = Total((Count(4),))
+    run([Count(4)], store, progress=False)
+    with redeclared(Count, other_count):
+        run([total], store, accept_stale=True, progress=False)
+        assert store.state(total, stage_digests()) == "stale"
+        run([total], store, progress=False)
     assert store.read(total)["total"] == 0
 
 
 def test_damaged_runs_are_made_again(store, capsys):
-    run([Count(4)], store, STAGES, progress=False)
+    run([Count(4)], store, progress=False)
     (store.path(Count(4)) / "value.txt").write_text("")
-    run([Count(4)], store, STAGES)
+    run([Count(4)], store)
     assert "1 runs are damaged" in capsys.readouterr().out and (store.path(Count(4)) / "value.txt").read_text() == value(Count(4))
 
 
 # ---- plans
 
 def test_plan_counts_what_is_there_and_what_it_costs(store):
-    stages = STAGES | dict(count=Stage("count", STAGES["count"].make, cost=lambda s: dict(flops=3.6e12 * s.upto, bytes=1e9)))
     wanted = [Total((Count(2), Count(3))), Total((Count(3), Count(5)))]
-    run([Count(2)], store, stages, progress=False)
-    table = plan(wanted, store, stages, speed=1e9).set_index("stage")
+    run([Count(2)], store, progress=False)
+    with redeclared(Count, make_count, cost=lambda s: dict(flops=3.6e12 * s.upto, bytes=1e9)):
+        table = plan(wanted, store, speed=1e9).set_index("stage")
     assert table.loc["count", ["runs", "found", "stale", "to make"]].tolist() == [3, 1, 0, 2] and table.loc["total", "to make"] == 2
     assert table.loc["all", "hours here"] == 8.0 and table.loc["all", "gigabytes"] == 2.0
     assert all(table.loc["all", c] < 1 for c in table.columns if c.startswith("hours ") and c != "hours here")
-    run(wanted, store, stages, progress=False)
-    done = plan(wanted, store, stages).set_index("stage")
+    run(wanted, store, progress=False)
+    done = plan(wanted, store).set_index("stage")
     assert done.loc["all", "to make"] == 0 and done.loc["all", "FLOPs"] == 0 and done.loc["all", "found"] == 5
-    old = plan(wanted, store, stages | dict(count=Stage("count", other_count))).set_index("stage")
+    with redeclared(Count, other_count): old = plan(wanted, store).set_index("stage")
     assert old.loc["all", "stale"] == 5 and old.loc["all", "to make"] == 5
 
 
@@ -198,7 +206,7 @@ def test_plan_counts_what_is_there_and_what_it_costs(store):
 def test_plain_lines_with_time_left(store, capsys, monkeypatch):
     for thing, name, seconds in ((progress.Watch, "LINE", .25), (progress.Watch, "TICK", .05), (progress.Progress, "EVERY", .02)):
         monkeypatch.setattr(thing, name, seconds)
-    run([Count(20, s, pause=.02) for s in (0, 1)], store, STAGES, stack=1)
+    run([Count(20, s, pause=.02) for s in (0, 1)], store, stack=1)
     told = [l for l in capsys.readouterr().out.splitlines() if "left" in l]
     assert told and all(l.startswith("count ") and "/2" in l for l in told) and " s left" in told[-1]
     events = [json.loads(l)["event"] for l in (store.path(Count(20, 0, pause=.02)) / "log.jsonl").open()]
@@ -212,7 +220,7 @@ def test_processes_from_a_plain_script_without_a_guard(tmp_path):
     script.write_text(textwrap.dedent(f"""
         import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
         from toy_stages import *
-        run([Count(3, s) for s in range(3)], Store({str(tmp_path / 'runs')!r}), STAGES, Processes(2), progress=False)
+        run([Count(3, s) for s in range(3)], Store({str(tmp_path / 'runs')!r}), Processes(2), progress=False)
         print("once")"""))
     told = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert told.stdout == "once\n", told.stderr
@@ -223,9 +231,10 @@ def test_processes_from_a_kernel(tmp_path):
     import nbformat
     from nbclient import NotebookClient
     code = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom toy_stages import *\nstore = Store({str(tmp_path / 'runs')!r})\n"
-            "run([Count(3, s) for s in range(2)], store, STAGES, Processes(2))\nassert store.has(Count(3, 1))\n"
+            "run([Count(3, s) for s in range(2)], store, Processes(2))\nassert store.has(Count(3, 1))\n"
             "def local(specs, folders, store, progress): pass\nfrom xlingual_nb.errors import InputError\n"
-            "try: run([Count(2)], store, dict(count=Stage('count', local)), Processes(1))\nexcept InputError as e: print(e)")
+            "declare(Count, local)\n"
+            "try: run([Count(2)], store, Processes(1))\nexcept InputError as e: print(e)")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     NotebookClient(book, timeout=60, kernel_name="python3").execute()
     told = "".join(o.get("text", "") for o in book.cells[0].outputs)
@@ -259,7 +268,7 @@ def test_runs_begun_together_go_on_together(store):
         groups.append({s.seed for s in specs})
         if len(groups) == 1: raise KeyboardInterrupt
         for spec, folder in zip(specs, folders): (folder / "value.txt").write_text("x")
-    stages = dict(count=Stage("count", make, group=lambda s: s.upto))
-    with pytest.raises(KeyboardInterrupt): run(first, store, stages, stack=9, progress=False)
-    run([later[0], *first, *later[1:]], store, stages, stack=9, progress=False)
+    with redeclared(Count, make, group=lambda s: s.upto):
+        with pytest.raises(KeyboardInterrupt): run(first, store, stack=9, progress=False)
+        run([later[0], *first, *later[1:]], store, stack=9, progress=False)
     assert sorted(map(sorted, groups[1:])) == [[0, 1, 2], [5, 6, 7]]

@@ -4,12 +4,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from xlingual_nb.text.edits import FRAMES, LABELS
-from xlingual_nb.text.inference import Design, NAMED, SITES, SUBSTITUTES, draw_design, giveaways, nli
-from xlingual_nb.text.lexicon import lexicon
-from xlingual_nb.text.meanings import in_part
-from xlingual_nb.text.typology import language
-from xlingual_nb.text.world import Dice, world
+from xlingual_nb.microworld.edits import FRAMES, LABELS
+from xlingual_nb.microworld.inference import Design, NAMED, SITES, SUBSTITUTES, draw_design, giveaways, nli
+from xlingual_nb.microworld.lexicon import lexicon
+from xlingual_nb.microworld.meanings import in_part
+from xlingual_nb.microworld.typology import language
+from xlingual_nb.microworld.world import Dice, world
 
 
 def models():

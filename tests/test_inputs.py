@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaConfig
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.inputs import check_pairs, encode_pairs, encode_words, longest_first, pair_batch, pair_room, pieces
 from xlingual_nb.text import tokenizers as ours
 from xlingual_nb.text.records import load

@@ -11,12 +11,14 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import architecture, bilingual, mixed_pairs, objective, overlap
 from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT, asked, shape_of, shapes, total
 from xlingual_nb.experiments.bilingual import check, model, nli
-from xlingual_nb.lab import plan
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.scales import BILINGUAL, all_text, bilingual_sizes, wiki_text
-from xlingual_nb.lab.spec import CorpusSpec, Language, PretrainSpec, TokenizerSpec
-from xlingual_nb.lab.stages import STAGES
-from xlingual_nb.lab.store import Store
+from xlingual_nb.runs import plan
+from xlingual_nb.runs.engine import run
+from xlingual_nb.experiments.sizes import BILINGUAL, all_text, bilingual_sizes, wiki_text
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+from xlingual_nb.runs.store import Store
 from xlingual_nb.models.settings import Shape
 from xlingual_nb.papers.published import claims, published, value
 
@@ -217,7 +219,7 @@ def test_a_wrong_parameter_is_one_line(wrong, match):
     (TokenizerSpec(CorpusSpec("micro/tlh", parameters=(("sentences", 20),)), 300), "language 'tlh': the presets are en")), ids=("vocabulary", "language"))
 def test_a_wrong_text_is_one_line_before_any_training(spec, match, tmp_path):
     model = PretrainSpec((Language("en", spec.corpus),), spec, Shape(1, 8, 1, 8, 16))
-    with pytest.raises(Exception, match=match): run([model], Store(tmp_path / "runs"), STAGES, progress=False)
+    with pytest.raises(Exception, match=match): run([model], Store(tmp_path / "runs"), progress=False)
     assert not list((tmp_path / "runs").glob("pretrain/*/*"))
 
 

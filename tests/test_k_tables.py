@@ -12,12 +12,11 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import bilingual, frequency, ordering, overlap
-from xlingual_nb.lab import plan, store as stores
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.scales import BILINGUAL
-from xlingual_nb.lab.spec import run_id
-from xlingual_nb.lab.stages import STAGES
-from xlingual_nb.lab.store import Store
+from xlingual_nb.runs import plan, store as stores
+from xlingual_nb.runs.engine import run
+from xlingual_nb.experiments.sizes import BILINGUAL
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import tables
 
@@ -196,13 +195,15 @@ def test_pieces_in_common(tmp_path):
     store, sizes = Store(tmp_path / "runs"), bilingual.check("smoke", "micro", 0)
     models = {share: bilingual.shared_pieces(sizes, share, 0) for share in (0, 0.5, 1)} | {"shifted": bilingual.model(sizes, ("enfake", "en"), 0), "natural": bilingual.model(sizes, ("en", "es"), 0)}
     assert overlap.pieces_in_common(models[0], store) is None
-    run([t for m in models.values() for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, STAGES, progress=False)
+    run([t for m in models.values() for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, progress=False)
     common = {name: overlap.pieces_in_common(m, store)["types"] for name, m in models.items()}
     assert common[0] == common["shifted"] == 0 and common[1] == 1 and 0.2 < common[0.5] < 0.5 and 0.1 < common["natural"] < 0.9      # half of either's types: a third of both
 
 
 def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
-    from xlingual_nb.lab.spec import CorpusSpec, Language, TokenizerSpec
+    from xlingual_nb.text.sources import CorpusSpec
+    from xlingual_nb.models.languages import Language
+    from xlingual_nb.text.vocabularies import TokenizerSpec
     store, shifted = Store(tmp_path / "runs"), bilingual.model(bilingual.check("smoke", "micro", 0), ("enfake", "en"), 0)
     said = ["a cat sat, and a cat ran", "a cat sat", "and a cat ran, a cat sat", "a cat , a cat"] * 3
     def reads(name, lines):
@@ -212,7 +213,7 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
         return replace(shifted, languages=(Language("enfake", fake), Language("en", plain)), tokenizer=TokenizerSpec(plain, 30, "words", (fake,)))
     glued, apart = reads("glued.txt", said), reads("apart.txt", [s.replace(",", " ,") for s in said])
     assert overlap.cut_alike(glued, store) is None
-    run([t for m in (glued, apart) for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, STAGES, progress=False)
+    run([t for m in (glued, apart) for t in (m.tokenizer, *(l.corpus for l in m.languages))], store, progress=False)
     assert overlap.cut_alike(apart, store) == 1 and overlap.cut_alike(glued, store) == 0.5, "a comma is one word more in English"
 
 

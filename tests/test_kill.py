@@ -1,16 +1,17 @@
 """Kill -9 at any moment: the store stays readable, nothing is lost, the end is the same bytes. Two processes make one run once."""
 import json, os, random, signal, subprocess, sys, time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from xlingual_nb.lab import files
-from xlingual_nb.lab.engine import Stage, run
-from xlingual_nb.lab.executors import Inline
-from xlingual_nb.lab.files import started
-from xlingual_nb.lab.store import Store, problems
-from toy_stages import STAGES, Count, Total, steps, value
+from xlingual_nb.runs import files
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.files import started
+from xlingual_nb.runs.store import Store, problems
+from toy_stages import Count, Total, redeclared, steps, value
 
 TOYS = Path(__file__).with_name("toy_stages.py")
 
@@ -46,16 +47,16 @@ def readable(store):
 def test_ten_kills_at_random_moments(tmp_path):
     spec, quiet = Count(60, pause=.004), dict(progress=False)
     store, calm, moments = Store(tmp_path / "killed"), Store(tmp_path / "calm"), random.Random(20)
-    run([spec], calm, STAGES, **quiet)
+    run([spec], calm, **quiet)
     kills = ended = 0
     for _ in range(200):
         if kills == 10: break
-        pid = child(lambda: run([spec, Total((spec,))], store, STAGES, **quiet))
+        pid = child(lambda: run([spec, Total((spec,))], store, **quiet))
         time.sleep(moments.uniform(0, .12))
         os.kill(pid, signal.SIGKILL); kills += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         assert readable(store)
         if store.has(spec): ended += 1; store.prune([store.path(s).name for s in (spec, Total((spec,)))])
-    run([spec, Total((spec,))], store, STAGES, **quiet)
+    run([spec, Total((spec,))], store, **quiet)
     assert kills == 10 and products(store, spec) == products(calm, spec) and readable(store)
     assert len(steps(store.root)) <= 60 * (ended + 1) + 10, "no kill cost more than the step in hand"
 
@@ -83,17 +84,18 @@ def changed_count(specs, folders, store, progress):
 def test_dying_before_every_single_step(tmp_path, monkeypatch, remake):
     "Not at random: before the first change of the file system, before the second, and so on until none is left."
     monkeypatch.setattr(os, "fsync", lambda handle: None)       # a kill is not a power cut, and there are hundreds of runs
-    spec, stages = Count(2), STAGES | dict(count=Stage("count", changed_count)) if remake else STAGES
+    spec = Count(2)
     expected = b"changed" if remake else value(spec).encode()
     for n in range(500):
         store = Store(tmp_path / f"runs{n}")
-        if remake: run([spec], store, STAGES, progress=False)
+        if remake: run([spec], store, progress=False)
         def work():
             stop_at(n)
-            run([spec], Store(store.root), stages, progress=False)
-        code = os.waitstatus_to_exitcode(os.waitpid(child(work), 0)[1])
-        assert code in (0, 99) and readable(store)
-        run([spec], store, stages, progress=False)
+            run([spec], Store(store.root), progress=False)
+        with redeclared(Count, changed_count) if remake else nullcontext():
+            code = os.waitstatus_to_exitcode(os.waitpid(child(work), 0)[1])
+            assert code in (0, 99) and readable(store)
+            run([spec], store, progress=False)
         assert (store.path(spec) / "value.txt").read_bytes() == expected and readable(store)
         store.prune()
         assert sorted(p.name for p in store.path(spec).iterdir()) == ["log.jsonl", "manifest.json", "spec.json", "value.txt"]
@@ -104,7 +106,7 @@ def test_dying_before_every_single_step(tmp_path, monkeypatch, remake):
 
 def test_two_processes_make_one_run_once(tmp_path):
     store, specs = Store(tmp_path / "runs"), [Count(15, s, pause=.004) for s in range(3)]
-    def work(): run(specs, Store(store.root), STAGES, stack=2, progress=False)
+    def work(): run(specs, Store(store.root), stack=2, progress=False)
     pids = [child(work) for _ in range(3)]
     assert [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids] == [0, 0, 0]
     assert set(Counter((seed, step) for _, _, seed, step in steps(store.root)).values()) == {1}
@@ -113,7 +115,7 @@ def test_two_processes_make_one_run_once(tmp_path):
 
 def test_the_second_takes_over_when_the_first_is_killed(tmp_path):
     store, spec = Store(tmp_path / "runs"), Count(40, pause=.01)
-    def work(): run([spec], Store(store.root), STAGES, progress=False)
+    def work(): run([spec], Store(store.root), progress=False)
     first = child(work)
     wait_for(lambda: len(steps(store.root)) >= 5)
     second = child(work)
@@ -141,7 +143,7 @@ def test_workers_do_not_outlive_a_killed_parent_and_the_work_goes_on(tmp_path):
     wait_for(lambda: not any(map(started, workers)), 3)
     done = len(steps(store.root))
     assert readable(store) and 0 < done < 120
-    run(specs, store, STAGES, progress=False)
+    run(specs, store, progress=False)
     assert all((store.path(s) / "value.txt").read_text() == value(s) for s in specs)
     assert len(steps(store.root)) <= 122 and not list((store.root / "locks").glob("[0-9a-f]*"))
 

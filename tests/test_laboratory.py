@@ -8,12 +8,13 @@ import torch
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.laboratory import SEEDS, Cell, cells, chosen_rows, grid, model, observe, parse, table_rows
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.scales import SCALES, laboratory_sizes, micro
-from xlingual_nb.lab.spec import MeasureSpec, PretrainSpec
-from xlingual_nb.lab.stages import STAGES, views
-from xlingual_nb.lab.store import Store
-from xlingual_nb.models import pretrain
+from xlingual_nb.runs.engine import run
+from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, micro
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.pretraining import views
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models import training as loop
 from xlingual_nb.models.settings import MASKING, Masking, Shape
 from xlingual_nb.papers.published import ambiguities
 
@@ -232,14 +233,14 @@ def ignorance(folder):
 
 def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
     "Real shapes, a tiny text, seed 0: ten trained rows are one stack, two untrained and two halved ones as well."
-    store, stacks, usual = Store(tmp_path / "runs"), [], pretrain.pretrain
-    def noted(jobs, *args, **kw): stacks.append((len(jobs), pretrain.total_steps(jobs[0], args[1]))); usual(jobs, *args, **kw)
-    monkeypatch.setattr(pretrain, "pretrain", noted)
+    store, stacks, usual = Store(tmp_path / "runs"), [], loop.pretrain
+    def noted(jobs, *args, **kw): stacks.append((len(jobs), loop.total_steps(jobs[0], args[1]))); usual(jobs, *args, **kw)
+    monkeypatch.setattr(loop, "pretrain", noted)
     rows = {c.row: shortened(c.spec.checkpoint) for c in cells("paper", "micro", seeds=1, rows="small") if c.table in ("table1", "table2")}
-    run(list(rows.values()), store, STAGES, stack=laboratory_sizes("paper", "micro").stack, progress=False)
+    run(list(rows.values()), store, stack=laboratory_sizes("paper", "micro").stack, progress=False)
     assert len(rows) == 14 and sorted(stacks) == [(2, 0), (2, 2), (10, 1)]
     for row, spec in rows.items():
-        log = pretrain.read_log(store.path(spec))
+        log = loop.read_log(store.path(spec))
         assert [l["step"] for l in log] == ([] if "untrained" in row else [1, 2] if "no-parallel" in row else [1])
         assert all(abs(l["loss"] - ignorance(store.path(spec))) < .2 for l in log) and all(l["learning_rate"] for l in log)
     start = (store.path(rows["18 untrained"]) / "model.safetensors").read_bytes()
@@ -251,8 +252,8 @@ def test_a_large_row_of_the_paper_trains(tmp_path):
     "Row 17: 86 million parameters, one step."
     store = Store(tmp_path / "runs")
     (spec,) = {shortened(c.spec.checkpoint) for c in cells("paper", "micro", seeds=1, rows="17") if c.table == "table1"}
-    run([spec], store, STAGES, progress=False)
-    (line,) = pretrain.read_log(store.path(spec))
+    run([spec], store, progress=False)
+    (line,) = loop.read_log(store.path(spec))
     assert line["step"] == 1 and line["learning_rate"] == 1e-4 and abs(line["loss"] - ignorance(store.path(spec))) < .5
     assert (store.path(spec) / "model.safetensors").stat().st_size > 4 * 85e6
     shutil.rmtree(store.root)
@@ -266,7 +267,7 @@ def test_observations_are_what_the_store_holds(tmp_path):
     done = [c for c in plans if c.row != "18 untrained"]
     assert {c.table for c in done} == {"table1", "figure5"} and len(done) == 2
     tiny = MeasureSpec(replace(shortened(done[0].spec.checkpoint), shape=Shape(1, 8, 1, 8, 32)), SLICE[1])
-    run([tiny], store, STAGES, progress=False)
+    run([tiny], store, progress=False)
     plans = [replace(c, spec=tiny) for c in done] + [Cell("figure6", "0 original", 0, tiny)] + [c for c in plans if c not in done]
     frame, values = observe(plans, store, "micro"), store.read(tiny)
     assert set(frame.table) == {"table1", "figure5", "figure6"} and set(frame.run_id) == {store.path(tiny).name}

@@ -7,7 +7,7 @@ import torch
 import transformers as hf
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import Checkpoint, LanguageView, load_checkpoint, room, tiny_checkpoint, token_block
+from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, room, tiny_checkpoint, token_block
 from xlingual_nb.text import tokenizers as text_tokenizers
 
 LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1, inverted=True)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.decomposition import PCA
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import load_checkpoint, room, tiny_checkpoint
+from xlingual_nb.models.checkpoints import load_checkpoint, room, tiny_checkpoint
 from xlingual_nb.measures.embeddings import (batches, content_ids, hidden_states, keep, model_inputs, position_similarity, principal_components,
                                              sentence_vectors, shortened, token_pca, word_vectors)
 from xlingual_nb.text.tokenizers import Encoded

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from test_measures_embeddings import DEVICES, FAMILIES, corpus
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.perplexity import choose_tokens, masked_nll, masked_perplexity, pooled_perplexity
 from xlingual_nb.text.tokenizers import Encoded
 

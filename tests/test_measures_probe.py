@@ -5,7 +5,7 @@ import transformers as hf
 
 from test_measures_embeddings import corpus
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.embeddings import sentence_vectors
 from xlingual_nb.measures.perplexity import masked_perplexity
 from xlingual_nb.measures.probe import encode_text, probe

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text import microworld as micro
-from xlingual_nb.text.lexicon import BUNDLES, check_scripts, dial_of, lexicon, paradigm
-from xlingual_nb.text.meanings import SKELETON, bag_number, block, meanings
-from xlingual_nb.text.microtasks import sentence_rows
-from xlingual_nb.text.speech import BIO, RELATIONS, TAGS, align, speak
-from xlingual_nb.text.typology import CHOICES, Language, ORDERS, PRESETS, SCRIPTS, SHARES, STRUCTURE, distance, halfway, language
-from xlingual_nb.text.world import CLOSED, Choice, Dice, class_sizes, world
+from xlingual_nb import microworld as micro
+from xlingual_nb.microworld.lexicon import BUNDLES, check_scripts, dial_of, lexicon, paradigm
+from xlingual_nb.microworld.meanings import SKELETON, bag_number, block, meanings
+from xlingual_nb.microworld.tasks import sentence_rows
+from xlingual_nb.microworld.speech import BIO, RELATIONS, TAGS, align, speak
+from xlingual_nb.microworld.typology import CHOICES, Language, ORDERS, PRESETS, SCRIPTS, SHARES, STRUCTURE, distance, halfway, language
+from xlingual_nb.microworld.world import CLOSED, Choice, Dice, class_sizes, world
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, .3, 1.0])

@@ -10,15 +10,19 @@ from hypothesis import given, settings, strategies as st
 from transformers import AutoModelForMaskedLM, get_linear_schedule_with_warmup
 
 from test_encoder import padded
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.executors import Processes
-from xlingual_nb.lab.spec import CorpusSpec, Language, PretrainSpec, TokenizerSpec
-from xlingual_nb.lab.stages import STAGES
-from xlingual_nb.lab.texts import encoded, read_corpus, views
-from xlingual_nb.lab.store import Store
-from xlingual_nb.measures.checkpoints import load_checkpoint
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Processes
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+from xlingual_nb.models.languages import token_ids
+from xlingual_nb.text.sources import read_corpus
+from xlingual_nb.models.pretraining import views
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.measures.embeddings import fit, model_inputs
-from xlingual_nb.models import pretrain
+from xlingual_nb.models import training as loop
 from xlingual_nb.models.batches import CLS, MASK, MASKS, SEP, Order, assemble, generator, make_batch, mask_tokens, mix
 from xlingual_nb.models.settings import MASKING, LanguageView, Masking, Shape, Training, learning_rate
 from xlingual_nb.text import tokenizers
@@ -61,17 +65,17 @@ def child(work) -> int:
 def ended(pid): return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def logged(store): return len(pretrain.read_log(store.partial(KILLED[0])))
+def logged(store): return len(loop.read_log(store.partial(KILLED[0])))
 
 
 def train_keeping_all(store, starts):
     "Train with the state kept at every line of the log, and note in the file `starts` at which step this process began."
-    usual = pretrain.pretrain
+    usual = loop.pretrain
     def often(jobs, *args, **kw):
-        with open(starts, "a") as f: f.write(f"{pretrain.kept_step(jobs)}\n")
+        with open(starts, "a") as f: f.write(f"{loop.kept_step(jobs)}\n")
         usual(jobs, *args, **kw, keep_every=0)
-    pretrain.pretrain = often
-    run(KILLED, Store(store.root), STAGES, progress=False)
+    loop.pretrain = often
+    run(KILLED, Store(store.root), progress=False)
 
 
 def kill_once(store, starts, moments):
@@ -88,13 +92,13 @@ def kill_once(store, starts, moments):
 def calm(tmp_path_factory):
     "The two models trained without disturbance, in a fresh interpreter."
     store, executor = Store(tmp_path_factory.mktemp("calm")), Processes(1)
-    run(KILLED, store, STAGES, executor, progress=False)
+    run(KILLED, store, executor, progress=False)
     return store
 
 
 def test_ten_kills_at_random_moments_change_no_byte(tmp_path, calm):
     store, starts, moments = Store(tmp_path / "killed"), tmp_path / "starts", random.Random(11)
-    run([CORPUS, TOKENIZER], store, STAGES, progress=False)
+    run([CORPUS, TOKENIZER], store, progress=False)
     for _ in range(10):
         kill_once(store, starts, moments)
         assert store.check().empty and set(store.runs().state) <= {"found", "partial"}
@@ -113,7 +117,7 @@ def test_ten_kills_at_random_moments_change_no_byte(tmp_path, calm):
 def test_two_runs_of_one_spec_are_equal_to_the_bit(tmp_path, calm):
     "One in a fresh interpreter, one here, in stores of their own."
     store = Store(tmp_path / "again")
-    run(KILLED, store, STAGES, progress=False)
+    run(KILLED, store, progress=False)
     for s in KILLED: assert products(store, s) == products(calm, s)
 
 
@@ -126,7 +130,7 @@ def jobs_of(folder, seeds=(1, 2), texts=(0, 0), snapshots=(), masking="original"
         if kind == 2: lengths = np.clip(rng.lognormal(2.4, .6, 60).astype(int), 1, 50)
         english = Encoded.of(5 + (s + 3 * np.arange(n)) % 35 for s, n in zip(starts, lengths))
         m = mix([english, Encoded(english.ids + 40, english.starts)], [LanguageView("en"), LanguageView("enfake", 40, **view)], 80, 64 if kind == 2 else 16)
-        jobs.append(pretrain.Job(m, MASKING[masking], seed, tokenizer, Path(folder) / f"{seed}-{kind}", snapshots))
+        jobs.append(loop.Job(m, MASKING[masking], seed, tokenizer, Path(folder) / f"{seed}-{kind}", snapshots))
     return jobs
 
 
@@ -136,43 +140,43 @@ class Stopped(Exception): pass
 def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_path, monkeypatch):
     "The states of a step are written one model after another: stopped in between, training goes on from the step before."
     training = Training(6, 24, 1e-2, 10)
-    pretrain.pretrain(jobs_of(tmp_path / "whole"), SHAPE, training)
-    usual, count = pretrain.save_file, []
+    loop.pretrain(jobs_of(tmp_path / "whole"), SHAPE, training)
+    usual, count = loop.save_file, []
     def deadly(tensors, path, **kw):
         count.append(path)
         if len(count) == 12: raise Stopped
         usual(tensors, path, **kw)
-    monkeypatch.setattr(pretrain, "save_file", deadly)
-    with pytest.raises(Stopped): pretrain.pretrain(jobs_of(tmp_path / "cut"), SHAPE, training, keep_every=0)
+    monkeypatch.setattr(loop, "save_file", deadly)
+    with pytest.raises(Stopped): loop.pretrain(jobs_of(tmp_path / "cut"), SHAPE, training, keep_every=0)
     monkeypatch.undo()
     jobs = jobs_of(tmp_path / "cut")
-    assert [sorted(int(p.stem) for p in j.folder.glob("resume/*.safetensors")) for j in jobs] == [[5, 6], [5]] and pretrain.kept_step(jobs) == 5
-    pretrain.pretrain(jobs, SHAPE, training)
+    assert [sorted(int(p.stem) for p in j.folder.glob("resume/*.safetensors")) for j in jobs] == [[5, 6], [5]] and loop.kept_step(jobs) == 5
+    loop.pretrain(jobs, SHAPE, training)
     for whole, cut in zip(jobs_of(tmp_path / "whole"), jobs):
         assert all((whole.folder / n).read_bytes() == (cut.folder / n).read_bytes() for n in ("model.safetensors", "training.jsonl"))
 
 
 def test_a_log_line_cut_short_is_dropped(tmp_path):
     (tmp_path / "training.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo')
-    assert [l["step"] for l in pretrain.read_log(tmp_path)] == [1, 2]
-    assert [l["step"] for l in pretrain.read_log(tmp_path, 1)] == [1] and pretrain.read_log(tmp_path / "nowhere") == []
+    assert [l["step"] for l in loop.read_log(tmp_path)] == [1, 2]
+    assert [l["step"] for l in loop.read_log(tmp_path, 1)] == [1] and loop.read_log(tmp_path / "nowhere") == []
 
 
 def steps_taken(store, specs, stop_before=None):
     "Make `specs` here; the steps that each pretraining began with and took. `stop_before`: die before this (0 the first) pretraining."
-    usual, taken = pretrain.pretrain, []
+    usual, taken = loop.pretrain, []
     def counting(jobs, *args, **kw):
         if len(taken) == stop_before: raise KeyboardInterrupt
         taken.append([0, [j.seed for j in jobs]])
-        step = pretrain.one_step
+        step = loop.one_step
         def one(*a): taken[-1][0] += 1; return step(*a)
-        pretrain.one_step = one
+        loop.one_step = one
         try: usual(jobs, *args, **kw, keep_every=0)
-        finally: pretrain.one_step = step
-    pretrain.pretrain = counting
-    try: run(specs, store, STAGES, progress=False)
+        finally: loop.one_step = step
+    loop.pretrain = counting
+    try: run(specs, store, progress=False)
     except KeyboardInterrupt: pass
-    finally: pretrain.pretrain = usual
+    finally: loop.pretrain = usual
     return taken
 
 
@@ -183,22 +187,22 @@ def steps_taken(store, specs, stop_before=None):
 @pytest.mark.parametrize("dropout", (0.0, 0.1))
 def test_stacked_models_are_the_models_alone(tmp_path, dropout):
     training = Training(10, 32, 5e-3, 5, dropout=dropout)
-    pretrain.pretrain(jobs_of(tmp_path / "stack"), SHAPE, training)
+    loop.pretrain(jobs_of(tmp_path / "stack"), SHAPE, training)
     for i, job in enumerate(jobs_of(tmp_path / "alone")):
-        pretrain.pretrain([job], SHAPE, training)
-        alone, stacked = ([l["loss"] for l in pretrain.read_log(f)] for f in (job.folder, jobs_of(tmp_path / "stack")[i].folder))
+        loop.pretrain([job], SHAPE, training)
+        alone, stacked = ([l["loss"] for l in loop.read_log(f)] for f in (job.folder, jobs_of(tmp_path / "stack")[i].folder))
         assert len(alone) == 40 and np.abs(np.subtract(alone, stacked)).max() < 1e-4 and alone[-1] < alone[0] - .1
-        a, s = (pretrain.load_checkpoints([f]).weights for f in (job.folder, jobs_of(tmp_path / "stack")[i].folder))
+        a, s = (loop.load_checkpoints([f]).weights for f in (job.folder, jobs_of(tmp_path / "stack")[i].folder))
         assert max((a[n] - s[n]).abs().max().item() for n in a) < 1e-3
 
 
 @pytest.mark.parametrize("texts, dropout", (((0, 1), 0.0), ((2, 2), 0.0), ((2, 2), 0.1)), ids=str)  # dropout wants one text: see Dropout
 def test_neighbours_change_nothing_whatever_their_lengths(tmp_path, texts, dropout):
     training, shape = Training(5, 32, 5e-3, 5, dropout=dropout), Shape(2, 16, 1, 32, 64)
-    pretrain.pretrain(jobs_of(tmp_path / "stack", texts=texts), shape, training)
+    loop.pretrain(jobs_of(tmp_path / "stack", texts=texts), shape, training)
     for i, job in enumerate(jobs_of(tmp_path / "alone", texts=texts)):
-        pretrain.pretrain([job], shape, training)
-        alone, stacked = ([l["loss"] for l in pretrain.read_log(f)] for f in (job.folder, jobs_of(tmp_path / "stack", texts=texts)[i].folder))
+        loop.pretrain([job], shape, training)
+        alone, stacked = ([l["loss"] for l in loop.read_log(f)] for f in (job.folder, jobs_of(tmp_path / "stack", texts=texts)[i].folder))
         assert np.abs(np.subtract(alone, stacked)).max() < 1e-4
 
 
@@ -207,9 +211,9 @@ def test_jobs_of_unequal_length_are_refused(tmp_path):
     one, other = jobs_of(tmp_path)
     m = other.mixture
     short = replace(other, mixture=replace(m, first=m.first[:30], second=m.second[:30], language=m.language[:30]))
-    with pytest.raises(ValueError, match="same number of steps"): pretrain.pretrain([one, short], SHAPE, Training(1, 16))
+    with pytest.raises(ValueError, match="same number of steps"): loop.pretrain([one, short], SHAPE, Training(1, 16))
     larger = replace(other, mixture=replace(m, vocabulary=90))
-    with pytest.raises(ValueError, match="size of vocabulary"): pretrain.pretrain([one, larger], SHAPE, Training(1, 16))
+    with pytest.raises(ValueError, match="size of vocabulary"): loop.pretrain([one, larger], SHAPE, Training(1, 16))
 
 
 # ---- snapshots
@@ -219,13 +223,13 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
     training, at = Training(4, 40, 1e-2, 3), (0, 5, 12)
     (job,) = jobs_of(tmp_path, seeds=(3,), snapshots=at)
     reached = {}
-    usual, stack = pretrain.one_step, []
+    usual, stack = loop.one_step, []
     def watched(s, adam, batch, step, *rest):
         reached[step] = s.weights["embeddings.word_embeddings.weight"][0].detach().clone()
         return usual(s, adam, batch, step, *rest)
-    pretrain.one_step = watched
-    try: pretrain.pretrain([job], SHAPE, training)
-    finally: pretrain.one_step = usual
+    loop.one_step = watched
+    try: loop.pretrain([job], SHAPE, training)
+    finally: loop.one_step = usual
     folders = [job.folder / f"step-{step:06d}" for step in at]
     assert sorted(job.folder.glob("step-*")) == folders
     for step, folder in zip(at, folders):
@@ -237,7 +241,7 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
         assert tokenizers.load(folder).get_vocab() == job.tokenizer.get_vocab()
     assert (folders[-1] / "model.safetensors").read_bytes() == (job.folder / "model.safetensors").read_bytes()
     untrained, = jobs_of(tmp_path / "untrained", seeds=(3,))
-    pretrain.pretrain([untrained], SHAPE, Training(0, 40))
+    loop.pretrain([untrained], SHAPE, Training(0, 40))
     assert (folders[0] / "model.safetensors").read_bytes() == (untrained.folder / "model.safetensors").read_bytes()
     assert not (untrained.folder / "training.jsonl").exists()
 
@@ -258,15 +262,15 @@ def test_learning_rate_is_that_of_hugging_face(warmup, steps, rate):
 def test_the_log_tells_mean_losses_and_the_rates_that_were_used(tmp_path):
     "300 steps: a line every third; the rates are those that the optimiser had; the losses are the means between lines."
     (job,), training, used = jobs_of(tmp_path, seeds=(1,)), Training(25, 10, 1e-2, 20, dropout=0.0), []
-    usual = pretrain.one_step
+    usual = loop.one_step
     def watched(stack, adam, *rest):
         loss = usual(stack, adam, *rest)
         used.append((adam.param_groups[0]["lr"], adam.param_groups[1]["lr"], loss.item()))
         return loss
-    pretrain.one_step = watched
-    try: pretrain.pretrain([job], Shape(1, 8, 1, 16, 16), training)
-    finally: pretrain.one_step = usual
-    log = pretrain.read_log(job.folder)
+    loop.one_step = watched
+    try: loop.pretrain([job], Shape(1, 8, 1, 16, 16), training)
+    finally: loop.one_step = usual
+    log = loop.read_log(job.folder)
     assert len(used) == 300 and [l["step"] for l in log] == list(range(3, 301, 3))
     for line in log:
         last = used[line["step"] - 3:line["step"]]
@@ -280,9 +284,9 @@ def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, clip):
     "transformers gives [PAD] no gradient as an input.)"
     shape, training = Shape(2, 24, 3, 48, 16), Training(3, 40, 1e-2, 4, dropout=0.0, clip=clip)
     (job,) = jobs_of(tmp_path / "ours", seeds=(9,), masking="no_random", special_offset=40, position_offset=16, token_type=1)
-    pretrain.pretrain([job], shape, training)
+    loop.pretrain([job], shape, training)
     (start,) = jobs_of(tmp_path / "start", seeds=(9,), masking="no_random", special_offset=40, position_offset=16, token_type=1)
-    pretrain.pretrain([start], shape, Training(0, dropout=0.0))
+    loop.pretrain([start], shape, Training(0, dropout=0.0))
     model = AutoModelForMaskedLM.from_pretrained(start.folder).train()
     plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
     heavy = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
@@ -296,7 +300,7 @@ def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, clip):
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), clip).item())
         adam.step(); schedule.step(); theirs.append(loss.item())
     assert (min(norms) > clip) if clip < 1 else (max(norms) < clip)
-    assert np.allclose([l["loss"] for l in pretrain.read_log(job.folder)], theirs, atol=2e-5)
+    assert np.allclose([l["loss"] for l in loop.read_log(job.folder)], theirs, atol=2e-5)
     ours, before = AutoModelForMaskedLM.from_pretrained(job.folder), dict(AutoModelForMaskedLM.from_pretrained(start.folder).named_parameters())
     trained = dict(model.named_parameters())
     for name, w in ours.named_parameters():
@@ -306,16 +310,16 @@ def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, clip):
 
 def test_a_loss_that_is_not_finite_names_seed_and_step(tmp_path):
     jobs, training = jobs_of(tmp_path, seeds=(7, 8)), Training(4, 40, 1e20, 1)
-    with pytest.raises(FloatingPointError, match=r"seed 7 is nan at step \d+: lower the learning rate"): pretrain.pretrain(jobs, SHAPE, training)
+    with pytest.raises(FloatingPointError, match=r"seed 7 is nan at step \d+: lower the learning rate"): loop.pretrain(jobs, SHAPE, training)
     assert not (jobs[0].folder / "model.safetensors").exists() and not list(jobs[0].folder.glob("resume/*"))
-    assert all(np.isfinite(l["loss"]) for l in pretrain.read_log(jobs[0].folder))
+    assert all(np.isfinite(l["loss"]) for l in loop.read_log(jobs[0].folder))
 
 
 def test_the_model_that_diverged_is_the_one_named():
     jobs = [SimpleNamespace(seed=s) for s in (1, 2, 3)]
-    pretrain.check_finite(jobs, torch.tensor([1.0, 2.0, 3.0]), 5)
+    loop.check_finite(jobs, torch.tensor([1.0, 2.0, 3.0]), 5)
     for bad in (float("nan"), float("inf")):
-        with pytest.raises(FloatingPointError, match="seed 2 is (nan|inf) at step 5"): pretrain.check_finite(jobs, torch.tensor([1.0, bad, 3.0]), 5)
+        with pytest.raises(FloatingPointError, match="seed 2 is (nan|inf) at step 5"): loop.check_finite(jobs, torch.tensor([1.0, bad, 3.0]), 5)
 
 
 # ---- what a model is trained on is what is measured
@@ -326,10 +330,10 @@ def seen(request, tmp_path_factory):
     lang_pos, shift_special = request.param
     made = spec(0, INVERTED, shape=Shape(1, 8, 1, 16, 12), lang_pos=lang_pos, shift_special=shift_special)
     store = Store(tmp_path_factory.mktemp("views"))
-    run([made], store, STAGES, progress=False)
+    run([made], store, progress=False)
     tokenizer = tokenizers.load(store.path(TOKENIZER))
     size = tokenizer.get_vocab_size()
-    texts = [encoded(l, tokenizer, store, 12) for l in made.languages]
+    texts = [token_ids(l, tokenizer, store, 12) for l in made.languages]
     return SimpleNamespace(spec=made, store=store, size=size, tokenizer=tokenizer, checkpoint=load_checkpoint(store.path(made)), texts=texts,
                            mixture=mix(texts, views(made, size), 2 * size, 12))
 

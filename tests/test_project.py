@@ -72,7 +72,7 @@ def test_every_import_is_declared():
 
 # --- layers
 
-FLOORS = {name: i for i, floor in enumerate([["errors"], ["text", "papers"], ["models"], ["tasks", "measures"], ["lab"], ["experiments"], ["report"], ["cli"]]) for name in floor}
+FLOORS = {name: i for i, floor in enumerate([["errors"], ["runs", "papers"], ["text", "microworld"], ["models"], ["measures"], ["tasks"], ["experiments"], ["report"], ["cli"]]) for name in floor}
 
 
 def imported(path):
@@ -111,8 +111,8 @@ def test_no_import_goes_in_a_circle():
         for n in ready: del graph[n]
 
 
-LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.lab.spec": set(), "xlingual_nb.lab.store": set(),
-         "xlingual_nb.papers.published": set(), "xlingual_nb.lab.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set(),
+LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.runs.spec": set(), "xlingual_nb.runs.store": set(),
+         "xlingual_nb.papers.published": set(), "xlingual_nb.runs.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set(),
          "xlingual_nb.text.records": set()}
 
 

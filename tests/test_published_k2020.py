@@ -232,7 +232,7 @@ def test_ambiguities_say_both_readings():
 
 def test_switches_name_fields_that_exist():
     from dataclasses import fields
-    from xlingual_nb.lab import spec
+    from xlingual_nb.runs import spec
     from xlingual_nb.models import settings
     for a in ledger.ambiguities(PAPER):
         for owner, field in re.findall(r"\b([A-Z]\w+)[.](\w+)", a.switch):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text import microworld, records
+from xlingual_nb import microworld
+from xlingual_nb.text import records
 from xlingual_nb.text.records import LABELS, digest, load, read_pairs, read_tagged, sample, translate
 
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "nli").is_dir(), reason="XLINGUAL_DATA names no folder with NLI")

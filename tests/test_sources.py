@@ -89,8 +89,8 @@ def test_digest_follows_the_contents(folder):
 def test_the_microworld_is_asked_for_by_name(monkeypatch):
     asked = lambda *args, **kw: (args, kw)
     module = types.SimpleNamespace(corpus=asked)
-    monkeypatch.setitem(sys.modules, "xlingual_nb.text.microworld", module)
-    monkeypatch.setattr("xlingual_nb.text.microworld", module, raising=False)
+    monkeypatch.setitem(sys.modules, "xlingual_nb.microworld", module)
+    monkeypatch.setattr("xlingual_nb.microworld", module, raising=False)
     assert load("micro/en", "dev", sentences=7) == (("en",), {"part": "dev", "sentences": 7})
     assert digest("micro/en") == "generated"
 

@@ -9,17 +9,27 @@ from hypothesis import given, strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab import stages
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.spec import CorpusSpec, Language, MeasureSpec, PretrainSpec, RecordsSpec, TokenizerSpec, run_id
-from xlingual_nb.lab.stages import STAGES, measuring_cost, pretraining_cost, sample, share, stackable
-from xlingual_nb.lab.texts import encoded, read_corpus, views, without, write_corpus
-from xlingual_nb.lab.store import Store
-from xlingual_nb.measures.checkpoints import load_checkpoint
+from xlingual_nb.measures import multilinguality
+from xlingual_nb.runs.engine import run
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.text.records import RecordsSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.measures.multilinguality import measuring_cost, thinned
+from xlingual_nb.models.pretraining import pretraining_cost, share, stackable
+from xlingual_nb.models.languages import token_ids, without
+from xlingual_nb.text.sources import read_corpus, write_corpus
+from xlingual_nb.models.pretraining import views
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.measures.perplexity import pooled_perplexity
-from xlingual_nb.models import pretrain
+from xlingual_nb.models import training as loop
 from xlingual_nb.models.settings import LanguageView, Shape, Training
-from xlingual_nb.text import microworld, sources, tokenizers, transforms
+from xlingual_nb import microworld
+from xlingual_nb.text import sources, tokenizers, transforms
 from xlingual_nb.text.corpora import Corpus
 from xlingual_nb.text.tokenizers import Encoded
 
@@ -48,7 +58,7 @@ def store(tmp_path_factory):
 
 def made(store, *specs):
     "The specs, made if need be; their folders."
-    run(specs, store, STAGES, progress=False)
+    run(specs, store, progress=False)
     return [store.path(s) for s in specs]
 
 
@@ -112,15 +122,15 @@ def test_switches_share_a_stack_and_sizes_do_not():
 
 def test_a_group_of_whole_and_half_texts_trains_every_model_for_its_own_time(tmp_path, monkeypatch):
     "41 sentences: 82 of both languages make 6 steps an epoch; halves of 20 and 21 make 3, twice as often."
-    store, calls, usual = Store(tmp_path / "runs"), [], pretrain.pretrain
+    store, calls, usual = Store(tmp_path / "runs"), [], loop.pretrain
     def noted(jobs, shape, training, *args, **kw):
-        calls.append(([j.seed for j in jobs], training.epochs, pretrain.total_steps(jobs[0], training)))
+        calls.append(([j.seed for j in jobs], training.epochs, loop.total_steps(jobs[0], training)))
         usual(jobs, shape, training, *args, **kw)
-    monkeypatch.setattr(pretrain, "pretrain", noted)
+    monkeypatch.setattr(loop, "pretrain", noted)
     specs = [spec(seed=1), spec(seed=2, lang_pos=True), spec(HALVES, 4, seed=3), spec(HALVES, 4, seed=4, masking="no_random")]
     made(store, *specs)
     assert sorted(calls) == [([1, 2], 2, 12), ([3, 4], 4, 12)]
-    assert [pretrain.read_log(store.path(s))[-1]["step"] for s in specs] == [12] * 4
+    assert [loop.read_log(store.path(s))[-1]["step"] for s in specs] == [12] * 4
 
 
 # ---- checkpoints
@@ -142,8 +152,8 @@ def test_snapshots_lie_at_their_percent_of_the_way(store):
     folder, untrained = made(store, trained, spec(epochs=0, seed=5))
     assert sorted(p.name for p in folder.glob("step-*")) == ["step-000000", "step-000003", "step-000006", "step-000012"]
     assert tensors(folder / "step-000000") == tensors(untrained) and tensors(folder / "step-000012") == tensors(folder)
-    assert [stages.snapshot(folder, p) for p in (None, 0, 50, 100)] == [(folder, 12)] + [(folder / f"step-{n:06d}", n) for n in (0, 6, 12)]
-    assert stages.snapshot(untrained, None) == (untrained, 0)
+    assert [multilinguality.snapshot(folder, p) for p in (None, 0, 50, 100)] == [(folder, 12)] + [(folder / f"step-{n:06d}", n) for n in (0, 6, 12)]
+    assert multilinguality.snapshot(untrained, None) == (untrained, 0)
     measures = *(MeasureSpec(trained, DEV, percent) for percent in (0, None, 100)), MeasureSpec(spec(epochs=0, seed=5), DEV)
     made(store, *measures)
     start, end, last, nothing = map(store.read, measures)
@@ -190,7 +200,7 @@ def test_a_bound_on_sentences_takes_every_kth_of_the_training_text(store):
 @given(st.integers(1, 300), st.integers(0, 350))
 def test_a_sample_is_even_and_small_enough(sentences, most):
     text = Encoded.of([i] for i in range(sentences))
-    kept = [int(i) for (i,) in sample(text, most)]
+    kept = [int(i) for (i,) in thinned(text, most)]
     steps = set(np.diff(kept).tolist())
     assert kept[0] == 0 and len(steps) <= 1 and (most == 0 or len(kept) <= most)
     if most == 0 or most >= sentences: assert kept == list(range(sentences))
@@ -203,9 +213,9 @@ def test_development_text_is_said_as_the_language_would(store):
     language = Language("enfake", TRAIN, ("half(1)", "enfake", "inv_order"))
     plain, size = tokenizers.encode(tokenizer, dev), tokenizer.get_vocab_size()
     assert any(len(s.split()) > 6 for s in dev)
-    ours = encoded(language, tokenizer, store, 8, without(language.transforms, "half("), read_corpus(store.path(DEV)))
+    ours = token_ids(language, tokenizer, store, 8, without(language.transforms, "half("), read_corpus(store.path(DEV)))
     assert [list(s) for s in ours] == [[i + size for i in list(s)[:6][::-1]] for s in plain]
-    assert len(encoded(language, tokenizer, store, 8)) == 21 and len(encoded(language, tokenizer, store, 8, without(language.transforms, "half("))) == 41
+    assert len(token_ids(language, tokenizer, store, 8)) == 21 and len(token_ids(language, tokenizer, store, 8, without(language.transforms, "half("))) == 41
 
 
 @pytest.mark.parametrize("other", [CorpusSpec("micro/ru", "dev", DEV.parameters), CorpusSpec("micro/es", "dev", DEV.parameters),
@@ -216,7 +226,7 @@ def test_word_pairs_of_two_microworld_texts_are_its_dictionary(other):
     said = {part: [transforms.apply_text(o.transforms, sources.load(o.source, part, **dict(o.parameters))).sentences for o in (DEV, other)] for part in ("train", "dev")}
     tokenizer = tokenizers.train_words([s for text in said.values() for side in text for s in side], 2000)
     pair = Language("en", DEV), Language("other", other)
-    ids = stages.dictionary(MeasureSpec(spec(pair), DEV, words="dictionary", other=other), tokenizer)
+    ids = multilinguality.microworld_dictionary(MeasureSpec(spec(pair), DEV, words="dictionary", other=other), tokenizer)
     pairs = [(tokenizer.id_to_token(a), tokenizer.id_to_token(b)) for a, b in ids.tolist()]
     english, foreign = ({w for sentence in side for w in sentence.split()} for side in said["dev"])
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs}) and len(english & {a for a, _ in pairs}) > .85 * len(english)
@@ -232,7 +242,7 @@ def test_word_pairs_of_two_microworld_texts_are_its_dictionary(other):
 
 def test_word_pairs_of_two_worlds_are_refused():
     other = replace(DEV, parameters=(("sentences", 15), ("vocabulary", 128)))
-    with pytest.raises(InputError, match="two worlds"): stages.dictionary(MeasureSpec(spec(), DEV, words="dictionary", other=other), None)
+    with pytest.raises(InputError, match="two worlds"): multilinguality.microworld_dictionary(MeasureSpec(spec(), DEV, words="dictionary", other=other), None)
 
 
 # ---- costs
@@ -299,7 +309,7 @@ def wrong(name, match, make): return pytest.param(match, make, id=name)
 ))
 def test_a_wrong_value_is_one_clear_line_before_any_training(tmp_path, monkeypatch, match, make):
     def trained(*_): pytest.fail("was trained")
-    monkeypatch.setattr(pretrain, "one_step", trained)
+    monkeypatch.setattr(loop, "one_step", trained)
     with pytest.raises(InputError, match=match) as caught: made(Store(tmp_path / "runs"), make())
     assert "\n" not in str(caught.value)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab import digests, files
-from xlingual_nb.lab import store as store_module
-from xlingual_nb.lab.digests import code_digest, edited, reached
-from xlingual_nb.lab.files import DiskFull, Lock, machine, room, started, write_atomic
-from xlingual_nb.lab.store import Store, problems
+from xlingual_nb.runs import digests, files
+from xlingual_nb.runs import store as store_module
+from xlingual_nb.runs.digests import code_digest, edited, reached
+from xlingual_nb.runs.files import DiskFull, Lock, machine, room, started, write_atomic
+from xlingual_nb.runs.store import Store, problems
 from toy_stages import Count, Total
 
 CODE = dict(count="c1", total="t1")
@@ -299,18 +299,18 @@ def test_a_function_brings_its_helpers_and_its_modules(tmp_path, monkeypatch):
 
 
 def test_the_digest_is_the_same_in_every_process():
-    code = "from xlingual_nb.lab.store import code_digest; import toy_stages as t; print(code_digest(('xlingual_nb.lab.engine',), (t.make_count,)))"
+    code = "from xlingual_nb.runs.digests import code_digest; import toy_stages as t; print(code_digest(('xlingual_nb.runs.engine',), (t.make_count,)))"
     around = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     told = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around | {"PYTHONHASHSEED": str(i)},
                            check=True).stdout for i in (1, 2)}
     import toy_stages
-    assert told == {code_digest(("xlingual_nb.lab.engine",), (toy_stages.make_count,)) + "\n"}
+    assert told == {code_digest(("xlingual_nb.runs.engine",), (toy_stages.make_count,)) + "\n"}
 
 
 def test_modules_edited_after_import_are_found(package):
     name, edit = package
     import importlib
     importlib.import_module(f"{name}.a"); importlib.import_module(f"{name}.c")
-    assert edited([f"{name}.a"]) == [] and edited(["xlingual_nb.lab.engine"]) == []
+    assert edited([f"{name}.a"]) == [] and edited(["xlingual_nb.runs.engine"]) == []
     edit("c.py", "x + 1", "x + 2")
     assert edited([f"{name}.a"]) == [f"{name}.c"]

@@ -10,7 +10,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, Entities
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.inputs import encode_words
 from xlingual_nb.tasks.tagging import (BiLSTM, Features, Tagging, as_bio, features, legal, like_lengths, predict, span_f1, spans, spell, tag_words,
                                        train_tagger, windows)

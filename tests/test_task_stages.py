@@ -7,17 +7,19 @@ import torch
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.bilingual import labelled, model, ner, never_saw_the_target, nli, retrieval, shared_pieces, untrained
-from xlingual_nb.lab import texts
-from xlingual_nb.lab.engine import run
-from xlingual_nb.lab.scales import bilingual_sizes
-from xlingual_nb.lab.spec import CorpusSpec
-from xlingual_nb.lab.stages import STAGES, read_records
-from xlingual_nb.lab.store import Store
-from xlingual_nb.lab.texts import encoded, mixture, read_corpus, spoken, translations, view, views
-from xlingual_nb.measures.checkpoints import load_checkpoint
+from xlingual_nb.text.parallel import read_parallel
+from xlingual_nb.runs.engine import run
+from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.records import read_records
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models.languages import token_ids, lasting_transforms, translations
+from xlingual_nb.models.pretraining import mixture, view, views
+from xlingual_nb.text.sources import read_corpus
+from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.measures.embeddings import model_inputs
 from xlingual_nb.models import batches
-from xlingual_nb.tasks import inputs, nli as pairs_task, tagging
+from xlingual_nb.tasks import inputs, classifier as pairs_task, tagging
 from xlingual_nb.text import sources, tokenizers, transforms
 
 torch.set_num_threads(1)
@@ -30,25 +32,25 @@ def store(tmp_path_factory): return Store(tmp_path_factory.mktemp("tasks") / "ru
 
 
 def made(store, *specs):
-    run(specs, store, STAGES, progress=False)
+    run(specs, store, progress=False)
     return [store.read(s) for s in specs]
 
 
 def test_fake_english_shares_no_piece_with_spanish_and_english_some(store):
     for source, most in (("enfake", 0.0), ("en", 1.0)):
         spec = model(SIZES, (source, "es"), 0)
-        run([spec], store, STAGES, progress=False)
+        run([spec], store, progress=False)
         tokenizer = tokenizers.load(store.path(spec.tokenizer))
-        common = transforms.overlap(*(encoded(l, tokenizer, store, 48) for l in spec.languages))
+        common = transforms.overlap(*(token_ids(l, tokenizer, store, 48) for l in spec.languages))
         assert common["types"] == 0 if most == 0 else 0 < common["types"] < most
 
 
 def test_labelled_text_wears_the_disguise_of_its_corpus(store):
     plain, fake = (labelled(SIZES, model(SIZES, PAIR, 0), "ner", l, "test").records for l in ("en", "enfake"))
-    run([plain, fake], store, STAGES, progress=False)
+    run([plain, fake], store, progress=False)
     plain, fake = (read_records(store.path(r)) for r in (plain, fake))
     assert [r["tags"] for r in plain] == [r["tags"] for r in fake]
-    for a, b in zip(plain, fake): assert b["tokens"] == texts.retold(("unicode_shift",), a["tokens"])
+    for a, b in zip(plain, fake): assert b["tokens"] == transforms.transform_strings(("unicode_shift",), a["tokens"])
 
 
 def test_a_nli_run_is_the_task_called_by_hand(store):
@@ -126,7 +128,7 @@ def test_shared_pieces_are_shared_in_training_measuring_and_tasks(store, share):
     asked = nli(SIZES, spec, "enfake", ["en"]), *ner(SIZES, spec, "enfake", ["en"]), retrieval(SIZES, spec, "enfake", "en")
     found = made(store, *asked)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
-    size, (fake, plain) = tokenizer.get_vocab_size(), (encoded(l, tokenizer, store, 48) for l in spec.languages)
+    size, (fake, plain) = tokenizer.get_vocab_size(), (token_ids(l, tokenizer, store, 48) for l in spec.languages)
     kept = transforms.share_pieces(size, share)
     assert (fake.ids == np.where(kept[plain.ids], plain.ids, plain.ids + size)).all() and views(spec, size)[0].token_offset == 0
     assert all(l.records.transforms == () for l in (asked[0].train, *asked[1].tests)), "the shift is one of ids, so the text stays plain"
@@ -137,12 +139,12 @@ def test_shared_pieces_are_shared_in_training_measuring_and_tasks(store, share):
 
 def test_markers_and_pairs_reach_the_checkpoint(store):
     spec = model(SIZES, PAIR, 0, markers=True, inputs="pairs", nsp=True, whole_words=True, exponent=0.7, shape=SIZES.paired[0], training=SIZES.paired[1])
-    run([spec], store, STAGES, progress=False)
+    run([spec], store, progress=False)
     checkpoint, size = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer)).get_vocab_size()
     assert [checkpoint.view(l).separator for l in PAIR] == [size, size + 1] and checkpoint.vocabulary == size + 2
     assert checkpoint.tokenizer.convert_ids_to_tokens([size, size + 1]) == ["[SEP-enfake]", "[SEP-es]"]
     assert pairs_task.stored_pooler(checkpoint) is not None
-    text = encoded(spec.languages[1], tokenizers.load(store.path(spec.tokenizer)), store, 28)
+    text = token_ids(spec.languages[1], tokenizers.load(store.path(spec.tokenizer)), store, 28)
     assert model_inputs(checkpoint, text, np.array([0]), "es")[0]["input_ids"][0].tolist() == [2, *text[0], size + 1]
     m = mixture(spec, tokenizers.load(store.path(spec.tokenizer)), store)
     s = batches.assemble(m, np.arange(4))
@@ -151,16 +153,16 @@ def test_markers_and_pairs_reach_the_checkpoint(store):
 
 def test_permutation_and_halves_are_of_training_alone(store):
     spec = model(SIZES, PAIR, 0, permutation="permute(0.5)")
-    assert [l.transforms for l in spec.languages] == [("permute(0.5,0)",), ("permute(0.5,1)",)] and all(spoken(l) == () for l in spec.languages)
-    run([spec], store, STAGES, progress=False)
+    assert [l.transforms for l in spec.languages] == [("permute(0.5,0)",), ("permute(0.5,1)",)] and all(lasting_transforms(l) == () for l in spec.languages)
+    run([spec], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
-    told, natural = encoded(spec.languages[0], tokenizer, store, 48), encoded(spec.languages[0], tokenizer, store, 48, spoken(spec.languages[0]))
+    told, natural = token_ids(spec.languages[0], tokenizer, store, 48), token_ids(spec.languages[0], tokenizer, store, 48, lasting_transforms(spec.languages[0]))
     assert told != natural and all(sorted(a) == sorted(b) for a, b in zip(told, natural))
 
 
 def test_untrained_models_take_no_step_and_seeds_differ(store):
     specs = [untrained(model(SIZES, PAIR, s)) for s in (0, 1)]
-    run(specs, store, STAGES, progress=False)
+    run(specs, store, progress=False)
     assert specs[0].training.steps == 0 and (store.path(specs[0]) / "model.safetensors").read_bytes() != (store.path(specs[1]) / "model.safetensors").read_bytes()
 
 
@@ -173,11 +175,11 @@ def test_verses_are_matched_by_their_ids_and_lines_by_their_number(store, tmp_pa
     first = write(tmp_path, "en.tsv", ["GEN.1.1\ta b", "GEN.1.2\tc d", "GEN.1.4\te"])
     second = write(tmp_path, "es.tsv", ["GEN.1.2\tC", "GEN.1.3\tD", "GEN.1.4\tE"])
     lines = write(tmp_path, "es.txt", ["C", "E"])
-    run([first, second, lines], store, STAGES, progress=False)
-    one, other = texts.parallel(store, first, second)
+    run([first, second, lines], store, progress=False)
+    one, other = read_parallel(store, first, second)
     assert one.keys == other.keys == ["GEN.1.2", "GEN.1.4"] and other.sentences == ["C", "E"]
-    assert texts.parallel(store, first, None)[1] == read_corpus(store.path(first))
-    with pytest.raises(InputError, match="3 sentences and .* 2: measure on parallel texts"): texts.parallel(store, first, lines)
+    assert read_parallel(store, first, None)[1] == read_corpus(store.path(first))
+    with pytest.raises(InputError, match="3 sentences and .* 2: measure on parallel texts"): read_parallel(store, first, lines)
 
 
 def test_a_wrong_heads_count_or_language_is_said_before_training():

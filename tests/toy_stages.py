@@ -1,14 +1,16 @@
 """Stages for the tests of the laboratory: a slow count that resumes, a sum over counts. A module, so that workers can import it."""
 import hashlib, json, os, signal, sys, time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.lab.engine import Stage, run
-from xlingual_nb.lab.executors import Inline, Processes
-from xlingual_nb.lab.files import write_atomic
-from xlingual_nb.lab.store import Store
+from xlingual_nb.runs.stages import declare, declared
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline, Processes
+from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.runs.store import Store
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,17 @@ def make_total(specs, folders, store, progress):
         write_atomic(folder / "measures.json", json.dumps(dict(total=sum(int(d, 16) % 1000 for d in digits), n=len(digits))))
 
 
-STAGES = dict(count=Stage("count", make_count, group=lambda s: (s.upto, s.pause)), total=Stage("total", make_total))
+declare(Count, make_count, group=lambda s: (s.upto, s.pause))
+declare(Total, make_total)
+
+
+@contextmanager
+def redeclared(kind, make, **rest):
+    "Another maker for a while, as if the code of the stage had been edited."
+    before = declared()[kind.stage]
+    declare(kind, make, **rest)
+    try: yield
+    finally: declare(kind, before.make, group=before.group, cost=before.cost)
 
 
 def value(spec):
@@ -77,6 +89,6 @@ if __name__ == "__main__":          # toy_stages.py ROOT PROCESSES SEEDS UPTO PA
     import toy_stages as toys       # not __main__: workers must find the stages by name
     root, workers, seeds, upto, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
     print("begun", flush=True)
-    run([toys.Count(upto, seed, "", pause) for seed in range(seeds)], Store(root), toys.STAGES,
+    run([toys.Count(upto, seed, "", pause) for seed in range(seeds)], Store(root),
         Processes(workers) if workers else Inline(), stack=1)
     print("ended", flush=True)

@@ -13,8 +13,8 @@ from functools import cache
 import pandas as pd
 
 from .bilingual import PAPER, SEEDS, Cell, check, chosen, grid_of, model, never_saw_the_target, nli, once, read_out, untrained
-from ..lab.scales import Bilingual
-from ..lab.spec import PretrainSpec
+from .sizes import Bilingual
+from ..models.pretraining import PretrainSpec
 from ..models.settings import Shape, parameters, shape_for
 from ..papers.published import published
 

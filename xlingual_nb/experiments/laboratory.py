@@ -13,8 +13,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ..errors import InputError
-from ..lab.scales import Laboratory, laboratory_sizes
-from ..lab.spec import CorpusSpec, Language, MeasureSpec, PretrainSpec
+from .sizes import Laboratory, laboratory_sizes
+from ..text.sources import CorpusSpec
+from ..models.languages import Language
+from ..measures.multilinguality import MeasureSpec
+from ..models.pretraining import PretrainSpec
 from ..papers.published import published
 
 # %% ../../nbs/07_laboratory.ipynb #2d761585
@@ -101,7 +104,7 @@ COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho
 
 def observe(cells: list[Cell], store, corpus: str) -> pd.DataFrame:
     "One row a cell, column and seed, for the runs that the store has (`report.tables.OBSERVED`)."
-    from xlingual_nb.lab.spec import run_id
+    from xlingual_nb.runs.spec import run_id
     found = []
     for c in cells:
         if not store.has(c.spec): continue

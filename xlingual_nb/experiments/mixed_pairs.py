@@ -9,8 +9,8 @@ __all__ = ['SIDES', 'COLUMNS', 'four', 'cells', 'grid', 'kinds']
 import pandas as pd
 
 from .bilingual import SEEDS, Cell, check, grid_of, model, never_saw_the_target, nli, once, untrained
-from ..lab.scales import Bilingual
-from ..lab.spec import PretrainSpec
+from .sizes import Bilingual
+from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/06_mixed_pairs.ipynb #95db8eae
 SIDES = ("enfake", "target"), ("target", "enfake"), ("enfake", "enfake"), ("target", "target")

@@ -7,8 +7,8 @@ __all__ = ['TABLES', 'variant', 'column_of', 'cells', 'grid']
 
 # %% ../../nbs/05_objective.ipynb #e42fe728
 from .bilingual import SEEDS, Cell, check, chosen, floors, grid_of, model, once, read_out, vocabulary
-from ..lab.scales import Bilingual
-from ..lab.spec import PretrainSpec
+from .sizes import Bilingual
+from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/05_objective.ipynb #32667a71
 TABLES = {"table8": ("NSP", "No-NSP"), "table9": ("No Lang-id", "With Lang-id"), "table10": ("Char", "WordPiece", "Word")}

@@ -20,11 +20,19 @@ from scipy import stats
 from ..errors import InputError
 from . import bilingual, laboratory
 from .laboratory import SEEDS, model
-from ..lab.scales import bilingual_sizes, choose_text, laboratory_sizes
-from ..lab.spec import CorpusSpec, Labelled, Language, MeasureSpec, NerSpec, PretrainSpec, TokenizerSpec
+from .sizes import bilingual_sizes, choose_text, laboratory_sizes
+from ..text.sources import CorpusSpec
+from ..text.records import Labelled
+from ..models.languages import Language
+from ..measures.multilinguality import MeasureSpec
+from ..tasks.ner import NerSpec
+from ..models.pretraining import PretrainSpec
+from ..text.vocabularies import TokenizerSpec
 from ..measures.statistics import contrast, holm
 from ..papers.published import OURS
-from ..text import microworld, sources, transforms, typology
+from .. import microworld
+from ..text import sources, transforms
+from ..microworld import typology
 from ..text.tokenizers import SPECIALS, Encoded
 
 # %% ../../nbs/02_ordering.ipynb #12be2e1f
@@ -182,7 +190,7 @@ def own_words(values: dict, share: float) -> float:
 # %% ../../nbs/02_ordering.ipynb #bf257e75
 def observe(cells: list[Cell], store) -> pd.DataFrame:
     "One row a cell, column and seed, for the runs that the store has (`report.tables.OBSERVED`)."
-    from xlingual_nb.lab.spec import run_id
+    from xlingual_nb.runs.spec import run_id
     found = []
     for c in cells:
         if not store.has(c.spec): continue

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from .bilingual import SEEDS, Cell, check, floors, grid_of, model, once, read_out, shared_pieces, untrained
-from ..lab.spec import PretrainSpec
-from ..lab.texts import encoded
+from ..models.pretraining import PretrainSpec
+from ..models.languages import token_ids
 from ..measures.statistics import contrast
 from ..text import tokenizers, transforms
 from ..text.tokenizers import Encoded
@@ -57,7 +57,7 @@ def texts(spec: PretrainSpec, store) -> list[Encoded]:
     "What each language of a model reads; nothing while the store lacks a text or the vocabulary."
     if not all(map(store.has, (spec.tokenizer, *(l.corpus for l in spec.languages)))): return []
     pieces = tokenizers.load(store.path(spec.tokenizer))
-    return [encoded(l, pieces, store, spec.shape.max_tokens) for l in spec.languages]
+    return [token_ids(l, pieces, store, spec.shape.max_tokens) for l in spec.languages]
 
 def pieces_in_common(spec: PretrainSpec, store) -> dict[str, float] | None:
     "Piece types and tokens that the two texts of a model have in common (`transforms.overlap`); None while the store lacks the texts or their vocabulary."

@@ -1,0 +1,39 @@
+"""Run ids stay: every id that stands in `results/` comes out of today's grids for the same spec."""
+import csv, json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xlingual_nb.experiments import architecture, frequency, laboratory, mixed_pairs, objective, ordering, overlap
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.text import records, sources
+
+ROOT = Path(__file__).resolve().parents[1]
+DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
+EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory
+
+
+def kept() -> Iterator[tuple[str, str]]:
+    "(first twelve characters of a run id, table) of the committed results."
+    for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
+        with open(path, encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                for key in (row.get("run_ids") or "").split(): yield key, path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def as_then(monkeypatch):
+    "The texts of the kept study, whatever data this machine has."
+    monkeypatch.setattr(sources, "digest", lambda source: "generated" if source.startswith("micro/") else DIGESTS[source])
+    told = records.digest
+    def digest(source, task, part="train", unseen=False):
+        if source.startswith("micro/"): return told(source, task, part, unseen)
+        return DIGESTS[f"{task} {source} {part}" + " unseen" * unseen]
+    monkeypatch.setattr(records, "digest", digest)
+
+
+def test_all_kept_run_ids_come_out_of_the_grids(as_then):
+    made = {run_id(spec)[:12] for experiment in EXPERIMENTS for corpus in ("micro", "bible") for spec in experiment.grid("laptop", corpus)}
+    lost = {key: table for key, table in kept() if key not in made}
+    assert lost == {} and len({key for key, _ in kept()}) == 1189
