@@ -7,7 +7,7 @@ __all__ = ['CPU_SHARE', 'GPU_SHARE', 'GPU_PEAK', 'Node', 'needed', 'calibrate', 
 
 # %% ../../nbs/lib/08_plan.ipynb #240ae684
 import time
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import pandas as pd
 
@@ -39,9 +39,10 @@ def needed(specs, store: Store, digests: dict | None = None) -> dict[str, Node]:
         before = {run_id(p) for p in parents(spec)} & set(nodes)
         nodes[key] = Node(spec, key, before, 1 + max((nodes[b].depth for b in before), default=0), _weight(spec, stage))
     for spec in specs: visit(spec)
+    if not any(n.weight for n in nodes.values()): nodes = {key: replace(n, weight=1.0) for key, n in nodes.items()}
     return nodes
 
-def _weight(spec, stage) -> float: return float(stage.cost(spec).get("flops", 0.0)) if stage.cost else 1.0
+def _weight(spec, stage) -> float: return float(stage.cost(spec).get("flops", 0.0)) if stage.cost else 0.0
 
 # %% ../../nbs/lib/08_plan.ipynb #fbede49f
 CPU_SHARE = 0.35        # of the measured float32 matrix-product peak: the packed training loop on the sizes of Dufter & Schütze
