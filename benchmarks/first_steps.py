@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.cli import grid_of, pairs
+from xlingual_nb.cli import assignments
 from xlingual_nb.errors import InputError
+from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.tasks.ner import NerSpec
@@ -83,7 +84,7 @@ def parse(arguments) -> argparse.Namespace:
 def main(arguments=None) -> pd.DataFrame:
     args = parse(arguments)
     os.environ["XLINGUAL_DEVICE"] = args.device
-    grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, pairs(args.parameter))[0]]
+    grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, assignments(args.parameter))[0]]
     kinds = list(shortened(grid, args.steps, args.records).items())[:args.most or None]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -4,12 +4,15 @@
 
 # %% auto #0
 __all__ = ['TRUTH', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'parameters', 'read_value',
-           'check_value', 'check_parameters', 'NotebookError', 'announcing', 'execute', 'failure', 'check_injected',
-           'check_corpus', 'run_notebook']
+           'check_value', 'check_parameters', 'planned', 'grid_of', 'NotebookError', 'announcing', 'execute', 'failure',
+           'check_injected', 'check_corpus', 'run_notebook']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, os, re, sys, time
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from textwrap import shorten
 
@@ -21,7 +24,8 @@ from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/73_notebooks.ipynb #2dba3b2b
 def repository() -> Path:
-    "The root of the clone: the nearest folder upwards with `settings.ini` and `nbs`, else the one that this package lies in."
+    """The root of the clone: the nearest folder upwards with `settings.ini` and `nbs`, else the one that this package
+    lies in. InputError where there is neither."""
     here = Path.cwd().resolve()
     for folder in (here, *here.parents, Path(xlingual_nb.__file__).resolve().parents[1]):
         if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir(): return folder
@@ -35,8 +39,8 @@ def experiments(folder: Path | None = None) -> dict[str, Path]:
 
 # %% ../../nbs/lib/73_notebooks.ipynb #f789ca14
 def resolve(name: str, folder: Path | None = None) -> Path:
-    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names. InputError, with what there is, for anything
-    else."""
+    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names. InputError, with what there is, for
+    anything else."""
     if str(name).endswith(".ipynb"):
         if (path := Path(name)).is_file(): return path.resolve()
         raise InputError(f"{name}: no such notebook")
@@ -80,8 +84,8 @@ def parameters(path: Path) -> dict[str, Parameter]:
     "The parameters of a notebook. InputError unless exactly one cell has the tag and each default is a literal."
     path = Path(path)
     if (n := len(tagged(path))) != 1:
-        raise InputError(f"{path.name}: {n or 'no'} cell{'s' * (n > 1)} tagged 'parameters', one is needed: "
-                         + ("join them" if n else "tag the cell of defaults (papermill would run the defaults and say nothing)"))
+        mend = "join them" if n else "tag the cell of defaults (papermill would run the defaults and say nothing)"
+        raise InputError(f"{path.name}: {n or 'no'} cell{'s' * (n > 1)} tagged 'parameters', one is needed: {mend}")
     import papermill
     found = {}
     for name, seen in papermill.inspect_notebook(path).items():
@@ -104,7 +108,8 @@ def read_value(text: str, parameter: Parameter):
 
 # %% ../../nbs/lib/73_notebooks.ipynb #46e3b29b
 def check_value(value, parameter: Parameter, where: str):
-    "The value if it fits the default's type (an int may stand for a float; any value for a default of None), else InputError."
+    """The value if it fits the default's type, else InputError. An int may stand for a float, anything for a default of
+    None."""
     default = parameter.default
     if isinstance(default, float) and type(value) is int: return float(value)
     if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)): return type(default)(value)
@@ -121,10 +126,29 @@ def check_parameters(path: Path, given: dict, text: bool = False) -> dict:
         if name not in known:
             near = difflib.get_close_matches(name, known, 2)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise InputError(f"{Path(path).stem}: no parameter '{name}'{meant}"
-                             + f" It has: {', '.join(known)}")
+            raise InputError(f"{Path(path).stem}: no parameter '{name}'{meant} It has: {', '.join(known)}")
         checked[name] = check_value(read_value(value, known[name]) if text else value, known[name], Path(path).stem)
     return checked
+
+# %% ../../nbs/lib/73_notebooks.ipynb #a61e8854
+def planned() -> list[str]:
+    "The experiments that declare a grid of runs, by name."
+    return [name for name in experiments() if find_spec(f"xlingual_nb.experiments.{name[3:]}")]
+
+# %% ../../nbs/lib/73_notebooks.ipynb #fa6f4337
+def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
+    """The specs of an experiment for these command-line parameters, and the notebook's parameters, defaults filled in.
+
+    InputError for an experiment, scale or parameter that does not exist, and where the notebook exports no `grid`."""
+    path = resolve(name)
+    values = {p.name: p.default for p in parameters(path).values()}
+    values |= check_parameters(path, {"scale": scale, **given}, text=True)
+    module = f"xlingual_nb.experiments.{path.stem[3:]}"
+    try: grid = import_module(module).grid
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != module: raise
+        raise InputError(f"{path.stem} declares no grid of runs: there is nothing to plan, run it") from None
+    return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values})), values
 
 # %% ../../nbs/lib/73_notebooks.ipynb #3382d06d
 class NotebookError(RuntimeError):
@@ -150,16 +174,16 @@ def announcing(name: str, say):
 
 # %% ../../nbs/lib/73_notebooks.ipynb #cf7638c2
 def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> None:
-    """Execute `source` with papermill into `target`. A failing cell: NotebookError (or InputError, if the cell raised that);
-    `target` then holds what there is."""
+    """Execute `source` with papermill into `target`. A failing cell: NotebookError (or InputError, if the cell raised
+    that); `target` then holds what there is."""
     import papermill
     from papermill.engines import papermill_engines
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     papermill_engines.register("announcing", announcing(source.stem, say))
+    quiet = dict(progress_bar=False, extra_arguments=["--IPKernelApp.log_level=50"])
     try:
-        papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd), progress_bar=False,
-                                   stdout_file=sys.stdout,
-                                   stderr_file=sys.stderr, extra_arguments=["--IPKernelApp.log_level=50"], autosave_cell_every=5)
+        papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd),
+                                   stdout_file=sys.stdout, stderr_file=sys.stderr, autosave_cell_every=5, **quiet)
     except papermill.PapermillExecutionError as error:
         raise failure(source, target, error) from None
     except RuntimeError as error:
@@ -178,29 +202,31 @@ def failure(source: Path, target: Path, error) -> Exception:
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e322da07
 def check_injected(path: Path) -> None:
-    "Assert that papermill's cell of given values stands right after the cell of defaults; anywhere else the defaults would win."
+    """NotebookError unless papermill's cell of given values stands right after the cell of defaults: anywhere else the
+    defaults would win."""
     defaults, injected = tagged(path), tagged(path, "injected-parameters")
     if len(defaults) != 1 or injected != [defaults[0] + 1]:
-        raise NotebookError(f"{path.name}: the given parameters stand at {injected}, not right after the defaults at {defaults}: "
-                            "do not trust this run")
+        raise NotebookError(f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
+                            f"{defaults}: do not trust this run")
 
 # %% ../../nbs/lib/73_notebooks.ipynb #f048f763
 def check_corpus(scale: str, corpus: str) -> None:
-    "Raises InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named and not there."
+    """InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named
+    and not there."""
     known = sorted({"auto"} | {c for table in (LABORATORY, BILINGUAL) for s, c in table if s == check_scale(scale)})
-    if corpus not in known: raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
+    if corpus not in known:
+        raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
     data_folder()
 
 # %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
-def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, out: Path | None = None, text: bool = False,
-                 say=print) -> Path:
-    """Execute a notebook strictly; the path of the executed copy, `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `results`
-    of the repository).
+def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, *, out: Path | None = None,
+                 text: bool = False, say=print) -> Path:
+    """Execute a notebook strictly, in the repository's root; the path of the executed copy,
+    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `results` of the repository).
 
-    The notebook runs in the repository's root. `text`: values come from a command line. When a cell fails, what there is stays
-    beside as
-    `<notebook>.failed.ipynb` and an earlier good copy is left alone. Raises InputError before a kernel starts for a wrong name,
-    value or notebook."""
+    `text`: values come from a command line. When a cell fails, what there is stays beside as
+    `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError before a kernel starts for a wrong
+    name, value or notebook."""
     source, cwd = resolve(str(name)), repository()
     values = check_parameters(source, {"scale": scale, **(parameters or {})}, text)
     check_corpus(values["scale"], values.get("corpus", "auto"))
