@@ -16,7 +16,7 @@ import numpy as np
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs.executors import clean_environment, cores
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.experiments.sizes import laboratory_sizes
+from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
 from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
 from xlingual_nb.text import sources, tokenizers
 from xlingual_nb.text.corpora import data_folder
@@ -60,7 +60,7 @@ def words(n: int):
 def make_task(text: str, size: str) -> Task:
     "A text of TEXTS for the laboratory's small model at scale `size` (`tiny` is for tests)."
     sizes = laboratory_sizes({"tiny": "smoke"}.get(size, size), "micro" if text == "micro" else "bible")
-    corpus, _, vocabulary = sizes.text
+    corpus, _, vocabulary = laboratory_text(sizes)
     shape, training = sizes.small, sizes.training
     if text == "zipf":
         learnt = words(vocabulary.size)

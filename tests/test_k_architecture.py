@@ -13,7 +13,7 @@ from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT
 from xlingual_nb.experiments.bilingual import check, model, nli
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import BILINGUAL, all_text, bilingual_sizes, wiki_text
+from xlingual_nb.experiments.sizes import SCALES, bilingual_sizes, corpora, corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -24,6 +24,7 @@ from xlingual_nb.papers.published import claims, published, value
 
 PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
 MODULE = {"table4": architecture, "table5": architecture, "table6": architecture, "table7": architecture, "table8": objective, "table9": objective, "table10": objective, "table11": mixed_pairs}
+BILINGUAL = {(scale, corpus): bilingual_sizes(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)}
 WHOLE = [key for key, sizes in BILINGUAL.items() if len(sizes.targets) == 3]          # scales with all of the paper's languages
 PRETRAINED = {key: {m: m.cells(*key) for m in (architecture, objective, mixed_pairs)} for key in WHOLE}
 
@@ -58,7 +59,7 @@ def test_smaller_scales_keep_the_order(key):
     sizes, found = BILINGUAL[key], shapes(BILINGUAL[key]).set_index(["table", "row"])
     for table, row in found.index:
         shape = shape_of(sizes, table, row)
-        assert (shape.max_tokens, shape.positions) == (sizes.deep[0].max_tokens, sizes.deep[0].positions)
+        assert (shape.max_tokens, shape.positions) == (sizes.deep.shape.max_tokens, sizes.deep.shape.positions)
         assert (shape.layers, shape.heads) == tuple(asked(table).loc[row, ["layers", "heads"]])
     six = asked("table6").assign(got=found.loc["table6"].got)
     for _, group in six.groupby("layers"): assert group.sort_values("share").got.is_monotonic_increasing
@@ -113,7 +114,7 @@ def test_a_cell_reads_its_own_number():
     def of(module, table, row): return {c.column: c.value(Answers()) for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)}
     four = of(architecture, "table4", "depth 12")
     sizes = bilingual_sizes("laptop", "micro")
-    assert four == pytest.approx({MILLIONS: total(sizes, sizes.deep[0]) / 1e6, DEPTH: 12, HEADS: 12, "XNLI Fake-English": 80, "XNLI Russian": 60, "XNLI Δ": 20, "NER Fake-English": 90, "NER Russian": 50, "NER Δ": 40, "Retrieval ρ": .25})
+    assert four == pytest.approx({MILLIONS: total(sizes, sizes.deep.shape) / 1e6, DEPTH: 12, HEADS: 12, "XNLI Fake-English": 80, "XNLI Russian": 60, "XNLI Δ": 20, "NER Fake-English": 90, "NER Russian": 50, "NER Δ": 40, "Retrieval ρ": .25})
     assert of(architecture, "table6", "majority class | ru") == pytest.approx({"XNLI Fake-English": 35, "XNLI Russian": 34, "XNLI Δ": 1})
     assert of(objective, "table8", "enfake-ru | enfake | Δ") == pytest.approx({"XNLI NSP": 20, "XNLI No-NSP": 20, "NER NSP": 40, "NER No-NSP": 40})
     assert of(mixed_pairs, "table11", "enfake-ru | ru") == pytest.approx({"XNLI enfake-target": 50, "XNLI target-enfake": 40, "XNLI enfake-enfake": 80, "XNLI target-target": 60})
@@ -135,7 +136,7 @@ def test_equal_models_are_one_run(key):
     sizes, row = BILINGUAL[key], "enfake-es | enfake | es"
     usual = {model(sizes, ("enfake", "es"), 0)}
     assert checkpoints(objective, "table9", row, "XNLI No Lang-id") == usual
-    assert (checkpoints(objective, "table10", row, "XNLI WordPiece") == usual) == (sizes.spelt == sizes.base[1])
+    assert (checkpoints(objective, "table10", row, "XNLI WordPiece") == usual) == (sizes.spelt == sizes.base.training)
     for module, found in PRETRAINED[key].items(): assert len(module.grid(*key)) == len({r for c in found for r in c.runs})
 
 
@@ -207,8 +208,8 @@ def test_tasks_at_paper_scale():
     (lambda: architecture.cells("huge"), "scale 'huge' does not exist"), (lambda: objective.cells("laptop", "wiki"), "corpus 'wiki' does not exist at scale laptop"),
     (lambda: mixed_pairs.grid("smoke", seeds=11), "seeds=11: choose 0"), (lambda: architecture.cells("smoke", only="4,8"), "no '8' here; choose all, or some of 4, 5, 6, 7"),
     (lambda: objective.grid("smoke", only=""), "no '' here"), (lambda: Shape(12, 48, 5, 192), "5 heads do not divide a hidden size of 48"),
-    (lambda: all_text("fr", "train"), "no text in 'fr'"), (lambda: wiki_text("fr", "dev"), "no text in 'fr'"),
-    (lambda: model(bilingual_sizes("laptop", "bible"), ("enfake", "ru"), 0), "no ru: choose corpus='mix' or 'micro'")), ids=range(9))
+    (lambda: corpus_spec(bilingual_sizes("gpu", "mix"), "fr"), "no text in 'fr'"), (lambda: corpus_spec(bilingual_sizes("paper", "wiki"), "fr", "dev"), "no text in 'fr'"),
+    (lambda: model(bilingual_sizes("laptop", "bible"), ("enfake", "ru"), 0), "no text in 'ru' at scale laptop on corpus bible, which has en: choose another corpus")), ids=range(9))
 def test_a_wrong_parameter_is_one_line(wrong, match):
     with pytest.raises(InputError, match=match) as caught: wrong()
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import bilingual, frequency, ordering, overlap
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import BILINGUAL
+from xlingual_nb.experiments.sizes import SCALES, bilingual_sizes, corpora
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger
@@ -22,6 +22,7 @@ from xlingual_nb.report import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
+BILINGUAL = {(scale, corpus): bilingual_sizes(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)}
 CELLS = {"table1": overlap.cells, "table2": ordering.permuted, "table3": frequency.cells}
 CONCERNS = {"table1": overlap.concerns, "table2": ordering.concerns, "table3": frequency.concerns}
 CLAIMS = [c for c in ledger.claims(PAPER) if {t.table for t in c.tests} <= set(CELLS)]

@@ -9,7 +9,7 @@ import torch
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.laboratory import SEEDS, Cell, cells, chosen_rows, grid, model, observe, parse, table_rows
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, micro
+from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, laboratory_text
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.pretraining import views
@@ -17,6 +17,8 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.settings import MASKING, Masking, Shape
 from xlingual_nb.papers.published import ambiguities
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
 
 torch.set_num_threads(1)
 TABLES = "table1", "table2", "table10"
@@ -77,7 +79,8 @@ def test_a_row_is_its_switches(row, scale, corpus):
     split = MASKING[spec.masking]
     assert (split.mask, split.keep, split.random, split.rate) == ((.8, .2, .0, .15) if no_random else (.8, .1, .1, .15)), "section 2.3"
     english, fake = spec.languages
-    assert english.corpus == fake.corpus == spec.tokenizer.corpus == sizes.text[0] and spec.tokenizer == sizes.text[2]
+    train, _, vocabulary = laboratory_text(sizes)
+    assert english.corpus == fake.corpus == spec.tokenizer.corpus == train and spec.tokenizer == vocabulary
     assert set(english.transforms) == ({"half(0)"} if halves else set())
     assert set(fake.transforms) == {"enfake"} | ({"half(1)"} if halves else set()) | ({"inv_order"} if inverted else set())
     places = sizes.small.max_tokens if not large else sizes.large.max_tokens
@@ -136,11 +139,12 @@ def test_paper_scale_is_table_9():
         assert {k: getattr(training, k) for k in table9} == table9 and training.learning_rate == rate
         assert training.dropout == 0.1 and training.precision == "float32", "BERT's, since D mostly use 'the original training parameters'"
     # "Vocabulary size 4096": 2048 of the tokenizer, twice
-    assert sizes.text[2].size == 2048 and sizes.text[2].kind == "wordpiece" and sizes.text[2].corpus == sizes.text[0]
+    text, held, vocabulary = laboratory_text(sizes)
+    assert vocabulary.size == 2048 and vocabulary.kind == "wordpiece" and vocabulary.corpus == text
     # all of a plain-English New Testament; "the first 10k sentences of the Old Testament of the English King James Bible"
-    train, dev = (dict(c.parameters) for c in sizes.text[:2])
-    assert sizes.text[0].source.startswith("bible/en") and train["books"] == "NT" and "sentences" not in train
-    assert sizes.text[1].source == "bible/en-kjv" and dev["books"] == "OT" and dev["sentences"] == 10000
+    train, dev = dict(text.parameters), dict(held.parameters)
+    assert text.source.startswith("bible/en") and train["books"] == "NT" and "sentences" not in train
+    assert held.source == "bible/en-kjv" and dev["books"] == "OT" and dev["sentences"] == 10000
     assert {"max_words", "min_words"}.isdisjoint(train | dev) and sizes.measured == 0, "nothing is left out"
     assert sizes.seeds == (5, 5, 5), "section 2.1: 'each experiment with five different seeds'"
 
@@ -148,8 +152,9 @@ def test_paper_scale_is_table_9():
 def test_paper_scale_on_the_microworld_is_as_large():
     real, made = laboratory_sizes("paper", "bible"), laboratory_sizes("paper", "micro")
     assert all(getattr(real, f) == getattr(made, f) for f in ("small", "large", "training", "large_training", "seeds", "measured", "snapshots", "stack"))
-    train, dev = (dict(c.parameters) for c in made.text[:2])
-    assert (train["sentences"], dev["sentences"], train["vocabulary"], made.text[2].size) == (17000, 10000, 2048, 2053), "section 2.1: 17k sentences"
+    text, held, vocabulary = laboratory_text(made)
+    train, dev = dict(text.parameters), dict(held.parameters)
+    assert (train["sentences"], dev["sentences"], train["vocabulary"], vocabulary.size) == (17000, 10000, 2048, 2053), "section 2.1: 17k sentences"
 
 
 def test_seeds_are_those_of_table_9():
@@ -196,7 +201,7 @@ def test_train_perplexity_of_halves_is_what_the_ledger_says():
 
 @pytest.mark.parametrize("wrong, match", (
     (dict(scale="huge"), "scale 'huge' does not exist: choose from smoke, laptop, gpu, paper"), (dict(scale=""), "scale ''"),
-    (dict(corpus="wiki"), "corpus 'wiki' does not exist: choose auto, micro or bible"), (dict(corpus=""), "corpus ''"),
+    (dict(corpus="wiki"), "corpus 'wiki' does not exist at scale smoke: choose auto, micro or bible"), (dict(corpus=""), "corpus ''"),
     (dict(seeds=-1), "seeds=-1: choose 0"), (dict(seeds=11), "seeds=11: .* to 10"),
     (dict(reading="paperish"), "reading='paperish' does not exist: choose paper or released"),
     (dict(rows="30"), "no row '30'; choose all, small"), (dict(rows="0,99"), "no row '99'"), (dict(rows=""), "no row ''"), (dict(rows="0,,8"), "no row ''"),
@@ -216,7 +221,8 @@ def test_rows_are_chosen_by_identifier():
 
 # ---- the grid of scale `paper` trains
 
-SLICE = micro(24, 8, 96)
+TEXT = CorpusSpec("micro/en", parameters=(("sentences", 24), ("vocabulary", 96)))
+SLICE = TEXT, CorpusSpec("micro/en", "dev", (("sentences", 8), ("vocabulary", 96))), TokenizerSpec(TEXT, 101, "words")
 
 
 def shortened(spec: PretrainSpec) -> PretrainSpec:

@@ -10,14 +10,14 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, FLOORS, LANGUAGES, NAMES, NOTHING_SHARED, OWN_WORDS, UNTRAINED, agreement, cells, dial_grid, fake, grid, judged, name, observe, own_words,
                                               spoken, trend, turned)
-from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes
+from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, laboratory_text
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables
 from xlingual_nb import microworld
 from xlingual_nb.text import records, sources, tokenizers, transforms
 from xlingual_nb.microworld import typology
 
-TRAIN, DEV, _ = laboratory_sizes("laptop", "micro").text
+TRAIN, DEV, _ = laboratory_text(laboratory_sizes("laptop", "micro"))
 
 
 def sentences(spec): return [s.split() for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences]

@@ -9,7 +9,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.bilingual import labelled, model, ner, never_saw_the_target, nli, retrieval, shared_pieces, untrained
 from xlingual_nb.text.parallel import read_parallel
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.records import read_records
 from xlingual_nb.runs.store import Store
@@ -183,6 +183,6 @@ def test_verses_are_matched_by_their_ids_and_lines_by_their_number(store, tmp_pa
 
 
 def test_a_wrong_heads_count_or_language_is_said_before_training():
-    with pytest.raises(InputError, match="5 heads do not divide"): replace(SIZES.base[0], heads=5)
+    with pytest.raises(InputError, match="5 heads do not divide"): replace(SIZES.base.shape, heads=5)
     with pytest.raises(InputError, match="language 'xx'"): sources.load("micro/xx")
-    with pytest.raises(InputError, match="no text in 'fr'"): bilingual_sizes("gpu", "mix").text("fr", "train")
+    with pytest.raises(InputError, match="no text in 'fr'"): corpus_spec(bilingual_sizes("gpu", "mix"), "fr")

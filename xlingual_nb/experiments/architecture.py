@@ -35,15 +35,15 @@ def asked(table: str) -> pd.DataFrame:
 # %% ../../nbs/04_architecture.ipynb #919b0edf
 def total(sizes: Bilingual, shape: Shape) -> int:
     "Parameters of a shape with this scale's vocabulary and heads of pretraining."
-    return parameters(shape, sizes.pieces, dict(sizes.switches).get("nsp", False))
+    return parameters(shape, sizes.pieces, sizes.switches.get("nsp", False))
 
 # %% ../../nbs/04_architecture.ipynb #d731cf7d
 def shape_of(sizes: Bilingual, table: str, row: str) -> Shape:
     "The encoder behind a row of Tables 4 to 7: its layers and heads, and of all hidden sizes the one that comes nearest to its share of the baseline's parameters."
-    base, (layers, heads, share) = sizes.deep[0], asked(table).astype(object).loc[row]
+    base, (layers, heads, share) = sizes.deep.shape, asked(table).astype(object).loc[row]
     rest, wanted = dict(max_tokens=base.max_tokens, positions=base.positions), share * total(sizes, base)
     if share == 1: return replace(base, layers=layers, heads=heads)
-    if table != "table7": return shape_for(layers, heads, wanted, sizes.pieces, dict(sizes.switches).get("nsp", False), **rest)
+    if table != "table7": return shape_for(layers, heads, wanted, sizes.pieces, sizes.switches.get("nsp", False), **rest)
     wide = (Shape(layers, 3 * k, heads, 15 * k, **rest) for k in range(1, base.hidden))      # 1 and 3 heads divide the same sizes
     return min(wide, key=lambda shape: abs(total(sizes, shape) - wanted))
 
@@ -53,7 +53,7 @@ def shapes(sizes: Bilingual) -> pd.DataFrame:
     made = []
     for table in TABLES:
         for row, (_, _, share) in asked(table).iterrows():
-            s, wanted = shape_of(sizes, table, row), share * total(sizes, sizes.deep[0])
+            s, wanted = shape_of(sizes, table, row), share * total(sizes, sizes.deep.shape)
             made.append((table, row, s.layers, s.heads, s.hidden, s.intermediate, wanted / 1e6, total(sizes, s) / 1e6, total(sizes, s) / wanted - 1))
     return pd.DataFrame(made, columns=["table", "row", "layers", "heads", "hidden", "intermediate", "wanted", "got", "off"])
 
@@ -68,7 +68,7 @@ class Size(Cell):
 def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tuple) -> list[Size]:
     "The columns of sizes."
     millions = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
-    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep[0]), DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
+    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape), DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
     return [Size(table, row, c, spec.seed, runs, (), amount=float(v)) for c, v in amounts.items() if c != PERCENT or table == "table7"]
 
 # %% ../../nbs/04_architecture.ipynb #e0a7139c
@@ -89,7 +89,7 @@ def floor_rows(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[C
     return made
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
-def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec: return model(sizes, languages, seed, shape=shape, training=sizes.deep[1])
+def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec: return model(sizes, languages, seed, shape=shape, training=sizes.deep.training)
 
 def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
     "Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at this scale."
@@ -98,13 +98,13 @@ def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
         spec = deep(sizes, pair, seed, shape_of(sizes, table, row))
         found = readings(sizes, table, row, spec, pair)
         made += stated(sizes, table, row, spec, found[0].runs) + found
-    return made + floor_rows(sizes, table, deep(sizes, pair, seed, sizes.deep[0]), pair)
+    return made + floor_rows(sizes, table, deep(sizes, pair, seed, sizes.deep.shape), pair)
 
 # %% ../../nbs/04_architecture.ipynb #71105a64
 def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
     "Table 7: English with every other language in one model, and the floors of each column."
     languages, made = ("en", *sizes.targets), []
-    base = deep(sizes, languages, seed, sizes.deep[0])
+    base = deep(sizes, languages, seed, sizes.deep.shape)
     run = (nli(sizes, untrained(base), "en", sizes.targets),)
     def score(row, spec, language): return read_out(sizes, "table7", row, spec, languages, language, (f"XNLI {language}", f"NER {language}", ""))
     for row in asked("table7").index:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from .sizes import Bilingual, bilingual_sizes
+from .sizes import Bilingual, bilingual_sizes, corpus_spec, records_spec
 from ..text.sources import CorpusSpec
 from ..text.records import Labelled, RecordsSpec
 from ..models.languages import Language
@@ -37,7 +37,7 @@ def disguise(language: str) -> tuple[str, ...]: return ("unicode_shift",) * (lan
 
 def text(sizes: Bilingual, language: str, part: str = "train") -> CorpusSpec:
     "The corpus of a language, Fake-English in its disguise."
-    return replace(sizes.text(natural(language), part), transforms=disguise(language))
+    return replace(corpus_spec(sizes, natural(language), part), transforms=disguise(language))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #f30428df
 def vocabulary(sizes: Bilingual, languages, kind: str = "", size: int = 0) -> TokenizerSpec:
@@ -54,15 +54,15 @@ def model(sizes: Bilingual, languages, seed: int, permutation: str = "", frequen
         corpus = text(sizes, name)
         if frequency and i: corpus = replace(corpus, transforms=("unigram", *corpus.transforms))
         made.append(Language(name, corpus, (permutation.replace(")", f",{i})"),) * bool(permutation)))
-    usual = dict(tokenizer=vocabulary(sizes, languages), shape=sizes.base[0], training=sizes.base[1], seed=seed)
-    return PretrainSpec(tuple(made), **usual | dict(sizes.switches) | switches)
+    usual = dict(tokenizer=vocabulary(sizes, languages), shape=sizes.base.shape, training=sizes.base.training, seed=seed)
+    return PretrainSpec(tuple(made), **usual | sizes.switches | switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #05006146
 def shared_pieces(sizes: Bilingual, share: float, seed: int) -> PretrainSpec:
     "English and a copy of it that keeps a `share` of the piece types in common: overlap set directly, everything else held. The shift is one of token ids here, so the copy's text is plain."
     plain = text(sizes, "en")
     languages = Language("enfake", plain, (f"enfake({share:g})",)), Language("en", plain)
-    return PretrainSpec(languages, TokenizerSpec(plain, sizes.pieces // 2, sizes.kind), sizes.base[0], sizes.base[1], seed=seed, **dict(sizes.switches))
+    return PretrainSpec(languages, TokenizerSpec(plain, sizes.pieces // 2, sizes.kind), *sizes.base, seed=seed, **sizes.switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #be83c613
 def untrained(spec: PretrainSpec) -> PretrainSpec:
@@ -79,7 +79,7 @@ def text_transforms(spec: PretrainSpec, language: str) -> tuple[str, ...]:
     return () if any(t.startswith("enfake") for l in spec.languages for t in l.transforms) else disguise(language)
 
 def labelled(sizes: Bilingual, spec: PretrainSpec, task: str, language: str, part: str) -> Labelled:
-    records = sizes.records(task, natural(language), part)
+    records = records_spec(sizes, task, natural(language), part)
     return Labelled(language, replace(records, transforms=text_transforms(spec, language)))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #22d7c68c
@@ -99,7 +99,7 @@ def ner(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> tuple[Ner
 # %% ../../nbs/lib/62_bilingual.ipynb #a56a1d58
 def retrieval(sizes: Bilingual, spec: PretrainSpec, source: str, target: str) -> MeasureSpec:
     "Parallel sentences of source and target, at layer 0 and two thirds up."
-    first, second = (replace(sizes.text(natural(l), "dev"), transforms=text_transforms(spec, l)) for l in (source, target))
+    first, second = (replace(corpus_spec(sizes, natural(l), "dev"), transforms=text_transforms(spec, l)) for l in (source, target))
     return MeasureSpec(spec, first, words="none", sentences=sizes.measured, other=second, pair=(source, target))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #922b19a9

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from ..errors import InputError
-from .sizes import Laboratory, laboratory_sizes
+from .sizes import Laboratory, laboratory_sizes, laboratory_text
 from ..text.sources import CorpusSpec
 from ..models.languages import Language
 from ..measures.multilinguality import MeasureSpec
@@ -48,7 +48,7 @@ def pair(train: CorpusSpec, switches: set[str]) -> tuple[Language, Language]:
 def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> PretrainSpec:
     "The pretraining behind a row. `reading`='released' follows D's code where it departs from D's text (see the ambiguities)."
     ident, switches, length = parse(row)
-    train, _, tokenizer = sizes.text
+    train, _, tokenizer = laboratory_text(sizes)
     training = sizes.large_training if "overparam" in switches else sizes.training
     epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if "no-parallel" in switches else 1)
     masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
@@ -80,6 +80,7 @@ def chosen_rows(rows: str) -> set[str]:
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper") -> list[Cell]:
     "Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, row or reading, or more seeds than there are."
     sizes, wanted = laboratory_sizes(scale, corpus), chosen_rows(rows)
+    _, dev, _ = laboratory_text(sizes)
     if reading not in ("paper", "released"): raise InputError(f"reading={reading!r} does not exist: choose paper or released")
     if not 0 <= seeds <= len(SEEDS): raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(SEEDS)}")
     found = []
@@ -88,7 +89,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", r
             ident = parse(row)[0]
             own = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
             for seed in SEEDS[:seeds or own] if ident in wanted else ():
-                measure = MeasureSpec(model(row, sizes, seed, reading), sizes.text[1], words="content" if reading == "paper" else "all", sentences=sizes.measured)
+                measure = MeasureSpec(model(row, sizes, seed, reading), dev, words="content" if reading == "paper" else "all", sentences=sizes.measured)
                 points = (*sizes.snapshots, None) if table == "figure6" else (None,)
                 found += [Cell(table, row, seed, replace(measure, percent=point)) for point in points]
     return found

@@ -17,7 +17,7 @@ TABLES = {"table8": ("NSP", "No-NSP"), "table9": ("No Lang-id", "With Lang-id"),
 def variant(sizes: Bilingual, column: str, pair, seed: int) -> PretrainSpec:
     "The model behind a column of Tables 8, 9 and 10."
     if column in TABLES["table8"]:
-        return model(sizes, pair, seed, shape=sizes.paired[0], training=sizes.paired[1], inputs="pairs", nsp=column == "NSP")
+        return model(sizes, pair, seed, shape=sizes.paired.shape, training=sizes.paired.training, inputs="pairs", nsp=column == "NSP")
     if column in TABLES["table9"]: return model(sizes, pair, seed, markers=column == "With Lang-id")
     kind, size = dict(Char=("characters", sizes.characters), WordPiece=(sizes.kind, sizes.pieces), Word=("words", sizes.words))[column]
     return model(sizes, pair, seed, tokenizer=vocabulary(sizes, pair, kind, size), training=sizes.spelt)

@@ -20,7 +20,7 @@ from scipy import stats
 from ..errors import InputError
 from . import bilingual, laboratory
 from .laboratory import SEEDS, model
-from .sizes import bilingual_sizes, choose_text, laboratory_sizes
+from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text, records_spec
 from ..text.sources import CorpusSpec
 from ..text.records import Labelled
 from ..models.languages import Language
@@ -79,7 +79,7 @@ def measured(base: PretrainSpec, second: Language, dev: CorpusSpec, said: Corpus
 # %% ../../nbs/02_ordering.ipynb #80a0d354
 def task(scale: str, part: str, text: CorpusSpec):
     "Names in English, as many sentences as K's study takes, in the world of `text`."
-    return replace(bilingual_sizes(scale, "micro").records("ner", "en", part), parameters=tuple((k, v) for k, v in text.parameters if k != "sentences"))
+    return replace(records_spec(bilingual_sizes(scale, "micro"), "ner", "en", part), parameters=tuple((k, v) for k, v in text.parameters if k != "sentences"))
 
 def tagger(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
     "A tagger that learns English names from the features of a model, and is tested on English and on what the second language makes of the same test: `said`."
@@ -100,11 +100,11 @@ class Cell:
 # %% ../../nbs/02_ordering.ipynb #e95aa582
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
     "Every cell of both studies; none on a corpus without dials. Raises InputError for an unknown scale or corpus, or more seeds than there are."
-    chosen = choose_text(scale, corpus)
+    chosen = bilingual_sizes(scale, corpus).corpus
     if not 0 <= seeds <= len(SEEDS): raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(SEEDS)}")
     if corpus != "auto" and chosen != "micro": return []
     sizes, found = laboratory_sizes(scale, "micro"), []
-    train, dev, _ = sizes.text
+    train, dev, _ = laboratory_text(sizes)
     names = task(scale, "test", train)
     some = seeds or min(3, sizes.seeds[0])
     for i, seed in enumerate(SEEDS[:seeds or sizes.seeds[0]]):

@@ -19,7 +19,7 @@ from textwrap import shorten
 import xlingual_nb
 from ..errors import InputError
 from ..runs.files import room
-from ..experiments.sizes import BILINGUAL, LABORATORY, check_scale
+from ..experiments.sizes import STUDIES, corpora
 from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/73_notebooks.ipynb #2dba3b2b
@@ -213,7 +213,7 @@ def check_injected(path: Path) -> None:
 def check_corpus(scale: str, corpus: str) -> None:
     """InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named
     and not there."""
-    known = sorted({"auto"} | {c for table in (LABORATORY, BILINGUAL) for s, c in table if s == check_scale(scale)})
+    known = sorted({"auto"} | {c for study in STUDIES for c in corpora(study, scale)})
     if corpus not in known:
         raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
     data_folder()
