@@ -13,7 +13,8 @@ from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT
 from xlingual_nb.experiments.bilingual import check, model, nli
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import SCALES, bilingual_sizes, corpora, corpus_spec
+from xlingual_nb.experiments.sections import SCALES, corpora
+from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec

@@ -14,7 +14,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import bilingual, frequency, ordering, overlap
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import SCALES, bilingual_sizes, corpora
+from xlingual_nb.experiments.sections import SCALES, corpora
+from xlingual_nb.experiments.sizes import bilingual_sizes
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger

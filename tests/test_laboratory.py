@@ -9,7 +9,8 @@ import torch
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.laboratory import SEEDS, Cell, cells, chosen_rows, grid, model, observe, parse, table_rows
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.sections import SCALES
+from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.pretraining import views

@@ -10,7 +10,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, FLOORS, LANGUAGES, NAMES, NOTHING_SHARED, OWN_WORDS, UNTRAINED, agreement, cells, dial_grid, fake, grid, judged, name, observe, own_words,
                                               spoken, trend, turned)
-from xlingual_nb.experiments.sizes import SCALES, laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.sections import SCALES
+from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables
 from xlingual_nb import microworld

@@ -194,7 +194,8 @@ def test_no_machine_paths_are_tracked():
     assert found == []
 
 
-def test_ledger_data_are_packaged():
+def test_data_beside_the_code_are_packaged():
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["xlingual_nb"]
     shipped = {p for pattern in patterns for p in (ROOT / "xlingual_nb").glob(pattern)}
-    assert {p for p in (ROOT / "xlingual_nb/papers").rglob("*") if p.suffix in (".csv", ".toml")} == shipped != set()
+    assert {p for p in (ROOT / "xlingual_nb").rglob("*") if p.suffix in (".csv", ".toml")} == shipped
+    assert {p.parent.name for p in shipped} >= {"k2020", "dufter2020", "sizes"}

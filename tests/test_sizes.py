@@ -5,7 +5,8 @@ from importlib.resources import files
 
 import pytest
 
-from xlingual_nb.experiments.sizes import SCALES, STUDIES, bilingual_sizes, corpora, laboratory_sizes
+from xlingual_nb.experiments.sections import SCALES, corpora
+from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, laboratory_sizes
 
 FOLDER = files("xlingual_nb") / "experiments" / "sizes"
 

@@ -136,7 +136,7 @@ def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignm
 @app.command()
 def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = ""):
     "Execute notebooks into results/SCALE/; what the store has is not made again."
-    from xlingual_nb.experiments.sizes import check_scale
+    from xlingual_nb.experiments.sections import check_scale
     from xlingual_nb.report.notebooks import check_parameters, experiments, resolve, run_notebook
     names = [resolve(n).stem for n in notebooks] if notebooks else list(experiments())
     given = assignments(parameter) | ({"store": store} if store else {})

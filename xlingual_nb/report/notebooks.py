@@ -19,7 +19,8 @@ from textwrap import shorten
 import xlingual_nb
 from ..errors import InputError
 from ..runs.files import room
-from ..experiments.sizes import STUDIES, corpora
+from ..experiments.sections import corpora
+from ..experiments.sizes import STUDIES
 from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/73_notebooks.ipynb #2dba3b2b

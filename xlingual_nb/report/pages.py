@@ -15,7 +15,7 @@ import pandas as pd
 
 import xlingual_nb
 from ..runs.files import room, write_atomic
-from ..experiments.sizes import SCALES
+from ..experiments.sections import SCALES
 from .notebooks import heading, repository
 
 # %% ../../nbs/lib/74_pages.ipynb #f0dd7b15
