@@ -4,3 +4,17 @@ import os
 for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1",
                         MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
     os.environ.setdefault(name, value)
+
+import pytest
+
+
+@pytest.fixture
+def doubles(monkeypatch):
+    """Double precision throughout, where the loss asks for single precision too. Two ways to one number then part by 1e-12 or so
+    instead of 1e-4, whatever the processor adds first; so a bound of 1e-8 tells rounding from a mistake, after many steps as well."""
+    import torch
+    usual = torch.get_default_dtype()
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(usual)
