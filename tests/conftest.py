@@ -5,7 +5,12 @@ for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PAR
                         MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
     os.environ.setdefault(name, value)
 
+import hypothesis
 import pytest
+
+# no test fails because the machine is busy with other things
+hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("house")
 
 
 @pytest.fixture

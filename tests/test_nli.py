@@ -90,6 +90,7 @@ def test_pooler_comes_from_pretraining_where_there_is_one(tmp_path):
 # --- training
 
 def test_a_comparison_is_learnt_by_the_head_that_compares(tiny):
+    "Five seeds come to 1.0 and, where the words were never seen, to .36 to .50: bounds far from both hold on any machine."
     heard = []
     settings = FineTuning(epochs=12, learning_rate=5e-3, dropout=0.0, head="siamese")
     learnt = fine_tune(tiny, *toy(640, 0), "en", settings, 0, lambda done, total: heard.append((done, total)))
@@ -101,13 +102,13 @@ def test_a_comparison_is_learnt_by_the_head_that_compares(tiny):
 
 @pytest.mark.parametrize("head", ["cls", "siamese"])
 def test_what_words_tell_is_learnt_by_both_heads(tiny, head):
-    "The label is in both sentences: a word of the hypothesis alone, or else one of the premise."
+    "The label is in both sentences: a word of the hypothesis alone, or else one of the premise. (Five seeds: .98 and more.)"
     def pairs(count, seed):
         first, second, _ = toy(count, seed)
         return first, second, np.where(second.ids > 30, 2, first.ids > 15)
     learnt = fine_tune(tiny, *pairs(640, 0), "en", FineTuning(epochs=20, learning_rate=5e-3, dropout=0.0, head=head), 0)
     first, second, label = pairs(300, 1)
-    assert accuracy(predict(learnt, first, second, "en"), label) > .95 > .6 > majority(label)
+    assert accuracy(predict(learnt, first, second, "en"), label) > .9 > .6 > majority(label)
 
 
 def test_the_language_of_each_side_is_used(tiny):
@@ -144,6 +145,7 @@ def test_a_seed_decides_everything(tiny):
 
 def test_prediction_does_not_depend_on_batches(tiny):
     learnt, pairs = fine_tune(tiny, *toy(64, 0), "en", QUICK, 0), random_pairs(40)
+    for part in (learnt.checkpoint.model, learnt.head): part.double()                 # no two labels are as near as rounding then
     assert np.array_equal(predict(learnt, *pairs, "en", budget=1), predict(learnt, *pairs, "en", budget=10_000))
 
 

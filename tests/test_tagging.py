@@ -194,7 +194,7 @@ def toy(sentences, seed=0, noise=.1, device="cpu"):
             sentence += [("O", 0)] * rng.integers(0, 3) + [(f"B-{kind}", 1 + (kind == "LOC"))] + [(f"I-{kind}", 3)] * rng.integers(0, 3)
         tags.append([tag for tag, _ in sentence]); rows.append(np.eye(4)[[v for _, v in sentence]])
     x = np.concatenate(rows)
-    x = torch.tensor(x + noise * rng.standard_normal(x.shape), dtype=torch.float32, device=device)
+    x = torch.tensor(x + noise * rng.standard_normal(x.shape), dtype=torch.get_default_dtype(), device=device)
     return Features(x, np.concatenate([[0], np.cumsum([len(t) for t in tags])])), tags
 
 
@@ -209,7 +209,8 @@ def test_a_toy_task_is_learnt(scheme, device):
     tagger = train_tagger(*toy(150, 0, device=device), *toy(50, 1, device=device), settings, progress=lambda done, total: seen.append((done, total)))
     test, tags = toy(50, 2, device=device)
     found = predict(tagger, test)
-    assert span_f1(tags, found)["f1"] > .95 and [len(t) for t in found] == [len(t) for t in tags]
+    assert span_f1(tags, found)["f1"] > .95, "five seeds came to .98 and more"
+    assert [len(t) for t in found] == [len(t) for t in tags]
     assert seen[-1] == (12, 12) and len(seen) == len(tagger.dev_f1) + 1
     assert all(spans(t, "strict") == spans(t) for t in found)
 
@@ -231,11 +232,11 @@ def test_one_seed_gives_one_tagger_whatever_was_drawn_before():
 
 def test_the_best_epoch_is_kept_and_patience_ends_the_training():
     train, dev = toy(60), toy(30, 1, noise=.8)
-    settings = Tagging(**vars(QUICK) | dict(epochs=30, patience=3))
+    settings = Tagging(**vars(QUICK) | dict(epochs=300, patience=3))        # some ends after 4 epochs, some after 20
     tagger = train_tagger(*train, *dev, settings)
     best = max(tagger.dev_f1)
     assert 0 < best < 1 and span_f1(dev[1], predict(tagger, dev[0]))["f1"] == best
-    assert tagger.dev_f1.index(best) + 1 == tagger.best == len(tagger.dev_f1) - 3 < 27
+    assert tagger.dev_f1.index(best) + 1 == tagger.best == len(tagger.dev_f1) - 3 < 297
     short = train_tagger(*train, *dev, Tagging(**vars(settings) | dict(epochs=tagger.best)))
     assert all(torch.equal(a, b) for a, b in zip(short.network.state_dict().values(), tagger.network.state_dict().values()))
 
@@ -267,7 +268,8 @@ def test_kinds_that_only_the_development_set_has_are_missed():
     assert {label[2:] for label in tagger.labels} == {"", "PER", "LOC"} and 0 < max(tagger.dev_f1) < .8
 
 
-def test_tags_do_not_depend_on_the_batch():
+def test_tags_do_not_depend_on_the_batch(doubles):
+    "In double precision, where no two paths are as near to each other as rounding reaches."
     words, tags = toy(40)
     tagger = train_tagger(words, tags, *toy(10, 1), Tagging(**vars(QUICK) | dict(epochs=2)))
     assert tag_words(tagger.network, words, tagger.labels, budget=1) == predict(tagger, words)
