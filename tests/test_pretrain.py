@@ -68,20 +68,25 @@ def ended(pid): return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNO
 def logged(store): return len(loop.read_log(store.partial(KILLED[0])))
 
 
-def train_keeping_all(store, starts):
-    "Train with the state kept at every line of the log, and note in the file `starts` at which step this process began."
-    usual = loop.pretrain
+def train_keeping_all(store, starts, most=None):
+    """Train with the state kept at every line of the log, and note in the file `starts` at which step this process began.
+    After `most` steps it waits to be killed."""
+    usual, step, taken = loop.pretrain, loop.one_step, []
+    def one_step(*args):
+        if len(taken) == most: time.sleep(600)
+        taken.append(1)
+        return step(*args)
     def often(jobs, *args, **kw):
         with open(starts, "a") as f: f.write(f"{loop.kept_step(jobs)}\n")
         usual(jobs, *args, **kw, keep_every=0)
-    loop.pretrain = often
+    loop.pretrain, loop.one_step = often, one_step
     run(KILLED, Store(store.root), progress=False)
 
 
 def kill_once(store, starts, moments):
-    "Start a training, let it go on for a random while (counted in steps, so that a busy machine does not matter), kill it."
+    "Start a training, let it go on for a random while, kill it. It takes few steps more, so that no busy machine is too late."
     before, further, pause = logged(store), moments.choice((-1, 1, 1, 2, 3, 5, 8)), moments.uniform(0, .03)
-    pid, end = child(lambda: train_keeping_all(store, starts)), time.monotonic() + 60
+    pid, end = child(lambda: train_keeping_all(store, starts, max(further, 0) + 3)), time.monotonic() + 600
     while further > 0 and logged(store) < before + further and not ended(pid): assert time.monotonic() < end; time.sleep(.002)
     time.sleep(pause * (1 if further > 0 else 10))
     os.kill(pid, signal.SIGKILL)
