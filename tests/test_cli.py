@@ -1,5 +1,5 @@
 """The command line as its users meet it: in a process of its own where that matters, else by `main`."""
-import io, json, os, shutil, subprocess, sys, time
+import io, json, os, resource, shutil, subprocess, sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,12 +56,17 @@ def clone(tmp_path, monkeypatch):
     return tmp_path
 
 
+def cpu_seconds():
+    "Seconds of a core that child processes have used so far."
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_is_quick_and_complete():
-    began = time.perf_counter()
+    began = cpu_seconds()
     done = own_process("--help")
-    took = time.perf_counter() - began
     assert done.returncode == 0 and all(f"  {c} " in done.stdout for c in ("list", "plan", "run", "report", "probe", "data", "runs"))
-    assert took < 3, "a second is the aim; three are allowed on a busy machine"
+    assert cpu_seconds() - began < 3, "half a second is usual; others at work on the machine do not count, and it may be a slow one"
 
 
 @pytest.mark.parametrize("group", ["data", "runs"])

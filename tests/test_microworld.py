@@ -229,7 +229,7 @@ def test_speed():
     start = time.process_time()
     s = micro.speech("de", sentences=20_000, vocabulary=1000, seed="speed")
     s.corpus(), s.upos, s.relations, s.entities
-    assert 20_000 / (time.process_time() - start) > 5000
+    assert 20_000 / (time.process_time() - start) > 2000, "27 000 a second of one core are usual"
 
 
 def test_documents_keep_topic_and_cast():
