@@ -115,6 +115,19 @@ def test_a_claim_of_two_parts_needs_both_and_falls_with_one():
     assert one(runs(WORLD), half).verdict == "inconclusive"
 
 
+@pytest.mark.parametrize("parts", (1, 2, 3))
+def test_the_more_parts_a_claim_has_the_stronger_must_be_what_speaks_against_one(parts):
+    "Of many true parts some look false by chance: the smallest p is multiplied by their number (Bonferroni), in verdict and note."
+    world = WORLD | {"9 y": [0.085, 0.120, 0.100]}
+    against = stats.ttest_ind(world["8 x"], world["9 y"], equal_var=False, alternative="less").pvalue
+    assert .05 / 3 < against < .05 / 2, "decides alone and of two, not of three"
+    tests = [Comparison("table1", "µ", (plus,), "above", 0.0, (minus,)) for plus, minus in
+             (("8 x", "9 y"), ("0 original", "8 x"), ("0 original", "3 x"))][:parts]
+    row = one(runs(world), claim(tests=tuple(tests)))
+    assert row.verdict == ("inconclusive" if parts == 3 else "not reproduced")
+    if parts < 3: assert f"p = {parts * against:.2g}" in row.note
+
+
 def test_holm_runs_over_the_claims_that_were_tested():
     claims = [claim(id=f"C{i}", minus=m) for i, m in enumerate([("8 x",), ("3 x",), ("5 x",), ("9 x",)])]
     alone = [one(runs(WORLD), c).p for c in claims]
