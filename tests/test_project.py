@@ -8,9 +8,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import house
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MODULES = sorted(p for p in (ROOT / "xlingual_nb").rglob("*.py") if p.name not in ("__init__.py", "_modidx.py"))
+GROUND = ("test_store", "test_engine", "test_kill")
 NUMBERED = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 
 
@@ -72,43 +75,41 @@ def test_every_import_is_declared():
 
 # --- layers
 
-FLOORS = {name: i for i, floor in enumerate([["errors"], ["runs", "papers"], ["text", "microworld"], ["models"], ["measures"], ["tasks"], ["experiments"], ["report"], ["cli"]]) for name in floor}
-
-
-def imported(path):
-    "Modules of this package that a file imports anywhere in it, by absolute dotted name without the package."
-    package = ["xlingual_nb", *path.relative_to(ROOT / "xlingual_nb").parent.parts]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else []
-            full = base + (node.module.split(".") if node.module else [])
-            if full[:1] == ["xlingual_nb"]:
-                for alias in node.names: yield ".".join((full + [alias.name])[1:3])
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("xlingual_nb."): yield ".".join(alias.name.split(".")[1:3])
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
-def test_imports_run_downward(path):
-    here = path.relative_to(ROOT / "xlingual_nb").with_suffix("").parts
-    for name in imported(path):
-        there = name.split(".")[0]
-        if there in FLOORS: assert FLOORS[there] <= FLOORS[here[0]], f"{'.'.join(here)} imports {name}, which is on a higher floor"
+@pytest.mark.parametrize("name", house.modules())
+def test_imports_run_downward(name):
+    for other in house.imports(house.modules()[name]):
+        level, below = (house.LEVEL[house.part(n)] for n in (name, other))
+        assert below <= level, f"{name} imports {other}, which is on a higher floor"
 
 
 def test_floors_know_every_part():
-    parts = {p.relative_to(ROOT / "xlingual_nb").parts[0].removesuffix(".py") for p in MODULES}
-    assert parts <= set(FLOORS)
+    assert set(map(house.part, house.modules())) == set(house.LEVEL)
 
 
 def test_no_import_goes_in_a_circle():
-    names = {".".join(p.relative_to(ROOT / "xlingual_nb").with_suffix("").parts): p for p in MODULES}
-    graph = {n: {m for m in imported(p) if m in names and m != n} for n, p in names.items()}
+    names = house.modules()
+    graph = {name: house.imports(path) & set(names) - {name} for name, path in names.items()}
     while graph:
         ready = [n for n, needs in graph.items() if not needs & set(graph)]
         assert ready, f"these import each other: {sorted(graph)}"
         for n in ready: del graph[n]
+
+
+@pytest.mark.parametrize("name", [n for n in house.modules() if house.part(n) == "runs"])
+def test_the_ground_floor_knows_nothing_of_languages(name):
+    "`runs` leans on `errors` alone, so that it serves any study."
+    assert set(map(house.part, house.imports(house.modules()[name]))) <= {"runs", "errors"}
+
+
+def test_the_ground_floor_is_tested_with_toy_stages_alone():
+    files = [ROOT / "tests" / f"{name}.py" for name in ("toy_stages", *GROUND)]
+    found = {part for f in files for part in re.findall(r"xlingual_nb\.(\w+)", f.read_text(encoding="utf-8"))}
+    assert found == {"runs", "errors"}
+
+
+def test_the_house_in_the_readme_is_the_house():
+    standing = house.standing((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert standing == house.picture(), "the imports have changed: draw it again with `make house`"
 
 
 LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.runs.spec": set(), "xlingual_nb.runs.store": set(),
