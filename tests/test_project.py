@@ -1,5 +1,6 @@
 """The repository itself: settings, packaging, layers, notebooks that survive cleaning and export."""
 import ast, configparser, json, os, re, shutil, subprocess, sys, tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -112,18 +113,84 @@ def test_the_house_in_the_readme_is_the_house():
     assert standing == house.picture(), "the imports have changed: draw it again with `make house`"
 
 
-LIGHT = {"xlingual_nb": {"numpy", "pandas"}, "xlingual_nb.cli": {"numpy", "pandas"}, "xlingual_nb.runs.spec": set(), "xlingual_nb.runs.store": set(),
-         "xlingual_nb.papers.published": set(), "xlingual_nb.runs.engine": set(), "xlingual_nb.text.sources": set(), "xlingual_nb.text.corpora": set(),
-         "xlingual_nb.text.records": set()}
+TABLES, NETS = {"numpy", "pandas"}, {"torch", "transformers", "safetensors"}
+LATE = {"datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "nbformat", "nbconvert", "nbclient", "IPython", "gensim"}
+LIGHT = {"xlingual_nb": TABLES, "xlingual_nb.cli": TABLES}
+LIGHT |= {f"xlingual_nb.{m}": set() for m in (
+    "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora", "text.records",
+    "text.vocabularies", "models.pretraining", "measures.multilinguality", "tasks.nli", "tasks.ner")}
+
+
+def fresh(code):
+    "What a new interpreter prints that runs `code` here."
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_import_nothing_heavy(module):
-    heavy = {"torch", "transformers", "datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "nbformat", "nbconvert", "IPython"} | LIGHT[module]
-    code = f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    "So that `plan`, which loads every study and the specs of every stage, is quick. (`tokenizers` is.)"
+    heavy = NETS | LATE | LIGHT[module]
+    assert fresh(f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))").split() == []
+
+
+def test_the_package_itself_loads_nothing():
+    told = fresh("import sys; before = set(sys.modules); import xlingual_nb; print(*set(sys.modules) - before)")
+    assert {name.split(".")[0] for name in told.split()} <= {"xlingual_nb"}
+
+
+# --- what computes needs little
+
+FEW = "torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "pandas"
+
+
+def with_theirs(names):
+    "Installed distributions: these and all that they ask for."
+    found, todo = set(), list(names)
+    while todo:
+        name = canonicalize_name(todo.pop())
+        try: asked = [] if name in found else map(Requirement, metadata.requires(name) or [])
+        except metadata.PackageNotFoundError: continue
+        found.add(name)
+        todo += [r.name for r in asked if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return found
+
+
+def test_store_engine_and_measures_run_with_few_packages():
+    """All of runs, text, microworld, models, measures and tasks load, and a model is trained and measured, where every other
+    package is missing."""
+    kept = with_theirs(FEW)
+    missing = {top for top, names in metadata.packages_distributions().items() if not {*map(canonicalize_name, names)} & kept}
+    missing -= {"xlingual_nb"}
+    assert {"sklearn", "seaborn", "papermill"} <= missing and not missing & {*FEW}
+    told = fresh(f"""
+import importlib, sys, tempfile
+class Gate:
+    def __init__(self, finder): self.finder = finder
+    def __getattr__(self, name): return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in {missing!r} else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Gate, sys.meta_path)
+sys.path.insert(0, "tests")
+import house
+chosen = "runs", "text", "microworld", "models", "measures", "tasks"
+for name in house.modules():
+    if house.part(name) in chosen: importlib.import_module("xlingual_nb." + name)
+from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+text = CorpusSpec("micro/en", parameters=(("sentences", 40), ("vocabulary", 96)))
+pair = Language("en", text), Language("enfake", text, ("enfake",))
+model = PretrainSpec(pair, TokenizerSpec(text, 101, "words"), Shape(1, 8, 1, 16, 24), Training(1, 16, 1e-3, 1))
+store = Store(tempfile.mkdtemp()); run([MeasureSpec(model, text)], store, progress=False)
+print(store.read(MeasureSpec(model, text))["sentences"], *set({missing!r}) & {{name.split(".")[0] for name in sys.modules}})""")
+    assert told.split() == ["40"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
