@@ -1,21 +1,27 @@
 # make reproduce   install, run the laboratory, write the report and say where it is
-# make test        install, then every test: library notebooks, unit tests, a smoke pass of every experiment
+# make test        install, then every test: lint, library notebooks, unit tests, a smoke pass of every experiment
+# make check       install, then lint, the order of imports and the fast tests: for daily work
 # make lab         install, then open the notebooks in JupyterLab
+# make house       install, then draw the picture of the packages in README.md again
 #
 # Each target makes its own virtual environment the first time. Settings, with their defaults:
 #   make reproduce SCALE=laptop RUN="laboratory" VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
+#   make test TESTS=tests/test_store.py JOBS=auto     (all cores up to eight; JOBS=0 runs one after another in this process)
 
 VENV     ?= .venv
 SCALE    ?= laptop
 RUN      ?= laboratory
 PIP_ARGS ?=
+JOBS     ?= auto
 PYTHON   ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH    := torch==2.13.0
 PIP      := $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce report test lab clean
+PYTEST   := $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: help reproduce report test check lint lab house clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -27,8 +33,17 @@ reproduce: $(VENV)/.runtime
 report: $(VENV)/.runtime
 	$(VENV)/bin/xlingual report
 
-test: $(VENV)/.dev
-	$(VENV)/bin/python -m pytest $(TESTS)
+test: lint
+	$(PYTEST) $(TESTS)
+
+check: lint
+	$(PYTEST) -m "not slow" $(TESTS)
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/python -m ruff check --quiet
+
+house: $(VENV)/.dev
+	$(VENV)/bin/python tests/house.py
 
 lab: $(VENV)/.dev
 	$(VENV)/bin/python -m jupyterlab nbs
@@ -46,8 +61,8 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[all]'
 	@touch $@ $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV) report build *.egg-info .pytest_cache
+	rm -rf $(VENV) report build *.egg-info .pytest_cache .ruff_cache

@@ -8,6 +8,18 @@ for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PAR
 import hypothesis
 import pytest
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    "`-n auto`: a process a core that we may use, eight at most, as each takes half a gigabyte."
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8)
+
+
+def pytest_collection_modifyitems(items):
+    "The slow ones first, so that at the end no process waits for one of them."
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 # no test fails because the machine is busy with other things
 hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("house")

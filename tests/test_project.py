@@ -47,13 +47,29 @@ def constraints():
     return {canonicalize_name(r.name): next(iter(r.specifier)) for r in map(Requirement, (l for l in lines if l and not l.startswith("#")))}
 
 
+def asked(*extras):
+    "Requirements of the package and of these extras, by name; extras of extras among them."
+    of, found, todo = PROJECT["project"]["optional-dependencies"], {}, [*PROJECT["project"]["dependencies"]]
+    todo += [r for extra in extras for r in of[extra]]
+    while todo:
+        requirement = Requirement(todo.pop())
+        if requirement.name == "xlingual_nb": todo += [r for extra in requirement.extras for r in of[extra]]
+        else: found[canonicalize_name(requirement.name)] = requirement
+    return found
+
+
 def test_constraints_are_exact_and_satisfy_the_ranges():
-    exact, project = constraints(), PROJECT["project"]
+    exact = constraints()
     assert all(s.operator == "==" for s in exact.values())
-    for requirement in map(Requirement, project["dependencies"] + project["optional-dependencies"]["dev"]):
-        name = canonicalize_name(requirement.name)
+    for name, requirement in asked("all").items():
         assert name in exact, f"constraints.txt lacks {name}"
         assert requirement.specifier.contains(Version(exact[name].version)), f"{name}: {exact[name]} is outside {requirement.specifier}"
+
+
+def test_one_command_installs_what_a_researcher_expects():
+    wanted = {"jupyterlab", "papermill", "torch", "transformers", "datasets", "seaborn", "pandas", "scikit-learn", "nbdev", "gensim"}
+    assert wanted <= set(asked("all")) and 'pip install -c constraints.txt -e ".[all]"' in (ROOT / "README.md").read_text()
+    assert not {"datasets", "scikit-learn", "gensim", "jupyterlab", "nbdev"} & set(asked()), "who only runs needs none of these"
 
 
 def test_environment_yml_and_makefile_use_the_constraints():
@@ -63,15 +79,34 @@ def test_environment_yml_and_makefile_use_the_constraints():
     assert pip[0] == "-c constraints.txt" and torch in pip and torch in (ROOT / "Makefile").read_text() and torch in (ROOT / "README.md").read_text()
 
 
+def loaded(tree, inside=False):
+    "(top-level name, whether only inside a function) of every absolute import."
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import): yield from ((a.name.split(".")[0], inside) for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level: yield node.module.split(".")[0], inside
+        else: yield from loaded(node, inside or isinstance(node, (ast.FunctionDef, ast.Lambda)))
+
+
 def test_every_import_is_declared():
+    "What a module loads by itself is a requirement; what a function loads when it is called may belong to an extra."
     known = dict(sklearn="scikit-learn", yaml="pyyaml", PIL="pillow")
-    declared = {canonicalize_name(Requirement(r).name) for r in PROJECT["project"]["dependencies"]}
-    used = {}
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-            for top in {n.split(".")[0] for n in names} - sys.stdlib_module_names - {"xlingual_nb"}: used.setdefault(known.get(top, canonicalize_name(top)), path.name)
-    assert {n: where for n, where in used.items() if n not in declared} == {}
+    always, sometimes = set(asked()), set(asked("hub", "lab", "docs", "dist"))
+    lacking = [(path.name, top) for path in MODULES for top, inside in loaded(ast.parse(path.read_text(encoding="utf-8")))
+               if top not in sys.stdlib_module_names | {"xlingual_nb"}
+               and known.get(top, canonicalize_name(top)) not in (sometimes if inside else always)]
+    assert lacking == []
+
+
+# --- lint
+
+def test_lint():
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def test_the_hook_before_a_commit_is_the_lint_of_the_tests():
+    hooks = {h["id"]: h for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"] for h in r["hooks"]}
+    assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {"system"}, "nothing is fetched"
 
 
 # --- layers
