@@ -1,4 +1,5 @@
-"""Pretraining: killed at any moment it ends with the same bytes; its steps are those of PyTorch and Hugging Face; models in a stack are models alone."""
+"""Pretraining: killed at any moment it ends with the same bytes (on one machine, in one stack, with one thread); its steps are
+those of PyTorch and Hugging Face; models in a stack are models alone."""
 import os, random, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
