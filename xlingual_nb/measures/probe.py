@@ -12,26 +12,26 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..models.checkpoints import Checkpoint
+from ..models.encoders import Encoder
 from .embeddings import check_layers, sentence_vectors
 from .perplexity import masked_perplexity
 from .retrieval import hits
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/46_probe.ipynb #9ce5f2b8
-def encode_text(checkpoint: Checkpoint, sentences: Iterable[str], view) -> Encoded:
-    "Plain sentences as ids of the checkpoint's own tokenizer, without special tokens, shifted and inverted as the view says."
-    view = checkpoint.view(view)
-    rows = checkpoint.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
+def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
+    "Plain sentences as ids of the encoder's own tokenizer, without special tokens, shifted and inverted like its view."
+    view = encoder.view(view)
+    rows = encoder.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
     rows = [np.asarray(row, np.int32) + view.token_offset for row in rows]
     return Encoded.of(row[::-1] if view.inverted else row for row in rows)
 
 # %% ../../nbs/lib/46_probe.ipynb #d45982c3
 def directed_precision(vectors: dict[str, dict]) -> list[dict]:
-    "Precision at one from each language to each other, per layer, of parallel vectors (items, H) given by language and layer."
-    layers = next(iter(vectors.values()))
-    return [dict(source=a, target=b, layer=layer, value=float(hits(vectors[a][layer], vectors[b][layer]).double().mean()))
-            for a in vectors for b in vectors if a != b for layer in layers]
+    "Precision at one from each language to each other, per layer, of parallel vectors (items, H)."
+    def value(a, b, layer): return float(hits(vectors[a][layer], vectors[b][layer]).double().mean())
+    return [dict(source=a, target=b, layer=layer, value=value(a, b, layer))
+            for a in vectors for b in vectors if a != b for layer in vectors[a]]
 
 # %% ../../nbs/lib/46_probe.ipynb #b7b0e839
 def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
@@ -44,21 +44,22 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
 # %% ../../nbs/lib/46_probe.ipynb #64aed1b4
 COLUMNS = ["measure", "source", "target", "layer", "value", "n"]
 
-def probe(checkpoint: Checkpoint, parallel: dict[str, Encoded], dictionary: dict[str, Encoded] | None = None, layers=None,
+def probe(encoder: Encoder, parallel: dict[str, Encoded], dictionary: dict[str, Encoded] | None = None, layers=None,
           seed=0) -> pd.DataFrame:
-    """What a checkpoint makes of parallel text, one row a number: columns measure, source, target, layer, value, n.
+    """What an encoder makes of parallel text, one row a number: columns measure, source, target, layer, value, n.
 
-    measure "rho": sentence retrieval from source to target (precision at one); "tau": the same for words of `dictionary`, where
-    entry i means the same in every language; "perplexity" of each source (no target, no layer; none without a masked-LM head).
-    `layers` default to all. Sizes that differ between languages, and ids or layers that the model lacks, raise InputError."""
-    layers = check_layers(checkpoint, range(checkpoint.depth + 1) if layers is None else layers)
+    measure "rho": sentence retrieval from source to target (precision at one); "tau": the same for words of
+    `dictionary`, where entry i means the same in every language; "perplexity" of each source (no target, no layer; left
+    out without a masked-LM head). `layers` default to all. InputError for languages of different sizes, and for ids or
+    layers that the encoder lacks."""
+    layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     rows = []
     for measure, corpora in (("rho", parallel), ("tau", dictionary)):
         if corpora is None: continue
         n = check_parallel("parallel" if measure == "rho" else "dictionary", corpora)
-        vectors = {language: sentence_vectors(checkpoint, items, language, layers) for language, items in corpora.items()}
+        vectors = {language: sentence_vectors(encoder, items, language, layers) for language, items in corpora.items()}
         rows += [dict(measure=measure, n=n) | row for row in directed_precision(vectors)]
-    for language, sentences in parallel.items() if not checkpoint.headless else ():
-        value = masked_perplexity(checkpoint, sentences, language, seed)
+    for language, sentences in parallel.items() if encoder.head else ():
+        value = masked_perplexity(encoder, sentences, language, seed)
         rows.append(dict(measure="perplexity", source=language, value=value, n=len(sentences)))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict(layer="Int64"))
