@@ -7,7 +7,8 @@ import torch
 import transformers as hf
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, room, tiny_checkpoint, token_block
+from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.encoders import token_block
 from xlingual_nb.text import tokenizers as text_tokenizers
 
 LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1, inverted=True)]
@@ -22,13 +23,13 @@ def test_what_an_open_checkpoint_knows(folder):
     assert isinstance(c, Checkpoint) and not c.model.training and not c.headless
     assert (c.cls, c.sep, c.mask, c.pad, c.depth, c.vocabulary) == (2, 3, 4, 0, 3, 64)
     assert c.view("enfake") == LanguageView("enfake", 32, 32, 12, 1, True) and c.view(c.view("en")) is c.views["en"]
-    assert (room(c, "en"), room(c, "enfake")) == (10, 10) and token_block(c, "enfake") == (32, 64)
+    assert (c.room("en"), c.room("enfake")) == (10, 10) and token_block(c, "enfake") == (32, 64)
     assert not any(p.requires_grad for p in c.model.parameters())
 
 
 def test_a_foreign_checkpoint_has_one_view_for_all(tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=24))
-    assert c.views == {} and c.view("sw") == LanguageView("sw") and room(c, "sw") == 22 and token_block(c, "sw") == (0, 32)
+    assert c.views == {} and c.view("sw") == LanguageView("sw") and c.room("sw") == 22 and token_block(c, "sw") == (0, 32)
 
 
 def test_equal_seeds_write_equal_weights_and_leave_the_generator_alone(tmp_path):

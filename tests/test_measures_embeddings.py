@@ -7,9 +7,9 @@ from hypothesis import given, settings, strategies as st
 from sklearn.decomposition import PCA
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.checkpoints import load_checkpoint, room, tiny_checkpoint
-from xlingual_nb.measures.embeddings import (batches, content_ids, hidden_states, keep, model_inputs, position_similarity, principal_components,
-                                             sentence_vectors, shortened, token_pca, word_vectors)
+from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs, shortened, tiny_checkpoint
+from xlingual_nb.measures.embeddings import (batches, content_ids, hidden_states, keep, position_similarity, principal_components,
+                                             sentence_vectors, token_pca, word_vectors)
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, vocab_size=32,
@@ -94,7 +94,7 @@ def test_keep_cuts_one_end(sentences, limit, end):
 @pytest.mark.parametrize("family, tokens", dict(bert=22, distilbert=22, roberta=21, xlm_roberta=21).items())
 def test_sentences_as_long_as_the_model_and_longer(family, tokens, tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, config=FAMILIES[family]))
-    assert room(c, "x") == tokens
+    assert c.room("x") == tokens
     text = Encoded.of([np.full(n, 7) for n in (tokens - 1, tokens, tokens + 1, 90)])
     states = hidden_states(c, text, "x", 1)
     assert states.truncated == 2 and np.diff(states.starts).tolist() == [tokens - 1, tokens, tokens, tokens]

@@ -21,8 +21,8 @@ from xlingual_nb.models.languages import token_ids
 from xlingual_nb.text.sources import read_corpus
 from xlingual_nb.models.pretraining import views
 from xlingual_nb.runs.store import Store
-from xlingual_nb.models.checkpoints import load_checkpoint
-from xlingual_nb.measures.embeddings import fit, model_inputs
+from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
+from xlingual_nb.measures.embeddings import fit
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.batches import CLS, MASK, MASKS, SEP, Order, assemble, generator, make_batch, mask_tokens, mix
 from xlingual_nb.models.settings import MASKING, LanguageView, Masking, Shape, Training, learning_rate

@@ -16,8 +16,7 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.models.languages import token_ids, lasting_transforms, translations
 from xlingual_nb.models.pretraining import mixture, view, views
 from xlingual_nb.text.sources import read_corpus
-from xlingual_nb.models.checkpoints import load_checkpoint
-from xlingual_nb.measures.embeddings import model_inputs
+from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
 from xlingual_nb.models import batches
 from xlingual_nb.tasks import inputs, classifier as pairs_task, tagging
 from xlingual_nb.text import sources, tokenizers, transforms

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'UsageError', 'WHICH', 'Notebooks', 'Scale', 'Assignments',
-           'StoreOption', 'Device', 'Checkpoint', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums',
-           'common', 'line_of', 'exit_of', 'main', 'assignments', 'print_table', 'short', 'open_store', 'list_', 'plan',
-           'run', 'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get',
+           'StoreOption', 'Device', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums', 'common',
+           'line_of', 'exit_of', 'main', 'assignments', 'print_table', 'short', 'open_store', 'list_', 'plan', 'run',
+           'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get',
            'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
@@ -171,31 +171,32 @@ def by_layer(frame):
     return wide.round(3).reset_index().rename_axis(None, axis=1)
 
 # %% ../nbs/lib/80_cli.ipynb #b3cbaa91
-Checkpoint = Annotated[Path, typer.Argument(help="A folder with config.json, model.safetensors, tokenizer.json.")]
-Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the checkpoint).")]
+Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, a .vec, .vec.gz or .bin file.")]
+Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the encoder).")]
 Texts = Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text.")]
 Dictionary = Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line.")]
 Sentences = Annotated[int, typer.Option(help="Sentences to look at (0: all).")]
 Out = Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")]
 
 @app.command()
-def probe(checkpoint: Checkpoint, languages: Languages = "", text: Texts = None, dictionary: Dictionary = None,
+def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictionary: Dictionary = None,
           sentences: Sentences = 1000, out: Out = None, device: Device = "cpu"):
-    "Our measures on anyone's model: retrieval, translation, perplexity."
+    "Our measures on anyone's model or vectors: retrieval, translation, perplexity."
     files, names = assignments(text, "--text"), [n for n in languages.split(",") if n]
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
-    from xlingual_nb.models.checkpoints import load_checkpoint
-    from xlingual_nb.measures.probe import encode_text, probe as measure
+    from xlingual_nb.models.encoders import load_encoder
+    from xlingual_nb.measures.probe import encode_text, probe as measure, remarks
     from xlingual_nb.text.parallel import gather
-    model = load_checkpoint(checkpoint, device)
-    if len(names := names or list(files) or list(model.views)) < 2:
-        raise InputError(f"{checkpoint} declares no languages: name some, --languages en,es")
+    encoder = load_encoder(path, device)
+    if len(names := names or list(files) or list(encoder.views)) < 2:
+        raise InputError(f"{path} declares no languages: name some, --languages en,es")
     texts, source = gather(names, files, sentences)
     words = words_of(names[:2], texts, dictionary)
-    print(source)
-    def ids(side): return {n: encode_text(model, strings, n) for n, strings in side.items()} if side else None
-    frame = measure(model, ids(texts), ids(words))
+    def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
+    parallel = ids(texts)
+    print(source, *remarks(encoder, parallel), sep="\n")
+    frame = measure(encoder, parallel, ids(words))
     if out: frame.to_csv(out, index=False)
     print_table(by_layer(frame))
 

@@ -15,7 +15,7 @@ from .embeddings import batches
 
 # %% ../../nbs/lib/41_alignment.ipynb #605ef212
 def argmax_alignment(E, F) -> np.ndarray:
-    "Mutual nearest neighbours by cosine between the rows of E (m, H) and F (n, H): pairs (k, 2), in order of the first column."
+    "Mutual nearest neighbours by cosine between the rows of E (m, H) and F (n, H): pairs (k, 2) in order of the first."
     E, F = (normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (E, F))
     if not len(E) or not len(F): return np.empty((0, 2), np.int64)
     S = E @ F.T
@@ -26,7 +26,7 @@ def argmax_alignment(E, F) -> np.ndarray:
 
 # %% ../../nbs/lib/41_alignment.ipynb #f7e37100
 def alignment_scores(pairs, gold) -> dict[str, float]:
-    "Precision, recall and F1 of predicted against gold edges (rows of ints), each counted once; 0 when nothing is right."
+    "Precision, recall and F1 of predicted against gold edges (rows of ints), each counted once; 0 with nothing right."
     width = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
     rows = [np.asarray(edges, np.int64).reshape(-1, width) for edges in (pairs, gold)]
     sizes = np.concatenate([*rows, np.zeros((1, width), np.int64)]).max(0) + 1
@@ -72,7 +72,7 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
 
 # %% ../../nbs/lib/41_alignment.ipynb #6cbd4d01
 def identity_gold(lengths, inverted=False) -> np.ndarray:
-    "Gold edges (tokens, 3) of sentences whose pieces correspond one to one: i with i, or with `inverted` i with n - 1 - i."
+    "Gold edges (tokens, 3) of sentences that correspond piece by piece: i to i, or with `inverted` i to n - 1 - i."
     n = np.asarray(lengths, np.int64)
     i = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
     return np.stack([np.repeat(np.arange(len(n)), n), i, np.repeat(n, n) - 1 - i if inverted else i], 1)

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from ..errors import InputError
-from ..models.checkpoints import Checkpoint, room
+from ..models.checkpoints import Checkpoint
 from ..measures.embeddings import fit, keep
 from ..models.settings import LanguageView
 from ..text.records import LABELS
@@ -77,7 +77,7 @@ def longest_first(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np
 # %% ../../nbs/lib/50_inputs.ipynb #4a0d235f
 def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
     "Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP]."
-    limit = min(max_tokens - 3, *(room(checkpoint, view) - 1 for view in both_views(checkpoint, views)))
+    limit = min(max_tokens - 3, *(checkpoint.room(view) - 1 for view in both_views(checkpoint, views)))
     if limit < 2:
         raise InputError(f"max_tokens={max_tokens}, and {checkpoint.path} takes {limit + 3} of them: a pair takes 5 or more")
     return limit

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..errors import InputError
-from ..models.checkpoints import Checkpoint, room
+from ..models.encoders import Encoder
 from ..measures.embeddings import batches, fit, hidden_states
 from ..models.settings import SCHEMES, Tagging
 from ..errors import require
@@ -96,22 +96,22 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
     return sentence, np.minimum(place * max(1, limit // 2), lengths[sentence] - size), size
 
 # %% ../../nbs/lib/54_tagging.ipynb #91a6504e
-def features(checkpoint: Checkpoint, pieces: Encoded, firsts: Encoded, view, layer=None) -> Features:
+def features(encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None) -> Features:
     """Vectors of words from a frozen encoder, each that of its first piece (K et al. 2020, 3.1.3).
 
     `pieces`: the ids of every sentence as the model is to read them; `firsts`: where in its sentence each word's first piece is
     (a transform that moves pieces has to move these too); `layer`: 0 (embeddings) to the depth, None the last. InputError for
     ids and layers that the model lacks, sentences without pieces, and words that are not in their sentence."""
-    fit(checkpoint, pieces, view)
+    fit(encoder, pieces, view)
     require(len(firsts) == len(pieces), f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences")
     of, n = np.repeat(np.arange(len(pieces)), firsts.lengths), pieces.lengths
     lost = np.flatnonzero((firsts.ids < 0) | (firsts.ids >= n[of]))
     require(not lost.size, f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together")
-    limit, layer = room(checkpoint, view), checkpoint.depth if layer is None else layer
+    limit, layer = encoder.room(view), encoder.depth if layer is None else layer
     sentence, first, size = windows(n, limit)
     starts = np.concatenate([[0], np.cumsum(size)])
     ids = pieces.ids[np.repeat(pieces.starts[sentence] + first - starts[:-1], size) + np.arange(starts[-1])]
-    states = hidden_states(checkpoint, Encoded(ids, starts), view, layer)[layer]
+    states = hidden_states(encoder, Encoded(ids, starts), view, layer)[layer]
     counts, step = np.bincount(sentence), max(1, limit // 2)
     nearest = np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1) + (np.cumsum(counts) - counts)[of]
     return Features(states[torch.from_numpy(starts[nearest] + firsts.ids - first[nearest]).to(states.device)], firsts.starts)
