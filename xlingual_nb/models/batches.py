@@ -4,21 +4,23 @@
 
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'CLS', 'SEP', 'MASK', 'ORDER', 'MASKS', 'DROPOUT', 'PAIRS', 'PASSES', 'generator', 'Mixture', 'join',
-           'mix', 'document_pairs', 'elsewhere', 'fitted', 'smoothed', 'mix_pairs', 'steps_per_epoch', 'Order',
-           'Sentences', 'assemble', 'mask_tokens', 'first_fit', 'packing_cost', 'row_lengths', 'Batch', 'make_batch']
+           'mix', 'stretch_end', 'elsewhere', 'fitted', 'SegmentPair', 'document_pairs', 'smoothed', 'language_pairs',
+           'mix_pairs', 'steps_per_epoch', 'Order', 'Sentences', 'assemble', 'mask_tokens', 'first_fit', 'packing_cost',
+           'row_lengths', 'places', 'Batch', 'make_batch']
 
 # %% ../../nbs/lib/31_batches.ipynb #344de335
-import numpy as np
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from .settings import LanguageView, Masking
 from ..text.tokenizers import SPECIALS, Encoded
 
-# %% ../../nbs/lib/31_batches.ipynb #e80be761
-PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
-ORDER, MASKS, DROPOUT, PAIRS = range(4)  # what a generator is for
-
 # %% ../../nbs/lib/31_batches.ipynb #ee7c8b74
+PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
+ORDER, MASKS, DROPOUT, PAIRS = range(4)         # what a generator is for
+
 def generator(purpose: int, seed: int, *counters: int) -> np.random.Generator:
     "The generator for one purpose, seed and place in training; independent of all others."
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([purpose, seed, *counters])))
@@ -26,17 +28,15 @@ def generator(purpose: int, seed: int, *counters: int) -> np.random.Generator:
 # %% ../../nbs/lib/31_batches.ipynb #922b19a9
 @dataclass(frozen=True)
 class Mixture:
-    """The training text of all languages: `ids` (already shifted and inverted); for every example where its `first` and `second` segment start
-    and how long they are (a `second` of length 0 is none), its `language`, and whether the second `follows` the first (1), or not (0); a view a language,
-    the number of rows of the `vocabulary`, and which of them begin a word (None: not known)."""
-    ids: np.ndarray        # (tokens,)
-    first: np.ndarray      # (examples, 2)
-    second: np.ndarray     # (examples, 2)
-    language: np.ndarray   # (examples,)
-    follows: np.ndarray    # (examples,), or (0,) where nobody asks
+    "The training text of all languages as examples of one or two segments."
+    ids: np.ndarray             # (tokens,), shifted and inverted already
+    first: np.ndarray           # (examples, 2): where the first segment starts in `ids`, and how long it is
+    second: np.ndarray          # (examples, 2): the same of the second; length 0 where there is none
+    language: np.ndarray        # (examples,): index into `views`
+    follows: np.ndarray         # (examples,): does the second follow the first? 1 or 0; (0,) where nobody asks
     views: tuple[LanguageView, ...]
-    vocabulary: int
-    word_starts: np.ndarray | None = None
+    vocabulary: int             # number of entries
+    word_starts: np.ndarray | None = None       # (vocabulary,): which entries begin a word; None: not known
 
     def __len__(self): return len(self.language)
 
@@ -49,90 +49,122 @@ class Mixture:
 def join(texts: list[Encoded], vocabulary: int) -> tuple[np.ndarray, list[int]]:
     "All ids end to end, and where each text starts in them. Raises ValueError for an id outside the vocabulary."
     ids = np.concatenate([e.ids[e.starts[0]:e.starts[-1]] for e in texts]).astype(np.int32)
-    if len(ids) and ids.max() >= vocabulary: raise ValueError(f"token id {ids.max()} is outside a vocabulary of {vocabulary}")
+    if len(ids) and ids.max() >= vocabulary:
+        raise ValueError(f"token id {ids.max()} is outside a vocabulary of {vocabulary}")
     return ids, np.cumsum([0, *(e.lengths.sum() for e in texts)]).tolist()
 
 # %% ../../nbs/lib/31_batches.ipynb #e68f0e3b
-def mix(sentences: list[Encoded], views: list[LanguageView], vocabulary: int, max_tokens: int, word_starts=None) -> Mixture:
-    "Join the languages' sentences, each an example, cut to `max_tokens` with its specials. Raises ValueError for an id outside the vocabulary."
+def mix(sentences: list[Encoded], views: list[LanguageView], vocabulary: int, max_tokens: int,
+        word_starts=None) -> Mixture:
+    """Join the languages' sentences, each an example, cut to `max_tokens` with its specials. Raises ValueError for an
+    id outside the vocabulary."""
     cut = [e.truncate(max_tokens - 2) for e in sentences]
     ids, _ = join(cut, vocabulary)
     lengths = np.concatenate([e.lengths for e in cut])
     first = np.stack([np.cumsum(lengths) - lengths, lengths], 1)
     language = np.repeat(np.arange(len(cut), dtype=np.int8), [len(e) for e in cut])
-    return Mixture(ids, first, np.zeros_like(first), language, np.empty(0, np.int64), tuple(views), vocabulary, word_starts)
+    return Mixture(ids, first, second=np.zeros_like(first), language=language, follows=np.empty(0, np.int64),
+                   views=tuple(views), vocabulary=vocabulary, word_starts=word_starts)
 
-# %% ../../nbs/lib/31_batches.ipynb #42681150
-PASSES = 5
-
-def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng) -> list[tuple[int, int, int, int, int]]:
-    """Examples of one pass over `text`, whose documents end before the sentences `ends`: (start, length) of both segments in its ids, and whether the second follows.
-    `room`: tokens of both segments together. A document of one sentence only ever meets a random one."""
-    lengths, starts = text.lengths, text.starts - text.starts[0]
-    begins, made = np.concatenate([[0], ends[:-1]]), []
-    for begin, end in zip(begins.tolist(), ends.tolist()):
-        at = begin
-        while at < end:
-            stop = at + 1
-            while stop < end and starts[stop] - starts[at] < room: stop += 1
-            middle = at + 1 if stop == at + 1 else at + int(rng.integers(1, stop - at))
-            follows = middle < stop and rng.random() < 0.5
-            if follows: second = middle, stop
-            else:
-                other, last = elsewhere(begins, ends, begin, rng)
-                further = other + 1
-                while further < last and starts[further] - starts[other] < room - (starts[middle] - starts[at]): further += 1
-                second, stop = (other, further), middle
-            made.append((*fitted((starts[at], starts[middle]), (starts[second[0]], starts[second[1]]), room, rng), int(follows)))
-            at = stop
-    return made
+# %% ../../nbs/lib/31_batches.ipynb #d1b44373
+def stretch_end(starts: np.ndarray, begin: int, last: int, room: int) -> int:
+    """The sentence before which a stretch from sentence `begin` ends: when it has `room` tokens, at `last` at the
+    latest."""
+    end = begin + 1
+    while end < last and starts[end] - starts[begin] < room: end += 1
+    return end
 
 # %% ../../nbs/lib/31_batches.ipynb #e25d9703
 def elsewhere(begins, ends, begin: int, rng) -> tuple[int, int]:
     "A random sentence of another document (of the same one, where there is no other), and that document's end."
     number = int(rng.integers(len(begins)))
-    if begins[number] == begin and len(begins) > 1: number = (number + 1 + int(rng.integers(len(begins) - 1))) % len(begins)
+    if begins[number] == begin and len(begins) > 1:
+        number = (number + 1 + int(rng.integers(len(begins) - 1))) % len(begins)
     return int(rng.integers(begins[number], ends[number])), int(ends[number])
 
 # %% ../../nbs/lib/31_batches.ipynb #20c8e58f
 def fitted(a: tuple[int, int], b: tuple[int, int], room: int, rng) -> tuple[int, int, int, int]:
-    "(start, length) of two stretches (start, end), the longer one cut at a random end, token by token, until both have room."
+    """(start, length) of two stretches (start, end), the longer one cut at a random end, token by token, until both
+    have room."""
     a, b = list(map(int, a)), list(map(int, b))
     while (over := a[1] - a[0] + b[1] - b[0] - room) > 0:
         longer, shorter = (a, b) if a[1] - a[0] > b[1] - b[0] else (b, a)
         excess = min(over, max(1, longer[1] - longer[0] - (shorter[1] - shorter[0])))
         front = int(rng.binomial(excess, 0.5))
-        longer[0] += front; longer[1] -= excess - front
+        longer[0] += front
+        longer[1] -= excess - front
     return a[0], a[1] - a[0], b[0], b[1] - b[0]
+
+# %% ../../nbs/lib/31_batches.ipynb #42681150
+class SegmentPair(NamedTuple):
+    """Two stretches of a text's ids, where they start and how long they are, and whether the second follows (1) or
+    not (0)."""
+    first: int
+    first_length: int
+    second: int
+    second_length: int
+    follows: int
+
+def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng) -> list[SegmentPair]:
+    """Examples of one pass over `text`, whose documents end before the sentences `ends`. `room`: tokens of both
+    segments together. A document of one sentence only ever meets a random one."""
+    starts, begins, pairs = text.starts - text.starts[0], np.concatenate([[0], ends[:-1]]), []
+    for begin, end in zip(begins.tolist(), ends.tolist()):
+        at = begin
+        while at < end:
+            stop = stretch_end(starts, at, end, room)
+            middle = at + 1 if stop == at + 1 else at + int(rng.integers(1, stop - at))
+            follows = middle < stop and rng.random() < 0.5
+            if follows: second = middle, stop
+            else:
+                other, last = elsewhere(begins, ends, begin, rng)
+                second = other, stretch_end(starts, other, last, room - (starts[middle] - starts[at]))
+                stop = middle
+            stretches = [(starts[a], starts[b]) for a, b in ((at, middle), second)]
+            pairs.append(SegmentPair(*fitted(*stretches, room, rng), int(follows)))
+            at = stop
+    return pairs
 
 # %% ../../nbs/lib/31_batches.ipynb #682e0a0a
 def smoothed(counts: list[int], exponent: float) -> list[int]:
-    "How many examples of each language to take: in proportion to counts ** exponent, about as many together as there are."
+    """How many examples of each language to take: in proportion to counts ** exponent, about as many together as
+    there are."""
     weights = np.array(counts, float) ** exponent
     return np.maximum(1, np.round(weights / weights.sum() * sum(counts))).astype(int).tolist()
 
-# %% ../../nbs/lib/31_batches.ipynb #d54b5c95
-def mix_pairs(texts: list[Encoded], ends: list[np.ndarray], views: list[LanguageView], vocabulary: int, max_tokens: int, exponent=1.0, word_starts=None, nsp=True) -> Mixture:
-    """Pairs of segments of every language (`ends`: after which sentences its documents end), `PASSES` passes over each. The pairs belong to the text, so that models of all seeds read the same ones; without `nsp` nobody is asked about them.
-    Raises ValueError for an id outside the vocabulary."""
-    ids, origin = join(texts, vocabulary)
-    parts = []
-    for i, (text, last) in enumerate(zip(texts, ends)):
-        made = [e for n in range(PASSES) for e in document_pairs(text, last, max_tokens - 3, generator(PAIRS, 0, i, n))]
-        parts.append(np.array(made, np.int64).reshape(-1, 5) + [origin[i], 0, origin[i], 0, 0])
-    for i, wanted in enumerate(smoothed(list(map(len, parts)), exponent)):
-        turn = np.arange(len(parts[i])) if wanted == len(parts[i]) else generator(PAIRS, 1, i).permutation(len(parts[i]))
-        parts[i] = parts[i][np.resize(turn, wanted)]
-    table, language = np.concatenate(parts), np.repeat(np.arange(len(parts), dtype=np.int8), list(map(len, parts)))
-    return Mixture(ids, table[:, :2], table[:, 2:4], language, table[:, 4] if nsp else np.empty(0, np.int64), tuple(views), vocabulary, word_starts)
+# %% ../../nbs/lib/31_batches.ipynb #dd32726e
+PASSES = 5
 
-# %% ../../nbs/lib/31_batches.ipynb #11050824
-def steps_per_epoch(sentences: int, batch: int) -> int:
-    return -(-sentences // batch)
+def language_pairs(number: int, text: Encoded, ends: np.ndarray, room: int) -> np.ndarray:
+    "(pairs, 5): the fields of `SegmentPair` for all passes over the text of language `number`."
+    passes = [document_pairs(text, ends, room, generator(PAIRS, 0, number, n)) for n in range(PASSES)]
+    return np.array([pair for pairs in passes for pair in pairs], np.int64).reshape(-1, 5)
+
+# %% ../../nbs/lib/31_batches.ipynb #d54b5c95
+def mix_pairs(texts: list[Encoded], ends: list[np.ndarray], views: list[LanguageView], vocabulary: int,
+              max_tokens: int, exponent=1.0, word_starts=None, nsp=True) -> Mixture:
+    """Pairs of segments of every language; `ends`: after which sentences its documents end. Without `nsp` nobody is
+    asked whether the second follows. Raises ValueError for an id outside the vocabulary."""
+    ids, origins = join(texts, vocabulary)
+    tables = [language_pairs(i, text, last, max_tokens - 3) for i, (text, last) in enumerate(zip(texts, ends))]
+    for i, wanted in enumerate(smoothed(list(map(len, tables)), exponent)):
+        n = len(tables[i])
+        turn = np.arange(n) if wanted == n else generator(PAIRS, 1, i).permutation(n)
+        tables[i] = tables[i][np.resize(turn, wanted)] + [origins[i], 0, origins[i], 0, 0]
+    table = np.concatenate(tables)
+    language = np.repeat(np.arange(len(tables), dtype=np.int8), list(map(len, tables)))
+    return Mixture(ids, first=table[:, :2], second=table[:, 2:4], language=language,
+                   follows=table[:, 4] if nsp else np.empty(0, np.int64), views=tuple(views), vocabulary=vocabulary,
+                   word_starts=word_starts)
 
 # %% ../../nbs/lib/31_batches.ipynb #2f99c2a8
+def steps_per_epoch(sentences: int, batch: int) -> int:
+    "Steps until every sentence was seen once."
+    return -(-sentences // batch)
+
 class Order:
-    "Which sentences a step sees. Remembers the current epoch's shuffle."
+    """Which sentences a step sees: (batch,) indices, fewer at the end of an epoch. Remembers the current epoch's
+    shuffle."""
     def __init__(self, sentences: int, batch: int, seed: int):
         self.sentences, self.batch, self.seed = sentences, batch, seed
         self.epoch, self.shuffle = None, None
@@ -146,18 +178,18 @@ class Order:
 # %% ../../nbs/lib/31_batches.ipynb #eae2fb03
 @dataclass(frozen=True)
 class Sentences:
-    "A batch before packing, flat over its tokens: ids, position, segment, index of the example in the batch; `lengths` an example."
+    "A batch before packing, flat over its tokens; all are (tokens,), `lengths` is (examples,)."
     ids: np.ndarray
     positions: np.ndarray
-    types: np.ndarray
-    sentence: np.ndarray
-    lengths: np.ndarray
-    special: np.ndarray  # offset of the special tokens, a token
-    content: np.ndarray  # which tokens are text
+    types: np.ndarray           # segments
+    sentence: np.ndarray        # index of the example in the batch
+    lengths: np.ndarray         # tokens of each example
+    special: np.ndarray         # what special tokens of this language are shifted by
+    content: np.ndarray         # which tokens are text
 
-# %% ../../nbs/lib/31_batches.ipynb #5d86a1e9
 def assemble(mixture: Mixture, indices: np.ndarray) -> Sentences:
-    "The examples of a batch with [CLS] and [SEP], end to end, as their languages' views say; a second segment has type 1."
+    """The examples of a batch with [CLS] and [SEP], end to end, as their languages' views say; a second segment has
+    type 1."""
     (start, length), (other, _) = mixture.first[indices].T, mixture.second[indices].T
     lengths = 2 + length + mixture.second[indices, 1] + (mixture.second[indices, 1] > 0)
     sentence = np.repeat(np.arange(len(indices)), lengths)
@@ -170,11 +202,15 @@ def assemble(mixture: Mixture, indices: np.ndarray) -> Sentences:
     def of_view(read): return np.array([read(v) for v in mixture.views])[language]
     special = of_view(lambda v: v.special_offset)
     ids[opening], ids[closing] = CLS + special[opening], of_view(lambda v: v.sep(SEP))[closing]
-    return Sentences(ids, within + of_view(lambda v: v.position_offset), of_view(lambda v: v.token_type) + second, sentence, lengths, special, ~(opening | closing))
+    positions, types = within + of_view(lambda v: v.position_offset), of_view(lambda v: v.token_type) + second
+    return Sentences(ids, positions, types, sentence=sentence, lengths=lengths, special=special,
+                     content=~(opening | closing))
 
 # %% ../../nbs/lib/31_batches.ipynb #85f99cb6
-def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng, word_starts=None) -> tuple[np.ndarray, np.ndarray]:
-    "Returns (ids with the chosen tokens replaced, indices of the chosen tokens). Specials are never chosen. Whole words need to know which ids begin one."
+def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng,
+                word_starts=None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (ids with the chosen tokens replaced, indices of the chosen tokens). Specials are never chosen. Whole
+    words need to know which ids begin one."""
     draws = rng.random(len(sentences.ids), np.float32)
     if masking.whole_words:
         begins = ~sentences.content | word_starts[sentences.ids]
@@ -202,7 +238,8 @@ def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, in
 
 # %% ../../nbs/lib/31_batches.ipynb #d40ecfbe
 def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
-    "Slots of a packed batch, each weighted by what it costs: a constant for the matrix products and the row length for attention."
+    """Slots of a packed batch, each weighted by what it costs: a constant for the matrix products and the row length
+    for attention."""
     groups = lengths[lengths <= rows[0]], lengths[lengths > rows[0]]
     return sum(first_fit(group, row)[2] * row * (200 + row) for group, row in zip(groups, rows))
 
@@ -214,37 +251,40 @@ def row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
     candidates = [s for s in (16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256) if s < longest] + [longest]
     return min(candidates, key=lambda short: packing_cost(typical, (short, longest))), longest
 
+# %% ../../nbs/lib/31_batches.ipynb #100a1eca
+def places(s: Sentences, rows: tuple[int, int]) -> tuple[np.ndarray, list[int]]:
+    "The slot (group, row, column) of every token, (tokens, 3), and how many rows each group has."
+    group = (s.lengths > rows[0]).astype(np.int64)
+    row, offset, counts = np.empty_like(group), np.empty_like(group), [0, 0]
+    for g in (0, 1): row[group == g], offset[group == g], counts[g] = first_fit(s.lengths[group == g], rows[g])
+    starts = np.cumsum(s.lengths) - s.lengths
+    column = np.arange(len(s.ids)) - starts[s.sentence] + offset[s.sentence]
+    return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
+
 # %% ../../nbs/lib/31_batches.ipynb #b014faec
 @dataclass(frozen=True)
 class Batch:
-    """One model's step. For each of the two row groups: rows, and (rows, length) arrays of ids, positions, types, sentence; the masked slots (group, row, column) with labels;
-    and the slots of every [CLS] with what it should tell, where next sentences are predicted."""
-    groups: tuple[dict[str, np.ndarray], ...]
-    masked: np.ndarray   # (chosen, 3)
-    labels: np.ndarray   # (chosen,)
-    opening: np.ndarray  # (examples, 3) or (0, 3)
-    follows: np.ndarray  # (examples,) or (0,)
+    "One model's step. The slots are (group, row, column)."
+    groups: tuple[dict[str, np.ndarray], ...]   # for each row group: ids, positions, types, sentence, (rows, length)
+    masked: np.ndarray          # (chosen, 3): slots of the masked tokens
+    labels: np.ndarray          # (chosen,): the ids that stood there
+    opening: np.ndarray         # (examples, 3): slots of [CLS]; (0, 3) where next sentences are not predicted
+    follows: np.ndarray         # (examples,): what is to be predicted there; or (0,)
 
 # %% ../../nbs/lib/31_batches.ipynb #bd3cd0cd
 def make_batch(mixture: Mixture, indices: np.ndarray, masking: Masking, rows: tuple[int, int], rng) -> Batch:
     "Assemble, mask and pack the examples `indices` into rows of two lengths."
     s = assemble(mixture, indices)
     ids, chosen = mask_tokens(s, masking, mixture.vocabulary, rng, mixture.word_starts)
-    group = (s.lengths > rows[0]).astype(np.int64)
-    row, offset, count = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64), [0, 0]
-    for g in (0, 1):
-        row[group == g], offset[group == g], count[g] = first_fit(s.lengths[group == g], rows[g])
-    starts = np.cumsum(s.lengths) - s.lengths
-    column = np.arange(len(ids)) - starts[s.sentence] + offset[s.sentence]
-    token_group, token_row = group[s.sentence], row[s.sentence]
-    groups = []
-    for g in (0, 1):
-        at, here = token_row[token_group == g] * rows[g] + column[token_group == g], token_group == g
-        filled = {}
-        for name, values, empty in (("ids", ids, PAD), ("positions", s.positions, 0), ("types", s.types, 0), ("sentence", s.sentence, -1)):
-            flat = np.full(count[g] * rows[g], empty, np.int64)
-            flat[at] = values[here]
-            filled[name] = flat.reshape(count[g], rows[g])
-        groups.append(filled)
-    slots, asked = np.stack([token_group, token_row, column], 1), len(mixture.follows) > 0
-    return Batch(tuple(groups), slots[chosen], s.ids[chosen], slots[starts if asked else []].reshape(-1, 3), mixture.follows[indices if asked else []])
+    slots, counts = places(s, rows)
+    def laid_out(g, values, empty):
+        laid = np.full((counts[g], rows[g]), empty, np.int64)
+        here = slots[:, 0] == g
+        laid[slots[here, 1], slots[here, 2]] = values[here]
+        return laid
+    contents = dict(ids=(ids, PAD), positions=(s.positions, 0), types=(s.types, 0), sentence=(s.sentence, -1))
+    groups = tuple({name: laid_out(g, *content) for name, content in contents.items()} for g in (0, 1))
+    asked = len(mixture.follows) > 0
+    openings = np.cumsum(s.lengths) - s.lengths if asked else []
+    return Batch(groups, slots[chosen], s.ids[chosen], opening=slots[openings].reshape(-1, 3),
+                 follows=mixture.follows[indices if asked else []])

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['hub_names', 'hub_config', 'save_checkpoint', 'load_checkpoints', 'Job', 'total_steps', 'Steps', 'optimiser',
-           'state_tensors', 'save_state', 'kept_step', 'load_state', 'read_log', 'clip_', 'one_step', 'check_finite',
-           'write_logs', 'pretrain', 'save_snapshots']
+           'state_tensors', 'save_state', 'kept_step', 'load_state', 'check_finite', 'write_logs', 'read_log', 'clip_',
+           'one_step', 'save_snapshots', 'new_stack', 'pretrain']
 
 # %% ../../nbs/lib/33_training.ipynb #22a02d0d
 import json, os, time
-import numpy as np
-import torch
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+import torch
 from safetensors.torch import load_file, save_file
 
 from .batches import MASKS, Mixture, Order, generator, make_batch, row_lengths, steps_per_epoch
@@ -34,10 +35,12 @@ def hub_names(name: str) -> list[str]:
 # %% ../../nbs/lib/33_training.ipynb #c2bbb6ba
 def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool = False) -> dict:
     "config.json of a checkpoint: BERT's own keys, and under `xlingual` how each language enters the model."
-    return {"architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"], "model_type": "bert", "vocab_size": vocabulary, "hidden_size": shape.hidden,
-            "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads, "intermediate_size": shape.intermediate,
-            "max_position_embeddings": shape.position_table, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-            "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout, "initializer_range": 0.02, "pad_token_id": 0,
+    return {"architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"], "model_type": "bert",
+            "vocab_size": vocabulary, "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads, "intermediate_size": shape.intermediate,
+            "max_position_embeddings": shape.position_table, "type_vocab_size": 2, "hidden_act": "gelu",
+            "layer_norm_eps": 1e-12, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
+            "initializer_range": 0.02, "pad_token_id": 0,
             "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]}}
 
 # %% ../../nbs/lib/33_training.ipynb #222184c5
@@ -47,17 +50,18 @@ def save_checkpoint(folder: Path, stack: Stack, model: int, config: dict, tokeni
     tensors = {}
     for name, w in stack.weights.items():
         names = hub_names(name)
-        for hub, part in zip(names, w[model].detach().cpu().chunk(len(names))): tensors[hub] = part.contiguous()
+        parts = w[model].detach().cpu().chunk(len(names))
+        tensors |= {hub: part.contiguous() for hub, part in zip(names, parts)}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     tokenizers.save(tokenizer, folder)
 
-# %% ../../nbs/lib/33_training.ipynb #5dfa78ec
 def load_checkpoints(folders, device="cpu") -> Stack:
     "Checkpoints of one shape, written by `save_checkpoint`, as a stack."
     configs = [json.loads((Path(f) / "config.json").read_text(encoding="utf-8")) for f in folders]
     c = configs[0]
-    shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"], c["xlingual"]["max_tokens"], c["max_position_embeddings"])
+    shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"],
+                  max_tokens=c["xlingual"]["max_tokens"], positions=c["max_position_embeddings"])
     stack = Stack(shape, c["vocab_size"], range(len(configs)), device, nsp=c["architectures"] == ["BertForPreTraining"])
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")
@@ -67,16 +71,16 @@ def load_checkpoints(folders, device="cpu") -> Stack:
 # %% ../../nbs/lib/33_training.ipynb #922b19a9
 @dataclass(frozen=True)
 class Job:
-    "One model: its text, masking, seed, the tokenizer that goes into its checkpoint, its folder, and the steps at which a snapshot is kept."
+    "One model of a stack."
     mixture: Mixture
     masking: Masking
     seed: int
-    tokenizer: object
+    tokenizer: object                   # goes into the checkpoint
     folder: Path
-    snapshots: tuple[int, ...] = ()
+    snapshots: tuple[int, ...] = ()     # steps at which the model is kept as well
 
-# %% ../../nbs/lib/33_training.ipynb #18fe998c
 def total_steps(job: Job, training: Training) -> int:
+    "How many steps a training takes: those that are given, or those of its epochs."
     return training.steps or training.epochs * steps_per_epoch(len(job.mixture), training.batch)
 
 # %% ../../nbs/lib/33_training.ipynb #7f036b27
@@ -96,11 +100,11 @@ class Steps(torch.utils.data.Dataset):
 
 # %% ../../nbs/lib/33_training.ipynb #54a11d28
 def optimiser(stack: Stack, training: Training):
-    "AdamW on the two flat vectors; weight decay on the first alone."
-    groups = [{"params": [stack.flat[0]], "weight_decay": training.weight_decay}, {"params": [stack.flat[1]], "weight_decay": 0.0}]
+    "AdamW on the two flat vectors of a stack; weight decay on the first alone."
+    decays = (training.weight_decay, 0.0)
+    groups = [{"params": [flat], "weight_decay": decay} for flat, decay in zip(stack.flat, decays)]
     return torch.optim.AdamW(groups, lr=training.learning_rate, eps=training.epsilon, fused=True)
 
-# %% ../../nbs/lib/33_training.ipynb #62be43e2
 def state_tensors(stack: Stack, adam, model: int) -> dict[str, torch.Tensor]:
     "Weights and moments of one model, as views of the stack's."
     kept = {}
@@ -127,48 +131,23 @@ def kept_step(jobs) -> int:
     kept = [{int(p.stem) for p in (j.folder / "resume").glob("*.safetensors")} for j in jobs]
     return max(set.intersection(*kept), default=0)
 
-# %% ../../nbs/lib/33_training.ipynb #72d490e6
 def load_state(jobs, stack, adam, step: int) -> None:
+    "Take up what was kept at a step; at step 0, start with empty moments."
     for flat in stack.flat:
-        adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
+        moments = {name: torch.zeros_like(flat) for name in ("exp_avg", "exp_avg_sq")}
+        adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **moments}
     if not step: return
     for m, job in enumerate(jobs):
         kept = load_file(job.folder / "resume" / f"{step:08d}.safetensors")
         for name, tensor in state_tensors(stack, adam, m).items(): tensor.copy_(kept[name])
-
-# %% ../../nbs/lib/33_training.ipynb #7f503c27
-def read_log(folder: Path, before: int | None = None) -> list[dict]:
-    "Lines of a training log, those up to step `before`; a line cut short by a kill is dropped."
-    path, lines = Path(folder) / "training.jsonl", []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try: lines.append(json.loads(text))
-        except json.JSONDecodeError: break
-    return [l for l in lines if before is None or l["step"] <= before]
-
-# %% ../../nbs/lib/33_training.ipynb #4a0dd6d2
-def clip_(stack: Stack, limit: float) -> None:
-    "Scale each model's gradient to a norm of at most `limit`."
-    norm = torch.stack([f.grad.square().sum(1) for f in stack.flat]).sum(0).sqrt()
-    for f in stack.flat: f.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
-
-# %% ../../nbs/lib/33_training.ipynb #4d6ca30f
-def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Training) -> torch.Tensor:
-    "One optimiser step of every model; returns the losses (M,) before it."
-    dropout = Dropout(training.dropout, stack.shape, stack.seeds, step, batch.rows, stack.device) if training.dropout else None
-    with torch.autocast(stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
-        loss = losses(stack, batch, dropout)
-    stack.backward(loss)
-    clip_(stack, training.clip)
-    for group in adam.param_groups: group["lr"] = learning_rate(training, step, steps)
-    adam.step()
-    return loss.detach()
 
 # %% ../../nbs/lib/33_training.ipynb #fe103dd3
 def check_finite(jobs, loss, step: int) -> None:
     "Raises FloatingPointError that names the seed, the step and the mend."
     for job, value in zip(jobs, loss.tolist()):
         if value != value or value == float("inf"):
-            raise FloatingPointError(f"the loss of seed {job.seed} is {value} at step {step}: lower the learning rate or lengthen the warm-up")
+            raise FloatingPointError(f"the loss of seed {job.seed} is {value} at step {step}: lower the learning rate "
+                                     "or lengthen the warm-up")
 
 # %% ../../nbs/lib/33_training.ipynb #ab9431b1
 def write_logs(jobs, logs, step, loss, rate) -> None:
@@ -177,23 +156,64 @@ def write_logs(jobs, logs, step, loss, rate) -> None:
     for job, log, value in zip(jobs, logs, loss.tolist()):
         log.append({"step": step, "loss": round(value, 5), "learning_rate": rate})
         path = job.folder / "training.jsonl"
-        path.with_suffix(".new").write_text("".join(json.dumps(l) + "\n" for l in log), encoding="utf-8")
+        path.with_suffix(".new").write_text("".join(json.dumps(line) + "\n" for line in log), encoding="utf-8")
         os.replace(path.with_suffix(".new"), path)
 
+def read_log(folder: Path, before: int | None = None) -> list[dict]:
+    "Lines of a training log, those up to step `before`; a line cut short by a kill is dropped."
+    path, lines = Path(folder) / "training.jsonl", []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try: lines.append(json.loads(text))
+        except json.JSONDecodeError: break
+    return [line for line in lines if before is None or line["step"] <= before]
+
+# %% ../../nbs/lib/33_training.ipynb #4a0dd6d2
+def clip_(stack: Stack, limit: float) -> None:
+    "Scale each model's gradient to a norm of at most `limit`."
+    norm = torch.stack([flat.grad.square().sum(1) for flat in stack.flat]).sum(0).sqrt()
+    for flat in stack.flat: flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
+
+# %% ../../nbs/lib/33_training.ipynb #4d6ca30f
+def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Training) -> torch.Tensor:
+    "One optimiser step of every model; returns the losses (M,) before it."
+    dropout = None
+    if training.dropout:
+        dropout = Dropout(training.dropout, stack.shape, stack.seeds, step=step, rows=batch.rows, device=stack.device)
+    with torch.autocast(stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+        loss = losses(stack, batch, dropout)
+    stack.backward(loss)
+    clip_(stack, training.clip)
+    for group in adam.param_groups: group["lr"] = learning_rate(training, step, steps)
+    adam.step()
+    return loss.detach()
+
+# %% ../../nbs/lib/33_training.ipynb #e4046e20
+def save_snapshots(jobs, stack, configs, step: int) -> None:
+    "A checkpoint in `step-NNNNNN/` for every job that asked for one at this step."
+    for m, job in enumerate(jobs):
+        if step in job.snapshots: save_checkpoint(job.folder / f"step-{step:06d}", stack, m, configs[m], job.tokenizer)
+
 # %% ../../nbs/lib/33_training.ipynb #ad242bc6
+def new_stack(jobs: list[Job], shape: Shape, training: Training, device) -> tuple[Stack, list[dict]]:
+    """The models of the jobs before their first step, and the `config.json` of each. Raises ValueError for jobs that
+    cannot train together."""
+    steps, mixture = total_steps(jobs[0], training), jobs[0].mixture
+    vocabulary, nsp = mixture.vocabulary, len(mixture.follows) > 0
+    if any(total_steps(j, training) != steps or j.mixture.vocabulary != vocabulary for j in jobs):
+        raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
+    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp)
+    return stack, [hub_config(shape, vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
+
+# %% ../../nbs/lib/33_training.ipynb #59a36540
 def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", progress=lambda done, total: None,
              workers=0, keep_every=60.0) -> None:
     """Train one model a job as one stack and write a checkpoint into each job's folder, resuming from what is there.
 
-    The state is kept about every `keep_every` seconds and at the end; `workers` processes prepare batches ahead (for a GPU).
-    Raises FloatingPointError when a loss is not finite."""
+    The state is kept about every `keep_every` seconds and at the end; `workers` processes prepare batches ahead (for a
+    GPU). Raises FloatingPointError when a loss is not finite, ValueError for jobs that cannot train together."""
     steps, device = total_steps(jobs[0], training), pick_device(device)
-    if any(total_steps(j, training) != steps or j.mixture.vocabulary != jobs[0].mixture.vocabulary for j in jobs):
-        raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
+    stack, configs = new_stack(jobs, shape, training, device)
     for j in jobs: j.folder.mkdir(parents=True, exist_ok=True)
-    nsp = len(jobs[0].mixture.follows) > 0
-    stack = Stack(shape, jobs[0].mixture.vocabulary, [j.seed for j in jobs], device, nsp=nsp)
-    configs = [hub_config(shape, stack.vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
     adam, first, every = optimiser(stack, training), kept_step(jobs), max(1, steps // 100)
     load_state(jobs, stack, adam, first)
     logs, loss, kept = [read_log(j.folder, first) for j in jobs], 0.0, time.monotonic()
@@ -204,17 +224,12 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
         loss = loss + one_step(stack, adam, batch.to(device), step, steps, training)
         done = step + 1
         if done % every == 0 or done == steps:
-            write_logs(jobs, logs, done, loss / (done - step // every * every), learning_rate(training, step, steps))
+            mean = loss / (done - step // every * every)
+            write_logs(jobs, logs, done, loss=mean, rate=learning_rate(training, step, steps))
             loss = 0.0
             if done == steps or time.monotonic() - kept > keep_every:
                 save_state(jobs, stack, adam, done)
                 kept = time.monotonic()
         progress(done, steps)
     save_snapshots(jobs, stack, configs, steps)
-    for m, job in enumerate(jobs): save_checkpoint(job.folder, stack, m, configs[m], job.tokenizer)
-
-# %% ../../nbs/lib/33_training.ipynb #e4046e20
-def save_snapshots(jobs, stack, configs, step: int) -> None:
-    "A checkpoint in `step-NNNNNN/` for every job that asked for one at this step."
-    for m, job in enumerate(jobs):
-        if step in job.snapshots: save_checkpoint(job.folder / f"step-{step:06d}", stack, m, configs[m], job.tokenizer)
+    for m, job in enumerate(jobs): save_checkpoint(job.folder, stack, m, config=configs[m], tokenizer=job.tokenizer)

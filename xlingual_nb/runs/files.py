@@ -19,16 +19,20 @@ def sync(path):
     try: os.fsync(handle)
     finally: os.close(handle)
 
-# %% ../../nbs/lib/02_files.ipynb #42a2adb3
 def write_atomic(path, data: bytes | str, durable: bool = True):
-    "Write a file whole or not at all: beside its place, forced to the disk (if it must outlive a power cut), then renamed."
-    path = Path(path); beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    """Write a file whole or not at all: beside its place, forced to the disk (if it must outlive a power cut), then
+    renamed."""
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with open(beside, "wb") as out:
-            out.write(data.encode() if isinstance(data, str) else data); out.flush()
+            out.write(data.encode() if isinstance(data, str) else data)
+            out.flush()
             if durable: os.fsync(out.fileno())
         os.replace(beside, path)
-    except BaseException: beside.unlink(missing_ok=True); raise
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     if durable: sync(path.parent)
 
 # %% ../../nbs/lib/02_files.ipynb #8236a60b
@@ -46,13 +50,15 @@ def room(folder):
     try: yield
     except DiskFull: raise
     except Exception as error:
-        told = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
-        if not told and not ("write" in str(error).lower() and shutil.disk_usage(folder).free < 2**20): raise
-        raise DiskFull(f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) and run again: "
-                       "all that was computed is kept") from error
+        message = str(error).lower()
+        said = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
+        if not said and not ("write" in message and shutil.disk_usage(folder).free < 2**20): raise
+        raise DiskFull(f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "
+                       "and run again: all that was computed is kept") from error
 
 # %% ../../nbs/lib/02_files.ipynb #78ac2b9b
-BEAT, LIMIT = 10.0, 120.0       # seconds between heartbeats; silence after which an owner on another machine is given up
+BEAT = 10.0         # seconds between heartbeats
+LIMIT = 120.0       # seconds of silence after which an owner on another machine is given up
 
 def started(pid: int) -> str | None:
     "When a process of this machine began (an opaque text); None when it is gone or is a zombie."
@@ -60,17 +66,17 @@ def started(pid: int) -> str | None:
     except OSError: stat = None
     if stat: return None if stat[0] in "ZX" else stat[19]
     if os.path.exists("/proc/self/stat"): return None
-    told = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return told or None
+    listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+    return listed.stdout.strip() or None
 
 # %% ../../nbs/lib/02_files.ipynb #e0c4b9b8
 def machine() -> str:
     "This machine, this boot, this space of process numbers."
-    def look(read):
+    def known(read):
         try: return read()
         except OSError: return ""
-    boot = look(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    return " ".join((platform.node(), boot, look(lambda: os.readlink("/proc/self/ns/pid"))))
+    boot = known(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    return " ".join((platform.node(), boot, known(lambda: os.readlink("/proc/self/ns/pid"))))
 
 # %% ../../nbs/lib/02_files.ipynb #71aabcce
 @contextmanager
@@ -82,9 +88,11 @@ def guard(folder: Path):
 
 # %% ../../nbs/lib/02_files.ipynb #da3f7efb
 class Lock:
-    "A lock file with owner and heartbeat: `take()` says whether it is ours now, `held()` whether it still is, `release()` ends it."
+    """A lock file with owner and heartbeat: `take()` says whether it is ours now, `held()` whether it still is,
+    `release()` ends it."""
     def __init__(self, path):
-        self.path, self.name, self._seen, self._stop = Path(path), uuid.uuid4().hex, None, threading.Event()
+        self.path, self.name = Path(path), uuid.uuid4().hex
+        self._seen, self._stop = None, threading.Event()
 
     def take(self) -> bool:
         owner = dict(machine=machine(), pid=os.getpid(), started=started(os.getpid()), name=self.name)
@@ -110,8 +118,8 @@ class Lock:
     def _abandoned(self) -> bool:
         owner = self.owner() or {}
         if owner.get("machine") == machine(): return started(owner["pid"]) != owner["started"]
-        look = (owner.get("name"), self.path.stat().st_mtime_ns)
-        if self._seen is None or self._seen[0] != look: self._seen = (look, time.monotonic())
+        beat = (owner.get("name"), self.path.stat().st_mtime_ns)
+        if self._seen is None or self._seen[0] != beat: self._seen = (beat, time.monotonic())
         return time.monotonic() - self._seen[1] > LIMIT
 
     def _beat(self):

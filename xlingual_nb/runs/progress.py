@@ -7,6 +7,7 @@ __all__ = ['Progress', 'human', 'Watch']
 
 # %% ../../nbs/lib/07_progress.ipynb #42f70895
 import json, sys, threading, time
+from collections import Counter
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,11 +17,12 @@ from .spec import run_id
 
 # %% ../../nbs/lib/07_progress.ipynb #133bd174
 class Progress:
-    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten seconds in `log.jsonl`.
+    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten seconds in
+    `log.jsonl`.
 
-    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead, and two must not write
-    in one folder."""
-    EVERY, LOG = .5, 10.0
+    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead, and two must not
+    write in one folder."""
+    EVERY, LOG = .5, 10.0       # seconds between two writings of `progress.json`, and of `log.jsonl`
     def __init__(self, folders: dict[str, Path], held=lambda spec: True):
         self.held, self.folders, self.began, self._wrote, self._logged = held, folders, time.monotonic(), {}, {}
         self.earlier = {k: (load_json(f / "progress.json") or {}).get("seconds", 0.0) for k, f in folders.items()}
@@ -31,6 +33,7 @@ class Progress:
         return self.earlier[key] + (time.monotonic() - self.began) / len(self.folders)
 
     def log(self, key: str, event: str, **info):
+        "Add a line to the log of a run; on a line of its own even where a kill has torn the last one."
         path = self.folders[key] / "log.jsonl"
         torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
         with open(path, "a", encoding="utf-8") as out:
@@ -39,26 +42,30 @@ class Progress:
     def __call__(self, spec, done, total, **info):
         key, now = run_id(spec), time.monotonic()
         if done < total and now - self._wrote.get(key, -1e9) < self.EVERY: return
-        if not self.held(spec): raise RuntimeError(f"{spec.stage} {key[:12]} was taken over by another process; it goes on there")
+        if not self.held(spec):
+            raise RuntimeError(f"{spec.stage} {key[:12]} was taken over by another process; it goes on there")
         self._wrote[key] = now
-        told = dict(done=done, total=total, seconds=self.seconds(key), info=info)
-        write_atomic(self.folders[key] / "progress.json", json.dumps(told), durable=False)
+        state = dict(done=done, total=total, seconds=self.seconds(key), info=info)
+        write_atomic(self.folders[key] / "progress.json", json.dumps(state), durable=False)
         if done >= total or now - self._logged.get(key, -1e9) >= self.LOG:
-            self._logged[key] = now; self.log(key, "progress", done=done, total=total, **info)
+            self._logged[key] = now
+            self.log(key, "progress", done=done, total=total, **info)
 
 # %% ../../nbs/lib/07_progress.ipynb #951ee9b5
 def human(seconds: float) -> str:
     "Seconds as people say them."
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 100: return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 # %% ../../nbs/lib/07_progress.ipynb #726cfc45
 class Watch:
     "Draws one bar a stage on a terminal; elsewhere prints a line every ten seconds. A context manager."
-    TICK, LINE = 1.0, 10.0
+    TICK, LINE = 1.0, 10.0      # seconds between two looks, and between two printed lines
     def __init__(self, study, on: bool = True):
         self.study, self.on, self.bars, self._stop = study, on, {}, threading.Event()
-        self.busy, self.first, self.now, self.totals = 0.0, {}, {}, {}
-        for node in study.nodes.values(): self.totals[node.spec.stage] = self.totals.get(node.spec.stage, 0) + 1
+        self.busy = 0.0                         # seconds with work under way
+        self.first, self.now = {}, {}           # fractions done, at the start and at the last look
+        self.totals = Counter(node.spec.stage for node in study.nodes.values())
 
     def look(self) -> dict[str, float]:
         "Read the fractions done, and return them summed by stage."
@@ -66,43 +73,52 @@ class Watch:
         for key, node in list(self.study.nodes.items()):
             if key in self.study.done: self.now[key] = 1.0
             elif key in self.study.queued:
-                told = load_json(self.study.store.root / "partial" / key / "progress.json") or {}
-                self.now[key] = told.get("done", 0) / max(told.get("total", 1), 1); info = told.get("info") or info
-            self.first.setdefault(key, self.now.get(key, 0.0) if self.now.get(key, 0.0) < 1 else 0.0)
-            sums[node.spec.stage] += self.now.get(key, 0.0)
+                state = load_json(self.study.store.root / "partial" / key / "progress.json") or {}
+                self.now[key] = state.get("done", 0) / max(state.get("total", 1), 1)
+                info = state.get("info") or info
+            fraction = self.now.get(key, 0.0)
+            self.first.setdefault(key, fraction if fraction < 1 else 0.0)
+            sums[node.spec.stage] += fraction
         self.info = " · ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
         return sums
 
     def left(self) -> float | None:
         "Seconds left over all groups, as far as can be told."
-        nodes = [n for n in list(self.study.nodes.values()) if n.key not in self.study.failed and n.key not in self.study.skipped]
+        lost = set(self.study.failed) | self.study.skipped
+        nodes = [n for n in list(self.study.nodes.values()) if n.key not in lost]
         did = sum(n.weight * (self.now.get(n.key, 0.0) - self.first.get(n.key, 0.0)) for n in nodes)
-        return self.busy * sum(n.weight * (1 - self.now.get(n.key, 0.0)) for n in nodes) / did if did > 0 else None
+        todo = sum(n.weight * (1 - self.now.get(n.key, 0.0)) for n in nodes)
+        return self.busy * todo / did if did > 0 else None
 
     def line(self) -> str:
+        "How far each stage is and what is left, for a place where no bars can be drawn."
         sums, left = self.look(), self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
         parts.append("time left not known yet" if left is None else f"{human(left)} left")
         return " · ".join(parts + [self.info] * bool(self.info))
 
     def draw(self):
+        "Bring the bars up to date."
         sums, left = self.look(), self.left()
         for stage, total in self.totals.items():
             if stage not in self.bars:
                 self.bars[stage] = tqdm(total=total, desc=f"{stage:10}", position=len(self.bars),
                                         bar_format="{desc} {n:.1f}/{total} |{bar}| {elapsed}{postfix}")
-            bar = self.bars[stage]; bar.n = min(sums[stage], total)
+            bar = self.bars[stage]
+            bar.n = min(sums[stage], total)
             unknown = left is None or sums[stage] >= total
             bar.set_postfix_str("" if unknown else f"{human(left)} left {self.info}")
 
     def _watch(self):
-        bars, said, before = sys.stderr.isatty(), time.monotonic(), time.monotonic()
+        bars, printed, before = sys.stderr.isatty(), time.monotonic(), time.monotonic()
         while not self._stop.wait(self.TICK):
             now = time.monotonic()
             if any(self.study.nodes[k].weight for k in list(self.study.queued)): self.busy += now - before
             before = now
             if bars: self.draw()
-            elif now - said >= self.LINE: said = now; print(self.line(), flush=True)
+            elif now - printed >= self.LINE:
+                print(self.line(), flush=True)
+                printed = now
 
     def __enter__(self):
         self.look()
