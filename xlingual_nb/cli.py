@@ -74,7 +74,7 @@ Assignments = Annotated[list[str] | None, typer.Option("-p", "--parameter", meta
                                                        help="A parameter of the notebook.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of the store (default: runs, in the repository).")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")]
-Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts, languages and sizes, as TOML.")]
+Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts and sizes, as TOML.")]
 
 # %% ../nbs/lib/80_cli.ipynb #eb6391a3
 def assignments(given: list[str] | None, option: str = "-p") -> dict[str, str]:
@@ -87,11 +87,11 @@ def assignments(given: list[str] | None, option: str = "-p") -> dict[str, str]:
         values[name.strip()] = value
     return values
 
-# %% ../nbs/lib/80_cli.ipynb #a0078b56
-def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None, notebooks: list[str] | None) -> dict[str, str]:
-    """The parameters that the options of `plan` and `run` name. InputError for a file of sizes without the notebooks it
-    is for."""
-    if sizes and not notebooks: raise InputError(f"--sizes {sizes}: name the notebooks that the file is for, as in: run 02 --sizes {sizes}")
+# %% ../nbs/lib/80_cli.ipynb #8435440d
+def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None, notebooks) -> dict[str, str]:
+    """The parameters that the options of `plan` and `run` name. InputError for a file of sizes without the notebooks
+    that it is for."""
+    if sizes and not notebooks: raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
     named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
     return assignments(parameter) | {name: value for name, value in named.items() if value}
 
