@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'UsageError', 'WHICH', 'Notebooks', 'Scale', 'Assignments',
-           'StoreOption', 'Device', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums', 'common',
-           'line_of', 'exit_of', 'main', 'assignments', 'print_table', 'short', 'open_store', 'list_', 'plan', 'run',
-           'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get',
-           'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_check', 'runs_prune']
+           'StoreOption', 'Device', 'Sizes', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums',
+           'common', 'line_of', 'exit_of', 'main', 'assignments', 'notebook_values', 'print_table', 'short',
+           'open_store', 'list_', 'plan', 'run', 'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list',
+           'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
 import sys, traceback
@@ -74,6 +74,7 @@ Assignments = Annotated[list[str] | None, typer.Option("-p", "--parameter", meta
                                                        help="A parameter of the notebook.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of the store (default: runs, in the repository).")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")]
+Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts and sizes, as TOML.")]
 
 # %% ../nbs/lib/80_cli.ipynb #eb6391a3
 def assignments(given: list[str] | None, option: str = "-p") -> dict[str, str]:
@@ -85,6 +86,14 @@ def assignments(given: list[str] | None, option: str = "-p") -> dict[str, str]:
         if name.strip() in values: raise InputError(f"{option} {name.strip()} is given twice: give it once")
         values[name.strip()] = value
     return values
+
+# %% ../nbs/lib/80_cli.ipynb #8435440d
+def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None, notebooks) -> dict[str, str]:
+    """The parameters that the options of `plan` and `run` name. InputError for a file of sizes without the notebooks
+    that it is for."""
+    if sizes and not notebooks: raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
+    named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
+    return assignments(parameter) | {name: value for name, value in named.items() if value}
 
 # %% ../nbs/lib/80_cli.ipynb #eb3bd2ec
 def print_table(frame, empty: str = "nothing") -> None:
@@ -122,11 +131,12 @@ def list_():
 
 # %% ../nbs/lib/80_cli.ipynb #4ffd893b
 @app.command()
-def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = ""):
+def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
+         sizes: Sizes = None):
     "What a run would cost: runs needed and found, hours here and on GPUs, disk."
     from xlingual_nb.report.notebooks import grid_of, planned
     from xlingual_nb.runs.plan import plan as price
-    specs, given = [], assignments(parameter) | ({"store": store} if store else {})
+    specs, given = [], notebook_values(parameter, store, sizes, notebooks)
     for name in notebooks or planned():
         grid, values = grid_of(name, scale, given)
         specs += grid
@@ -134,12 +144,13 @@ def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignm
 
 # %% ../nbs/lib/80_cli.ipynb #ff616624
 @app.command()
-def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = ""):
+def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
+        sizes: Sizes = None):
     "Execute notebooks into results/SCALE/; what the store has is not made again."
     from xlingual_nb.experiments.sections import check_scale
     from xlingual_nb.report.notebooks import check_parameters, experiments, resolve, run_notebook
     names = [resolve(n).stem for n in notebooks] if notebooks else list(experiments())
-    given = assignments(parameter) | ({"store": store} if store else {})
+    given = notebook_values(parameter, store, sizes, notebooks)
     check_scale(scale)
     for name in names: check_parameters(resolve(name), {"scale": scale, **given}, text=True)
     for name in names: print(f"{name}: {short(run_notebook(name, scale, given, text=True))}")

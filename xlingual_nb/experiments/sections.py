@@ -167,10 +167,10 @@ def brought(study: str, own) -> tuple[dict, dict]:
     if table.get("study") != study:
         raise InputError(f"{name}: study = {table.get('study')!r}, and {study} is wanted here: name a file for {study}")
     added = build(dict[str, dict[str, str]], rooted(table.get("languages", {}), folder), f"{name}, languages")
-    if twice := sorted(added.keys() & old.keys()):
-        raise InputError(f"{name}, languages.{twice[0]}: the study has it: write text.train = ... in your section")
+    if twice := [f"{l}.{key}" for l in added for key in added[l].keys() & old.get(l, {}).keys()]:
+        raise InputError(f"{name}, languages.{twice[0]}: the study uses that name: take another")
     mine = {key: values | {"own": name} for key, values in resolve(rooted(table, folder), name, shipped(study)).items()}
-    return mine | shipped(study), old | added
+    return mine | shipped(study), over(old, added)
 
 # %% ../../nbs/lib/60_sections.ipynb #4f007063
 def corpora(study: str, scale: str, own="") -> list[str]:

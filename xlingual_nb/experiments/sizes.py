@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['STUDIES', 'HEADS', 'SETTABLE', 'NAME', 'ON_THE_HUB', 'RowSeeds', 'Vocabulary', 'Laboratory', 'StudySeeds',
            'Pretraining', 'Bilingual', 'read_section', 'shipped_sizes', 'filled', 'languages_of', 'known_language',
-           'part_at', 'corpus_spec', 'records_spec', 'with_languages', 'way_to_get', 'reads_of', 'check_texts',
-           'sizes_of', 'laboratory_sizes', 'bilingual_sizes', 'laboratory_text']
+           'part_at', 'corpus_spec', 'records_spec', 'with_targets', 'with_languages', 'paper_of', 'published_targets',
+           'way_to_get', 'reads_of', 'specs_of', 'read_whole', 'read_once', 'check_texts', 'sizes_of',
+           'laboratory_sizes', 'bilingual_sizes', 'laboratory_text']
 
 # %% ../../nbs/lib/60_sizes.ipynb #4a522ea0
 import re
@@ -18,8 +19,10 @@ from ..errors import InputError
 from .sections import Part, brought, build, choose, unknown
 from ..models.pretraining import PretrainSpec
 from ..models.settings import FineTuning, Shape, Tagging, Training
-from ..text.records import RecordsSpec
-from ..text.sources import CorpusSpec
+from ..papers.published import OURS
+from ..text.parallel import shared
+from ..text.records import RecordsSpec, load
+from ..text.sources import CorpusSpec, load_spec
 from ..text.vocabularies import TokenizerSpec
 
 # %% ../../nbs/lib/60_sizes.ipynb #e2a66380
@@ -39,9 +42,11 @@ class Vocabulary(NamedTuple):
 class Laboratory:
     """Sizes of D's laboratory at one scale: text of a language, encoders, schedules, seeds; `measured` bounds the
     training sentences looked at (0: all); `snapshots` are the points of its learning curves, in percent of the way;
-    `stack` small and `large_stack` large models train as one."""
+    `stack` small and `large_stack` large models train as one. `label`: the corpus, with the language if it is not the
+    section's own; results stand under it."""
     scale: str
     corpus: str
+    label: str
     language: str
     text: dict[str, Part]
     vocabulary: Vocabulary
@@ -75,9 +80,11 @@ class Bilingual:
     `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the
     one of Table 8, which reads pairs of segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model;
     `measured` sentences for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
-    (Russian in the paper)."""
+    (Russian in the paper). `label`: the corpus, with the targets if they are not the section's own; results stand
+    under it."""
     scale: str
     corpus: str
+    label: str
     text: dict[str, Part]
     nli: dict[str, Part]
     ner: dict[str, Part]
@@ -112,7 +119,7 @@ def read_section(study: str, scale: str, corpus: str, values: dict, languages: d
     "The sizes that a section's plain values say."
     where = f"{values.get('own', study + '.toml')}, {scale}.{corpus}"
     given = {k: v for k, v in values.items() if k not in HEADS}
-    added = dict(scale=scale, corpus=corpus, languages=languages)
+    added = dict(scale=scale, corpus=corpus, label=corpus, languages=languages)
     for key in added:
         if key in given: raise InputError(f"{where}: {key!r} does not stand in a section: leave it out")
     sizes = build(STUDIES[study], given | added, where)
@@ -175,18 +182,34 @@ def records_spec(sizes: Bilingual, task: str, language: str, part: str) -> Recor
     return RecordsSpec(task, source, read, p.size, p.parameters)
 
 # %% ../../nbs/lib/60_sizes.ipynb #7e7b3f49
+def with_targets(sizes: Bilingual, targets: tuple[str, ...]) -> Bilingual:
+    "The sizes of K's study for these targets; Tables 4 to 6 take the first where theirs is not among them."
+    deep = sizes.deep_target if sizes.deep_target in targets else (*targets, "")[0]
+    return replace(sizes, targets=targets, deep_target=deep)
+
 def with_languages(sizes, languages: str):
     """The sizes for other languages than the section's: K's targets, with commas between (`en` may be among them), or
     D's one language."""
     named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
     for language in named: known_language(sizes, language)
-    if not named: return sizes
-    if isinstance(sizes, Bilingual):
-        targets = tuple(l for l in named if l != "en")
-        deep = sizes.deep_target if sizes.deep_target in targets else (*targets, "")[0]
-        return replace(sizes, targets=targets, deep_target=deep)
-    if len(named) > 1: raise InputError(f"languages={languages!r}: the study is of one language and its copy: name it")
-    return replace(sizes, language=named[0])
+    if isinstance(sizes, Laboratory) and len(named) > 1:
+        raise InputError(f"languages={languages!r}: the study is of one language and its copy: name it")
+    targets = tuple(l for l in named if l != "en")
+    if not named or named == [getattr(sizes, "language", "")] or targets == getattr(sizes, "targets", ""): return sizes
+    labelled = replace(sizes, label="-".join((sizes.corpus, *(targets or named))))
+    if isinstance(labelled, Bilingual): return with_targets(labelled, targets)
+    return replace(labelled, language=named[0])
+
+# %% ../../nbs/lib/60_sizes.ipynb #3e38ff0d
+def paper_of(sizes) -> str:
+    "The paper that all results are held against; `ours` where they are on languages that it is not about."
+    study = next(name for name, kind in STUDIES.items() if isinstance(sizes, kind))
+    if isinstance(sizes, Laboratory): return study if sizes.language == "en" else OURS
+    return study if sizes.label == sizes.corpus and set(sizes.targets) <= set(published_targets()) else OURS
+
+def published_targets() -> tuple[str, ...]:
+    "The languages beside English that K et al. are about (section 3.1.2)."
+    return shipped_sizes("k2020", "paper", "wiki").targets
 
 # %% ../../nbs/lib/60_sizes.ipynb #94887bd4
 ON_THE_HUB = {r"panx/(\w+)": "panx", r"xnli/(\w+)": "xnli", r"text/(\w+)\.wiki": "wikipedia"}
@@ -207,10 +230,9 @@ def reads_of(sizes) -> list[tuple[str, str, str]]:
     return [(*read, language) for read in whole for language in every] + learnt
 
 # %% ../../nbs/lib/60_sizes.ipynb #42f7a96f
-def check_texts(sizes, name: str) -> None:
-    """Raises InputError, with the key and the mend, for a text or task that is not there, or that is one file for two
-    languages."""
-    seen = {}
+def specs_of(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
+    "What a study reads, by the key that says so. Raises InputError for a file that is not there, or is two languages'."
+    found, seen = {}, {}
     for group, part, language in reads_of(sizes):
         where = f"{name}, {sizes.scale}.{sizes.corpus}.{group}.{part} ({language})"
         spec = corpus_spec(sizes, language, part) if group == "text" else records_spec(sizes, group, language, part)
@@ -218,6 +240,31 @@ def check_texts(sizes, name: str) -> None:
         except InputError as error: raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
         other = seen.setdefault((group, part, spec.source), language)
         if other != language: raise InputError(f"{where}: {spec.source} is {other}'s: write {{language}} in its name")
+        found[where] = spec
+    return found
+
+# %% ../../nbs/lib/60_sizes.ipynb #2dceaa15
+def read_whole(where: str, spec):
+    "A text or a task as its run will read it. Raises InputError with the key, the line and the mend."
+    try:
+        if isinstance(spec, CorpusSpec): return load_spec(spec)
+        return load(spec.task, spec.source, spec.part, spec.size, **dict(spec.parameters))
+    except InputError as error: raise InputError(f"{where}: {error}") from None
+
+@cache
+def read_once(wanted: tuple, digests: tuple) -> None:
+    """Read what is wanted, (key, spec) pairs, once for each state of the files; and whether texts to develop on are
+    parallel."""
+    dev = {}
+    for where, spec in wanted:
+        found = read_whole(where, spec)
+        if ".text.dev (" in where: dev[where] = found
+    if len(dev) > 1: shared(dev, {where: where for where in dev})
+
+def check_texts(sizes, name: str) -> None:
+    "Raises InputError for what the study could not read."
+    wanted = tuple(specs_of(sizes, name).items())
+    read_once(wanted, tuple(digest for _, spec in wanted for digest in spec.source_digests().items()))
 
 # %% ../../nbs/lib/60_sizes.ipynb #3ac3ee56
 def sizes_of(study: str, scale: str, corpus: str = "auto", languages: str = "", own=""):
@@ -227,6 +274,7 @@ def sizes_of(study: str, scale: str, corpus: str = "auto", languages: str = "", 
     corpus = choose(sections, scale, corpus)
     section = sections[scale, corpus]
     sizes = read_section(study, scale, corpus, section, known) if own else shipped_sizes(study, scale, corpus)
+    if "own" in section and isinstance(sizes, Bilingual): sizes = with_targets(sizes, sizes.targets)
     sizes = with_languages(sizes, languages)
     if "own" in section or (own and languages): check_texts(sizes, section.get("own", f"{study}.toml"))
     return sizes

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TRUTH', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'parameters', 'read_value',
-           'check_value', 'check_parameters', 'planned', 'grid_of', 'NotebookError', 'announcing', 'execute', 'failure',
-           'check_injected', 'check_corpus', 'run_notebook']
+           'check_value', 'check_parameters', 'planned', 'all_values', 'specs_of', 'grid_of', 'NotebookError',
+           'announcing', 'execute', 'failure', 'check_injected', 'check_corpus', 'own_study', 'run_notebook']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, os, re, sys, time
@@ -137,19 +137,26 @@ def planned() -> list[str]:
     return [name for name in experiments() if find_spec(f"xlingual_nb.experiments.{name[3:]}")]
 
 # %% ../../nbs/lib/73_notebooks.ipynb #fa6f4337
-def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
-    """The specs of an experiment for these command-line parameters, and the notebook's parameters, defaults filled in.
+def all_values(path: Path, given: dict) -> dict:
+    "The parameters of a notebook with the given ones over the defaults."
+    return {p.name: p.default for p in parameters(path).values()} | given
 
-    InputError for an experiment, scale or parameter that does not exist, and where the notebook exports no `grid`."""
-    path = resolve(name)
-    values = {p.name: p.default for p in parameters(path).values()}
-    values |= check_parameters(path, {"scale": scale, **given}, text=True)
+def specs_of(path: Path, values: dict) -> list:
+    """The runs that an experiment asks for. InputError where the notebook exports no `grid`, and whatever that finds
+    wrong."""
     module = f"xlingual_nb.experiments.{path.stem[3:]}"
     try: grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name != module: raise
         raise InputError(f"{path.stem} declares no grid of runs: there is nothing to plan, run it") from None
-    return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values})), values
+    return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
+
+def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
+    """The specs of an experiment for these command-line parameters, and the notebook's parameters, defaults filled in.
+    InputError for an experiment, scale or parameter that does not exist."""
+    path = resolve(name)
+    values = all_values(path, check_parameters(path, {"scale": scale, **given}, text=True))
+    return specs_of(path, values), values
 
 # %% ../../nbs/lib/73_notebooks.ipynb #3382d06d
 class NotebookError(RuntimeError):
@@ -219,19 +226,31 @@ def check_corpus(scale: str, corpus: str) -> None:
         raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
     data_folder()
 
+# %% ../../nbs/lib/73_notebooks.ipynb #bb3fd9a0
+def own_study(source: Path, values: dict, root: Path) -> dict:
+    """Values of a study of one's own, checked, with a place for what comes of it. Values that name no such study: as
+    they are."""
+    if not (values.get("own") or values.get("languages")): return values
+    if values.get("own"): values = values | {"own": str(Path(values["own"]).expanduser().absolute())}
+    specs_of(source, all_values(source, values))
+    empty = [n for n in ("results", "figures") if n in parameters(source) and not values.get(n)]
+    return values | {name: str(root / "yours" / name) for name in empty}
+
 # %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
 def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, *, out: Path | None = None,
                  text: bool = False, say=print) -> Path:
     """Execute a notebook strictly, in the repository's root; the path of the executed copy,
-    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `results` of the repository).
+    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `results` of the repository; of a study of one's own,
+    `yours/results`).
 
-    `text`: values come from a command line. When a cell fails, what there is stays beside as
-    `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError before a kernel starts for a wrong
-    name, value or notebook."""
+    `text`: values come from a command line. When a cell fails, what there is stays beside as `<notebook>.failed.ipynb`,
+    and an earlier good copy is left alone. InputError before a kernel starts for a wrong name, value or notebook."""
     source, cwd = resolve(str(name)), repository()
     values = check_parameters(source, {"scale": scale, **(parameters or {})}, text)
-    check_corpus(values["scale"], values.get("corpus", "auto"))
-    folder = Path(out or cwd / "results").resolve() / values["scale"] / source.stem
+    if not values.get("own"): check_corpus(values["scale"], values.get("corpus", "auto"))
+    given, values = values, own_study(source, values, cwd)
+    home = cwd / "results" if values is given else cwd / "yours" / "results"
+    folder = Path(out or home).resolve() / values["scale"] / source.stem
     folder.mkdir(parents=True, exist_ok=True)
     final, failed, partial = (folder / f"{source.stem}{end}.ipynb" for end in ("", ".failed", f".partial{os.getpid()}"))
     try:
