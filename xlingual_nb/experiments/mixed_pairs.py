@@ -8,7 +8,8 @@ __all__ = ['SIDES', 'COLUMNS', 'four', 'cells', 'grid', 'kinds']
 # %% ../../nbs/06_mixed_pairs.ipynb #643b1952
 import pandas as pd
 
-from .bilingual import SEEDS, Cell, check, grid_of, model, never_saw_the_target, nli, once, untrained
+from .bilingual import PAPER, check, model, never_saw_the_target, nli, untrained
+from .study import SEEDS, Cell, grid_of, numbers, once
 from .sizes import Bilingual
 from ..models.pretraining import PretrainSpec
 
@@ -16,10 +17,11 @@ from ..models.pretraining import PretrainSpec
 SIDES = ("enfake", "target"), ("target", "enfake"), ("enfake", "enfake"), ("target", "target")
 COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in SIDES)
 
-def four(sizes: Bilingual, row: str, spec: PretrainSpec, target: str, key: str = "accuracy") -> list[Cell]:
+def four(sizes: Bilingual, row: str, spec: PretrainSpec, target: str, drawn: str = "accuracy") -> list[Cell]:
     "The cells of one model: the same pairs, answered in four ways."
     run, side = nli(sizes, spec, "enfake", (target,)), {"enfake": "enfake", "target": target}
-    return [Cell("table11", row, column, spec.seed, (run,), (key, f"{side[p]}|{side[h]}"), 100.0) for column, (p, h) in zip(COLUMNS, SIDES)]
+    return [Cell(PAPER, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0)
+            for column, (p, h) in zip(COLUMNS, SIDES)]
 
 # %% ../../nbs/06_mixed_pairs.ipynb #e95aa582
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
@@ -30,7 +32,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
             spec = model(sizes, ("enfake", target), seed)
             found += four(sizes, f"enfake-{target} | {target}", spec, target) + four(sizes, f"untrained | enfake | {target}", untrained(spec), target)
             found += [c for c in four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target) if c.column != "XNLI enfake-enfake"]
-            found += four(sizes, f"majority class | {target}", untrained(spec), target, key="majority")
+            found += four(sizes, f"majority class | {target}", untrained(spec), target, drawn="majority")
     return once(found)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
@@ -43,6 +45,8 @@ def kinds(cells: list[Cell], store) -> pd.DataFrame:
     "Accuracy by what decides a pair, a row a cell and kind, for those runs that the store has; empty where pairs are not made by edits."
     found = []
     for c in cells:
-        if c.keys[0] == "accuracy" and store.has(c.runs[0]):
-            found += [(c.row, c.column, c.seed, kind, 100.0 * value) for kind, value in store.read(c.runs[0])["by_kind"].get(c.keys[1], {}).items()]
+        if not c.drawn.startswith("accuracy ") or not store.has(c.runs[0]): continue
+        group = c.drawn.replace("accuracy", "by_kind") + " "
+        held = {name.removeprefix(group): v for name, v in numbers(c.runs[0], store).items() if name.startswith(group)}
+        found += [(c.row, c.column, c.seed, kind, 100.0 * value) for kind, value in held.items()]
     return pd.DataFrame(found, columns=["row", "column", "seed", "kind", "value"])

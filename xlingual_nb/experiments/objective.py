@@ -6,7 +6,8 @@
 __all__ = ['TABLES', 'variant', 'column_of', 'cells', 'grid']
 
 # %% ../../nbs/05_objective.ipynb #e42fe728
-from .bilingual import SEEDS, Cell, check, chosen, floors, grid_of, model, once, read_out, vocabulary
+from .bilingual import check, floors, model, read_out, vocabulary
+from .study import SEEDS, Cell, chosen, grid_of, once
 from .sizes import Bilingual
 from ..models.pretraining import PretrainSpec
 
