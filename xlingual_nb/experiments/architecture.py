@@ -62,7 +62,7 @@ def shapes(sizes: Bilingual) -> pd.DataFrame:
 def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tuple) -> list[Cell]:
     "The columns of sizes: numbers that the row's spec states, and that no run has to find."
     millions = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
-    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep[0]), DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
+    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape), DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
     shown = [c for c in amounts if c != PERCENT or table == "table7"]
     return [Cell(PAPER, table, row, c, spec.seed, runs, amount=float(amounts[c])) for c in shown]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from .sizes import Bilingual, bilingual_sizes
+from .sizes import Bilingual, bilingual_sizes, corpus_spec, records_spec
 from .study import SEEDS, Cell, seeds_of
 from ..text.sources import CorpusSpec
 from ..text.records import Labelled, RecordsSpec
@@ -37,7 +37,7 @@ def script_transforms(language: str) -> tuple[str, ...]:
 
 def text(sizes: Bilingual, language: str, part: str = "train") -> CorpusSpec:
     "The corpus of a language, in its own script."
-    return replace(sizes.text(natural_language(language), part), transforms=script_transforms(language))
+    return replace(corpus_spec(sizes, natural_language(language), part), transforms=script_transforms(language))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #f30428df
 def vocabulary(sizes: Bilingual, languages, kind: str = "", size: int = 0) -> TokenizerSpec:
@@ -55,7 +55,8 @@ def model(sizes: Bilingual, languages, seed: int, permutation: str = "", frequen
         corpus = text(sizes, name)
         if frequency and i: corpus = replace(corpus, transforms=("unigram", *corpus.transforms))
         made.append(Language(name, corpus, (permutation.replace(")", f",{i})"),) * bool(permutation)))
-    usual = dict(tokenizer=vocabulary(sizes, languages), shape=sizes.base.shape, training=sizes.base.training, seed=seed)
+    shape, training = sizes.base
+    usual = dict(tokenizer=vocabulary(sizes, languages), shape=shape, training=training, seed=seed)
     return PretrainSpec(tuple(made), **usual | sizes.switches | switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #05006146
@@ -65,7 +66,7 @@ def shared_pieces(sizes: Bilingual, share: float, seed: int) -> PretrainSpec:
     plain = text(sizes, "en")
     languages = Language("enfake", plain, (f"enfake({share:g})",)), Language("en", plain)
     pieces = TokenizerSpec(plain, sizes.pieces // 2, sizes.kind)
-    return PretrainSpec(languages, pieces, *sizes.base, seed=seed, **dict(sizes.switches))
+    return PretrainSpec(languages, pieces, *sizes.base, seed=seed, **sizes.switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #be83c613
 def untrained(spec: PretrainSpec) -> PretrainSpec:
@@ -84,7 +85,7 @@ def text_transforms(spec: PretrainSpec, language: str) -> tuple[str, ...]:
 
 def labelled(sizes: Bilingual, spec: PretrainSpec, task: str, language: str, part: str) -> Labelled:
     "A part of a task's data in a language, as a model wants it."
-    records = sizes.records(task, natural_language(language), part)
+    records = records_spec(sizes, task, natural_language(language), part)
     return Labelled(language, replace(records, transforms=text_transforms(spec, language)))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #22d7c68c

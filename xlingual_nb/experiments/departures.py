@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import microworld
-from .sizes import bilingual_sizes
+from .sizes import bilingual_sizes, records_spec
 from ..measures.multilinguality import MeasureSpec
 from ..microworld import typology
 from ..models.languages import Language
@@ -86,7 +86,7 @@ def measured(base: PretrainSpec, second: Language, dev: CorpusSpec, said: Corpus
 def task(scale: str, part: str, text: CorpusSpec):
     "Names in English, as many sentences as K's study takes, in the world of `text`."
     world = tuple((k, v) for k, v in text.parameters if k != "sentences")
-    return replace(bilingual_sizes(scale, "micro").records("ner", "en", part), parameters=world)
+    return replace(records_spec(bilingual_sizes(scale, "micro"), "ner", "en", part), parameters=world)
 
 def tagger(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
     """A tagger that learns English names from the features of a model, and is tested on English and on what the second

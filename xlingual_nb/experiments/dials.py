@@ -15,7 +15,7 @@ from .answers import Answer, Findings, between, over_languages, over_models
 from .departures import (APART, DIALS, LANGUAGES, NOTHING_SHARED, PLAIN, agreement_in_order,
                                                 code, dial_row, distance, fake, in_language, measured, tagger, task)
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model
-from .sizes import choose_text, laboratory_sizes
+from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text
 from .study import Cell, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
 from ..models.languages import Language
@@ -90,7 +90,7 @@ def setting_cells(table: str, row: str, measure: MeasureSpec, taught: NerSpec | 
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, every: bool) -> list[Cell]:
     "Study A for one seed: every setting of every dial, or the plain ones alone."
     sizes, found = laboratory_sizes(scale, "micro"), []
-    train, dev, _ = sizes.text
+    train, dev, _ = laboratory_text(sizes)
     for dial, setting in ((d, s) for d, settings in DIALS.items() for s in settings):
         if not every and setting not in PLAIN: continue
         corpus, chain = fake(dial, setting, train)
@@ -104,7 +104,7 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, every: bool) -> list
 def preset_cells(scale: str, base: PretrainSpec, floor: bool) -> list[Cell]:
     "Study B for one seed: every preset."
     sizes, found = laboratory_sizes(scale, "micro"), []
-    train, dev, _ = sizes.text
+    train, dev, _ = laboratory_text(sizes)
     for label, dials in LANGUAGES.items():
         texts = train, dev, task(scale, "test", train)
         corpus, said, asked = (in_language(text, code(label), **dials) for text in texts)
@@ -118,7 +118,7 @@ def preset_cells(scale: str, base: PretrainSpec, floor: bool) -> list[Cell]:
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
     """Every cell of both studies; none on a corpus without dials. Raises InputError for an unknown scale or corpus, or
     more seeds than there are."""
-    chosen, sizes, found = choose_text(scale, corpus), laboratory_sizes(scale, "micro"), []
+    chosen, sizes, found = bilingual_sizes(scale, corpus).corpus, laboratory_sizes(scale, "micro"), []
     wanted, some = seeds_of(seeds, sizes.seeds[0], SEEDS), seeds or min(3, sizes.seeds[0])
     if corpus != "auto" and chosen != "micro": return []
     for i, seed in enumerate(wanted):

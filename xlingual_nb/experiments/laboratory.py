@@ -13,7 +13,7 @@ from dataclasses import replace
 import pandas as pd
 
 from ..errors import InputError
-from .sizes import Laboratory, laboratory_sizes
+from .sizes import Laboratory, laboratory_sizes, laboratory_text
 from .study import Cell, choose, grid_of, seeds_of
 from ..text.sources import CorpusSpec
 from ..models.languages import Language
@@ -85,6 +85,7 @@ def row_cells(table: str, row: str, measure: MeasureSpec) -> list[Cell]:
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper") -> list[Cell]:
     "Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, row or reading, or more seeds than there are."
     sizes, wanted, found = laboratory_sizes(scale, corpus), chosen_rows(rows), []
+    _, dev, _ = laboratory_text(sizes)
     words = {"paper": "content", "released": "all"}[choose("reading", reading, ("paper", "released"))]
     for table in ("table1", "table2", "table10", "figure5", "figure6"):
         for row in table_rows(table):
@@ -92,7 +93,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", r
             own = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
             for seed in seeds_of(seeds, own, SEEDS) if ident in wanted else ():
                 spec = model(row, sizes, seed, reading)
-                found += row_cells(table, row, MeasureSpec(spec, sizes.text[1], words=words, sentences=sizes.measured))
+                found += row_cells(table, row, MeasureSpec(spec, dev, words=words, sentences=sizes.measured))
     return found
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
