@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import architecture, bilingual, mixed_pairs, objective, overlap
+from told import Told
+from xlingual_nb.experiments import architecture, mixed_pairs, objective, overlap, study
 from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT, asked, shape_of, shapes, total
 from xlingual_nb.experiments.bilingual import check, model, nli
 from xlingual_nb.runs import plan
@@ -104,15 +105,16 @@ def test_cells_are_distinct_and_have_the_scales_seeds():
             assert {c.seed for c in found} == set(range(BILINGUAL[key].seeds[0 if module is mixed_pairs else 1]))
 
 
-class Answers:
-    "A store whose runs all say the same."
-    def read(self, spec):
-        pairs = {pair: value for l in ("es", "ru") for pair, value in ((f"{l}|{l}", .6), (f"enfake|{l}", .5), (f"{l}|enfake", .4))}
-        return dict(accuracy={"enfake|enfake": .8, **pairs}, majority={"enfake|enfake": .35, "es|es": .34, "ru|ru": .34}, f1=dict(enfake=.9, es=.5, ru=.5), rho_upper=.25)
+def the_same(spec):
+    "What all runs say."
+    pairs = {pair: value for l in ("es", "ru") for pair, value in ((f"{l}|{l}", .6), (f"enfake|{l}", .5), (f"{l}|enfake", .4))}
+    return dict(accuracy={"enfake|enfake": .8, **pairs}, majority={"enfake|enfake": .35, "es|es": .34, "ru|ru": .34}, f1=dict(enfake=.9, es=.5, ru=.5), rho_upper=.25)
 
 
-def test_a_cell_reads_its_own_number():
-    def of(module, table, row): return {c.column: c.value(Answers()) for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)}
+def test_a_cell_reads_its_own_number(tmp_path):
+    def of(module, table, row):
+        frame = study.observe([c for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)], Told(tmp_path, the_same), "micro")
+        return frame.set_index("column").value.to_dict()
     four = of(architecture, "table4", "depth 12")
     sizes = bilingual_sizes("laptop", "micro")
     assert four == pytest.approx({MILLIONS: total(sizes, sizes.deep.shape) / 1e6, DEPTH: 12, HEADS: 12, "XNLI Fake-English": 80, "XNLI Russian": 60, "XNLI Δ": 20, "NER Fake-English": 90, "NER Russian": 50, "NER Δ": 40, "Retrieval ρ": .25})
@@ -244,7 +246,7 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     "All cells of a notebook in this process, what the last line of each gives rendered; the names that it leaves."
     from IPython.core.interactiveshell import InteractiveShell
     monkeypatch.setattr(plan, "calibrate", lambda: 1e11)
-    if observe: monkeypatch.setattr(bilingual, "observe", observe)
+    if observe: monkeypatch.setattr(study, "observe", observe)
     shell = InteractiveShell()
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code": continue
@@ -272,7 +274,7 @@ def made_up(keep):
         rows = []
         for c in filter(keep, cells):
             found = value(PAPER, c.table, c.row, c.column)
-            number = getattr(c, "amount", (.05 if "Retr" in c.column else 34.) if np.isnan(found) else found)
+            number = c.amount if c.amount is not None else (.05 if "Retr" in c.column else 34.) if np.isnan(found) else found
             rows.append((PAPER, c.table, c.row, c.column, corpus, c.seed, number + .01 * c.seed, f"{c.row} {c.seed}"))
         return pd.DataFrame(rows, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])
     return observe

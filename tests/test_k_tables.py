@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import bilingual, frequency, ordering, overlap
+from told import Told
+from xlingual_nb.experiments import bilingual, frequency, ordering, overlap, study
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.sections import SCALES, corpora
@@ -24,8 +25,8 @@ from xlingual_nb.report import tables
 ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
 BILINGUAL = {(scale, corpus): bilingual_sizes(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)}
-CELLS = {"table1": overlap.cells, "table2": ordering.permuted, "table3": frequency.cells}
-CONCERNS = {"table1": overlap.concerns, "table2": ordering.concerns, "table3": frequency.concerns}
+EXPERIMENTS = {"table1": overlap, "table2": ordering, "table3": frequency}
+CELLS = {table: module.cells for table, module in EXPERIMENTS.items()}
 CLAIMS = [c for c in ledger.claims(PAPER) if {t.table for t in c.tests} <= set(CELLS)]
 LARGE = [("laptop", "micro"), ("gpu", "mix"), ("paper", "wiki")]
 
@@ -52,14 +53,14 @@ def test_every_published_number_has_ours(table, scale, corpus):
 
 
 def test_every_claim_is_judged_in_one_notebook():
-    for claim in CLAIMS: assert [t for t in CELLS if CONCERNS[t](claim)] in (["table1"], ["table2"], ["table3"]), claim.id
-    assert not [c.id for c in ledger.claims(PAPER) if c not in CLAIMS and any(f(c) for f in CONCERNS.values())]
-    assert len(CLAIMS) == 37 and sum(map(frequency.concerns, CLAIMS)) == 13
+    for claim in CLAIMS: assert len([t for t, module in EXPERIMENTS.items() if module.belongs_here(claim)]) == 1, claim.id
+    assert not [c.id for c in ledger.claims(PAPER) if c not in CLAIMS and any(m.belongs_here(c) for m in EXPERIMENTS.values())]
+    assert len(CLAIMS) == 37 and sum(map(frequency.belongs_here, CLAIMS)) == 13
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
 def test_every_row_that_a_claim_names_is_in_the_grid(claim):
-    home = next(t for t in CELLS if CONCERNS[t](claim))
+    home = next(t for t, module in EXPERIMENTS.items() if module.belongs_here(claim))
     frame = [c for t in (CELLS if home == "table3" else [home]) for c in CELLS[t]("laptop", "micro", 1)]     # notebook 03 reads all three
     seen = {(c.row, c.column) for c in frame}
     for test in claim.tests:
@@ -112,13 +113,13 @@ def test_what_a_row_changes(scale, corpus):
 
 @pytest.mark.parametrize("table", CELLS)
 def test_tasks_and_measures_see_text_in_its_own_order(table):
-    for spec in bilingual.grid_of(CELLS[table]("laptop", "micro", 1)):
+    for spec in study.grid_of(CELLS[table]("laptop", "micro", 1)):
         texts = (spec.dev, spec.other) if spec.stage == "measure" else [l.records for l in (spec.train, *(spec.tests[0] if spec.stage == "nli" else spec.tests))]
         assert all(set(text.transforms) <= {"unicode_shift"} for text in texts)
 
 
 def test_other_readings_are_other_runs_in_the_same_rows():
-    grids = {reading: ordering.permuted("laptop", "micro", 1, reading) for reading in ordering.READINGS}
+    grids = {reading: ordering.cells("laptop", "micro", 1, reading) for reading in ordering.READINGS}
     assert len({tuple((c.row, c.column) for c in cells) for cells in grids.values()}) == 1
     moved = {reading: {c.runs for c in cells if "permutation" in c.row and "permutation 0.0" not in c.row} for reading, cells in grids.items()}
     assert not moved["permute"] & moved["permute_released"] and not moved["permute"] & moved["permute_positions"] and grids["permute"] != grids["permute_released"]
@@ -128,7 +129,7 @@ def test_other_readings_are_other_runs_in_the_same_rows():
 @pytest.mark.parametrize("table", CELLS)
 def test_the_bible_has_english_and_its_copies_only(table, scale):
     frame = CELLS[table](scale, "bible")
-    assert frame and {l.name for spec in bilingual.grid_of(frame) for l in spec.checkpoint.languages} == {"en", "enfake"}
+    assert frame and {l.name for spec in study.grid_of(frame) for l in spec.checkpoint.languages} == {"en", "enfake"}
     assert not [c.row for c in frame if any(f" {t}" in c.row or f"-{t}" in c.row for t in TARGETS)]
 
 
@@ -219,33 +220,30 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
     assert overlap.cut_alike(apart, store) == 1 and overlap.cut_alike(glued, store) == 0.5, "a comma is one word more in English"
 
 
-def test_floors_and_what_is_lacking():
+def test_floors_and_what_is_missing():
     cells = frequency.cells("laptop", "micro")
     frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
     assert bilingual.highest_floor(frame, "enfake", "es", "NER F1-Score") == len("never saw the target | enfake | es")
     assert np.isnan(bilingual.highest_floor(frame, "en", "es", "NER F1-Score"))
     class Some:
         def has(self, spec): return spec.stage != "nli" and not (spec.stage == "ner" and spec.checkpoint.seed == 2)
-    lacking = bilingual.lacking(cells, Some())
-    assert lacking.loc["enfake-hi | frequency based | hi"].to_dict() == {"XNLI Accuracy": "0 of 3", "NER F1-Score": "2 of 3"} and lacking.loc["majority class | es", "NER F1-Score"] == ""
+    missing = study.missing_cells(cells, Some())
+    assert missing.loc["enfake-hi | frequency based | hi"].to_dict() == {"XNLI Accuracy": "0 of 3", "NER F1-Score": "2 of 3"} and missing.loc["majority class | es", "NER F1-Score"] == ""
 
 
 # ---- the notebooks show what there is
 
-class Partial:
-    "A store that has some made-up values of K's runs, and nothing else."
-    kinds, share = ("measure", "ner", "nli"), 1.0
-
-    def __init__(self, *args, **kw): pass
-
-    def has(self, spec): return spec.stage in self.kinds and (spec.stage != "measure" or bool(spec.pair)) and int(run_id(spec)[:8], 16) % 100 < 100 * self.share
-
-    def read(self, spec, name=""):
-        draw = np.random.default_rng(int(run_id(spec)[:8], 16)).uniform
+def partial_store(folder, kinds, share):
+    "What stands for `Store` in a notebook: some made-up values of K's runs, and nothing else."
+    def number(spec): return int(run_id(spec)[:8], 16)
+    def has(spec): return spec.stage in kinds and (spec.stage != "measure" or bool(spec.pair)) and number(spec) % 100 < 100 * share
+    def holds(spec):
+        draw = np.random.default_rng(number(spec)).uniform
         if spec.stage == "measure": return {"rho_upper": draw()}
         if spec.stage == "ner": return {"f1": {t.language: draw() for t in spec.tests}}
         keys = [f"{a.language}|{b.language}" for a, b in spec.tests]
         return {"accuracy": {k: draw() for k in keys}, "majority": {k: 1 / 3 for k in keys}}
+    return lambda *args, **kw: Told(folder, holds, has)
 
 
 def executed(name, monkeypatch, tmp_path, store, **given):
@@ -261,18 +259,18 @@ def executed(name, monkeypatch, tmp_path, store, **given):
     return names
 
 
-NOTEBOOKS = {"01_overlap": ("observations", "judged"), "02_ordering": ("k_seen", "k_judged"), "03_frequency": ("observations", "judged")}
+NOTEBOOKS = {"01_overlap": {"table1", "shares"}, "02_ordering": {"table2"}, "03_frequency": {"table3"}}
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 @pytest.mark.parametrize("kinds, share", [((), 1), (("measure", "ner"), 0.6)], ids=["nothing", "some, no NLI"])
 def test_a_notebook_shows_what_the_store_has(name, kinds, share, monkeypatch, tmp_path):
-    names = executed(name, monkeypatch, tmp_path, type("Store", (Partial,), dict(kinds=kinds, share=share)), scale="laptop", corpus="micro")
-    observations, judged = (names[n] for n in NOTEBOOKS[name])
+    names = executed(name, monkeypatch, tmp_path, partial_store(tmp_path / "told", kinds, share), scale="laptop", corpus="micro")
+    observations, judged = names["observations"], names["judged"]
     pictures = {p.name.split("-")[1] for p in tmp_path.glob("*.png")} - {"readings"}
     if kinds:
         assert 0 < len(observations) < len(names["wanted"]) and not observations.column.str.startswith("XNLI").any()
-        assert pictures == {"01_overlap": {"table1", "shares"}, "02_ordering": {"table2"}, "03_frequency": {"table3"}}[name]
+        assert pictures == NOTEBOOKS[name]
         assert (tables.read(next(tmp_path.rglob("table?.csv"))).n_seeds > 0).all() and (judged.verdict[judged.claim.str.contains("retrieval")] != "").all()
     else: assert observations.empty and not pictures and not list(tmp_path.rglob("*.csv"))
     assert set(judged.verdict[~judged.claim.str.contains("ner|retrieval|share|enfake")]) == {"not run at this scale"}

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.laboratory import SEEDS, Cell, cells, chosen_rows, grid, model, observe, parse, table_rows
+from xlingual_nb.experiments.laboratory import COLUMNS, PAPER as NAME, SEEDS, cells, chosen_rows, grid, model, parse, row_cells, table_rows
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.sections import SCALES
 from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.pretraining import views
@@ -54,6 +55,12 @@ def rows_in_the_ledger(table):
     with (files("xlingual_nb.papers") / "dufter2020" / f"{table}.csv").open(encoding="utf-8") as f: return {line["row"] for line in csv.DictReader(f)}
 
 
+def measure(cell):
+    "The one run that a cell is drawn from."
+    (run,) = cell.runs
+    return run
+
+
 # ---- rows
 
 @EVERY
@@ -64,7 +71,7 @@ def test_rows_are_those_of_the_published_tables(scale, corpus):
         assert len(table_rows(table)) == len(set(table_rows(table)))
     assert rows_in_the_ledger("table1") | rows_in_the_ledger("table2") | rows_in_the_ledger("table10") == set(PAPER) | {"30 knn-replace"}
     assert {c.table for c in found} == {*TABLES, "figure5", "figure6"}
-    assert len({(c.table, c.row, c.seed, c.spec.percent) for c in found}) == len(found)
+    assert len({(c.table, c.row, c.column, c.seed, measure(c).percent) for c in found}) == len(found)
 
 
 @EVERY
@@ -94,12 +101,12 @@ def test_a_row_is_its_switches(row, scale, corpus):
 @EVERY
 def test_a_row_in_two_tables_is_one_run(scale, corpus):
     found = cells(scale, corpus)
-    def runs(table, row): return {c.seed: c.spec for c in found if c.table == table and c.row == row}
+    def runs(table, row): return {c.seed: measure(c) for c in found if c.table == table and c.row == row}
     original = runs("table1", "0 original")
     assert original == runs("table2", "0 original") == runs("table10", "0 original (100 epochs)") != {}
     assert runs("table1", "17 lang-pos;shift-special;no-random;overparam") == runs("table10", "17 lang-pos;shift-special;no-random;overparam (100 epochs)")
     specs = grid(scale, corpus)
-    assert len(specs) == len(set(specs)) == len({c.spec for c in found})
+    assert len(specs) == len(set(specs)) == len(set(map(measure, found)))
     assert sum(s.checkpoint == original[0].checkpoint for s in specs) == 1 + len(laboratory_sizes(scale, corpus).snapshots)
     longer = runs("table10", "17 lang-pos;shift-special;no-random;overparam (250 epochs)")
     assert all(longer[s].checkpoint.training.epochs == 2.5 * original[s].checkpoint.training.epochs for s in longer), "proportions as published"
@@ -108,18 +115,18 @@ def test_a_row_in_two_tables_is_one_run(scale, corpus):
 @EVERY
 def test_rows_of_one_table_are_distinct_models(scale, corpus):
     for table in TABLES:
-        checkpoints = [c.spec.checkpoint for c in cells(scale, corpus, seeds=1) if c.table == table]
+        checkpoints = [measure(c).checkpoint for c in cells(scale, corpus, seeds=1) if c.table == table and c.column == "µ"]
         assert len(set(checkpoints)) == len(checkpoints) == len(table_rows(table))
 
 
 def test_figures_are_measured_on_rows_of_the_tables():
     found = cells("paper", "bible")
-    table1 = {(c.row, c.seed): c.spec for c in found if c.table == "table1"}
+    table1 = {(c.row, c.seed): measure(c) for c in found if c.table == "table1"}
     figure5, figure6 = ([c for c in found if c.table == t] for t in ("figure5", "figure6"))
-    assert all(c.spec == table1[c.row, c.seed] for c in figure5) and {parse(c.row)[0] for c in figure5} == {"1", "9"}
-    assert all(c.spec.checkpoint == table1[c.row, c.seed].checkpoint for c in figure6) and {parse(c.row)[0] for c in figure6} == {"0", "15"}
+    assert all(measure(c) == table1[c.row, c.seed] for c in figure5) and {parse(c.row)[0] for c in figure5} == {"1", "9"}
+    assert all(measure(c).checkpoint == table1[c.row, c.seed].checkpoint for c in figure6) and {parse(c.row)[0] for c in figure6} == {"0", "15"}
     for row in ("0 original", "15 overparam"):
-        points = [c.spec.percent for c in figure6 if c.row == row and c.seed == 0]
+        points = [measure(c).percent for c in figure6 if c.row == row and c.seed == 0 and c.column == "µ"]
         assert points[-1] is None and points[0] == 0 and points[:-1] == sorted(set(points[:-1]))
         assert set(points[:-1]) <= set(table1[row, 0].checkpoint.snapshots)
 
@@ -163,8 +170,8 @@ def test_seeds_are_those_of_table_9():
     assert SEEDS[:5] == (0, 42, 43, 100, 101) and len(set(SEEDS)) == len(SEEDS)
     found = cells("paper", "bible")
     for table in TABLES:
-        for row in table_rows(table): assert [c.seed for c in found if (c.table, c.row) == (table, row)] == [0, 42, 43, 100, 101]
-    assert all(c.spec.checkpoint.seed == c.seed for c in found)
+        for row in table_rows(table): assert [c.seed for c in found if (c.table, c.row, c.column) == (table, row, "µ")] == [0, 42, 43, 100, 101]
+    assert all(measure(c).checkpoint.seed == c.seed for c in found)
     for n in (1, 3, 10): assert {c.seed for c in cells("smoke", "micro", seeds=n)} == set(SEEDS[:n])
 
 
@@ -188,14 +195,14 @@ def test_the_released_codes_reading():
             assert code.training.epochs == 1 and all(dict(l.corpus.parameters)["sentences"] == 2 for l in code.languages) and code.tokenizer == text.tokenizer
             assert replace(code, languages=text.languages, training=text.training) == text
         else: assert replace(code, masking=text.masking) == text and (no_random or code == text)
-    assert {c.spec.words for c in cells("smoke", "micro", reading="released")} == {"all"}
-    assert {c.spec.words for c in cells("smoke", "micro")} == {"content"}
+    assert {measure(c).words for c in cells("smoke", "micro", reading="released")} == {"all"}
+    assert {measure(c).words for c in cells("smoke", "micro")} == {"content"}
 
 
 def test_train_perplexity_of_halves_is_what_the_ledger_says():
     (told,) = [a for a in ambiguities("dufter2020") if a.id == "D-no-parallel-train-perplexity"]
     chosen = "seen" if told.chosen.startswith("The text that each language was trained on") else "whole"
-    assert {c.spec.train_text for c in cells("smoke", "micro", rows="21,21b")} == {chosen}
+    assert {measure(c).train_text for c in cells("smoke", "micro", rows="21,21b")} == {chosen}
 
 
 # ---- wrong parameters
@@ -243,7 +250,7 @@ def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
     store, stacks, usual = Store(tmp_path / "runs"), [], loop.pretrain
     def noted(jobs, *args, **kw): stacks.append((len(jobs), loop.total_steps(jobs[0], args[1]))); usual(jobs, *args, **kw)
     monkeypatch.setattr(loop, "pretrain", noted)
-    rows = {c.row: shortened(c.spec.checkpoint) for c in cells("paper", "micro", seeds=1, rows="small") if c.table in ("table1", "table2")}
+    rows = {c.row: shortened(measure(c).checkpoint) for c in cells("paper", "micro", seeds=1, rows="small") if c.table in ("table1", "table2")}
     run(list(rows.values()), store, stack=laboratory_sizes("paper", "micro").stack, progress=False)
     assert len(rows) == 14 and sorted(stacks) == [(2, 0), (2, 2), (10, 1)]
     for row, spec in rows.items():
@@ -258,7 +265,7 @@ def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
 def test_a_large_row_of_the_paper_trains(tmp_path):
     "Row 17: 86 million parameters, one step."
     store = Store(tmp_path / "runs")
-    (spec,) = {shortened(c.spec.checkpoint) for c in cells("paper", "micro", seeds=1, rows="17") if c.table == "table1"}
+    (spec,) = {shortened(measure(c).checkpoint) for c in cells("paper", "micro", seeds=1, rows="17") if c.table == "table1"}
     run([spec], store, progress=False)
     (line,) = loop.read_log(store.path(spec))
     assert line["step"] == 1 and line["learning_rate"] == 1e-4 and abs(line["loss"] - ignorance(store.path(spec))) < .5
@@ -272,10 +279,12 @@ def test_observations_are_what_the_store_holds(tmp_path):
     "One line a cell and published column; cells that were not run are left out; curves carry their step."
     store, plans = Store(tmp_path / "runs"), cells("smoke", "micro", seeds=1, rows="1,18")
     done = [c for c in plans if c.row != "18 untrained"]
-    assert {c.table for c in done} == {"table1", "figure5"} and len(done) == 2
-    tiny = MeasureSpec(replace(shortened(done[0].spec.checkpoint), shape=Shape(1, 8, 1, 8, 32)), SLICE[1])
+    assert {c.table for c in done} == {"table1", "figure5"} and len(done) == len(COLUMNS) + 1 and {c.paper for c in done} == {NAME}
+    tiny = MeasureSpec(replace(shortened(measure(done[0]).checkpoint), shape=Shape(1, 8, 1, 8, 32)), SLICE[1])
     run([tiny], store, progress=False)
-    plans = [replace(c, spec=tiny) for c in done] + [Cell("figure6", "0 original", 0, tiny)] + [c for c in plans if c not in done]
+    curve = row_cells("figure6", "0 original", tiny)
+    assert {c.step for c in curve} == {"step"}
+    plans = [replace(c, runs=(tiny,)) for c in done] + curve + [c for c in plans if c not in done]
     frame, values = observe(plans, store, "micro"), store.read(tiny)
     assert set(frame.table) == {"table1", "figure5", "figure6"} and set(frame.run_id) == {store.path(tiny).name}
     table = frame[frame.table == "table1"].set_index("column").value

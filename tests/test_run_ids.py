@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from xlingual_nb.experiments import architecture, frequency, laboratory, mixed_pairs, objective, ordering, overlap
+from xlingual_nb.experiments import architecture, dials, frequency, laboratory, mixed_pairs, objective, ordering, overlap
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
-EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory
+EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
 
 
 def kept() -> Iterator[tuple[str, str]]:

@@ -44,9 +44,9 @@ def of_overlap(found: Findings) -> list[Answer]:
 def of_presets(found: Findings) -> list[Answer]:
     "English in other letters has µ alone; all languages that share no word stand in the trends."
     score, es = found.score, "preset | es, no cognates"
-    same = [between(found, "presets: does English in other letters equal Fake-English?", "preset | en", "order | SVO")]
+    same = "presets: does English in other letters equal Fake-English?"
     return [
-        *(same if score == "µ" else []),
+        *([between(found, same, "preset | en", "order | SVO")] if score == "µ" else []),
         between(found, "presets: do cognates help Spanish beyond its floor?", "preset | es", es, floors=True),
         between(found, "presets: Spanish (no cognates) against Russian", es, "preset | ru"),
         between(found, "presets: Russian against Hindi", "preset | ru", "preset | hi"),

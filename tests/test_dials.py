@@ -8,10 +8,13 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
-from xlingual_nb.experiments.ordering import (APART, COLUMNS, DIALS, FLOORS, LANGUAGES, NAMES, NOTHING_SHARED, OWN_WORDS, UNTRAINED, agreement, cells, dial_grid, fake, grid, judged, name, observe, own_words,
-                                              spoken, trend, turned)
+from told import Told
+from xlingual_nb.experiments.answers import Answer, as_table, judged, trend
+from xlingual_nb.experiments.departures import APART, DIALS, LANGUAGES, NOTHING_SHARED, agreement_in_order, dial_row, fake, in_language
+from xlingual_nb.experiments.dials import COLUMNS, ENGLISH, FLOORS, NAMES, OWN_WORDS, UNTRAINED, cells, grid, own_words, questions, turned
 from xlingual_nb.experiments.sections import SCALES
 from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables
 from xlingual_nb import microworld
@@ -24,7 +27,16 @@ TRAIN, DEV, _ = laboratory_text(laboratory_sizes("laptop", "micro"))
 def sentences(spec): return [s.split() for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences]
 
 
-def by_row(scale="laptop", floor=False): return {c.row: c.spec for c in cells(scale) if c.seed == 0 and c.floor == floor}
+def settings_of(scale, *given, **more):
+    "{(row, floor, seed): (the run that measures µ, the tagger or None)}, from the cells that are drawn from them."
+    found = {}
+    for c in cells(scale, *given, **more):
+        (run,), key = c.runs, (c.row, c.column in FLOORS.values(), c.seed)
+        found.setdefault(key, {})[run.stage] = run
+    return {key: (runs["measure"], runs.get("ner")) for key, runs in found.items()}
+
+
+def by_row(scale="laptop"): return {row: measure for (row, floor, seed), (measure, _) in settings_of(scale).items() if seed == 0 and not floor}
 
 
 # ---- the grid
@@ -53,8 +65,8 @@ def test_one_dial_at_a_time_is_what_varies(scale):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untrained_encoder(scale):
-    found = {(c.row, c.seed): c.spec for c in laboratory.cells(scale, "micro") if c.table == "table1"}
-    mine = {(c.row, c.floor, c.seed): c.spec for c in cells(scale)}
+    found = {(c.row, c.seed): c.runs[0] for c in laboratory.cells(scale, "micro") if c.table == "table1"}
+    mine = {key: measure for key, (measure, _) in settings_of(scale).items()}
     for row, floor, theirs in (("order | SVO", False, "0 original"), ("order | SVO", True, "18 untrained")):
         assert mine[row, floor, 0] == found[theirs, 0]
     assert mine["order | inverted", False, 0] == found["3 inv-order", 0]
@@ -66,24 +78,26 @@ def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untraine
 
 
 def test_every_setting_and_preset_is_there_with_every_seed():
-    expected = {name(d, s) for d, settings in DIALS.items() for s in settings} | {name("preset", l) for l in LANGUAGES}
-    found = cells("laptop")
-    assert {c.row for c in found} == expected and len({(c.row, c.floor, c.seed) for c in found}) == len(found)
+    expected = {dial_row(d, s) for d, settings in DIALS.items() for s in settings} | {dial_row("preset", l) for l in LANGUAGES}
+    found, pairs = cells("laptop"), settings_of("laptop")
+    assert {c.row for c in found} == expected and len({(c.table, c.row, c.column, c.seed) for c in found}) == len(found)
     plain = {"order | SVO", "overlap | 0", "scramble | 0"}
     for row in expected: assert {c.seed for c in found if c.row == row} == ({0, 42, 43, 100, 101} if row in plain else {0, 42, 43})
-    assert len({c.spec for c in found}) == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
-    assert {c.row for c in found if not c.tagger} == {"preset | en"} and len({c.tagger for c in found if c.tagger}) == 2 * (3 * (len(expected) - 4) + 5)
-    assert len(dial_grid("laptop")) == len({c.spec for c in found}) + len({c.tagger for c in found if c.tagger})
-    assert {c.seed for c in cells("laptop", seeds=4)} == {0, 42, 43, 100} and len(cells("laptop", seeds=4)) == 2 * 4 * len(expected)
+    measures, taggers = {m for m, _ in pairs.values()}, {t for _, t in pairs.values() if t}
+    assert len(measures) == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
+    assert {row for (row, *_), (_, tagger) in pairs.items() if not tagger} == {"preset | en"} and len(taggers) == 2 * (3 * (len(expected) - 4) + 5)
+    assert set(grid("laptop")) == measures | taggers and len(grid("laptop")) == len(measures) + len(taggers)
+    four = settings_of("laptop", seeds=4)
+    assert {seed for *_, seed in four} == {0, 42, 43, 100} and len(four) == 2 * 4 * len(expected)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_taggers_learn_english_in_the_world_of_the_model_and_meet_its_second_language(scale):
-    for c in cells(scale, seeds=1):
-        if not c.tagger: continue
-        model, (english, other) = c.tagger.checkpoint, c.tagger.tests
-        assert model == c.spec.checkpoint and c.tagger.seed == c.seed and [english.language, other.language] == [l.name for l in model.languages]
-        assert {l.records.source for l in (c.tagger.train, c.tagger.dev, english)} == {"micro/en"} and [l.records.part for l in (c.tagger.train, c.tagger.dev, english, other)] == ["train", "dev", "test", "test"]
+    for (*_, seed), (measure, tagger) in settings_of(scale, seeds=1).items():
+        if not tagger: continue
+        model, (english, other) = tagger.checkpoint, tagger.tests
+        assert model == measure.checkpoint and tagger.seed == seed and [english.language, other.language] == [l.name for l in model.languages]
+        assert {l.records.source for l in (tagger.train, tagger.dev, english)} == {"micro/en"} and [l.records.part for l in (tagger.train, tagger.dev, english, other)] == ["train", "dev", "test", "test"]
         world, second = (dict(t.parameters) for t in (model.languages[0].corpus, model.languages[1].corpus))
         assert dict(english.records.parameters) == {k: v for k, v in world.items() if k != "sentences"}
         assert other.records.source == model.languages[1].corpus.source and dict(other.records.parameters) == {k: v for k, v in second.items() if k != "sentences"}
@@ -91,7 +105,7 @@ def test_taggers_learn_english_in_the_world_of_the_model_and_meet_its_second_lan
 
 @pytest.mark.parametrize("row", ["order | VSO", "order | inverted", "overlap | 0.5", "scramble | 1", "preset | es, no cognates", "preset | hi"])
 def test_a_tagged_test_says_the_same_names_in_every_language(row):
-    tagger = next(c for c in cells("laptop", seeds=1) if c.row == row).tagger
+    _, tagger = settings_of("laptop", seeds=1)[row, False, 0]
     english, other = (records.load(r.task, r.source, r.part, 60, **dict(r.parameters)) for r in (l.records for l in tagger.tests))
     def kinds(found): return [sorted(tag[2:] for tag in r["tags"] if tag[0] == "B") for r in found]
     assert kinds(english) == kinds(other) and sum(map(len, kinds(english))) > 30
@@ -122,12 +136,12 @@ def test_the_overlap_dial_keeps_that_share_of_types(share):
 
 @pytest.mark.parametrize("label", LANGUAGES)
 def test_presets_have_words_of_their_own_in_one_vocabulary(label):
-    spec = by_row()[name("preset", label)]
+    spec = by_row()[dial_row("preset", label)]
     first, second = spec.checkpoint.languages
     assert first.corpus == TRAIN == spec.checkpoint.tokenizer.corpus and spec.checkpoint.tokenizer.others == (second.corpus,) and not second.transforms
     assert second.corpus.parameters[:len(TRAIN.parameters)] == TRAIN.parameters and spec.other == replace(second.corpus, part="dev", parameters=DEV.parameters + second.corpus.parameters[2:])
     english, other = ({w for s in sentences(text) for w in s} for text in (TRAIN, second.corpus))
-    assert bool(english & other) == (name("preset", label) not in APART)
+    assert bool(english & other) == (dial_row("preset", label) not in APART)
     assert len(english | other) + 5 == spec.checkpoint.tokenizer.size, "every form has a piece"
     assert spec.words == "dictionary"
 
@@ -141,18 +155,18 @@ def test_english_in_other_letters_is_english_word_by_word():
 # ---- how far they are turned
 
 def test_agreement_is_kendalls_tau():
-    for other in (spoken(DEV, "ru"), spoken(DEV, order="OSV"), spoken(DEV, "hi")):
+    for other in (in_language(DEV, "ru"), in_language(DEV, order="OSV"), in_language(DEV, "hi")):
         said = [microworld.speech(t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40}) for t in (DEV, other)]
         pairs = pd.DataFrame(microworld.align(*said), columns=["here", "there"])
         taus = [stats.kendalltau(p.here, p.there).statistic for _, p in pairs.groupby(said[0].rows[pairs.here]) if len(p) > 1]
-        assert agreement(DEV, other, 40) == pytest.approx(np.mean(taus))
+        assert agreement_in_order(DEV, other, 40) == pytest.approx(np.mean(taus))
 
 
 def test_rows_say_how_far_they_turn_their_dial():
     table = turned(cells("smoke", seeds=1)).set_index("row")
     assert table.x["order | SVO"] == 1 and table.x["order | inverted"] == -1 and 0 < table.x["order | SOV"] < 1 and (table.tau.abs() <= 1).all()
     assert table.x["overlap | 0.25"] == .25 and table.tau["overlap | 0.25"] == 1 and table.x["scramble | 0.5"] == .5 and .5 < table.tau["scramble | 0.5"] < 1
-    far = {l: table.x[name("preset", l)] for l in LANGUAGES}
+    far = {l: table.x[dial_row("preset", l)] for l in LANGUAGES}
     assert far["en"] == 0 < far["es"] == far["es, no cognates"] < far["ru"] < far["hi"]
     assert far["ru"] == typology.distance(typology.language("en"), typology.language("ru"))
 
@@ -188,34 +202,40 @@ def test_trends_are_spearmans():
 
 def made_up(mu, own=.1, seeds=3, f1=None):
     "Observations in which µ is a function of a row's place on its dial, with a little noise; and F1 of µ."
-    plans, rng = [c for c in cells("laptop", seeds=seeds)], np.random.default_rng(2)
+    plans, rng = cells("laptop", seeds=seeds), np.random.default_rng(2)
     settings, found = turned(plans).set_index("row"), []
     for c in plans:
-        value = .01 if c.floor else mu(settings.loc[c.row])
-        columns = {UNTRAINED if c.floor else "µ": value} | ({OWN_WORDS: own} if c.row.startswith("overlap") and not c.floor else {})
-        if f1 and c.tagger: columns |= {FLOORS[NAMES] if c.floor else NAMES: f1(value)}
-        found += [("ours", c.table, c.row, column, "micro", c.seed, v + rng.normal() * .003, "run") for column, v in columns.items()]
+        value = .01 if c.column in FLOORS.values() else mu(settings.loc[c.row])
+        columns = {"µ": value, UNTRAINED: value, OWN_WORDS: own} | ({NAMES: f1(value), FLOORS[NAMES]: f1(value)} if f1 else {})
+        if c.column in columns: found.append(("ours", c.table, c.row, c.column, "micro", c.seed, columns[c.column] + rng.normal() * .003, "run"))
     return pd.DataFrame(found, columns=tables.OBSERVED), settings.reset_index()
+
+
+def answers(observations, settings, scale, score="µ"):
+    "The judged answers by question."
+    asked = questions(observations, settings, score)
+    assert all(isinstance(a, Answer) and not a.verdict for a in asked)
+    return as_table(judged(asked, scale)).set_index("question")
 
 
 def test_verdicts_find_what_was_put_in():
     slopes = dict(order=.1, overlap=0, scramble=-.1, preset=-.3)
     observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x)
-    table = judged(observations, settings, "laptop").set_index("question")
+    table = answers(observations, settings, "laptop")
     assert table.verdict["order: does µ rise with agreement in order?"] == "rises" and table.verdict["scrambling: does µ fall with it?"] == "falls"
     assert table.verdict["order: SVO against SOV"] == "higher" and table.effect["order: SVO against SOV"] == pytest.approx(.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=.01)
     assert table.verdict["presets: does µ fall with distance from English?"] == "falls" and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8
     assert table.verdict["overlap: do words that are not shared profit from those that are?"] == "inconclusive"
     assert table.verdict["presets: do cognates help Spanish beyond its floor?"] == "inconclusive" and (table["Holm's p"] >= table.p).all()
-    assert set(judged(observations, settings, "smoke").verdict) == {"not run at this scale"}
-    single = judged(*made_up(lambda s: .2 + slopes[s.dial] * s.x, seeds=1), "laptop").set_index("question")
+    assert set(answers(observations, settings, "smoke").verdict) == {"not run at this scale"}
+    single = answers(*made_up(lambda s: .2 + slopes[s.dial] * s.x, seeds=1), "laptop")
     assert single.verdict["order: SVO against SOV"].startswith("no interval") and single.n["order: SVO against SOV"] == 2
 
 
 def test_questions_of_transfer_are_answered_from_transfer():
     slopes = dict(order=.1, overlap=.1, scramble=-.1, preset=-.3)
     observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x, f1=lambda mu: 100 - 100 * mu)      # the more µ, the less F1
-    table = judged(observations, settings, "laptop", NAMES).set_index("question")
+    table = answers(observations, settings, "laptop", NAMES)
     assert table.verdict["order: does NER F1 rise with agreement in order?"] == "falls" and table.verdict["order: SVO against SOV"] == "lower"
     follows = table.loc["does transfer follow µ where no word is shared?"]
     rows = observations[observations.row.isin(NOTHING_SHARED)].groupby(["row", "column"]).value.mean().unstack().dropna(subset=NAMES)
@@ -226,17 +246,17 @@ def test_questions_of_transfer_are_answered_from_transfer():
     assert above.effect == pytest.approx(net["overlap | 0.75"] - net["overlap | 0"]) and above.verdict == "lower"
 
 
-def test_observations_are_what_the_store_holds():
+def test_observations_are_what_the_store_holds(tmp_path):
     "Ours has no published numbers, and tables of it can be written and read."
     values = {v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())} | dict(words=98) | dict(f1={l: .25 + .5 * (l == "en") for l in ("en", "en2", "enfake", *LANGUAGES)})
     plans = cells("smoke", seeds=1)
-    class Kept:
-        def has(self, spec): return "hi" not in spec.checkpoint.languages[1].name
-        def read(self, spec): return values
-    frame = observe(plans, Kept())
-    tagged = {NAMES, FLOORS[NAMES], "NER F1 English"}
+    frame = observe(plans, Told(tmp_path, lambda spec: values, lambda spec: "hi" not in spec.checkpoint.languages[1].name), "micro")
+    tagged = {NAMES, FLOORS[NAMES], ENGLISH}
     assert set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} | tagged and set(frame[frame.row == "overlap | 0.5"].column) == {*COLUMNS, UNTRAINED, OWN_WORDS} | tagged
-    assert set(frame.row) == {c.row for c in plans} - {"preset | hi"} and not frame[frame.row == "preset | en"].column.isin(tagged).any() and frame[frame.column.isin(tagged)].groupby("column").value.unique().map(list).to_dict() == {NAMES: [25], FLOORS[NAMES]: [25], "NER F1 English": [75]}
+    assert set(frame.row) == {c.row for c in plans} - {"preset | hi"} and not frame[frame.row == "preset | en"].column.isin(tagged).any()
+    assert frame[frame.column.isin(tagged)].groupby("column").value.unique().map(list).to_dict() == {NAMES: [25], FLOORS[NAMES]: [25], ENGLISH: [75]}
+    own = frame[frame.column == OWN_WORDS].set_index("row").value
+    assert own["overlap | 0.5"] == own_words(values, .5) and np.isnan(own["overlap | 1"])
     tidy = tables.tidy(frame)
     assert tidy.published.isna().all() and set(tidy.table) == {"dials", "presets"}
 
@@ -257,4 +277,4 @@ def test_wrong_parameters_are_one_line(given, says):
 
 
 def test_another_corpus_has_no_dials():
-    assert dial_grid("smoke", "bible") == [] == cells("gpu", "mix") and len(observe([], None)) == 0 and grid("smoke", "bible")
+    assert grid("smoke", "bible") == [] == cells("gpu", "mix")
