@@ -239,16 +239,17 @@ Sums = Annotated[Path | None, typer.Option(help="Digest file (default: SHA256SUM
 @data_app.command("check")
 def data_check(record: Annotated[bool, typer.Option("--record", help="Record the digests as they are now.")] = False,
                sums: Sums = None):
-    "Read every data file, and compare it with its recorded digest."
-    from xlingual_nb.text import fetch
+    "Read every data file as its reader would, say what it holds, and compare it with its recorded digest."
+    from xlingual_nb.text import checks, fetch
     folder = named_folder()
     if record: print(f"{fetch.record(folder, sums)} digests recorded")
-    seen = fetch.check(folder, sums)
+    seen = checks.check(folder, sums)
     wrong = seen[seen.state.isin(["changed", "missing"]) | (seen.problem != "")]
     counts = ", ".join(f"{n} {state}" for state, n in seen.state.value_counts().items())
+    print_table(seen[seen.problem == ""][["file", "state", "holds"]], "nothing to read")
     print(counts or f"{folder} holds no data files")
     if not len(wrong): return
-    print_table(wrong)
+    for row in wrong.itertuples(): print(f"{row.file} ({row.state}): {row.problem or 'not what was recorded'}")
     raise InputError(f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: "
                      "get them again, or --record")
 

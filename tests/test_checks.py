@@ -1,0 +1,113 @@
+"""`xlingual data check` reads every file as its reader would: a broken file of each kind is named with its line and the mend."""
+import gzip
+
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.text import records, sources
+from xlingual_nb.text.checks import LAYOUT, check
+from xlingual_nb.text.parallel import word_pairs
+
+WORD = "1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n"
+GOOD = {
+    "bible/fi-toy.tsv": "GEN.1.1\tAlussa loi Jumala.\nGEN.1.2\tJa maa oli autio.\n",
+    "text/fi.txt": "Sataa.\nJäämme kotiin.\n\nSitten se loppuu.\n", "text/fi.wiki.txt": "Oulu on kaupunki.\n",
+    "nli/xnli.test.en.tsv": "It rains.\tIt is wet.\tentailment\nIt rains.\tIt is dry.\tcontradiction\n",
+    "nli/xnli.test.fi.tsv": "Sataa.\tOn märkää.\tentailment\nSataa.\tOn kuivaa.\tcontradiction\n",
+    "nli/mnli.train.en.tsv": "It rains.\tIt is Monday.\tneutral\n",
+    "ner/fi-panx.train.conll": "Aino\tB-PER\nRuusu\tI-PER\n\nOulu\tB-LOC\n",
+    "ner/es-conll2002.test.conll": "Oulu\tI-LOC\n",
+    "ud/fi-tdt.test.conllu": f"# text = cats\n{WORD}\n",
+    "doc/fi.train.tsv": "Maali viime hetkellä\tsports\n", "langid/train.tsv": "Hyvää huomenta\tfi\n", "langid/wili10.test.tsv": "Good morning\ten\n",
+    "tatoeba/fi-en.tsv": "Hyvää huomenta.\tGood morning.\n", "dictionaries/en-fi.txt": "cat kissa\ndog koira\n",
+    "alignment/fi-en.src": "hyvää huomenta\n", "alignment/fi-en.tgt": "good morning\n", "alignment/fi-en.gold": "1-1 2p2\n",
+    "vocab/mbert-cased.vocab.txt": "[PAD]\nthe\n##s\n",
+}
+BROKEN = [      # file, text, line, what the message says
+    ("bible/fi-toy.tsv", "GEN.1.1\tAlussa.\nGEN.1.1\tTaas.\n", 2, "verse GEN.1.1 is there twice: keep one"),
+    ("bible/fi-toy.tsv", "GEN.1.1\tAlussa.\n1. Moos. 1:2\tJa maa.\n", 2, "is no verse id: write BOOK.chapter.verse"),
+    ("bible/fi-toy.tsv", "GEN.1.1 Alussa.\n", 1, "1 column, 2 wanted: write verse_id<TAB>text"),
+    ("text/fi.txt", b"Sataa.\nJ\xe4\xe4mme kotiin.\n", 2, "byte 0xe4 is not UTF-8: convert the file"),
+    ("text/fi.wiki.txt", b"\xef\xbb\xbfSataa.\n", 1, "byte-order mark: save it as UTF-8 without BOM"),
+    ("nli/xnli.test.fi.tsv", "Sataa.\tOn märkää.\tentailment\nSataa.\tOn kuivaa.\tristiriita\n", 2, "label 'ristiriita' is not known: write entailment"),
+    ("nli/xnli.test.fi.tsv", "Sataa.\tOn märkää.\n", 1, "2 columns, 3 wanted: write premise<TAB>hypothesis<TAB>label"),
+    ("nli/xnli.test.fi.tsv", "Sataa.\tOn märkää.\tentailment\nSataa.\tOn maanantai.\tneutral\n", 2, "not the pair of xnli.test.en.tsv: order both alike"),
+    ("nli/xnli.test.fi.tsv", "Sataa.\tOn märkää.\tentailment\n", 2, "not the pair of xnli.test.en.tsv: order both alike"),
+    ("nli/mnli.train.en.tsv", "It rains.\t\tneutral\n", 1, "the hypothesis is empty: remove the line"),
+    ("ner/fi-panx.train.conll", "Aino\tB-PER\nlukee\tO\n\nOulu\tI-LOC\n", 4, "tag I-LOC after O continues no LOC: begin a name with B-LOC"),
+    ("ner/fi-panx.train.conll", "Aino B-PER\n", 1, "1 column, 2 wanted: write token<TAB>tag"),
+    ("ner/fi-panx.train.conll", "Aino\tPERSON\n", 1, "tag 'PERSON' is no BIO tag: write O, B-KIND or I-KIND"),
+    ("ud/fi-tdt.test.conllu", f"{WORD}\ncats\tNOUN\n", 3, "column"),
+    ("doc/fi.train.tsv", "Maali viime hetkellä\tsports\nEi aihetta\n", 2, "1 column, 2 wanted: write text<TAB>topic"),
+    ("langid/train.tsv", "Hyvää huomenta\tfi\n\ten\n", 2, "text is empty: remove the line"),
+    ("langid/wili10.test.tsv", "a\tb\tc\n", 1, "3 columns, 2 wanted: write text<TAB>language"),
+    ("tatoeba/fi-en.tsv", "Hyvää huomenta.\n", 1, "1 column, 2 wanted: write sentence<TAB>English"),
+    ("dictionaries/en-fi.txt", "cat kissa\nice cream jäätelö\n", 2, "is not two words"),
+    ("alignment/fi-en.gold", "1-1 0-2\n", 1, "'0-2' is no link: write i-j or ipj, counted from 1"),
+    ("alignment/fi-en.gold", "1-1\n2-2\n", None, "2 lines, fi-en.src has 1: write one a sentence"),
+    ("alignment/fi-en.tgt", None, None, "fi-en.tgt does not exist"),
+    ("vocab/mbert-cased.vocab.txt", "\n", None, "is empty: get it again"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in GOOD.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_good_folder_has_no_problem_and_says_what_it_holds(folder):
+    seen = check(folder).set_index("file")
+    assert set(seen.index) == set(GOOD) and set(seen.problem) == {""} and set(seen.state) == {"not recorded"}
+    holds = {"bible/fi-toy.tsv": "2 verses", "text/fi.txt": "3 sentences in 2 documents", "nli/xnli.test.fi.tsv": "2 pairs: entailment 1, contradiction 1",
+             "ner/fi-panx.train.conll": "2 sentences: PER 1, LOC 1", "ud/fi-tdt.test.conllu": "1 sentence", "doc/fi.train.tsv": "1 text: sports 1",
+             "dictionaries/en-fi.txt": "2 words", "alignment/fi-en.gold": "2 links in 1 sentence", "vocab/mbert-cased.vocab.txt": "3 word pieces"}
+    for name, words in holds.items(): assert seen.holds[name].startswith(words), name
+    assert {name.split("/")[0] for name in GOOD} == set(LAYOUT), "every folder of the layout is here"
+
+
+@pytest.mark.parametrize("name, text, line, says", BROKEN, ids=[f"{b[0]}-{i}" for i, b in enumerate(BROKEN)])
+def test_a_broken_file_is_named_with_its_line_and_the_mend(folder, name, text, line, says):
+    path = folder / name
+    if text is None: path.unlink()
+    else: path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    problems = {row.file: row.problem for row in check(folder).itertuples() if row.problem}
+    if text is None: name = "alignment/fi-en.gold"
+    assert list(problems) == [name], "one problem, in the broken file"
+    assert str(folder / name).removesuffix(".gold") in problems[name] and says in problems[name] and "\n" not in problems[name]
+    if line: assert f"{path} line {line}: " in problems[name]
+
+
+@pytest.mark.parametrize("name", ["bible/fi-toy.tsv", "nli/xnli.test.fi.tsv", "alignment/fi-en.src"])
+def test_compressed_files_are_read_too(folder, name):
+    path = folder / name
+    (folder / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert set(check(folder).problem) == {""}
+    (folder / f"{name}.gz").write_bytes(gzip.compress(b"1\n2\n")[:-4])
+    assert any("is not a whole gzip file" in problem for problem in check(folder).problem)
+
+
+def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
+    "The same line, word for word: the check calls the readers of a run."
+    monkeypatch.setenv("XLINGUAL_DATA", str(folder))
+    run = {"bible": lambda: sources.load("bible/fi-toy"), "text": lambda: sources.load("text/fi"),
+           "nli": lambda: records.load("nli", "xnli/fi", "test"), "ner": lambda: records.load("ner", "panx/fi"),
+           "dictionaries": lambda: word_pairs(folder / "dictionaries/en-fi.txt")}
+    for place, call in run.items():
+        name, text, *_ = next(b for b in BROKEN if b[0].startswith(place))
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(InputError) as refused: call()
+        (problem,) = check(folder).query("file == @name").problem
+        assert problem == str(refused.value)
+        (folder / name).write_text(GOOD[name], encoding="utf-8")
+
+
+def test_a_name_that_nothing_reads_is_said_and_is_no_error(folder):
+    (folder / "bible/LICENSE").write_text("CC0", encoding="utf-8")
+    (folder / "pictures").mkdir()
+    (folder / "pictures/map.png").write_bytes(b"\x89PNG")
+    seen = check(folder).set_index("file")
+    assert set(seen.problem) == {""} and "xx-EDITION.tsv" in seen.holds["bible/LICENSE"] and "folders: bible, text" in seen.holds["pictures/map.png"]
