@@ -1,12 +1,22 @@
 """Sizes as data: the papers' own values beside their sections, one's own files on top, and an error that names file, key and mend."""
-import re
+import re, shutil
 from dataclasses import asdict, is_dataclass
 from importlib.resources import files
+from itertools import permutations
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-from xlingual_nb.experiments.sections import SCALES, corpora
-from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, laboratory_sizes
+from xlingual_nb import microworld
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments.sections import SCALES, brought, corpora
+from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec
+from xlingual_nb.microworld import typology
+from xlingual_nb.papers.published import OURS
+from xlingual_nb.text import records
+from xlingual_nb.text.records import RecordsSpec
+from xlingual_nb.text.sources import CorpusSpec
 
 FOLDER = files("xlingual_nb") / "experiments" / "sizes"
 
@@ -94,9 +104,9 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
             if line.startswith("needs"): continue
             assert re.search(r"# (section \d|Table \d|released code|ours|as base|the length is given in steps)", line), line
     real, made = (asdict(laboratory_sizes("paper", corpus)) for corpus in ("bible", "micro"))
-    assert {k for k in real if real[k] != made[k]} == {"corpus", "text", "vocabulary"}
+    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "vocabulary"}
     real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
-    assert {k for k in real if real[k] != made[k]} == {"corpus", "text", "nli", "ner"}
+    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "ner"}
 
 
 def test_k_has_one_encoder_at_paper_scale():
@@ -117,3 +127,176 @@ def test_sizes_are_plain_data():
         for corpus in corpora("k2020", scale): look(bilingual_sizes(scale, corpus), f"k2020 {scale}.{corpus}")
         for corpus in corpora("dufter2020", scale): look(laboratory_sizes(scale, corpus), f"dufter2020 {scale}.{corpus}")
     assert set(STUDIES) == {p.name.removesuffix(".toml") for p in FOLDER.iterdir() if p.name.endswith(".toml")}
+
+
+# ---- one's own: Finnish here is the microworld's Turkish, written into files
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN_FILE = re.search(r"(?m)^    study = \"k2020\"\n(?:    .*\n|\n)+?(?=\n\S)", (ROOT / "data/README.md").read_text(encoding="utf-8"))[0]
+
+
+@pytest.fixture(scope="module")
+def finnish(tmp_path_factory):
+    "The folder that data/README.md walks through, with its fi.toml as it stands there."
+    folder = tmp_path_factory.mktemp("my")
+    (folder / "fi.toml").write_text(dedent(OWN_FILE), encoding="utf-8")
+    def write(name, lines):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for name, spoken in (("en", "en"), ("fi", "tr")):
+        write(f"texts/{name}.txt", microworld.corpus(spoken, "train", 100).sentences)
+        write(f"verses/{name}.tsv", (f"GEN.1.{i + 1}\t{s}" for i, s in enumerate(microworld.corpus(spoken, "dev", 20).sentences)))
+        for part, size in (("train", 30), ("dev", 15), ("test", 15)):
+            pairs = records.load("nli", f"micro/{spoken}", part, size)
+            write(f"nli/{part}.{name}.tsv", ("\t".join(p[k] for k in ("premise", "hypothesis", "label")) for p in pairs))
+            named = records.load("ner", f"micro/{spoken}", part, size)
+            write(f"ner/{part}.{name}.conll", ("".join(f"{t}\t{g}\n" for t, g in zip(r["tokens"], r["tags"])) for r in named))
+    return folder
+
+
+def own(text: str, tmp_path):
+    (tmp_path / "fi.toml").write_text(text, encoding="utf-8")
+    return tmp_path / "fi.toml"
+
+
+def test_ones_own_section_goes_over_the_study(finnish):
+    mine, model = bilingual_sizes("smoke", own=finnish / "fi.toml"), bilingual_sizes("smoke", "bible")
+    assert (mine.corpus, mine.targets, mine.deep_target) == ("finnish", ("fi",), "fi") and corpora("k2020", "smoke", finnish / "fi.toml")[0] == "finnish"
+    assert {k for k, v in asdict(mine).items() if v != asdict(model)[k]} == {"corpus", "label", "text", "nli", "ner", "targets", "deep_target"}
+    assert corpus_spec(mine, "fi") == CorpusSpec(f"file:{finnish}/texts/fi.txt"), "a path starts from the folder of the file"
+    assert records_spec(mine, "ner", "fi", "test") == RecordsSpec("ner", f"file:{finnish}/ner/{{part}}.fi.conll", "test", 20)
+    for corpus in ("micro", "bible"): assert bilingual_sizes("smoke", corpus, own=finnish / "fi.toml") == bilingual_sizes("smoke", corpus), "the study's own stay"
+
+
+def test_a_file_may_be_written_from_anywhere(finnish, monkeypatch, tmp_path):
+    monkeypatch.chdir(finnish)
+    here = bilingual_sizes("smoke", own="fi.toml")
+    monkeypatch.chdir(tmp_path)
+    assert bilingual_sizes("smoke", own=finnish / "fi.toml") == here
+
+
+def test_languages_kept_in_different_places(finnish, tmp_path):
+    "Names of languages: some of the user's, beside those that the study has."
+    text = dedent(OWN_FILE).replace("file:", f"file:{finnish}/").replace(f"file:{finnish}/texts/{{language}}.txt", "{training}")
+    names = f'[languages]\nen = {{ training = "micro/en" }}\nfi = {{ training = "file:{finnish}/texts/fi.txt" }}\n'
+    mine = bilingual_sizes("smoke", own=own(text + names, tmp_path))
+    assert [corpus_spec(mine, l).source for l in ("en", "fi")] == ["micro/en", f"file:{finnish}/texts/fi.txt"]
+    assert mine.languages["es"] == bilingual_sizes("smoke", "bible").languages["es"] and languages_of(mine) == ["en", "fi"]
+
+
+def test_the_order_of_parameters_means_nothing():
+    "They are part of a run's id."
+    keys = {"source": "micro/{language}", "sentences": 9, "vocabulary": 128}
+    orders = [dict(items) for items in permutations(keys.items())]
+    found = {corpus_spec(laboratory_sizes("smoke", own={"study": "dufter2020", "smoke": {"mine": {"like": "smoke.micro", "text": {"train": o}}}}), "en") for o in orders}
+    assert found == {CorpusSpec("micro/en", parameters=(("sentences", 9), ("vocabulary", 128)))}
+
+
+def test_like_is_one_step_and_a_source_is_taken_whole():
+    table = {"study": "k2020", "smoke": {"a": {"like": "smoke.bible", "base": {"training": {"steps": 7}}, "text": {"train": {"source": "micro/{language}", "sentences": 9}}},
+                                         "b": {"like": "smoke.a"}}}
+    found = brought("k2020", {"study": "k2020", "smoke": {"a": table["smoke"]["a"]}})[0]["smoke", "a"]
+    assert found["base"]["training"] == {"epochs": 0, "batch": 16, "steps": 7} and found["text"]["train"] == {"source": "micro/{language}", "sentences": 9}
+    assert found["text"]["dev"]["books"] == "OT", "what is not said comes from the other"
+    shorter = {"study": "k2020", "smoke": {"a": {"like": "smoke.bible", "text": {"train": {"sentences": 9}}}}}
+    assert brought("k2020", shorter)[0]["smoke", "a"]["text"]["train"]["books"] == "NT", "a size alone leaves the source"
+    with pytest.raises(InputError, match=r"smoke\.b\.like: 'smoke\.a' is not known"): brought("k2020", table)
+
+
+HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
+
+@pytest.mark.parametrize("text, says", (
+    ("study = ", "fi.toml: is not TOML in UTF-8 (Invalid value (at end of document)): mend that line"),
+    ("[smoke.mine]\n", "fi.toml: study = None, and k2020 is wanted here"),
+    ('study = "dufter2020"\n', "fi.toml: study = 'dufter2020', and k2020 is wanted here: name a file for k2020"),
+    ('study = "k2020"\n[smoek.mine]\n', "fi.toml: 'smoek' is not known: did you mean smoke?"),
+    ('study = "k2020"\n[smoke.mine]\npieces = 3\n', "fi.toml, smoke.mine: 'text' is missing: add it, or a line like = 'scale.corpus'"),
+    ('study = "k2020"\n[smoke.mine]\nlike = "smoke.bibel"\n', "fi.toml, smoke.mine.like: 'smoke.bibel' is not known: did you mean smoke.bible?"),
+    ('study = "k2020"\n[smoke.micro]\npieces = 3\n', "fi.toml, smoke.micro: name yours otherwise, this is the study's"),
+    ('study = "k2020"\n[languages]\nes = { verses = "bible/es-mine" }\n', "fi.toml, languages.es.verses: the study uses that name: take another"),
+    (HEAD + "peices = 3\n", "fi.toml, smoke.mine: 'peices' is not known: did you mean pieces?"),
+    (HEAD + 'pieces = "300"\n', "fi.toml, smoke.mine.pieces: '300' is not a whole number: write a whole number"),
+    (HEAD + "pieces = true\n", "fi.toml, smoke.mine.pieces: True is not a whole number"),
+    (HEAD + "seeds = 3\n", "fi.toml, smoke.mine.seeds: 3 is no table: write keys between { and }"),
+    (HEAD + "seeds = { mian = 3 }\n", "fi.toml, smoke.mine.seeds: 'mian' is not known: did you mean main?"),
+    (HEAD + 'targets = "fi"\n', "fi.toml, smoke.mine.targets: 'fi' is no list: write [ ... ]"),
+    (HEAD + "base.shape = { layer = 2 }\n", "fi.toml, smoke.mine.base.shape: 'layer' is not known: did you mean layers?"),
+    (HEAD + "base.shape = { hidden = 17, heads = 2 }\n", "fi.toml, smoke.mine.base.shape: 2 heads do not divide a hidden size of 17: choose a divisor"),
+    (HEAD + "base.training = { batch = 0 }\n", "fi.toml, smoke.mine.base.training: batch=0: a batch has at least one sentence"),
+    (HEAD + "switches = { npairs = true }\n", "fi.toml, smoke.mine.switches: 'npairs' is not known"),
+    (HEAD + 'corpus = "x"\n', "fi.toml, smoke.mine: 'corpus' does not stand in a section: leave it out"),
+    ('study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\nner.more = { size = 3 }\n', "fi.toml, smoke.mine.ner.more: 'source' is missing: add it"),
+    (HEAD + 'targets = ["fi"]\n', "fi.toml, smoke.mine.text.train (fi): language 'fi': the presets are en, "),
+    (HEAD + 'targets = ["fi"]\ntext.train = { source = "file:here/{language}.txt" }\n', "smoke.mine.text.train (en): "),
+    (HEAD + 'text.train = { source = "text/{language}" }\n', "fi.toml, smoke.mine.text.train (en): no data folder for text/en.txt: set XLINGUAL_DATA"),
+    (HEAD + 'text.train = { source = "text/{lingo}" }\n', "'text/{lingo}' wants the name 'lingo' of en: add it under [languages.en]"),
+    (HEAD + 'text.train = { source = "micro/en", sentences = 9 }\n', "fi.toml, smoke.mine.text.train (es): micro/en is en's: write {language} in its name"),
+))
+def test_a_mistake_names_file_key_and_mend(text, says, tmp_path, monkeypatch):
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught: bilingual_sizes("smoke", own=own(text, tmp_path))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="--sizes .*none.toml: cannot be read .*: name a TOML file"): bilingual_sizes("smoke", own=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name, change, says", (
+    ("texts/fi.txt", None, r"text\.train \(fi\): .*texts/fi.txt cannot be read"),
+    ("texts/fi.txt", lambda text: text.encode("utf-16"), r"text\.train \(fi\): .*texts/fi.txt line 1: the text is UTF-16: save it as UTF-8"),
+    ("verses/fi.tsv", lambda text: text.replace("GEN.1.2\t", "GEN.1.1\t"), r"text\.dev \(fi\): .*verses/fi.tsv line 2: verse GEN.1.1 is there twice: keep one"),
+    ("verses/fi.tsv", lambda text: text.replace("GEN.", "EXO."), r"not parallel"),
+    ("nli/test.fi.tsv", lambda text: text.replace("neutral", "neutraali"), r"nli\.test \(fi\): .*nli/test.fi.tsv line \d+: label 'neutraali' is not known: write"),
+    ("ner/test.fi.conll", lambda text: "Oulu\tI-LOC\n", r"ner\.test \(fi\): .*ner/test.fi.conll line 1: tag I-LOC after O continues no LOC"),
+    ("ner/dev.en.conll", None, r"ner\.dev \(en\): .*ner/dev.en.conll cannot be read"),
+))
+def test_a_broken_text_is_told_before_anything_starts(finnish, tmp_path, name, change, says):
+    folder = shutil.copytree(finnish, tmp_path / "my")
+    old = (folder / name).read_text(encoding="utf-8")
+    (folder / name).unlink()
+    if change: (folder / name).write_bytes(new if isinstance(new := change(old), bytes) else new.encode())
+    with pytest.raises(InputError, match=says): bilingual_sizes("smoke", own=folder / "fi.toml")
+
+
+def test_what_the_hub_has_is_said(tmp_path, monkeypatch):
+    (tmp_path / "ner").mkdir()
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
+    text = HEAD + 'ner.test = { source = "panx/{language}" }\n'
+    with pytest.raises(InputError, match=r"ner\.test \(en\): panx/en has no part 'test' .*; `xlingual data get panx en` gets it from the hub"):
+        bilingual_sizes("smoke", own=own(text, tmp_path))
+
+
+def test_a_scale_that_the_file_has_not(finnish):
+    with pytest.raises(InputError, match="no corpus of yours at scale laptop, but smoke.finnish: choose that"): bilingual_sizes("laptop", own=finnish / "fi.toml")
+    assert bilingual_sizes("laptop", "micro", own=finnish / "fi.toml").corpus == "micro"
+
+
+# ---- other languages than the section's
+
+def test_languages_are_k_s_targets_and_d_s_language():
+    sizes = bilingual_sizes("laptop", "micro", "en, hi,tr")
+    assert (sizes.targets, sizes.deep_target, sizes.label, sizes.corpus) == (("hi", "tr"), "hi", "micro-hi-tr", "micro")
+    assert bilingual_sizes("laptop", "micro", "es,hi,ru") == bilingual_sizes("laptop", "micro") and bilingual_sizes("laptop", "micro", "en").targets == ()
+    sizes = laboratory_sizes("smoke", "micro", "tr")
+    assert (sizes.language, sizes.label) == ("tr", "micro-tr") and laboratory_text(sizes)[0].source == "micro/tr"
+    assert laboratory_sizes("smoke", "micro", "en") == laboratory_sizes("smoke", "micro")
+    assert languages_of(bilingual_sizes("smoke", "micro")) == list(typology.PRESETS) and languages_of(bilingual_sizes("gpu", "mix")) == ["en", "es", "hi", "ru"]
+
+
+@pytest.mark.parametrize("call, says", (
+    (lambda: bilingual_sizes("smoke", "micro", "es,fi"), "no text in 'fi' at scale smoke on corpus micro, which has en, fr, es, de, "),
+    (lambda: bilingual_sizes("laptop", "bible", "es"), "no text in 'es' at scale laptop on corpus bible, which has en: choose another corpus, or bring your own with --sizes"),
+    (lambda: bilingual_sizes("gpu", "mix", "fr"), "no text in 'fr' at scale gpu on corpus mix, which has en, es, hi, ru: "),
+    (lambda: laboratory_sizes("smoke", "micro", "es,ru"), "languages='es,ru': the study is of one language and its copy: name it"),
+    (lambda: laboratory_sizes("smoke", "bible", "es"), "no text in 'es' at scale smoke on corpus bible, which has en")))
+def test_an_unknown_language_is_told_with_those_there_are(call, says):
+    with pytest.raises(InputError) as caught: call()
+    assert str(caught.value).startswith(says)
+
+
+def test_results_on_other_languages_are_nobodys_but_ours(finnish):
+    papers = {languages: paper_of(bilingual_sizes("laptop", "micro", languages)) for languages in ("", "es,hi,ru", "es", "tr")}
+    assert papers == {"": "k2020", "es,hi,ru": "k2020", "es": OURS, "tr": OURS} and paper_of(bilingual_sizes("smoke", own=finnish / "fi.toml")) == OURS
+    assert [paper_of(laboratory_sizes("smoke", "micro", l)) for l in ("", "en", "es")] == ["dufter2020", "dufter2020", OURS]

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'HEADS', 'SETTABLE', 'NAME', 'ON_THE_HUB', 'RowSeeds', 'Vocabulary', 'Laboratory', 'StudySeeds',
-           'Pretraining', 'Bilingual', 'read_section', 'shipped_sizes', 'filled', 'languages_of', 'known_language',
-           'part_at', 'corpus_spec', 'records_spec', 'with_targets', 'with_languages', 'paper_of', 'published_targets',
-           'way_to_get', 'reads_of', 'specs_of', 'read_whole', 'read_once', 'check_texts', 'sizes_of',
-           'laboratory_sizes', 'bilingual_sizes', 'laboratory_text']
+           'Pretraining', 'Bilingual', 'read_section', 'shipped_sizes', 'filled', 'languages_of', 'named_languages',
+           'known_language', 'part_at', 'corpus_spec', 'records_spec', 'with_targets', 'with_languages', 'paper_of',
+           'published_targets', 'way_to_get', 'reads_of', 'specs_of', 'read_whole', 'read_once', 'check_texts',
+           'sizes_of', 'laboratory_sizes', 'bilingual_sizes', 'laboratory_text']
 
 # %% ../../nbs/lib/60_sizes.ipynb #4a522ea0
 import re
@@ -154,11 +154,15 @@ def languages_of(sizes) -> list[str]:
         from xlingual_nb.microworld.typology import PRESETS
         return list(PRESETS)
     if wanted: return [l for l, names in sizes.languages.items() if wanted <= names.keys()]
+    return named_languages(sizes)
+
+def named_languages(sizes) -> list[str]:
+    "The languages that a section names: English and K's targets, or D's language."
     return ["en", *sizes.targets] if isinstance(sizes, Bilingual) else [sizes.language]
 
 def known_language(sizes, language: str) -> str:
     "The language itself, or an InputError that lists those there are and says how to bring one."
-    if language in (known := languages_of(sizes)): return language
+    if language in (known := languages_of(sizes)) or language in named_languages(sizes): return language
     raise InputError(f"no text in {language!r} at scale {sizes.scale} on corpus {sizes.corpus}, which has "
                      f"{', '.join(known)}: choose another corpus, or bring your own with --sizes (see data/README.md)")
 
@@ -224,7 +228,7 @@ def reads_of(sizes) -> list[tuple[str, str, str]]:
     """(`text` or a task, part, language) of all that a study reads: K's tasks are learnt in English and tested in every
     language."""
     if isinstance(sizes, Laboratory): return [("text", part, sizes.language) for part in ("train", "dev")]
-    every = ("en", *sizes.targets)
+    every = named_languages(sizes)
     whole = [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
     learnt = [("nli", "train", "en"), ("ner", "train", "en"), ("ner", "dev", "en")]
     return [(*read, language) for read in whole for language in every] + learnt
