@@ -1,5 +1,6 @@
 """One thread, no network, no windows: set before anything heavy is imported."""
 import os
+from pathlib import Path
 
 for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1",
                         MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
@@ -15,8 +16,13 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores, 8)
 
 
+SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split()[2:])
+
+
 def pytest_collection_modifyitems(items):
-    "The slow ones first, so that at the end no process waits for one of them."
+    "Marks the tests that slow.txt names, and puts them first, so that at the end no process waits for one of them."
+    for item in items:
+        if {item.name, item.originalname} & SLOW: item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

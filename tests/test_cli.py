@@ -20,12 +20,12 @@ def own_process(*arguments, **more):
                           capture_output=True, text=True, env=environment, cwd=more.pop("cwd", ROOT), **more)
 
 
-def xlingual(*arguments, cwd=ROOT, env={}):
+def xlingual(*arguments, cwd=ROOT, env=None):
     "The same without a new interpreter."
     out, err, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.delenv("XLINGUAL_DATA", raising=False); patch.chdir(cwd)
-        for name, value in env.items(): patch.setenv(name, value)
+        for name, value in (env or {}).items(): patch.setenv(name, value)
         try: cli.main(list(map(str, arguments)))
         except SystemExit as end: code = end.code
     return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())

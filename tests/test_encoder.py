@@ -246,7 +246,7 @@ def test_whole_words_are_masked_as_one():
     begins = np.arange(42) % 3 == 0
     s = assemble(m, np.arange(len(m)))
     _, chosen = mask_tokens(s, Masking(1, 0, 0, whole_words=True), 42, generator(MASKS, 1, 2), begins)
-    word, words = -1, []
+    words = []
     for i in range(len(s.ids)):  # a word starts at a piece that begins one, or after a special token
         if s.content[i] and (begins[s.ids[i]] or not s.content[i - 1]): words.append([])
         if s.content[i]: words[-1].append(i)

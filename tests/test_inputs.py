@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaConfig
+from transformers import AutoTokenizer, RobertaConfig
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint

@@ -1,6 +1,6 @@
 """K et al. (2020), Tables 4 to 11: shapes, rows, columns, shared runs, the paper's own settings; notebooks on partial results. (test_notebooks.py runs them at smoke scale.)"""
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from xlingual_nb.errors import InputError
 from told import Told
 from xlingual_nb.experiments import architecture, mixed_pairs, objective, overlap, study
 from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT, asked, shape_of, shapes, total
-from xlingual_nb.experiments.bilingual import check, model, nli
+from xlingual_nb.experiments.bilingual import model, nli
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.sections import SCALES, corpora

@@ -8,9 +8,8 @@ import pytest
 
 from xlingual_nb.runs import files
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import started
-from xlingual_nb.runs.store import Store, problems
+from xlingual_nb.runs.store import Store
 from toy_stages import Count, Total, redeclared, steps, value
 
 TOYS = Path(__file__).with_name("toy_stages.py")

@@ -227,7 +227,7 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
     training, at = Training(4, 40, 1e-2, 3), (0, 5, 12)
     (job,) = jobs_of(tmp_path, seeds=(3,), snapshots=at)
     reached = {}
-    usual, stack = loop.one_step, []
+    usual = loop.one_step
     def watched(s, adam, batch, step, *rest):
         reached[step] = s.weights["embeddings.word_embeddings.weight"][0].detach().clone()
         return usual(s, adam, batch, step, *rest)

@@ -100,13 +100,38 @@ def test_every_import_is_declared():
 # --- lint
 
 def test_lint():
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:]
 
 
 def test_the_hook_before_a_commit_is_the_lint_of_the_tests():
     hooks = {h["id"]: h for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"] for h in r["hooks"]}
     assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {"system"}, "nothing is fetched"
+
+
+def cells(path):
+    "Sources of the code cells of a notebook that are Python alone, each with its number."
+    for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and not re.search(r"^\s*[%!]", source, re.M): yield i, source
+
+
+def comprehensions_for_nothing(body):
+    "Statements that build a list and drop it."
+    for node in ast.walk(body):
+        if isinstance(node, ast.Expr) and isinstance(node.value, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)): yield node
+
+
+@pytest.mark.parametrize("folder", ("xlingual_nb", "tests", "benchmarks", "nbs"))
+def test_no_comprehension_for_its_side_effects(folder):
+    "A loop says that something is done; a comprehension, that something is made. (The last line of a cell is shown, so it is made.)"
+    found = [f"{p.relative_to(ROOT)}:{node.lineno}" for p in (ROOT / folder).rglob("*.py")
+             for node in comprehensions_for_nothing(ast.parse(p.read_text(encoding="utf-8")))]
+    for p in (ROOT / folder).rglob("*.ipynb"):
+        for i, source in cells(p):
+            tree = ast.parse(source)
+            found += [f"{p.name} cell {i}" for node in comprehensions_for_nothing(tree) if node is not tree.body[-1]]
+    assert found == []
 
 
 # --- layers

@@ -1,6 +1,5 @@
 """The ledger's data: tables against the paper's own arithmetic, claims and ambiguities against the tables."""
 import numpy as np
-import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError

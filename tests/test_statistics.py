@@ -1,6 +1,5 @@
 """Statistics against scipy, closed forms, hand calculation and simulation."""
 import numpy as np
-import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 

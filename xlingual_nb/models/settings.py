@@ -9,7 +9,7 @@ __all__ = ['MASKING', 'HEADS', 'SCHEMES', 'Shape', 'parameters', 'shape_for', 'T
 # %% ../../nbs/lib/30_settings.ipynb #49ac0dd2
 from dataclasses import dataclass
 
-from ..errors import InputError, require
+from ..errors import require
 
 # %% ../../nbs/lib/30_settings.ipynb #922b19a9
 @dataclass(frozen=True)
