@@ -182,7 +182,7 @@ def by_layer(frame):
     return wide.round(3).reset_index().rename_axis(None, axis=1)
 
 # %% ../nbs/lib/80_cli.ipynb #b3cbaa91
-Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, a .vec, .vec.gz or .bin file.")]
+Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, or a .vec, .vec.gz, .bin.")]
 Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the encoder).")]
 Texts = Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text.")]
 Dictionary = Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line.")]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VECTOR_FILES', 'text_rows', 'binary_rows', 'read_header', 'check_row', 'gather_rows', 'read_vectors']
 
-# %% ../../nbs/lib/37_vectors.ipynb #e3988844
+# %% ../../nbs/lib/37_vectors.ipynb #e38db94f
 import gzip, zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +14,14 @@ import numpy as np
 
 from ..errors import InputError, require
 
-# %% ../../nbs/lib/37_vectors.ipynb #850cdca5
+# %% ../../nbs/lib/37_vectors.ipynb #b6970696
 def text_rows(file) -> Iterator[tuple[bytes, list[bytes]]]:
     "Word and columns of each line."
     for line in file:
         word, *columns = line.rstrip().split(b" ")
         yield word, columns
 
-# %% ../../nbs/lib/37_vectors.ipynb #cf96afd2
+# %% ../../nbs/lib/37_vectors.ipynb #970d6108
 def binary_rows(file, width: int, block: int = 2 ** 20) -> Iterator[tuple[bytes, np.ndarray]]:
     "Word and numbers of each entry; what is left of a file that ends within one comes last, as a word without numbers."
     rest, size = b"", 4 * width
@@ -33,7 +33,7 @@ def binary_rows(file, width: int, block: int = 2 ** 20) -> Iterator[tuple[bytes,
         rest = rest[at:]
     if rest.strip(b"\n"): yield rest, np.empty(0, "<f4")
 
-# %% ../../nbs/lib/37_vectors.ipynb #707f5fb1
+# %% ../../nbs/lib/37_vectors.ipynb #57fa312c
 def read_header(file, path: Path) -> tuple[int, int]:
     "How many words and columns the first line promises."
     line = file.readline(200)
@@ -44,7 +44,7 @@ def read_header(file, path: Path) -> tuple[int, int]:
     require(words > 0 and width > 0, f"{path}, line 1: {words} words of {width} columns: {mend}")
     return words, width
 
-# %% ../../nbs/lib/37_vectors.ipynb #3a1df932
+# %% ../../nbs/lib/37_vectors.ipynb #813d9daa
 def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
     "The word as text and its numbers (width,) float32, or an InputError."
     mend = f"give a word without spaces and {width} numbers"
@@ -55,7 +55,7 @@ def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
     if not np.isfinite(row).all(): raise InputError(f"{text!r} holds NaN or infinity: leave the word out")
     return text, row
 
-# %% ../../nbs/lib/37_vectors.ipynb #eb1c53f8
+# %% ../../nbs/lib/37_vectors.ipynb #ba38b708
 def gather_rows(rows, where, count: int, width: int) -> tuple[list[str], np.ndarray]:
     "Words and vectors (count, width); `where` names a place. InputError: a broken row, a word twice, too many or few."
     try: places, vectors = {}, np.empty((count, width), np.float32)
@@ -70,7 +70,7 @@ def gather_rows(rows, where, count: int, width: int) -> tuple[list[str], np.ndar
     require(len(places) == count, missing)
     return list(places), vectors
 
-# %% ../../nbs/lib/37_vectors.ipynb #f88e10f6
+# %% ../../nbs/lib/37_vectors.ipynb #7b95b84f
 VECTOR_FILES = (".vec", ".vec.gz", ".bin", ".bin.gz")
 
 def read_vectors(path) -> tuple[list[str], np.ndarray]:
@@ -84,7 +84,7 @@ def read_vectors(path) -> tuple[list[str], np.ndarray]:
     binary = path.name.removesuffix(".gz").endswith(".bin")
     def where(place): return f"{path}, word {place + 1}" if binary and place >= 0 else f"{path}, line {place + 2}"
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file, np.errstate(over="ignore"):
             count, width = read_header(file, path)
             return gather_rows(binary_rows(file, width) if binary else text_rows(file), where, count, width)
     except (EOFError, OSError, zlib.error) as error:
