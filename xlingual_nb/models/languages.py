@@ -18,7 +18,8 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/34_languages.ipynb #24be054d
 @dataclass(frozen=True)
 class Language:
-    "A name, a corpus, and the transforms of `text.transforms` that its token ids go through, in order."
+    """A name, a corpus, and the transforms of `text.transforms` that its token ids go through, in order. InputError
+    for a transform that does not exist."""
     name: str
     corpus: CorpusSpec
     transforms: tuple[str, ...] = ()
@@ -30,21 +31,22 @@ def without(chain, *names) -> tuple[str, ...]:
     "The chain less the transforms whose names begin so."
     return tuple(t for t in chain if not t.startswith(names))
 
-# %% ../../nbs/lib/34_languages.ipynb #15b33c37
 def lasting_transforms(language: Language) -> tuple[str, ...]:
     "The transforms of a language when it is measured or fine-tuned (K section 3.2.2: no permutation then)."
     return without(language.transforms, "half(", "permute")
 
 # %% ../../nbs/lib/34_languages.ipynb #91a5e37e
 def token_ids(language: Language, tokenizer, store, longest: int, chain=None, corpus: Corpus | None = None) -> Encoded:
-    """The token ids of a language, through `chain` in place of its own transforms, and of another `corpus` as this language
-    would say it. Sentences are cut to `longest` tokens, specials included, before they are turned round."""
+    """The token ids of a language, through `chain` in place of its own transforms, and of another `corpus` as this
+    language would say it. Sentences are cut to `longest` tokens, specials included, before they are turned round."""
     chain = language.transforms if chain is None else chain
-    ids = tokenizers.encode(tokenizer, (corpus or read_corpus(store.path(language.corpus))).sentences).truncate(longest - 2)
+    corpus = corpus or read_corpus(store.path(language.corpus))
+    ids = tokenizers.encode(tokenizer, corpus.sentences).truncate(longest - 2)
     return transforms.apply(chain, ids, tokenizer.get_vocab_size())
 
 # %% ../../nbs/lib/34_languages.ipynb #07d23015
 def translations(first: Language, second: Language, ids: np.ndarray, size: int) -> np.ndarray:
     "What two languages on one vocabulary of `size` make of the same pieces: (n, 2) ids."
     text = Encoded(np.asarray(ids, np.int32), np.arange(len(ids) + 1))
-    return np.stack([transforms.apply(lasting_transforms(l), text, size).ids for l in (first, second)], 1).astype(np.int64)
+    both = [transforms.apply(lasting_transforms(language), text, size).ids for language in (first, second)]
+    return np.stack(both, 1).astype(np.int64)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PIECES', 'PretrainSpec', 'shifted', 'views', 'view', 'reader', 'model_tokenizer', 'mixture', 'share', 'stackable',
-           'make_pretraining', 'trained_tokens', 'pretraining_cost']
+           'training_job', 'reporting', 'make_pretraining', 'trained_tokens', 'pretraining_cost']
 
 # %% ../../nbs/lib/35_pretraining.ipynb #22a02d0d
 import os, time
@@ -27,11 +27,12 @@ from ..text.vocabularies import TokenizerSpec
 class PretrainSpec:
     """A checkpoint: masked-language modelling on the mixed text of `languages`.
 
-    `lang_pos` and `shift_special` are D's (sections 2.3 and 2.4). `inputs` are single sentences, as D's, or pairs of segments,
-    as BERT's and K's; on pairs `nsp` adds next sentence prediction (K section 3.4.1). `markers` gives every language a [SEP] of
-    its own (K section 3.4.2), `whole_words` masks all pieces of a word together, and languages are sampled in proportion to
-    their size to the power `exponent`. Size and schedule are `models.settings`. `masking` names a split of its `MASKING`;
-    `snapshots` are the points of training, in percent, at which the model is also kept for learning curves (D Figure 6)."""
+    `lang_pos` and `shift_special` are D's (sections 2.3 and 2.4). `inputs` are single sentences, as D's, or pairs of
+    segments, as BERT's and K's; on pairs `nsp` adds next sentence prediction (K section 3.4.1). `markers` gives every
+    language a [SEP] of its own (K section 3.4.2), `whole_words` masks all pieces of a word together, and languages
+    are sampled in proportion to their size to the power `exponent`. Size and schedule are `models.settings`.
+    `masking` names a split of its `MASKING`; `snapshots` are the points of training, in percent, at which the model
+    is also kept for learning curves (D Figure 6)."""
     stage: ClassVar[str] = "pretrain"
     languages: tuple[Language, ...]
     tokenizer: TokenizerSpec
@@ -69,14 +70,17 @@ def shifted(spec: PretrainSpec) -> bool:
 
 # %% ../../nbs/lib/35_pretraining.ipynb #749e85f6
 def views(spec: PretrainSpec, size: int) -> list[LanguageView]:
-    "One view a language; `size` is the vocabulary of the tokenizer. InputError when positions or segments do not suffice."
+    """One view a language; `size` is the vocabulary of the tokenizer. InputError when positions or segments do not
+    suffice."""
     if spec.lang_pos and len(spec.languages) > 2:
         raise InputError(f"lang_pos has positions for two languages, not for {len(spec.languages)}: leave it off")
-    found, last = [], size * (1 + shifted(spec))
+    found, entries = [], size * (1 + shifted(spec))
     for i, language in enumerate(spec.languages):
         shift, own = size * ("enfake" in language.transforms), i * spec.lang_pos
-        found.append(LanguageView(language.name, shift, shift * spec.shift_special, own * spec.shape.max_tokens, own,
-                                  "inv_order" in language.transforms, last + i if spec.markers else None))
+        found.append(LanguageView(language.name, token_offset=shift, special_offset=shift * spec.shift_special,
+                                  position_offset=own * spec.shape.max_tokens, token_type=own,
+                                  inverted="inv_order" in language.transforms,
+                                  separator=entries + i if spec.markers else None))
     return found
 
 # %% ../../nbs/lib/35_pretraining.ipynb #9e2cba0c
@@ -92,59 +96,76 @@ def reader(spec: PretrainSpec, name: str, tokenizer):
 
 # %% ../../nbs/lib/35_pretraining.ipynb #7976ce23
 def model_tokenizer(spec: PretrainSpec, tokenizer):
-    """The tokenizer that goes into the checkpoint: with a second copy of every entry, and a separator a language, where the
-    spec asks for them."""
+    """The tokenizer that goes into the checkpoint: with a second copy of every entry, and a separator a language,
+    where the spec asks for them."""
     if shifted(spec): tokenizer = tokenizers.pair_vocabulary(tokenizer)
     return vocabularies.add_markers(tokenizer, [l.name for l in spec.languages]) if spec.markers else tokenizer
 
 # %% ../../nbs/lib/35_pretraining.ipynb #0f131b6a
 def mixture(spec: PretrainSpec, tokenizer, store):
-    "The examples of a pretraining, as `models.batches.Mixture`."
+    "The examples of a pretraining, a `models.batches.Mixture`, from the corpora in a store."
     from xlingual_nb.models import batches
     size, longest = tokenizer.get_vocab_size(), spec.shape.max_tokens
     entries = size * (1 + shifted(spec)) + spec.markers * len(spec.languages)
     texts = [token_ids(l, tokenizer, store, longest) for l in spec.languages]
     starts = np.resize(vocabularies.word_starts(tokenizer), entries) if spec.whole_words else None
-    if spec.inputs == "sentences": return batches.mix(texts, views(spec, size), entries, longest, starts)
+    common = dict(views=views(spec, size), vocabulary=entries, max_tokens=longest, word_starts=starts)
+    if spec.inputs == "sentences": return batches.mix(texts, **common)
     ends = [np.cumsum([len(d) for d in read_corpus(store.path(l.corpus)).documents]) for l in spec.languages]
-    return batches.mix_pairs(texts, ends, views(spec, size), entries, longest, spec.exponent, starts, spec.nsp)
+    return batches.mix_pairs(texts, ends, **common, exponent=spec.exponent, nsp=spec.nsp)
 
 # %% ../../nbs/lib/35_pretraining.ipynb #dc454734
 def share(spec: PretrainSpec) -> float:
     "The part of its corpora that a spec trains on."
     return 0.5 if all(any(t.startswith("half(") for t in l.transforms) for l in spec.languages) else 1.0
 
-# %% ../../nbs/lib/35_pretraining.ipynb #6b9dec11
-def stackable(spec: PretrainSpec):
-    "Specs with equal keys can train as one stack."
+def stackable(spec: PretrainSpec) -> tuple:
+    "A key: specs with equal keys can train as one stack."
     return (spec.shape, spec.training, spec.tokenizer, share(spec), spec.inputs, spec.nsp, spec.markers, spec.exponent,
             shifted(spec), *(l.corpus for l in spec.languages))
+
+# %% ../../nbs/lib/35_pretraining.ipynb #61250179
+def training_job(spec: PretrainSpec, folder, tokenizer, store):
+    "What the training loop needs to know of a checkpoint, a `models.training.Job`."
+    from xlingual_nb.models import training as loop
+    masking = replace(MASKING[spec.masking], whole_words=spec.whole_words)
+    job = loop.Job(mixture(spec, tokenizer, store), masking, seed=spec.seed,
+                   tokenizer=model_tokenizer(spec, tokenizer), folder=folder)
+    steps = loop.total_steps(job, spec.training)
+    return replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
+
+# %% ../../nbs/lib/35_pretraining.ipynb #eed6db37
+def reporting(specs, progress, pause: float = 0.5):
+    "A function (done, total) that passes on to `progress` for all of `specs`, at most every `pause` seconds."
+    last = 0.0
+    def report(done, total):
+        nonlocal last
+        if done < total and time.monotonic() - last <= pause: return
+        last = time.monotonic()
+        for spec in specs: progress(spec, done, total)
+    return report
 
 # %% ../../nbs/lib/35_pretraining.ipynb #ff96660f
 def make_pretraining(specs, folders, store, progress):
     "Train a group of stackable specs; those that differ in their number of steps after all train in turn."
     from xlingual_nb.models import training as loop
+    shape, training = specs[0].shape, specs[0].training
     tokenizer, groups = tokenizers.load(store.path(specs[0].tokenizer)), {}
     for spec, folder in zip(specs, folders):
-        masking = replace(MASKING[spec.masking], whole_words=spec.whole_words)
-        job = loop.Job(mixture(spec, tokenizer, store), masking, spec.seed, model_tokenizer(spec, tokenizer), folder)
-        steps = loop.total_steps(job, spec.training)
-        job = replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
-        groups.setdefault((spec.training, steps), []).append((spec, job))
+        job = training_job(spec, folder, tokenizer, store)
+        groups.setdefault(loop.total_steps(job, training), []).append((spec, job))
     workers = 0 if device() == "cpu" else max(2, os.cpu_count() - 4)
-    for (training, _), members in groups.items():
-        def report(done, total):
-            if done == total or time.monotonic() - told[0] > 0.5:
-                told[0] = time.monotonic()
-                for spec, _ in members: progress(spec, done, total)
-        told = [0.0]
-        loop.pretrain([job for _, job in members], specs[0].shape, training, device(), report, workers=workers)
+    for members in groups.values():
+        report = reporting([spec for spec, _ in members], progress)
+        jobs = [job for _, job in members]
+        loop.pretrain(jobs, shape, training, device=device(), progress=report, workers=workers)
 
 # %% ../../nbs/lib/35_pretraining.ipynb #1a811cce
 PIECES = {"words": 1.0, "characters": 5.0}  # a word; 1.3 in vocabularies of pieces
 
 def trained_tokens(spec: PretrainSpec) -> float:
-    """How many tokens a pretraining reads. Pairs of segments fill four fifths of the model's length; other text is counted."""
+    """How many tokens a pretraining reads. Pairs of segments fill four fifths of the model's length; other text is
+    counted."""
     steps, batch = spec.training.steps, spec.training.batch
     if steps and spec.inputs == "pairs": return 0.8 * spec.shape.max_tokens * steps * batch
     sizes = [corpus_size(l.corpus) for l in spec.languages]

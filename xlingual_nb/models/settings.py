@@ -14,7 +14,8 @@ from ..errors import require
 # %% ../../nbs/lib/30_settings.ipynb #922b19a9
 @dataclass(frozen=True)
 class Shape:
-    "Size of a BERT encoder (D section 2.1). `max_tokens` is the longest input, [CLS] and [SEP] included; `positions` the rows of the position table (0: twice that)."
+    """Size of a BERT encoder (D section 2.1). `max_tokens` is the longest input, [CLS] and [SEP] included;
+    `positions` the rows of the position table (0: twice that)."""
     layers: int = 12
     hidden: int = 64
     heads: int = 1
@@ -23,17 +24,23 @@ class Shape:
     positions: int = 0
 
     def __post_init__(self):
-        require(min(self.layers, self.hidden, self.heads, self.intermediate) >= 1, f"{self}: every size must be at least 1")
-        require(self.hidden % self.heads == 0, f"{self.heads} heads do not divide a hidden size of {self.hidden}: choose a divisor")
+        smallest = min(self.layers, self.hidden, self.heads, self.intermediate)
+        require(smallest >= 1, f"{self}: every size must be at least 1")
+        require(self.hidden % self.heads == 0,
+                f"{self.heads} heads do not divide a hidden size of {self.hidden}: choose a divisor")
         require(self.max_tokens >= 3, f"max_tokens={self.max_tokens}: [CLS], a token and [SEP] take 3")
-        require(not self.positions or self.positions >= self.max_tokens, f"positions={self.positions}: give at least max_tokens={self.max_tokens}, or 0 for twice as many")
+        require(not self.positions or self.positions >= self.max_tokens,
+                f"positions={self.positions}: give at least max_tokens={self.max_tokens}, or 0 for twice as many")
 
     @property
-    def position_table(self) -> int: return self.positions or 2 * self.max_tokens
+    def position_table(self) -> int:
+        "Rows of the position table."
+        return self.positions or 2 * self.max_tokens
 
 # %% ../../nbs/lib/30_settings.ipynb #aa4bff79
 def parameters(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
-    "Number of parameters of the masked language model (`nsp`: and of its next sentence head), tied output embeddings counted once."
+    """Number of parameters of the masked language model (`nsp`: and of its next sentence head), tied output
+    embeddings counted once."""
     h, i = shape.hidden, shape.intermediate
     embeddings = (vocabulary + shape.position_table + 2 + 2) * h
     layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h
@@ -41,7 +48,8 @@ def parameters(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
 
 # %% ../../nbs/lib/30_settings.ipynb #369d2d3b
 def shape_for(layers: int, heads: int, total: float, vocabulary: int, nsp: bool = True, **rest) -> Shape:
-    "The shape of `layers` and `heads` whose number of parameters is nearest to `total`; `rest`: max_tokens, positions (K section 3.3)."
+    """The shape of `layers` and `heads` whose number of parameters is nearest to `total`; `rest`: max_tokens,
+    positions (K section 3.3)."""
     def shape(k): return Shape(layers, k * heads, heads, 4 * k * heads, **rest)
     def size(k): return parameters(shape(k), vocabulary, nsp)
     k = 1
@@ -51,8 +59,8 @@ def shape_for(layers: int, heads: int, total: float, vocabulary: int, nsp: bool 
 # %% ../../nbs/lib/30_settings.ipynb #85aaff45
 @dataclass(frozen=True)
 class Training:
-    """Length and pace of pretraining (D section 2.1, Table 9), in `epochs`, or in `steps` where these are given. Neither leaves the model untrained;
-    `precision` is float32 or bfloat16 (autocast)."""
+    """Length and pace of pretraining (D section 2.1, Table 9), in `epochs`, or in `steps` where these are given.
+    With neither the model stays untrained; `precision` is float32 or bfloat16 (autocast)."""
     epochs: int = 100
     batch: int = 256
     learning_rate: float = 2e-3
@@ -69,7 +77,8 @@ class Training:
         require(self.steps >= 0, f"steps={self.steps}: give 0 (count in epochs) or more")
         require(self.batch >= 1, f"batch={self.batch}: a batch has at least one sentence")
         require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
-        require(self.warmup >= 0 and self.learning_rate > 0, f"warmup={self.warmup}, learning_rate={self.learning_rate}: no negative steps, a positive rate")
+        require(self.warmup >= 0 and self.learning_rate > 0,
+                f"warmup={self.warmup}, learning_rate={self.learning_rate}: no negative steps, a positive rate")
         require(self.precision in ("float32", "bfloat16"), f"precision={self.precision!r}: choose float32 or bfloat16")
 
 # %% ../../nbs/lib/30_settings.ipynb #d10b8349
@@ -99,7 +108,8 @@ HEADS = ("cls", "siamese")
 
 @dataclass(frozen=True)
 class FineTuning:
-    "Fine-tuning of all parameters on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or compares sums over both sentences."
+    """Fine-tuning of all parameters on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or
+    compares sums over both sentences."""
     epochs: int = 3
     batch: int = 32
     learning_rate: float = 2e-5
@@ -111,7 +121,8 @@ class FineTuning:
 
     def __post_init__(self):
         require(self.epochs >= 1 and self.batch >= 1, f"epochs={self.epochs}, batch={self.batch}: give at least 1")
-        require(0 <= self.dropout < 1 and 0 <= self.warmup <= 1, f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1")
+        require(0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
+                f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1")
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
 
@@ -120,9 +131,10 @@ SCHEMES = {"bio": "BI", "bioul": "BILU"}
 
 @dataclass(frozen=True)
 class Tagging:
-    """A BiLSTM-CRF over frozen features (K section 3.1.3); defaults: the configuration released with K et al. (2020). `hidden`: units a direction;
-    `patience`: epochs without a better F1 on the development set before training ends; `clip`: bound of the gradient's norm;
-    `scheme`: how names are spelt inside, bio or bioul; `layer`: of the encoder (None: the last)."""
+    """A BiLSTM-CRF over frozen features (K section 3.1.3); defaults: the configuration released with K et al. (2020).
+    `hidden`: units a direction; `patience`: epochs without a better F1 on the development set before training ends;
+    `clip`: bound of the gradient's norm; `scheme`: how names are spelt inside, bio or bioul; `layer`: of the encoder
+    (None: the last)."""
     hidden: int = 200
     layers: int = 2
     epochs: int = 75
@@ -144,8 +156,8 @@ class Tagging:
 # %% ../../nbs/lib/30_settings.ipynb #740633f5
 @dataclass(frozen=True)
 class LanguageView:
-    """Offsets with which the sentences of a language enter a model (D sections 2.1-2.4). `inverted`: its token order is reversed;
-    `separator`: the id of a [SEP] of its own (K section 3.4.2)."""
+    """Offsets with which the sentences of a language enter a model (D sections 2.1-2.4). `inverted`: its token order
+    is reversed; `separator`: the id of a [SEP] of its own (K section 3.4.2)."""
     name: str
     token_offset: int = 0
     special_offset: int = 0
@@ -160,7 +172,8 @@ class LanguageView:
 
 # %% ../../nbs/lib/30_settings.ipynb #e1f2f2c1
 def step_flops(shape: Shape, vocabulary: int, tokens: int, row: int = 64, chosen: float = 0.15) -> float:
-    "Floating-point operations of one training step over `tokens` tokens packed in rows of `row` tokens, the output layer on a share `chosen` of them."
+    """Floating-point operations of one training step over `tokens` tokens packed in rows of `row` tokens, the output
+    layer on a share `chosen` of them."""
     h, i = shape.hidden, shape.intermediate
     dense = 2 * shape.layers * tokens * (4 * h * h + 2 * h * i)
     attention = 4 * shape.layers * tokens * row * h
