@@ -168,6 +168,14 @@ def test_the_ground_floor_is_tested_with_toy_stages_alone():
     assert found == {"runs", "errors"}
 
 
+def test_the_python_of_the_readme_runs(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    make = "from xlingual_nb.models.checkpoints import tiny_checkpoint; tiny_checkpoint('path/to/checkpoint')"
+    told = subprocess.run([sys.executable, "-c", f"{make}\n{code}".replace("probe(model, {", "table = probe(model, {") + "print(len(table))"],
+                          cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert told.returncode == 0 and int(told.stdout) > 4, told.stderr
+
+
 def test_the_house_in_the_readme_is_the_house():
     standing = house.standing((ROOT / "README.md").read_text(encoding="utf-8"))
     assert standing == house.picture(), "the imports have changed: draw it again with `make house`"
