@@ -172,7 +172,7 @@ def turned(cells: list[Cell]) -> pd.DataFrame:
     for c in {c.row: c for c in cells}.values():
         dial, _, setting = c.row.partition(" | ")
         tau = agreement(c.spec.dev, c.spec.other or c.spec.dev) * (-1 if setting == "inverted" else 1)
-        if dial == "preset": x = typology.distance(typology.language("en"), typology.language(code(setting), **LANGUAGES[setting]))
+        if dial == "preset": x = typology.distance(typology.preset("en"), typology.preset(code(setting), **LANGUAGES[setting]))
         else: x = tau if dial == "order" else float(setting)
         found.append((c.table, c.row, dial, setting, x, tau))
     return pd.DataFrame(found, columns=["table", "row", "dial", "setting", "x", "tau"])
