@@ -58,11 +58,11 @@ def code(label: str) -> str:
 # %% ../../nbs/lib/63_departures.ipynb #3cb042ab
 def preset(label: str):
     "The preset behind a label, with what is changed of it."
-    return typology.language(code(label), **LANGUAGES[label])
+    return typology.preset(code(label), **LANGUAGES[label])
 
 def distance(label: str) -> float:
     "How far the grammar of a preset is from English (`microworld.typology`)."
-    return typology.distance(typology.language("en"), preset(label))
+    return typology.distance(typology.preset("en"), preset(label))
 
 # %% ../../nbs/lib/63_departures.ipynb #89a52720
 @lru_cache(maxsize=64)

@@ -20,7 +20,7 @@ from .sections import Part, brought, build, choose, unknown
 from ..models.pretraining import PretrainSpec
 from ..models.settings import FineTuning, Shape, Tagging, Training
 from ..papers.published import OURS
-from ..text.parallel import shared
+from ..text.parallel import parallel_sentences
 from ..text.records import RecordsSpec, load
 from ..text.sources import CorpusSpec, load_spec
 from ..text.vocabularies import TokenizerSpec
@@ -263,7 +263,7 @@ def read_once(wanted: tuple, digests: tuple) -> None:
     for where, spec in wanted:
         found = read_whole(where, spec)
         if ".text.dev (" in where: dev[where] = found
-    if len(dev) > 1: shared(dev, {where: where for where in dev})
+    if len(dev) > 1: parallel_sentences(dev, {where: where for where in dev})
 
 def check_texts(sizes, name: str) -> None:
     "Raises InputError for what the study could not read."
