@@ -10,8 +10,9 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertFo
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.settings import FineTuning
-from xlingual_nb.tasks.inputs import pair_batch
-from xlingual_nb.tasks.classifier import accuracy, by_kind, fine_tune, majority, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.classifier import fine_tune, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.pairs import pair_batch
+from xlingual_nb.tasks.scores import accuracy, by_kind, majority
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(vocab_size=80, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, pad_token_id=0)
