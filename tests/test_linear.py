@@ -45,6 +45,8 @@ def test_a_toy_task_is_learnt_whatever_the_scale_of_the_vectors(device):
     tagger = train_linear(train, tags, *dev, progress=lambda *at: seen.append(at))
     found = tag_words(tagger, test)
     assert accuracy(sum(found, []), sum(gold, [])) > .95 and list(map(len, found)) == list(map(len, gold))
+    alone = Features(test.vectors[:test.starts[1]], test.starts[:2])
+    assert tag_words(tagger, alone) == found[:1], "a word's tag does not hang on what else is asked"
     assert seen == [(i, 4) for i in (1, 2, 3, 4)] and tagger.labels == ("ADJ", "NOUN", "VERB")
     shifted, other = (Features(f.vectors * 1000 - 7, f.starts) for f in (train, dev[0]))
     again = train_linear(shifted, tags, other, dev[1])

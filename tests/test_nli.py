@@ -1,5 +1,6 @@
 """Fine-tuning on sentence pairs: BERT's own classifier as the oracle, a task that can be learnt, seeds, and what stays untouched."""
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -184,7 +185,8 @@ EMPTY, (A, B, L) = Encoded.of([]), toy(4, 0)
     (lambda c: fine_tune(c, A, B, L, "en", FineTuning(max_tokens=4), 0), "a pair takes 5 or more"),
     (lambda c: fine_tune(c, A, B, L, "fake", QUICK, 0), "outside 40..79"), (lambda c: FineTuning(head="mean"), "head='mean': choose from cls, siamese"),
     (lambda c: accuracy([0], [0, 1]), "1 predictions for 2 labels"), (lambda c: accuracy([], []), "of at least one"), (lambda c: majority([]), "at least one"),
-    (lambda c: by_kind([0], [0], ["a", "b"]), "2 kinds for 1 labels")])
+    (lambda c: by_kind([0], [0], ["a", "b"]), "2 kinds for 1 labels"),
+    (lambda c: new_classifier(SimpleNamespace(model=None, path="en.vec"), QUICK, 0), "en.vec has no model to fine-tune")])
 def test_one_line_for_what_is_wrong(tiny, call, said):
     with pytest.raises(InputError) as caught: call(tiny)
     assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import fit
-from xlingual_nb.models import checkpoints
+from xlingual_nb.models import checkpoints, encoders
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import FineTuning, LanguageView, LinearTagging, Shape, Training
@@ -135,15 +135,15 @@ def store(tmp_path_factory): return Store(tmp_path_factory.mktemp("tasks") / "ru
 @pytest.fixture
 def plain_words(monkeypatch):
     "Checkpoints as they are opened, but that a word's embedding is its own: no positions, and one in both languages."
-    opened = checkpoints.load_checkpoint
-    def load_checkpoint(*where):
-        checkpoint = opened(*where)
+    opened = encoders.load_encoder
+    def load_encoder(*where):
+        encoder = opened(*where)
         with torch.no_grad():
-            table = checkpoint.model.get_input_embeddings().weight
+            table = encoder.model.get_input_embeddings().weight
             table[len(table) // 2:] = table[:len(table) // 2]
-            checkpoints.position_table(checkpoint).weight.zero_()
-        return checkpoint
-    monkeypatch.setattr(checkpoints, "load_checkpoint", load_checkpoint)
+            checkpoints.position_table(encoder.model).weight.zero_()
+        return encoder
+    monkeypatch.setattr(encoders, "load_encoder", load_encoder)
 
 
 @pytest.mark.parametrize("source", ["en", "back"])
@@ -229,13 +229,13 @@ def test_the_sides_of_a_pair_come_from_their_own_records_and_languages(shelf):
 def test_numbers_stand_by_language_and_those_that_do_not_apply_are_left_out(shelf, tmp_path):
     one, two = (Labelled("en", RecordsSpec("nli", f"micro/{name}", size=3)) for name in ("one", "two"))
     seen = []
-    def answer(checkpoint, learnt, inputs): return np.array([1, 0, 0])
+    def answer(encoder, learnt, inputs): return np.array([1, 0, 0])
     task = replace(NLI, head=Head(lambda *given: seen.append(given), answer))
     make_task(task, [Asked(MODEL, one, ((one, one), (two, two)))], [tmp_path], shelf, None)
     assert json.loads((tmp_path / "measures.json").read_text()) == dict(
         accuracy={"en|en": 2 / 3}, by_kind={"en|en": {"noun": .5, "verb": 0.0}}, majority={"en|en": 1.0})
-    (checkpoint, train, dev, settings_, seed, _), = seen
-    assert isinstance(checkpoint, checkpoints.Checkpoint) and train.gold.tolist() == [1, 1, 1]
+    (encoder, train, dev, settings_, seed, _), = seen
+    assert isinstance(encoder, encoders.Encoder) and train.gold.tolist() == [1, 1, 1]
     assert dev is None and settings_ is None and seed == 0
     make_task(task, [Asked(MODEL, two, ((two, two),))], [tmp_path], shelf, None)
     assert json.loads((tmp_path / "measures.json").read_text())["by_kind"] == {}
@@ -244,7 +244,7 @@ def test_numbers_stand_by_language_and_those_that_do_not_apply_are_left_out(shel
 def test_dev_and_seed_reach_the_head_and_progress_is_told(shelf, tmp_path):
     one, two = (Labelled("en", RecordsSpec("nli", f"micro/{name}", size=3)) for name in ("one", "two"))
     seen, told = [], []
-    def train(checkpoint, train, dev, settings, seed, progress):
+    def train(encoder, train, dev, settings, seed, progress):
         progress(2, 5)
         seen.append((train.gold.tolist(), dev.gold.tolist(), settings, seed))
     spec = SimpleNamespace(checkpoint=MODEL, train=one, dev=two, tests=(), settings="so", seed=7)

@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, require
 from ..models.checkpoints import Checkpoint
 from ..measures.embeddings import batches, default_budget
 from ..models.batches import ORDER, generator
@@ -99,6 +99,8 @@ class Classifier:
 # %% ../../nbs/lib/53_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
     "A copy of the encoder that can be trained, under a new head. The checkpoint itself stays as it is."
+    require(checkpoint.model is not None,
+            f"{checkpoint.path} has no model to fine-tune: choose a masked language model")
     model = copy.deepcopy(checkpoint.model)
     model.base_model.requires_grad_(True)
     for module in model.modules():

@@ -23,8 +23,8 @@ from ..text.records import Labelled, read_records
 class Head:
     """What learns a task from its inputs, and answers.
 
-    `train(checkpoint, train, dev, settings, seed, progress)`: what was learnt, of any kind, from `Inputs` (`dev`
-    None where the spec has none). `answer(checkpoint, learnt, inputs)`: an answer a record."""
+    `train(encoder, train, dev, settings, seed, progress)`: what was learnt, of any kind, from `Inputs` (`dev`
+    None where the spec has none). `answer(encoder, learnt, inputs)`: an answer a record."""
     train: Callable
     answer: Callable
 
@@ -43,12 +43,12 @@ class Task:
     def __repr__(self): return f"Task({self.name}, {self.head})"
 
 # %% ../../nbs/lib/56a_task.ipynb #8b160b11
-def tune_classifier(checkpoint, train: Inputs, dev, settings, seed, progress):
+def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
     "Fine-tune the encoder and a classifier on sentence pairs (`models.settings.FineTuning`)."
     from xlingual_nb.tasks.classifier import fine_tune
-    return fine_tune(checkpoint, *train.texts, train.gold, train.views, settings, seed, progress)
+    return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress)
 
-def classify(checkpoint, classifier, inputs: Inputs):
+def classify(encoder, classifier, inputs: Inputs):
     "Labels of sentence pairs, (n,) places in `LABELS`."
     from xlingual_nb.tasks.classifier import predict
     return predict(classifier, *inputs.texts, inputs.views)
@@ -56,36 +56,36 @@ def classify(checkpoint, classifier, inputs: Inputs):
 CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/56a_task.ipynb #f78df818
-def word_features(checkpoint, inputs: Inputs, settings):
+def word_features(encoder, inputs: Inputs, settings):
     "The vectors of the words of tagged sentences, at the layer of the settings."
     from xlingual_nb.tasks.tagging import features
     (words,), (view,) = inputs.texts, inputs.views
-    return features(checkpoint, words, inputs.firsts, view, settings.layer)
+    return features(encoder, words, inputs.firsts, view, settings.layer)
 
-def train_crf(checkpoint, train: Inputs, dev: Inputs, settings, seed, progress):
+def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     "Train a BiLSTM-CRF on frozen features (`models.settings.Tagging`)."
     from xlingual_nb.tasks.tagging import train_tagger
-    known, held_out = (word_features(checkpoint, inputs, settings) for inputs in (train, dev))
+    known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
     return train_tagger(known, train.gold, held_out, dev.gold, settings, seed, progress)
 
-def tag_by_crf(checkpoint, tagger, inputs: Inputs):
+def tag_by_crf(encoder, tagger, inputs: Inputs):
     "Well-formed BIO tags of every sentence."
     from xlingual_nb.tasks.tagging import predict
-    return predict(tagger, word_features(checkpoint, inputs, tagger.settings))
+    return predict(tagger, word_features(encoder, inputs, tagger.settings))
 
 CRF = Head(train_crf, tag_by_crf)
 
 # %% ../../nbs/lib/56a_task.ipynb #ae2eb552
-def train_regression(checkpoint, train: Inputs, dev: Inputs, settings, seed, progress):
+def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     "Fit logistic regression on frozen features (`models.settings.LinearTagging`), which has no use for a seed."
     from xlingual_nb.tasks.linear import train_linear
-    known, held_out = (word_features(checkpoint, inputs, settings) for inputs in (train, dev))
+    known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
     return train_linear(known, train.gold, held_out, dev.gold, settings, progress)
 
-def tag_by_regression(checkpoint, tagger, inputs: Inputs):
+def tag_by_regression(encoder, tagger, inputs: Inputs):
     "The best tag of every word."
     from xlingual_nb.tasks.linear import tag_words
-    return tag_words(tagger, word_features(checkpoint, inputs, tagger.settings))
+    return tag_words(tagger, word_features(encoder, inputs, tagger.settings))
 
 LINEAR = Head(train_regression, tag_by_regression)
 
@@ -114,18 +114,18 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
     """Learn a task in one language and try it in others; `measures.json` has {number: {language: value}}.
 
     A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head has use for them."""
-    from xlingual_nb.models.checkpoints import load_checkpoint
+    from xlingual_nb.models.encoders import load_encoder
     for spec, folder in zip(specs, folders):
         trained, tokenizer = spec.checkpoint, tokenizers.load(store.path(spec.checkpoint.tokenizer))
-        checkpoint = load_checkpoint(store.path(trained), device())
+        encoder = load_encoder(store.path(trained), device())
         def said(sides): return as_read(task, trained, sides, tokenizer, store)
         dev, seed = said(spec.dev) if hasattr(spec, "dev") else None, getattr(spec, "seed", 0)
-        learnt = task.head.train(checkpoint, said(spec.train), dev, spec.settings, seed,
+        learnt = task.head.train(encoder, said(spec.train), dev, spec.settings, seed,
                                  lambda done, total: progress(spec, done, total))
         values = {}
         for sides in spec.tests:
             inputs = said(sides)
-            scores = task.score(inputs, task.head.answer(checkpoint, learnt, inputs))
+            scores = task.score(inputs, task.head.answer(encoder, learnt, inputs))
             for number, value in scores.items():
                 table = values.setdefault(number, {})
                 if value != {}: table[name_of(sides)] = value
