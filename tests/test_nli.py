@@ -1,5 +1,6 @@
 """Fine-tuning on sentence pairs: BERT's own classifier as the oracle, a task that can be learnt, seeds, and what stays untouched."""
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertFo
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.settings import FineTuning
-from xlingual_nb.tasks.inputs import pair_batch
-from xlingual_nb.tasks.classifier import accuracy, by_kind, fine_tune, majority, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.classifier import fine_tune, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.pairs import pair_batch
+from xlingual_nb.tasks.scores import accuracy, by_kind, majority
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(vocab_size=80, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, pad_token_id=0)
@@ -183,7 +185,8 @@ EMPTY, (A, B, L) = Encoded.of([]), toy(4, 0)
     (lambda c: fine_tune(c, A, B, L, "en", FineTuning(max_tokens=4), 0), "a pair takes 5 or more"),
     (lambda c: fine_tune(c, A, B, L, "fake", QUICK, 0), "outside 40..79"), (lambda c: FineTuning(head="mean"), "head='mean': choose from cls, siamese"),
     (lambda c: accuracy([0], [0, 1]), "1 predictions for 2 labels"), (lambda c: accuracy([], []), "of at least one"), (lambda c: majority([]), "at least one"),
-    (lambda c: by_kind([0], [0], ["a", "b"]), "2 kinds for 1 labels")])
+    (lambda c: by_kind([0], [0], ["a", "b"]), "2 kinds for 1 labels"),
+    (lambda c: new_classifier(SimpleNamespace(model=None, path="en.vec"), QUICK, 0), "en.vec has no model to fine-tune")])
 def test_one_line_for_what_is_wrong(tiny, call, said):
     with pytest.raises(InputError) as caught: call(tiny)
     assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -8,12 +8,18 @@ from hypothesis import given, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb import microworld
-from xlingual_nb.text import records
-from xlingual_nb.text.records import LABELS, digest, load, read_pairs, read_tagged, sample, translate
+from xlingual_nb.runs.spec import canonical, run_id
+from xlingual_nb.runs.stages import declare, stage_of
+from xlingual_nb.text.formats import LABELS, UNIVERSAL_TAGS, read_conllu, read_pairs, read_tagged, tag_fault
+from xlingual_nb.text.records import Reading, RecordsSpec, digest, load, make_records, read_records, sample, translate
+from xlingual_nb.text.transforms import transform_strings
 
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "nli").is_dir(), reason="XLINGUAL_DATA names no folder with NLI")
 PAIRS = [(f"P {i}.", f"H {i}.", LABELS[i % 3]) for i in range(7)]
 CONLL = "Ada\tB-PER\nLovelace\tI-PER\nslept\tO\n\nParis\tB-LOC\nLondon\tB-LOC\n\n\nrain\tO\n"
+
+
+def conllu(*rows): return "".join("\t".join((str(i), form, "_", tag, *"______")) + "\n" for i, form, tag in rows)
 
 
 @pytest.fixture
@@ -76,7 +82,7 @@ def test_the_microworld_says_the_same_in_names():
     assert [(r["label"], r["edit"]) for r in english] == [(r["label"], r["edit"]) for r in made]     # the same pairs in another language
     for r in load("ner", "micro/en", "train", 200):
         assert set(r) == {"tokens", "tags"} and len(r["tokens"]) == len(r["tags"])
-        for before, tag in zip(["O", *r["tags"]], r["tags"]): assert not records.follows(tag, before)
+        for before, tag in zip(["O", *r["tags"]], r["tags"]): assert not tag_fault(tag, before)
 
 
 def test_iob1_is_repaired_when_asked(folder):
@@ -94,15 +100,133 @@ def test_iob1_is_repaired_when_asked(folder):
     (read_pairs, "a\t \tneutral\n", "line 1: the hypothesis is empty"), (read_pairs, "\n\n", "is empty"),
     (read_tagged, "a\n", "1 column, 2 wanted"), (read_tagged, "a\tNN\tO\n", "3 columns, 2 wanted"), (read_tagged, "a\tPER\n", "no BIO tag"),
     (read_tagged, "a\tB-\n", "no BIO tag"), (read_tagged, "a\tI-PER\n", "begin a name with B-PER"), (read_tagged, "a\tB-LOC\nb\tI-PER\n", "I-PER after B-LOC"),
-    (read_tagged, "a\tB-LOC\n\nb\tI-LOC\n", "line 3"), (read_tagged, "\tO\n", "no token"), (read_tagged, "", "is empty")])
+    (read_tagged, "a\tB-LOC\n\nb\tI-LOC\n", "line 3"), (read_tagged, "\tO\n", "no token"),
+    (read_tagged, "", "is empty"), (read_conllu, "1\ta\t_\tDET\n", "line 1: 4 columns, 10 wanted"),
+    (read_conllu, conllu((1, "a", "DT")), "'DT' is no universal part of speech"),
+    (read_conllu, conllu((1, "a", "_")), "'_' is no universal"),
+    (read_conllu, conllu((1, "a", "DET"), (3, "b", "NOUN")), "line 2: word '3' where 2 is due"),
+    (read_conllu, conllu((1, "a", "DET"), (1, "b", "DET")), "word '1' where 2 is due"),
+    (read_conllu, conllu((1, " ", "DET")), "word 1 has no form"), (read_conllu, "# text = nothing\n", "holds no words")])
 def test_one_line_for_a_bad_file(tmp_path, reader, text, said):
     (tmp_path / "bad").write_text(text)
     with pytest.raises(InputError) as caught: reader(tmp_path / "bad")
     assert said in str(caught.value) and "bad" in str(caught.value) and "\n" not in str(caught.value)
 
 
+# ---- treebanks
+
+TREES = "\n".join([
+    "# sent_id = 1\n# text = Vámonos al mar.\n" + conllu(
+        ("1-2", "Vámonos", "_"), (1, "Vamos", "VERB"), (2, "nos", "PRON"), ("3-4", "al", "_"), (3, "a", "ADP"),
+        (4, "el", "DET"), (5, "mar", "NOUN"), ("5.1", "ya", "ADV"), (6, ".", "PUNCT")),
+    "# text = 1 000 #\n" + conllu((1, "1 000", "NUM"), (2, "#", "SYM")), "",
+    conllu(("0.1", "hay", "VERB"), (1, "No", "INTJ"))])
+
+
+def test_a_treebank_is_its_words_and_their_parts_of_speech(tmp_path):
+    (tmp_path / "own.conllu").write_text(TREES, encoding="utf-8")
+    assert read_conllu(tmp_path / "own.conllu") == [
+        dict(tokens=["Vamos", "nos", "a", "el", "mar", "."], tags=["VERB", "PRON", "ADP", "DET", "NOUN", "PUNCT"]),
+        dict(tokens=["1 000", "#"], tags=["NUM", "SYM"]), dict(tokens=["No"], tags=["INTJ"])]
+    assert load("pos", f"file:{tmp_path}/own.conllu", size=1)[0]["tokens"][0] == "Vamos"
+
+
+def test_treebanks_against_the_conllu_library(tmp_path):
+    "Every treebank of the data folder, or ours where there is none."
+    conllu = pytest.importorskip("conllu")
+    (tmp_path / "own.conllu").write_text(TREES, encoding="utf-8")
+    folder = Path(os.environ.get("XLINGUAL_DATA") or "-", "ud")
+    for path in [tmp_path / "own.conllu", *sorted(folder.glob("*.conllu.gz"))]:
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+        sentences = [[t for t in sentence if isinstance(t["id"], int)] for sentence in conllu.parse(text)]
+        theirs = [dict(tokens=[w["form"] for w in s], tags=[w["upos"] for w in s]) for s in sentences]
+        assert read_conllu(path) == theirs, path.name
+
+
+def test_treebanks_of_the_data_folder_are_named_with_their_language(folder):
+    (folder / "ud").mkdir()
+    (folder / "ud" / "es-pud.test.conllu.gz").write_bytes(gzip.compress(TREES.encode()))
+    assert [len(r["tokens"]) for r in load("pos", "ud/es-pud", "test")] == [6, 2, 1]
+    for part, source, said in (("train", "ud/es-pud", "there for no language"), ("test", "ud/en-pud", "there for es-pud"),
+                               ("test", "pud/es", "ud/LANGUAGE or file:PATH")):
+        with pytest.raises(InputError, match=said): load("pos", source, part)
+
+
+def test_the_microworld_names_parts_of_speech():
+    made, raw = load("pos", "micro/ru", "dev", 40, seed=1), microworld.task("pos", "ru", "dev", 40, seed=1)
+    names = microworld.LABEL_NAMES["pos"]["upos"]
+    assert [r["tokens"] for r in made] == [r["tokens"] for r in raw]
+    assert [[names.index(t) for t in r["tags"]] for r in made] == [r["upos"] for r in raw]
+    assert {t for r in made for t in r["tags"]} <= set(UNIVERSAL_TAGS)
+    english = load("pos", "micro/en", "dev", 40, seed=1)
+    verbs, theirs = ([r["tags"].count("VERB") for r in side] for side in (made, english))
+    assert verbs == theirs, "the same things are said"
+
+
+# ---- readings
+
+def read_moods(path, upper=False):
+    return [dict(text=line.upper() if upper else line) for line in path.read_text().splitlines()]
+
+
+MOODS = Reading("mood", read_moods, columns=("text",), options=lambda source: dict(upper=source.startswith("moods/")),
+                files={"moods": {"train": ["moods/{}.txt"], "dev": ["moods/{}.dev.txt"]}})
+
+
+class MoodRecords(RecordsSpec): stage, readings = "mood_records", (MOODS,)
+
+
+declare(MoodRecords, make_records)
+
+
+def test_a_reading_of_ones_own_has_all_that_the_others_have(folder):
+    (folder / "moods").mkdir()
+    (folder / "moods" / "en.txt").write_text("glad\nsad\n")
+    (folder / "moods" / "en.dev.txt").write_text("sad\nmad\nglum\n")
+    assert load(MOODS, "moods/en") == [dict(text="GLAD"), dict(text="SAD")]
+    assert load(MOODS, "moods/en", upper=False)[0] == dict(text="glad")
+    assert load(MOODS, "moods/en", "dev", unseen=True) == [dict(text="MAD"), dict(text="GLUM")]
+    assert load(MOODS, "moods/en", "dev", 1) == [dict(text="SAD")]
+    assert load(MOODS, f"file:{folder}/moods/en.dev.txt")[0] == dict(text="sad")
+    for source, parameters, said in (("micro/en", {}, "name moods/LANGUAGE or file:PATH"),
+                                     ("moods/en", dict(upper=1), "upper=1: choose True or False"),
+                                     ("moods/en", dict(repair=True), "'repair' does not apply"),
+                                     ("moods/hi", {}, "it is there for en")):
+        with pytest.raises(InputError, match=said): load(MOODS, source, **parameters)
+
+
+def test_records_of_a_task_of_ones_own_are_a_stage_of_ones_own(folder):
+    path = folder / "own.txt"
+    path.write_text("glad\n")
+    spec = MoodRecords("mood", f"file:{path}", transforms=("unicode_shift",))
+    assert stage_of(spec).make is make_records and canonical(spec).startswith('{"is":"mood_records"')
+    make_records([spec], [folder], None, None)
+    shifted, = transform_strings(("unicode_shift",), ["glad"])
+    assert read_records(folder) == [dict(text=shifted)] and shifted != "glad"
+    before = run_id(spec)
+    path.write_text("sad\n")
+    assert run_id(spec) != before and MoodRecords("ner", "micro/en", size=3).task == "ner"
+    with pytest.raises(InputError, match="task='mood': choose nli or ner or pos"): RecordsSpec("mood", f"file:{path}")
+    with pytest.raises(InputError, match="nli or ner or pos or mood"): MoodRecords("moods", f"file:{path}")
+
+
+def test_a_reading_without_a_stage_is_refused():
+    "Its runs would not be known to be stale when the reader is edited."
+    class Unstaged(RecordsSpec): readings = (MOODS,)
+    with pytest.raises(InputError, match="Unstaged has readings of its own: give it a stage"):
+        Unstaged("mood", "file:own.txt")
+
+
+def test_canonical_forms_are_as_before():
+    "Run ids hang on them."
+    nli = canonical(RecordsSpec("nli", "xnli/es", "dev", 40))
+    assert nli == '{"is":"records","part":"dev","size":40,"source":"xnli/es","task":"nli"}'
+    assert canonical(RecordsSpec("pos", "micro/en")) == '{"is":"records","source":"micro/en","task":"pos"}'
+
+
 @pytest.mark.parametrize("task, source, part, parameters, said", [
-    ("pos", "micro/en", "train", {}, "choose nli or ner"), ("nli", "panx/en", "train", {}, "is not known for nli"),
+    ("qa", "micro/en", "train", {}, "choose nli or ner or pos"),
+    ("nli", "panx/en", "train", {}, "is not known for nli"),
     ("ner", "xnli/en", "train", {}, "is not known for ner"), ("nli", "", "train", {}, "is not known"), ("nli", "xnli/", "dev", {}, "is not known"),
     ("nli", "micro/", "dev", {}, "is not known"), ("nli", "xnli/es", "devel", {}, "it has train, dev, test"),
     ("nli", "xnli/es", "train", {}, "it is there for en"), ("nli", "xnli/hi", "dev", {}, "it is there for es"),

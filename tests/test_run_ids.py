@@ -29,7 +29,7 @@ def as_then(monkeypatch):
     told = records.digest
     def digest(source, task, part="train", unseen=False):
         if source.startswith("micro/"): return told(source, task, part, unseen)
-        return DIGESTS[f"{task} {source} {part}" + " unseen" * unseen]
+        return DIGESTS[f"{records.reading_of(task).task} {source} {part}" + " unseen" * unseen]
     monkeypatch.setattr(records, "digest", digest)
 
 

@@ -12,8 +12,9 @@ from seqeval.scheme import BILOU, IOB2, Entities
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.inputs import encode_words
-from xlingual_nb.tasks.tagging import (BiLSTM, Features, Tagging, as_bio, features, legal, like_lengths, predict, span_f1, spans, spell, tag_words,
-                                       train_tagger, windows)
+from xlingual_nb.tasks.scores import span_f1, spans
+from xlingual_nb.tasks.tagging import (BiLSTM, Features, Tagging, as_bio, features, legal, like_lengths, predict, spell,
+                                       tag_words, train_tagger, windows)
 from xlingual_nb.text import records
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 

@@ -18,7 +18,7 @@ from xlingual_nb.models.pretraining import mixture, view, views
 from xlingual_nb.text.sources import read_corpus
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
 from xlingual_nb.models import batches
-from xlingual_nb.tasks import inputs, classifier as pairs_task, tagging
+from xlingual_nb.tasks import inputs, classifier as pairs_task, scores, tagging
 from xlingual_nb.text import sources, tokenizers, transforms
 
 torch.set_num_threads(1)
@@ -63,9 +63,16 @@ def test_a_nli_run_is_the_task_called_by_hand(store):
     assert set(kept["accuracy"]) == {"enfake|enfake", "es|es", "enfake|es", "es|enfake"}
     for first, second in asked.tests:
         p, h, labels = sides(first)[0], sides(second)[1], sides(first)[2]
-        by_hand = pairs_task.accuracy(pairs_task.predict(classifier, p, h, (first.language, second.language)), labels)
+        by_hand = scores.accuracy(pairs_task.predict(classifier, p, h, (first.language, second.language)), labels)
         assert kept["accuracy"][f"{first.language}|{second.language}"] == by_hand
     assert kept["by_kind"]["es|es"].keys() == {"lexical", "function"} and kept["majority"]["es|es"] == pytest.approx(1 / 3, abs=.1)
+
+
+def test_training_reads_the_part_train_and_tests_the_part_test():
+    spec = model(SIZES, PAIR, 0)
+    pairs, names = nli(SIZES, spec, "enfake", ["es"]), ner(SIZES, spec, "enfake", ["es"])[0]
+    assert pairs.train.records.part == names.train.records.part == "train" and names.dev.records.part == "dev"
+    assert {l.records.part for l in (*sum(pairs.tests, ()), *names.tests)} == {"test"}
 
 
 def test_a_ner_run_is_the_task_called_by_hand(store):
@@ -80,7 +87,7 @@ def test_a_ner_run_is_the_task_called_by_hand(store):
     tagger = tagging.train_tagger(*features(asked.train), *features(asked.dev), asked.settings, asked.seed)
     for l in asked.tests:
         read, tags = features(l)
-        assert kept["f1"][l.language] == tagging.span_f1(tags, tagging.predict(tagger, read))["f1"]
+        assert kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"]
 
 
 def test_a_language_read_backwards_is_tagged_backwards(store):
@@ -105,7 +112,7 @@ def test_a_language_read_backwards_is_tagged_backwards(store):
     tagger = tagging.train_tagger(*features(asked.train), *features(asked.dev), asked.settings, asked.seed)
     for l in asked.tests:
         read, tags = features(l)
-        assert kept["f1"][l.language] == tagging.span_f1(tags, tagging.predict(tagger, read))["f1"] and len(set(sum(tags, []))) > 3
+        assert kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"] and len(set(sum(tags, []))) > 3
 
 
 def test_a_language_that_was_never_seen_can_be_tested(store):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASKING', 'HEADS', 'SCHEMES', 'Shape', 'parameters', 'shape_for', 'Training', 'learning_rate', 'Masking',
-           'FineTuning', 'Tagging', 'LanguageView', 'step_flops']
+           'FineTuning', 'Tagging', 'LinearTagging', 'LanguageView', 'step_flops']
 
 # %% ../../nbs/lib/30_settings.ipynb #49ac0dd2
 from dataclasses import dataclass
@@ -152,6 +152,20 @@ class Tagging:
         require(self.learning_rate > 0 and self.clip > 0, f"{self}: learning_rate and clip must be positive")
         require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
         require(self.scheme in SCHEMES, f"scheme={self.scheme!r}: choose {' or '.join(SCHEMES)}")
+
+# %% ../../nbs/lib/30_settings.ipynb #6e25d29c
+@dataclass(frozen=True)
+class LinearTagging:
+    """Logistic regression over frozen features. `penalties`: on the squared weights, to choose from on the development set;
+    `steps`: of L-BFGS at most, for each; `layer`: of the encoder (None: the last)."""
+    penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4)
+    steps: int = 100
+    layer: int | None = None
+
+    def __post_init__(self):
+        fitting = self.penalties and all(a > b for a, b in zip(self.penalties, (*self.penalties[1:], 0)))
+        require(fitting, f"penalties={self.penalties}: give positive numbers, the strongest first")
+        require(self.steps >= 1, f"steps={self.steps} of the tagger: give at least 1")
 
 # %% ../../nbs/lib/30_settings.ipynb #740633f5
 @dataclass(frozen=True)
