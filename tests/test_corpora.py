@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text.corpora import Corpus, align, data_folder, find, read_bible, read_lines, read_plain, split_sentences
+from xlingual_nb.text.corpora import Corpus, cut_to_shared_ids, data_folder, find, read_bible, read_lines, read_plain, split_sentences
 
 settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
@@ -47,13 +47,13 @@ def test_ids_have_the_shape_of_documents():
 @given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30), unique=True))
 def test_align_keeps_the_shared_ids_in_the_order_of_the_first(a, b):
     make = lambda name, keys: Corpus(name, (tuple(f"{name}{k}" for k in keys),), (tuple(map(str, keys)),))
-    left, right = align(make("x", a), make("y", b))
+    left, right = cut_to_shared_ids(make("x", a), make("y", b))
     both = [k for k in a if k in b]
     assert left.sentences == [f"x{k}" for k in both] and right.sentences == [f"y{k}" for k in both] and left.keys == right.keys
 
 
 def test_align_wants_ids():
-    assert "ids" in one_line(align, Corpus("en", (("a",),)), Corpus("es", (("b",),)))
+    assert "ids" in one_line(cut_to_shared_ids, Corpus("en", (("a",),)), Corpus("es", (("b",),)))
 
 
 # --- readers
@@ -191,7 +191,7 @@ def test_every_real_file_reads_and_english_verses_align():
     assert all(len(b) > 5000 for b in bibles.values())
     for path in (data_folder() / "text").glob("*.txt*"): assert len(read_plain(path, path.name[:2])) > 1000
     if {"en-kjv", "en-bbe"} <= bibles.keys():
-        left, right = align(bibles["en-bbe"], bibles["en-kjv"])
+        left, right = cut_to_shared_ids(bibles["en-bbe"], bibles["en-kjv"])
         assert left.keys == right.keys and len(left) == len(bibles["en-bbe"]) and len(bibles["en-kjv"]) == 31102
         assert all(c.sentences[0].startswith("The book of the generation") for c in (left, right))
 

@@ -166,9 +166,9 @@ def report():
 # %% ../nbs/lib/80_cli.ipynb #55c9b48e
 def words_of(names: list[str], texts: dict, dictionary: Path | None) -> dict[str, list[str]] | None:
     "Word pairs of two languages: those of the file; for a language and its fake the words of the text; else none."
-    from xlingual_nb.text.parallel import spoken, word_pairs
-    if dictionary: return dict(zip(names, word_pairs(dictionary)))
-    if spoken(names[0]) != spoken(names[1]): return None
+    from xlingual_nb.text.parallel import natural_language, read_dictionary
+    if dictionary: return dict(zip(names, read_dictionary(dictionary)))
+    if natural_language(names[0]) != natural_language(names[1]): return None
     return dict.fromkeys(names, sorted({w for s in texts[names[0]] for w in s.split()}))
 
 # %% ../nbs/lib/80_cli.ipynb #6fe3d67a

@@ -35,7 +35,11 @@ class Encoded:
         return cls(np.concatenate([np.empty(0, np.int32), *rows]), np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
     def __len__(self): return len(self.starts) - 1
-    def __getitem__(self, i: int) -> np.ndarray: return self.ids[self.starts[i := range(len(self))[i]]:self.starts[i + 1]]
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        i = range(len(self))[i]
+        return self.ids[self.starts[i]:self.starts[i + 1]]
+
     def __iter__(self): return (self[i] for i in range(len(self)))
     def __eq__(self, other): return np.array_equal(self.ids, other.ids) and np.array_equal(self.starts, other.starts)
 
@@ -57,7 +61,8 @@ class Encoded:
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #d49681ac
 def blank(vocabulary: dict[str, int]) -> Tokenizer:
-    "A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); a `[MASK]` written in a text is plain text."
+    """A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); a `[MASK]` written in a text is
+    plain text."""
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
     t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)])
@@ -95,7 +100,8 @@ def alphabet(words: Counter, room: int, rarest: float = 0.) -> tuple[list[str], 
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #c034d786
 def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
-    """Cased WordPiece with exactly `size` entries (fewer if the text has no more pieces seen twice), the same in every process.
+    """Cased WordPiece with exactly `size` entries (fewer if the text has no more pieces seen twice), the same in
+    every process.
 
     D section 2.1 takes 2,048 from the training Bible. No text, or no room for letters: `InputError`."""
     words = count_words(sentences := list(sentences))
@@ -110,9 +116,11 @@ def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #25eb47db
 def train_words(sentences: Iterable[str], size: int) -> Tokenizer:
-    "The `size` - 5 most frequent words, whole (ties: by code point); any other word is [UNK]. No text or no room: `InputError`."
+    """The `size` - 5 most frequent words, whole (ties: by code point); any other word is [UNK]. No text or no
+    room: `InputError`."""
     words = count_words(sentences)
-    if size <= len(SPECIALS): raise InputError(f"vocabulary size {size} leaves no room for words: take some hundreds more")
+    if size <= len(SPECIALS):
+        raise InputError(f"vocabulary size {size} leaves no room for words: take some hundreds more")
     kept = sorted(words, key=lambda w: (-words[w], w))[:size - len(SPECIALS)]
     return blank({w: i for i, w in enumerate([*SPECIALS, *kept])})
 
@@ -130,7 +138,8 @@ def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #66f530ad
 def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
-    "Twice the vocabulary: entry V + i is the `::`-copy of entry i (specials too); text is encoded as before. D section 2.1."
+    """Twice the vocabulary: entry V + i is the `::`-copy of entry i (specials too); text is encoded as before. D
+    section 2.1."""
     v = tokenizer.get_vocab()
     copies = {"::" + token: i + len(v) for token, i in v.items()}
     if clash := sorted(copies.keys() & v.keys()):
@@ -147,7 +156,8 @@ def _write(path: Path, text: str) -> None:
     finally: beside.unlink(missing_ok=True)
 
 def save(tokenizer: Tokenizer, folder) -> None:
-    "Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that `AutoTokenizer` gives the same ids."
+    """Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that `AutoTokenizer`
+    gives the same ids."""
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
     config = dict(tokenizer_class="PreTrainedTokenizerFast", do_lower_case=False, strip_accents=False,
@@ -158,12 +168,15 @@ def save(tokenizer: Tokenizer, folder) -> None:
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #2b7978bb
 def load(folder) -> Tokenizer:
-    "The tokenizer of a checkpoint folder, without padding or truncation saved in it. None there, or a broken one: `InputError`."
+    """The tokenizer of a checkpoint folder, without padding or truncation saved in it. None there, or a broken
+    one: `InputError`."""
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
-        raise InputError(f"{path} does not exist: name a folder with a fast tokenizer, or save it there with save_pretrained")
+        raise InputError(f"{path} does not exist: "
+                         "name a folder with a fast tokenizer, or save it there with save_pretrained")
     try: t = Tokenizer.from_file(str(path))
-    except Exception as e: raise InputError(f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again") from None
+    except Exception as e:
+        raise InputError(f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again") from None
     t.no_padding(); t.no_truncation()
     t.encode_special_tokens = True
     return t
