@@ -168,7 +168,7 @@ def test_rows_say_how_far_they_turn_their_dial():
     assert table.x["overlap | 0.25"] == .25 and table.tau["overlap | 0.25"] == 1 and table.x["scramble | 0.5"] == .5 and .5 < table.tau["scramble | 0.5"] < 1
     far = {l: table.x[dial_row("preset", l)] for l in LANGUAGES}
     assert far["en"] == 0 < far["es"] == far["es, no cognates"] < far["ru"] < far["hi"]
-    assert far["ru"] == typology.distance(typology.language("en"), typology.language("ru"))
+    assert far["ru"] == typology.distance(typology.preset("en"), typology.preset("ru"))
 
 
 # ---- reading the numbers

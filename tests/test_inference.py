@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from xlingual_nb.microworld.edits import FRAMES, LABELS
-from xlingual_nb.microworld.inference import Design, NAMED, SITES, SUBSTITUTES, draw_design, giveaways, nli
-from xlingual_nb.microworld.lexicon import lexicon
+from xlingual_nb.microworld.inference import (Design, FRAME_NAMES, SITES, SUBSTITUTION_NAMES, UNSAFE, draw_design, giveaways,
+                                              nli_pairs)
+from xlingual_nb.microworld.lexicon import make_lexicon
 from xlingual_nb.microworld.meanings import in_part
-from xlingual_nb.microworld.typology import language
-from xlingual_nb.microworld.world import Dice, world
+from xlingual_nb.microworld.typology import preset
+from xlingual_nb.microworld.world import Dice, make_world
 
 
 def models():
@@ -47,8 +48,8 @@ def test_labels_agree_with_brute_force():
         for subject, scope in product((-1, 0, 1), repeat=2):
             sites = np.zeros((1, len(SITES)), int)
             sites[0, SITES.index("hypernym")], sites[0, SITES.index("adverb")] = subject, scope
-            label = Design(np.array([[NAMED.index(p), NAMED.index(h)]]), sites, np.array([-1])).labels()[0]
-            if label < 3:
+            label = Design(np.array([[FRAME_NAMES.index(p), FRAME_NAMES.index(h)]]), sites, np.array([-1])).labels()[0]
+            if label < UNSAFE:
                 assert label == brute(p, h, subject, scope), (p, h, subject, scope)
                 checked += 1
     assert checked > 90
@@ -58,15 +59,15 @@ def test_every_label_and_site_is_drawn():
     design = draw_design(Dice("t"), 20_000)
     labels = design.labels()
     assert set(labels) == {0, 1, 2, 3} and (design.sites != 0).any(0).all() and set(design.substitution) == {-1,
-        *range(len(SUBSTITUTES))} - {SUBSTITUTES.index("unrelated")}
+        *range(len(SUBSTITUTION_NAMES))} - {SUBSTITUTION_NAMES.index("unrelated")}
     alike = design.substitution >= 0
     assert (design.frames[alike, 0] == design.frames[alike, 1]).all()
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    w = world(128)
-    return w, {part: nli(w, part, n, surplus=5) for part, n in (("train", 1500), ("dev", 900))}
+    w = make_world(128)
+    return w, {part: nli_pairs(w, part, n, surplus=5) for part, n in (("train", 1500), ("dev", 900))}
 
 
 def test_balanced_and_within_parts(pairs):
@@ -74,7 +75,7 @@ def test_balanced_and_within_parts(pairs):
     for part, p in sets.items():
         assert np.bincount(p.labels).tolist() == [len(p) // 3] * 3 and (p.labels == p.design.labels()).all()
         for side in (p.premises, p.hypotheses): assert in_part(w, side.matrix, part).all()
-    seen = {part: {t for r in p.records(lexicon(language("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part,
+    seen = {part: {t for r in p.records(make_lexicon(preset("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part,
             p in sets.items()}
     assert not seen["train"] & seen["dev"]
 
@@ -82,26 +83,26 @@ def test_balanced_and_within_parts(pairs):
 def test_edits_are_mixed_alike_in_all_parts(pairs):
     _, sets = pairs
     share = {part: np.array([np.mean(p.design.sites[:, s] != 0) for s in range(len(SITES))]
-                            + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTES))]) for part, p in sets.items()}
+                            + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTION_NAMES))]) for part, p in sets.items()}
     assert np.abs(share["train"] - share["dev"]).max() < .06
 
 
 def test_giveaways_are_near_chance(pairs):
     w, sets = pairs
     for name in ("en",):
-        floors = giveaways(*(p.records(lexicon(language(name), w)) for p in sets.values()))
+        floors = giveaways(*(p.records(make_lexicon(preset(name), w)) for p in sets.values()))
         assert floors.max() < .5, floors
         assert floors[["hypothesis alone", "premise alone", "lengths"]].max() < .44, floors
 
 
 def test_identical_sides_only_where_they_entail(pairs):
     w, sets = pairs
-    for r in sets["dev"].records(lexicon(language("en"), w)):
+    for r in sets["dev"].records(make_lexicon(preset("en"), w)):
         if r["premise"] == r["hypothesis"]: assert LABELS[r["label"]] == "entailment" and r["edit"].split()[-1] in ("same",
             "(negated)", "(some)", "(no)", "(every)")
 
 
 def test_unrelated_pairs_only_where_asked_for():
-    p = nli(world(128), "test", 300, surplus=3, unrelated=.4)
-    stray = p.design.substitution == SUBSTITUTES.index("unrelated")
+    p = nli_pairs(make_world(128), "test", 300, surplus=3, unrelated=.4)
+    stray = p.design.substitution == SUBSTITUTION_NAMES.index("unrelated")
     assert stray.sum() == 40 and (p.labels[stray] == 1).all() and p.design.tags()[np.flatnonzero(stray)[0]] == "unrelated"

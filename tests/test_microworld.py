@@ -9,20 +9,20 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb import microworld as micro
-from xlingual_nb.microworld.lexicon import BUNDLES, check_scripts, dial_of, lexicon, paradigm
-from xlingual_nb.microworld.meanings import SKELETON, bag_number, block, meanings
+from xlingual_nb.microworld.lexicon import BUNDLES, check_scripts, dial_of, make_lexicon, paradigm
+from xlingual_nb.microworld.meanings import SKELETON, make_meanings
 from xlingual_nb.microworld.tasks import sentence_rows
 from xlingual_nb.microworld.speech import BIO, RELATIONS, TAGS, align, speak
-from xlingual_nb.microworld.typology import CHOICES, Language, ORDERS, PRESETS, SCRIPTS, SHARES, STRUCTURE, distance, halfway, language
-from xlingual_nb.microworld.world import CLOSED, Choice, Dice, class_sizes, world
+from xlingual_nb.microworld.typology import CHOICES, PRESETS, SCRIPTS, STRUCTURE, Typology, distance, halfway, preset
+from xlingual_nb.microworld.world import CLOSED, Choice, Dice, class_sizes, make_world
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, .3, 1.0])
 grammars = st.fixed_dictionaries({d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"}
                                  | dict(scramble=share, pro_drop=share, syllables=st.sampled_from(["CV", "CV CVC", "CCV CVCC"])))
-records = st.builds(lambda dials, script, name: Language(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)),
+records = st.builds(lambda dials, script, name: Typology(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)),
                     st.sampled_from(["x", "y", "z"]))
-SMALL = world(160)
+SMALL = make_world(160)
 
 
 def digest(corpus): return hashlib.sha256("\n".join(f"{i}\t{s}" for i,
@@ -58,8 +58,8 @@ def test_same_bytes_on_any_platform():
 @few
 @given(records, st.integers(0, 5), st.sampled_from(["train", "dev", "test"]))
 def test_annotation_is_consistent_in_any_language(record, seed, part):
-    said = meanings(SMALL, part, 60, seed)
-    s = speak(said, lexicon(record, SMALL))
+    said = make_meanings(SMALL, part, 60, seed)
+    s = speak(said, make_lexicon(record, SMALL))
     assert s.texts() == [" ".join(r["tokens"]) for r in sentence_rows(s)]
     for row in sentence_rows(s):
         heads = row["head"]
@@ -78,8 +78,8 @@ def test_annotation_is_consistent_in_any_language(record, seed, part):
 @few
 @given(records, records)
 def test_two_languages_say_the_same(a, b):
-    said = meanings(SMALL, "train", 60, 1)
-    x, y = speak(said, lexicon(a, SMALL)), speak(said, lexicon(b, SMALL))
+    said = make_meanings(SMALL, "train", 60, 1)
+    x, y = speak(said, make_lexicon(a, SMALL)), speak(said, make_lexicon(b, SMALL))
     i, j = align(x, y).T
     assert (x.rows[i] == y.rows[j]).all() and (x.codes[i] // BUNDLES == y.codes[j] // BUNDLES).all()
     assert len(set(i)) == len(i) and len(set(j)) == len(j)
@@ -93,7 +93,7 @@ def test_two_languages_say_the_same(a, b):
 @few
 @given(records)
 def test_forms_are_unambiguous_and_in_script(record):
-    lex = lexicon(record, SMALL)
+    lex = make_lexicon(record, SMALL)
     forms = [f for c in range(1, len(SMALL)) for f in paradigm(SMALL.names[SMALL.classes[c]], lex.endings)(lex.stems[c])]
     assert len(forms) == len(set(forms))
     assert set("".join(forms)) <= set("".join(SCRIPTS[record.script]))
@@ -102,8 +102,8 @@ def test_forms_are_unambiguous_and_in_script(record):
 @few
 @given(grammars, st.integers(0, 3))
 def test_words_order_as_the_dials_say(dials, seed):
-    lang = Language("x", **(dials | dict(scramble=0.0, pro_drop=0.0)))
-    for row in sentence_rows(speak(meanings(SMALL, "train", 80, seed), lexicon(lang, SMALL))):
+    lang = Typology("x", **(dials | dict(scramble=0.0, pro_drop=0.0)))
+    for row in sentence_rows(speak(make_meanings(SMALL, "train", 80, seed), make_lexicon(lang, SMALL))):
         root = row["head"].index(0) + 1
         core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root
                 and r in ("nsubj", "obj")} | {"root": root - 1}
@@ -126,7 +126,7 @@ def crossing(heads):
 @few
 @given(records)
 def test_trees_do_not_cross(record):
-    assert not any(crossing(r["head"]) for r in sentence_rows(speak(meanings(SMALL, "dev", 40, 2), lexicon(record, SMALL))))
+    assert not any(crossing(r["head"]) for r in sentence_rows(speak(make_meanings(SMALL, "dev", 40, 2), make_lexicon(record, SMALL))))
 
 
 # ---------------------------------------------------------------- dials
@@ -134,16 +134,16 @@ def test_trees_do_not_cross(record):
 @pytest.mark.parametrize("dial,kinds", [("cognates", None), ("cognate_names", None), ("cognate_numerals", None)])
 @pytest.mark.parametrize("value", [0, .25, .5, 1])
 def test_a_share_of_cognates_gives_that_share(dial, kinds, value):
-    w = world(1500)
-    en, ru = lexicon(language("en"), w), lexicon(language("ru", cognates_with="en", **{dial: value}), w)
+    w = make_world(1500)
+    en, ru = make_lexicon(preset("en"), w), make_lexicon(preset("ru", cognates_with="en", **{dial: value}), w)
     mine = np.array([n != "nothing" and dial_of(n) == dial for n in w.names])[w.classes]
     same = np.array([a == b for a, b in zip(en.stems, ru.stems)])
     assert same[mine].sum() == round(value * mine.sum()) and not same[~mine][1:].any()
 
 
 def test_more_cognates_keep_the_fewer_ones_and_the_other_words():
-    w = world(400)
-    low, high = (lexicon(language("hi", cognates_with="en", cognates=c), w) for c in (.3, .6))
+    w = make_world(400)
+    low, high = (make_lexicon(preset("hi", cognates_with="en", cognates=c), w) for c in (.3, .6))
     assert (low.cognate <= high.cognate).all()
     assert all(a == b for a, b, c in zip(low.stems, high.stems, high.cognate) if not c)
 
@@ -174,7 +174,7 @@ def test_scrambling_and_pro_drop_are_shares(value):
     assert abs(np.mean([o != "SVO" for o in orders]) - value * 5 / 6) < .03 and (len(set(orders)) == 6) == (value > 0)
     full = micro.speech("en", sentences=4000)
     pron = lambda x: (x.upos == TAGS.index("PRON")).sum() - (x.relations[x.upos == TAGS.index("PRON")] == -1).sum()
-    marks = sum(SKELETON[p].name.endswith(".mark") for p in full.places)
+    marks = sum(SKELETON[p].name.endswith(".mark") for p in full.slots)
     assert abs(1 - (pron(s) - marks) / (pron(full) - marks) - value) < .05
 
 
@@ -204,7 +204,7 @@ def test_halfway_lies_between():
 # ---------------------------------------------------------------- parts, sizes, speed
 
 def test_parts_share_no_sentence_in_any_language():
-    for lang in ("en", "ru", "zh", Language("poor", order="free")):
+    for lang in ("en", "ru", "zh", Typology("poor", order="free")):
         texts = {p: set(micro.corpus(lang, p, 1500).sentences) for p in ("train", "dev", "test")}
         bags = {p: {tuple(sorted(t.split())) for t in texts[p]} for p in texts}
         assert not bags["train"] & bags["dev"] and not bags["train"] & bags["test"] and not bags["dev"] & bags["test"]
@@ -233,8 +233,8 @@ def test_speed():
 
 
 def test_documents_keep_topic_and_cast():
-    w = world(500)
-    m = meanings(w, "train", 2000)
+    w = make_world(500)
+    m = make_meanings(w, "train", 2000)
     home = w.topic[m.matrix]
     known = home >= 0
     own = (home == m.topic[:, None]) & known
@@ -249,7 +249,7 @@ def test_documents_keep_topic_and_cast():
 
 def test_dictionary_is_exact():
     table = micro.dictionary("en", "ru", sentences=800)
-    stems = {lexicon(PRESETS[n], world(128)).form(0 + c * BUNDLES): c for n in ("en", "ru") for c in range(1, len(world(128)))}
+    stems = {make_lexicon(PRESETS[n], make_world(128)).form(0 + c * BUNDLES): c for n in ("en", "ru") for c in range(1, len(make_world(128)))}
     both = table[table["first"].isin(stems) & table["second"].isin(stems)]
     assert len(both) > 30 and (both["first"].map(stems) == both["second"].map(stems)).all()
 
@@ -279,7 +279,7 @@ def test_tasks_of_one_seed_say_the_same_in_all_languages():
     (lambda: micro.corpus("ru", cognates=.5), "cognates_with"),
     (lambda: micro.corpus("ru", cognates_with="klingon", cognates=.5), "klingon"),
     (lambda: micro.corpus("ru", cognates_with="ru", cognates=.5), "another language"),
-    (lambda: micro.parallel(["en", Language("x")]), "both written in latin"),
+    (lambda: micro.parallel(["en", Typology("x")]), "both written in latin"),
     (lambda: micro.parallel(["en", "en"]), "name of its own"),
     (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"), (lambda: micro.task("chess"), "nli"),
     (lambda: micro.corpus(syllables="VVV"), "syllables"), (lambda: micro.corpus(topics=1), "topics")])

@@ -144,7 +144,7 @@ def accepted(task: str, source: str, parameters: dict) -> dict:
     "The parameters of a file, with their defaults; a name or a value that makes no sense: `InputError`."
     known = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
     if task == "ner": known |= dict(repair=source.startswith("conll/"))
-    given = sources.accept(source, parameters, known)
+    given = sources.over_defaults(source, parameters, known)
     if given["seed"] is not None and (type(given["seed"]) is not int or given["seed"] < 0):
         raise InputError(f"seed={given['seed']!r}: give a whole number, or none for the first records")
     for name in given.keys() - {"seed"}:
