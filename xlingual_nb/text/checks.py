@@ -20,7 +20,7 @@ import pandas as pd
 from ..errors import InputError
 from .corpora import read_bible, read_lines, read_plain
 from .fetch import SUMS, data_files, read_sums, sha256
-from .parallel import word_pairs
+from .parallel import read_dictionary
 from .records import read_pairs, read_tagged
 
 # %% ../../nbs/lib/19_checks.ipynb #1b300276
@@ -48,7 +48,7 @@ def names(path: Path) -> str:
     found = read_tagged(path, repair="-conll2002." in path.name)
     return f"{amount(len(found), 'sentence')}: {labels(t[2:] for r in found for t in r['tags'] if t[0] == 'B')}"
 
-def translations(path: Path) -> str: return amount(len(word_pairs(path)[0]), "word")
+def translations(path: Path) -> str: return amount(len(read_dictionary(path)[0]), "word")
 
 # %% ../../nbs/lib/19_checks.ipynb #69ba4123
 def read_columns(path, *columns: str) -> list[tuple[str, ...]]:
