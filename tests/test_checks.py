@@ -6,7 +6,7 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.text import records, sources
 from xlingual_nb.text.checks import LAYOUT, check
-from xlingual_nb.text.parallel import word_pairs
+from xlingual_nb.text.parallel import read_dictionary
 
 WORD = "1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n"
 GOOD = {
@@ -95,7 +95,7 @@ def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
     monkeypatch.setenv("XLINGUAL_DATA", str(folder))
     run = {"bible": lambda: sources.load("bible/fi-toy"), "text": lambda: sources.load("text/fi"),
            "nli": lambda: records.load("nli", "xnli/fi", "test"), "ner": lambda: records.load("ner", "panx/fi"),
-           "dictionaries": lambda: word_pairs(folder / "dictionaries/en-fi.txt")}
+           "dictionaries": lambda: read_dictionary(folder / "dictionaries/en-fi.txt")}
     for place, call in run.items():
         name, text, *_ = next(b for b in BROKEN if b[0].startswith(place))
         (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())

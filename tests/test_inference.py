@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from xlingual_nb.microworld.edits import FRAMES, LABELS
-from xlingual_nb.microworld.inference import (Design, FRAME_NAMES, SITES, SUBSTITUTION_NAMES, UNSAFE, draw_design, giveaways,
-                                              nli_pairs)
+from xlingual_nb.microworld.inference import (Design, FRAME_NAMES, SITES, SUBSTITUTION_NAMES, UNSAFE, draw_design,
+                                              giveaways, nli_pairs)
 from xlingual_nb.microworld.lexicon import make_lexicon
 from xlingual_nb.microworld.meanings import in_part
 from xlingual_nb.microworld.typology import preset
@@ -14,8 +14,8 @@ from xlingual_nb.microworld.world import Dice, make_world
 
 
 def models():
-    """Every way in which two things belong to a narrow noun within a wide one and do a narrow deed within a wide one; something
-    is of the narrow noun; each thing in turn is the one spoken of."""
+    """Every way in which two things belong to a narrow noun within a wide one and do a narrow deed within a wide one;
+    something is of the narrow noun; each thing in turn is the one spoken of."""
     kinds = list(product([(0, 0), (0, 1), (1, 1)], repeat=2))            # (narrow, wide) noun, (narrow, wide) deed
     for things in product(kinds, repeat=3):
         if any(noun[0] for noun, _ in things):
@@ -58,8 +58,9 @@ def test_labels_agree_with_brute_force():
 def test_every_label_and_site_is_drawn():
     design = draw_design(Dice("t"), 20_000)
     labels = design.labels()
-    assert set(labels) == {0, 1, 2, 3} and (design.sites != 0).any(0).all() and set(design.substitution) == {-1,
-        *range(len(SUBSTITUTION_NAMES))} - {SUBSTITUTION_NAMES.index("unrelated")}
+    assert set(labels) == {0, 1, 2, UNSAFE} and (design.sites != 0).any(0).all()
+    drawn = {i for i, name in enumerate(SUBSTITUTION_NAMES) if name != "unrelated"}
+    assert set(design.substitution) == {-1} | drawn
     alike = design.substitution >= 0
     assert (design.frames[alike, 0] == design.frames[alike, 1]).all()
 
@@ -75,15 +76,18 @@ def test_balanced_and_within_parts(pairs):
     for part, p in sets.items():
         assert np.bincount(p.labels).tolist() == [len(p) // 3] * 3 and (p.labels == p.design.labels()).all()
         for side in (p.premises, p.hypotheses): assert in_part(w, side.matrix, part).all()
-    seen = {part: {t for r in p.records(make_lexicon(preset("zh"), w)) for t in (r["premise"], r["hypothesis"])} for part,
-            p in sets.items()}
+    chinese = make_lexicon(preset("zh"), w)
+    seen = {part: {r[side] for r in p.records(chinese) for side in ("premise", "hypothesis")}
+            for part, p in sets.items()}
     assert not seen["train"] & seen["dev"]
 
 
 def test_edits_are_mixed_alike_in_all_parts(pairs):
     _, sets = pairs
-    share = {part: np.array([np.mean(p.design.sites[:, s] != 0) for s in range(len(SITES))]
-                            + [np.mean(p.design.substitution == s) for s in range(len(SUBSTITUTION_NAMES))]) for part, p in sets.items()}
+    def shares(design):
+        substituted = design.substitution[:, None] == np.arange(len(SUBSTITUTION_NAMES))
+        return np.concatenate([(design.sites != 0).mean(0), substituted.mean(0)])
+    share = {part: shares(p.design) for part, p in sets.items()}
     assert np.abs(share["train"] - share["dev"]).max() < .06
 
 
@@ -98,11 +102,13 @@ def test_giveaways_are_near_chance(pairs):
 def test_identical_sides_only_where_they_entail(pairs):
     w, sets = pairs
     for r in sets["dev"].records(make_lexicon(preset("en"), w)):
-        if r["premise"] == r["hypothesis"]: assert LABELS[r["label"]] == "entailment" and r["edit"].split()[-1] in ("same",
-            "(negated)", "(some)", "(no)", "(every)")
+        if r["premise"] == r["hypothesis"]:
+            assert LABELS[r["label"]] == "entailment"
+            assert r["edit"].split()[-1] in ("same", "(negated)", "(some)", "(no)", "(every)")
 
 
 def test_unrelated_pairs_only_where_asked_for():
     p = nli_pairs(make_world(128), "test", 300, surplus=3, unrelated=.4)
     stray = p.design.substitution == SUBSTITUTION_NAMES.index("unrelated")
-    assert stray.sum() == 40 and (p.labels[stray] == 1).all() and p.design.tags()[np.flatnonzero(stray)[0]] == "unrelated"
+    assert stray.sum() == 40 and (p.labels[stray] == 1).all()
+    assert p.design.tags()[np.flatnonzero(stray)[0]] == "unrelated"

@@ -1,7 +1,9 @@
-"""The microworld: exact annotation in any language, shares that are what they say, parts that share nothing, the same bytes
-everywhere."""
+"""The microworld: exact annotation in any language, shares that are what they say, parts that share nothing, the same
+bytes everywhere."""
 import hashlib
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,24 +11,26 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb import microworld as micro
-from xlingual_nb.microworld.lexicon import BUNDLES, check_scripts, dial_of, make_lexicon, paradigm
+from xlingual_nb.microworld.lexicon import BUNDLES, dial_of, make_lexicon, paradigm
 from xlingual_nb.microworld.meanings import SKELETON, make_meanings
 from xlingual_nb.microworld.tasks import sentence_rows
-from xlingual_nb.microworld.speech import BIO, RELATIONS, TAGS, align, speak
+from xlingual_nb.microworld.speech import BIO, TAGS, align, speak
 from xlingual_nb.microworld.typology import CHOICES, PRESETS, SCRIPTS, STRUCTURE, Typology, distance, halfway, preset
 from xlingual_nb.microworld.world import CLOSED, Choice, Dice, class_sizes, make_world
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, .3, 1.0])
+syllables = st.sampled_from(["CV", "CV CVC", "CCV CVCC"])
 grammars = st.fixed_dictionaries({d: st.sampled_from(v) for d, v in CHOICES.items() if d != "script"}
-                                 | dict(scramble=share, pro_drop=share, syllables=st.sampled_from(["CV", "CV CVC", "CCV CVCC"])))
-records = st.builds(lambda dials, script, name: Typology(name, script, **dials), grammars, st.sampled_from(list(SCRIPTS)),
-                    st.sampled_from(["x", "y", "z"]))
+                                 | dict(scramble=share, pro_drop=share, syllables=syllables))
+records = st.builds(lambda dials, script, name: Typology(name, script, **dials),
+                    grammars, st.sampled_from(list(SCRIPTS)), st.sampled_from(["x", "y", "z"]))
 SMALL = make_world(160)
 
 
-def digest(corpus): return hashlib.sha256("\n".join(f"{i}\t{s}" for i,
-                                                    s in zip(corpus.keys, corpus.sentences)).encode()).hexdigest()[:16]
+def digest(corpus):
+    lines = "\n".join(f"{i}\t{s}" for i, s in zip(corpus.keys, corpus.sentences))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- chance
@@ -63,7 +67,8 @@ def test_annotation_is_consistent_in_any_language(record, seed, part):
     assert s.texts() == [" ".join(r["tokens"]) for r in sentence_rows(s)]
     for row in sentence_rows(s):
         heads = row["head"]
-        assert heads.count(0) == 1 and row["deprel"][heads.index(0)] == "root" and row["upos"][heads.index(0)] == TAGS.index("VERB")
+        assert heads.count(0) == 1 and row["deprel"][heads.index(0)] == "root"
+        assert row["upos"][heads.index(0)] == TAGS.index("VERB")
         for i in range(len(heads)):                                   # every word reaches the root without a circle
             seen = set()
             while i >= 0 and i not in seen:
@@ -94,7 +99,8 @@ def test_two_languages_say_the_same(a, b):
 @given(records)
 def test_forms_are_unambiguous_and_in_script(record):
     lex = make_lexicon(record, SMALL)
-    forms = [f for c in range(1, len(SMALL)) for f in paradigm(SMALL.names[SMALL.classes[c]], lex.endings)(lex.stems[c])]
+    kinds = [SMALL.names[c] for c in SMALL.classes]
+    forms = [f for c in range(1, len(SMALL)) for f in paradigm(kinds[c], lex.endings)(lex.stems[c])]
     assert len(forms) == len(set(forms))
     assert set("".join(forms)) <= set("".join(SCRIPTS[record.script]))
 
@@ -126,7 +132,8 @@ def crossing(heads):
 @few
 @given(records)
 def test_trees_do_not_cross(record):
-    assert not any(crossing(r["head"]) for r in sentence_rows(speak(make_meanings(SMALL, "dev", 40, 2), make_lexicon(record, SMALL))))
+    speech = speak(make_meanings(SMALL, "dev", 40, 2), make_lexicon(record, SMALL))
+    assert not any(crossing(r["head"]) for r in sentence_rows(speech))
 
 
 # ---------------------------------------------------------------- dials
@@ -149,8 +156,8 @@ def test_more_cognates_keep_the_fewer_ones_and_the_other_words():
 
 
 def test_presets_share_characters_only_where_cognates_say_so():
-    chars = {n: set("".join(micro.corpus(n, sentences=300, cognates=0, cognate_names=0, cognate_numerals=0).sentences)) - {" "}
-             for n in PRESETS}
+    none = dict(cognates=0, cognate_names=0, cognate_numerals=0)
+    chars = {n: set("".join(micro.corpus(n, sentences=300, **none).sentences)) - {" "} for n in PRESETS}
     for a in PRESETS:
         for b in PRESETS:
             if PRESETS[a].script != PRESETS[b].script: assert not chars[a] & chars[b]
@@ -170,7 +177,8 @@ def test_scrambling_and_pro_drop_are_shares(value):
         root = row["head"].index(0) + 1
         core = {r: i for i, (h, r) in enumerate(zip(row["head"], row["deprel"])) if h == root
                 and r in ("nsubj", "obj")} | {"root": root - 1}
-        if len(core) == 3: orders.append("".join(dict(nsubj="S", root="V", obj="O")[r] for r in sorted(core, key=core.get)))
+        letters = dict(nsubj="S", root="V", obj="O")
+        if len(core) == 3: orders.append("".join(letters[r] for r in sorted(core, key=core.get)))
     assert abs(np.mean([o != "SVO" for o in orders]) - value * 5 / 6) < .03 and (len(set(orders)) == 6) == (value > 0)
     full = micro.speech("en", sentences=4000)
     pron = lambda x: (x.upos == TAGS.index("PRON")).sum() - (x.relations[x.upos == TAGS.index("PRON")] == -1).sum()
@@ -180,13 +188,14 @@ def test_scrambling_and_pro_drop_are_shares(value):
 
 def test_one_dial_changes_order_alone():
     a, b = (micro.corpus("en", sentences=300, order=o) for o in ("SVO", "SOV"))
-    assert a.sentences != b.sentences and all(sorted(x.split()) == sorted(y.split()) for x, y in zip(a.sentences, b.sentences))
+    assert a.sentences != b.sentences
+    assert all(sorted(x.split()) == sorted(y.split()) for x, y in zip(a.sentences, b.sentences))
 
 
 def test_zipf_dial_moves_the_curve():
     def top(z):
-        counts = np.unique([c for c in micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES if c],
-                           return_counts=True)[1]
+        concepts = micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES
+        counts = np.unique(concepts[concepts > 0], return_counts=True)[1]
         return np.sort(counts)[::-1][50:100].sum() / counts.sum()
     assert top(0) < top(.7) and top(1.5) != top(0)
 
@@ -197,8 +206,8 @@ def test_halfway_lies_between():
             a_, b_ = PRESETS[a], PRESETS[b]
             mid = halfway(a_, b_)
             assert all(getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURE)
-            assert abs(distance(a_, mid) + distance(mid, b_) - distance(a_, b_)) < 1e-9 and abs(distance(a_, mid) - distance(mid,
-                b_)) <= 1 / 15 + 1e-9
+            near, far = distance(a_, mid), distance(mid, b_)
+            assert abs(near + far - distance(a_, b_)) < 1e-9 and abs(near - far) <= 1 / 15 + 1e-9
 
 
 # ---------------------------------------------------------------- parts, sizes, speed
@@ -221,7 +230,8 @@ def test_vocabulary_is_kept_and_used(vocabulary):
     c = micro.corpus("en", sentences=6000, vocabulary=vocabulary)
     types = set(" ".join(c.sentences).split())
     lengths = np.array([len(s.split()) for s in c.sentences])
-    assert .5 * vocabulary < len(types) <= vocabulary and 8 < lengths.mean() < 12 and lengths.min() >= 4 and lengths.max() <= 24
+    assert .5 * vocabulary < len(types) <= vocabulary
+    assert 8 < lengths.mean() < 12 and lengths.min() >= 4 and lengths.max() <= 24
     assert sum(class_sizes(vocabulary).values()) > 0
 
 
@@ -240,8 +250,9 @@ def test_documents_keep_topic_and_cast():
     own = (home == m.topic[:, None]) & known
     assert own.sum() / known.sum() > 2.5 / w.topics
     nouns = m.matrix[:, [i for i, p in enumerate(SKELETON) if p.name in ("main.subj.noun", "main.obj.noun")]]
-    near = np.mean([len(set(a) & set(b) - {0}) > 0 for a, b, d, e in zip(nouns, nouns[1:], m.document, m.document[1:]) if d == e])
-    far = np.mean([len(set(a) & set(b) - {0}) > 0 for a, b in zip(nouns[:-50], nouns[50:])])
+    meet = lambda a, b: len(set(a) & set(b) - {0}) > 0
+    near = np.mean([meet(a, b) for a, b, d, e in zip(nouns, nouns[1:], m.document, m.document[1:]) if d == e])
+    far = np.mean([meet(a, b) for a, b in zip(nouns[:-50], nouns[50:])])
     assert near > 2 * far
 
 
@@ -249,7 +260,8 @@ def test_documents_keep_topic_and_cast():
 
 def test_dictionary_is_exact():
     table = micro.dictionary("en", "ru", sentences=800)
-    stems = {make_lexicon(PRESETS[n], make_world(128)).form(0 + c * BUNDLES): c for n in ("en", "ru") for c in range(1, len(make_world(128)))}
+    w = make_world(128)
+    stems = {make_lexicon(PRESETS[n], w).form(c * BUNDLES): c for n in ("en", "ru") for c in range(1, len(w))}
     both = table[table["first"].isin(stems) & table["second"].isin(stems)]
     assert len(both) > 30 and (both["first"].map(stems) == both["second"].map(stems)).all()
 
@@ -286,3 +298,12 @@ def test_tasks_of_one_seed_say_the_same_in_all_languages():
 def test_bad_parameters_say_what_is_wrong(call, says):
     with pytest.raises(InputError, match=says) as error: call()
     assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- the first page
+
+def test_the_first_page_shows_its_pictures_unrun():
+    "A code host shows stored outputs alone; the page must stay light enough for it."
+    page = Path(__file__).resolve().parents[1] / "nbs/lib/20_microworld.ipynb"
+    outputs = [o for c in json.loads(page.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", [])]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) == 5 and page.stat().st_size < 300_000

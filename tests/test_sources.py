@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text import sources
 from xlingual_nb.text.corpora import Corpus, cut_to_shared_ids
 from xlingual_nb.text.sources import available, digest, load
 
