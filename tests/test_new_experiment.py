@@ -102,6 +102,7 @@ def planned(clone):
     return {stage: (asked, found) for stage, asked, found, *_ in rows[1:] if stage in ("measure", "pretrain")}
 
 
+@pytest.mark.slow
 def test_the_command_line_knows_it(clone):
     assert "18_width" in (listed := xlingual(clone, "list")) and "Does the width of an encoder matter?" in listed
     assert planned(clone) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, "three widths and two floors, none found yet"
