@@ -187,7 +187,7 @@ def test_a_laptop_gives_its_seeds_to_the_rows_that_claims_rest_on():
 
 def test_the_released_codes_reading():
     "The switches that the ledger of ambiguities names, and nothing else."
-    for row, (lang_pos, shift_special, no_random, *_, epochs) in PAPER.items():
+    for row, (_, _, no_random, *_, epochs) in PAPER.items():
         sizes = laboratory_sizes("paper", "bible")
         text, code = model(row, sizes, 0), model(row, sizes, 0, "released")
         if no_random: assert MASKING[code.masking] == Masking(.9, .1, .0)

@@ -1,5 +1,5 @@
 """Every library notebook runs as a test; every experiment runs once, small, through papermill as the command line does it."""
-import os
+import ast, json, os, re
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,71 @@ def smoke(path, tmp_path):
     return executed
 
 
+def in_short(path):
+    "What the first paragraph that code writes says; nothing where there is none."
+    outputs = [o for c in json.loads(path.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", [])]
+    return next(("".join(o["data"]["text/markdown"]) for o in outputs if "text/markdown" in o.get("data", {})), "")
+
+
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_without_data(path, tmp_path, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    smoke(path, tmp_path)
+    assert in_short(smoke(path, tmp_path)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
 
 
 @pytest.mark.skipif("XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder")
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_with_data(path, tmp_path):
     smoke(path, tmp_path)
+
+
+# ---- experiments are told in one order: what was found first, then how to run it
+
+HEADINGS = ["In short", "Question and claims", "Protocol", "What was found", "What differs from the original, and why", "Ambiguities",
+            "Run it yourself", "Provenance"]
+TOLD = [p for p in EXPERIMENTS if "## In short" in p.read_text(encoding="utf-8")]
+
+
+def cells_of(path): return [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", [])) for c in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+
+
+def sayings(source):
+    "The sentences that a cell says."
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"]
+    return [sentence for call in calls for sentence in call.args]
+
+
+def said(source):
+    "What the strings of a cell say in words of their own: not what they draw from code, nor row labels that code looks up."
+    tree = ast.parse(source)
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    formats = {id(node.format_spec) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)}
+    parts = [part for text in texts if id(text) not in formats for part in text.values]
+    return " ".join(p.value for p in [*parts, *sayings(source)] if isinstance(p, ast.Constant))
+
+
+def test_some_experiments_are_told_so(): assert {"02_ordering", "03_frequency", "17_dials"} <= {p.stem for p in TOLD}
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
+def test_what_was_found_comes_first(path):
+    cells = cells_of(path)
+    headings = [(m[1], at) for at, (kind, text, _) in enumerate(cells) if kind == "markdown" and (m := re.match(r"## (.+)", text))]
+    assert [name for name, _ in headings] == HEADINGS
+    (parameters,) = (at for at, (*_, tags) in enumerate(cells) if "parameters" in tags)
+    assert parameters == dict(headings)["Run it yourself"] + 1, "who reads need not run, and who runs finds the parameters there"
+    assert len(cells) <= 60 and path.stat().st_size <= 300_000
+    long = [line for kind, text, _ in cells for line in text.split("\n") if len(line) > 120 and not line.startswith("|")]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
+def test_in_short_quotes_the_kept_study_and_types_no_number(path):
+    cells = cells_of(path)
+    start, end = (next(at for at, (_, text, _) in enumerate(cells) if text.startswith(f"## {name}")) for name in HEADINGS[:2])
+    code = "\n".join(text for kind, text, _ in cells[start:end] if kind == "code")
+    words, sentences = said(code), sayings(code)
+    assert not re.search(r"\d", re.sub(r"\bF1\b|\bTables? \d+", "", words)), "a number that code does not draw"
+    assert "kept_study" in code and 3 <= len(sentences) <= 6 and len(words) > 200
+    shown = [o["data"] for c in json.loads(path.read_text(encoding="utf-8"))["cells"][start:end] for o in c.get("outputs", []) if "data" in o]
+    assert re.search("[✓✗?↑↓]", in_short(path)) and any("image/png" in data for data in shown), "verdicts as marks, and a figure"

@@ -16,7 +16,7 @@ from .sizes import Bilingual, bilingual_sizes, corpus_spec, records_spec
 from .study import SEEDS, Cell, seeds_of
 from ..text.parallel import natural_language
 from ..text.sources import CorpusSpec
-from ..text.records import Labelled, RecordsSpec
+from ..text.records import Labelled
 from ..models.languages import Language
 from ..measures.multilinguality import MeasureSpec
 from ..tasks.ner import NerSpec

@@ -10,8 +10,6 @@ __all__ = ['PAPER', 'LARGE', 'CENTRAL', 'SINGLE', 'COLUMNS', 'SEEDS', 'table_row
 import re
 from dataclasses import replace
 
-import pandas as pd
-
 from ..errors import InputError
 from .sizes import Laboratory, laboratory_sizes, laboratory_text
 from .study import Cell, choose, grid_of, seeds_of

@@ -1,0 +1,187 @@
+"""A study is its cells: numbers, runs, holes and checks follow from them; and what K's cells draw from is what their rows say."""
+import json, os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import toy_stages as toys
+from told import Told
+from toy_stages import Count, Total
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import bilingual, frequency, mixed_pairs, objective, ordering, overlap, study
+from xlingual_nb.experiments.sections import SCALES, corpora
+from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments.study import Cell, choose, chosen, grid_of, missing_cells, observe, once, protocol, seeds_of
+from xlingual_nb.report import notebooks, tables
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.stages import declare, declared
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text import transforms
+from xlingual_nb.text.tokenizers import Encoded
+
+SMALL = [Total((Count(5, seed),)) for seed in range(4)]
+
+
+def of(row="r", column="c", seed=0, runs=(SMALL[0],), drawn="score", **more): return Cell("toy", "table1", row, column, seed, runs, drawn, **more)
+
+
+def told(folder, **more):
+    "A store of totals: `score` is ten times the place in `SMALL`, in groups and along a curve as well."
+    def holds(run): return {"score": (at := 10 * SMALL.index(run)), "by": {"en": at + 1, "es": at + 4}, "step": at + 100}
+    return Told(folder, holds, **more)
+
+
+# ---- what a cell comes to
+
+def test_a_number_is_the_mean_over_runs_times_its_unit(tmp_path):
+    cells = {"one": of(), "mean": of(runs=tuple(SMALL[1:4])), "percent": of(runs=(SMALL[2],), unit=100.0), "grouped": of(drawn="by es"),
+             "difference": of(runs=(SMALL[1], SMALL[3]), drawn="by es", minus="score", unit=2.0),
+             "made": of(runs=(SMALL[1], SMALL[2]), drawn=lambda held: held["score"] ** 2), "stated": of(drawn="", amount=7.5)}
+    found = observe([replace(c, row=name) for name, c in cells.items()], told(tmp_path), "none").set_index("row").value
+    assert found.to_dict() == {"one": 0, "mean": 20, "percent": 2000, "grouped": 4, "difference": 8, "made": (100 + 400) / 2, "stated": 7.5}
+
+
+def test_means_are_those_of_numpy_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(3)
+    held = {run: float(x) for run, x in zip(SMALL, rng.normal(size=4))}
+    store = Told(tmp_path, lambda run: {"score": held[run]})
+    for n in range(1, 5):
+        (value,) = observe([of(runs=tuple(SMALL[:n]), unit=100.0)], store, "none").value
+        assert value == 100.0 * float(np.mean([held[run] for run in SMALL[:n]]))
+
+
+def test_a_name_that_a_run_does_not_hold_is_one_line_that_says_what_there_is(tmp_path):
+    for wrong in (of(drawn="f1 es"), of(minus="rho")):
+        with pytest.raises(InputError, match="no '(f1 es|rho)': it has score, by en, by es, step") as caught: observe([wrong], told(tmp_path), "none")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_stage_says_what_is_drawn_from_it(tmp_path):
+    "Not `measures.json` by itself: a stage may give its numbers otherwise."
+    usual = declared()["total"]
+    declare(Total, usual.make, values=lambda folder: {"score": json.loads((folder / "measures.json").read_text())["step"]})
+    try: assert observe([of()], told(tmp_path), "none").value.tolist() == [100]
+    finally: declare(Total, usual.make)
+
+
+# ---- what a store has of them
+
+def test_cells_that_lack_a_run_are_left_out_and_counted(tmp_path):
+    store = told(tmp_path, has=lambda run: run != SMALL[1])
+    cells = [of(seed=seed, runs=(SMALL[seed],)) for seed in range(3)] + [of("stated", seed=1, runs=(SMALL[1],), amount=1.0), of("two", runs=(SMALL[0], SMALL[1])), of("whole")]
+    frame = observe(cells, store, "none")
+    assert [(c.row, c.seed) for c in frame.itertuples()] == [("r", 0), ("r", 2), ("whole", 0)]
+    assert missing_cells(cells, store).c.to_dict() == {"r": "2 of 3", "stated": "0 of 1", "two": "0 of 1"}
+    assert missing_cells(cells, told(tmp_path)).empty
+
+
+def test_observations_are_what_tables_are_made_of(tmp_path):
+    curve = [of("course", seed=1, runs=(SMALL[n],), step="step") for n in range(3)]
+    frame = observe([of(), *curve], told(tmp_path), "none")
+    assert frame.columns.tolist() == [*tables.OBSERVED, "step"] and set(frame.corpus) == {"none"} and set(frame.paper) == {"toy"}
+    assert frame.step.tolist()[1:] == [100, 110, 120] and np.isnan(frame.step[0])
+    assert frame.run_id.tolist() == [run_id(run) for run in (SMALL[0], *SMALL[:3])]
+    assert len(tables.checked(frame)) == 4 and observe([], None, "none").columns.tolist() == frame.columns.tolist()
+
+
+def test_of_two_cells_with_one_address_the_first_stays():
+    first, second, other = of(runs=(SMALL[0],)), of(runs=(SMALL[1],)), of(column="d")
+    points = [of("course", runs=(run,), step="step") for run in SMALL]
+    assert once([first, other, second]) == [other, first] and once([first, other, second, *points, *points]) == [other, first, *points]
+    assert grid_of([second, first, of(runs=(SMALL[1], SMALL[2]))]) == [SMALL[1], SMALL[0], SMALL[2]]
+
+
+def test_the_grid_as_a_table():
+    table = protocol([of("a", seed=0), of("a", seed=1), of("a", seed=1), of("b", "d")])
+    assert table.loc["a", "c"] == 2 and table.loc["b", "d"] == 1 and table.isna().loc["a", "d"] and table.index.tolist() == ["a", "b"]
+
+
+# ---- making them
+
+def test_make_makes_what_the_store_lacks(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLINGUAL_DEVICE", "elsewhere")
+    store, cells = Store(tmp_path / "runs"), [of(seed=seed, runs=(SMALL[seed],), drawn="total") for seed in range(2)]
+    study.make(cells[:1], store, patient=False)
+    assert os.environ["XLINGUAL_DEVICE"] == "cpu" and [store.has(run) for run in SMALL] == [True, False, False, False]
+    done = len(toys.steps(store.root))
+    study.make(cells, store, patient=False)
+    assert len(toys.steps(store.root)) == 2 * done and len(observe(cells, store, "none")) == 2
+    assert observe(cells, store, "none").value.tolist() == [int(toys.value(Count(5, seed)), 16) % 1000 for seed in range(2)]
+
+
+def test_provenance_names_data_code_and_runs():
+    cells = frequency.cells("smoke", "micro")
+    told = study.provenance(cells)
+    assert set(told.of) == {"data", "code", "runs"} and "micro/es" in set(told[told.of == "data"].what)
+    assert {"pretrain", "ner", "nli", "measure"} <= set(told[told.of == "code"].what)
+    assert told.digest.iloc[-1].split() == sorted(run_id(run)[:12] for run in grid_of(cells))
+
+
+# ---- parameters
+
+@pytest.mark.parametrize("wrong, says", [
+    (lambda: seeds_of(11, 3), "seeds=11: choose 0 .* to 10"), (lambda: seeds_of(-1, 3), "seeds=-1"), (lambda: seeds_of(3, 1, (0, 42)), "to 2"),
+    (lambda: chosen("5", ("table4", "table7")), "no '5' here; choose all, or some of 4, 7"), (lambda: chosen("", ("table4",)), "no ''"),
+    (lambda: choose("reading", "mine", ("paper", "released")), "reading='mine' does not exist: choose paper or released")], ids=range(6))
+def test_a_wrong_parameter_is_one_line(wrong, says):
+    with pytest.raises(InputError, match=says) as caught: wrong()
+    assert "\n" not in str(caught.value)
+
+
+def test_right_parameters():
+    assert seeds_of(0, 3) == (0, 1, 2) and seeds_of(2, 3, (0, 42, 43)) == (0, 42) and seeds_of(10, 1) == study.SEEDS
+    assert chosen("all", ("table4", "table7")) == ["table4", "table7"] and chosen(" 7,4", ("table4", "table7")) == ["table7", "table4"]
+    assert choose("reading", "paper", ("paper", "released")) == "paper"
+
+
+# ---- K's cells draw from what their rows say
+
+KEYS = [(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)]
+
+
+@pytest.mark.parametrize("key", KEYS, ids="-".join)
+def test_who_never_saw_the_target_has_the_source_alone(key):
+    "Vocabulary, shape and length of training are those of the model whose floor it is."
+    seen = 0
+    for module in (overlap, ordering, frequency, objective, mixed_pairs):
+        cells = module.cells(*key, 1)
+        whole = {run.checkpoint for c in cells if "never saw" not in c.row for run in c.runs}
+        for c in (c for c in cells if c.row.startswith("never saw the target | ")):
+            source, target = c.row.split(" | ")[1:3]
+            for model in {run.checkpoint for run in c.runs}:
+                assert [language.name for language in model.languages] == [source] != [target], c.row
+                assert model in {replace(m, languages=m.languages[:1]) for m in whole if m.languages[1].name == target}, c.row
+                seen += 1
+    assert seen > 3
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if bilingual_sizes(*k).taggers > 1], ids="-".join)
+def test_taggers_of_two_models_share_no_seed(key):
+    "Else a mean over pretrainings would average the luck of the same taggers."
+    sizes = bilingual_sizes(*key)
+    target = (*sizes.targets, "en")[0]
+    seeds = [[tagger.seed for tagger in bilingual.ner(sizes, bilingual.model(sizes, ("enfake", target), seed), "enfake", (target,))] for seed in range(4)]
+    assert all(len(set(own)) == sizes.taggers for own in seeds) and len(set(sum(seeds, []))) == 4 * sizes.taggers
+    drawn = {c.seed: {run.seed for run in c.runs} for c in frequency.cells(*key, 2) if c.column == "NER F1-Score" and c.row == frequency.row(target, "frequency based")}
+    assert len(drawn) == 2 and not drawn[0] & drawn[1] and all(len(own) == sizes.taggers for own in drawn.values())
+
+
+def neighbours_left(chain):
+    "The share of neighbours that a chain of transforms leaves in their order, in sentences of thirty pieces."
+    moved = transforms.apply(chain, Encoded(np.tile(np.arange(30, dtype=np.int32), 400), np.arange(401) * 30), 100).ids.reshape(400, 30)
+    places = moved.argsort(axis=1)
+    return float((np.diff(places, axis=1) > 0).mean())
+
+
+def test_table_2_permutes_as_the_papers_text_does_unless_it_is_told_otherwise():
+    """A quarter of all pairs leaves no order among neighbours; a quarter of the released code's swaps leaves most. Of the grid as it is,
+    of the notebook as it stands, and of what `xlingual plan` reads."""
+    default = notebooks.parameters(notebooks.resolve("02"))["reading"].default
+    for cells in (ordering.cells("laptop", "micro", 1), ordering.cells("laptop", "micro", 1, default)):
+        chains = {language.transforms for c in cells if "permutation 0.25" in c.row for run in c.runs for language in run.checkpoint.languages}
+        assert chains and all(abs(neighbours_left(chain) - 0.5) < 0.03 for chain in chains)
+    assert set(ordering.grid("laptop", "micro", 1)) == set(grid_of(ordering.cells("laptop", "micro", 1, default)))
+    released = {language.transforms for c in ordering.cells("laptop", "micro", 1, "permute_released") if "permutation 0.25" in c.row
+                for run in c.runs for language in run.checkpoint.languages}
+    assert all(neighbours_left(chain) > 0.6 for chain in released)
