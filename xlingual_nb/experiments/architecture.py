@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'MILLIONS', 'PERCENT', 'DEPTH', 'HEADS', 'BASELINE', 'AXES', 'asked', 'total', 'shape_of', 'shapes',
-           'stated', 'readings', 'floor_rows', 'deep', 'one_target', 'four_languages', 'cells', 'grid', 'points']
+           'study_of', 'stated', 'readings', 'floor_rows', 'deep', 'one_target', 'four_languages', 'cells', 'grid',
+           'points']
 
 # %% ../../nbs/04_architecture.ipynb #d867e5d9
 from dataclasses import replace
@@ -13,11 +14,11 @@ from functools import cache
 import pandas as pd
 
 from .bilingual import PAPER, check, model, never_saw_the_target, nli, read_out, untrained
+from .sizes import Bilingual, paper_of
 from .study import SEEDS, Cell, chosen, grid_of, once
-from .sizes import Bilingual
 from ..models.pretraining import PretrainSpec
 from ..models.settings import Shape, parameters, shape_for
-from ..papers.published import published
+from ..papers.published import OURS, published
 
 # %% ../../nbs/04_architecture.ipynb #9c415051
 TABLES = ("table4", "table5", "table6", "table7")
@@ -31,7 +32,8 @@ def asked(table: str) -> pd.DataFrame:
     "What a published table asks of each of its models: layers, heads, share of the baseline's parameters."
     printed = published(PAPER, table)
     wide = printed.pivot(index="row", columns="column", values="value").loc[printed.row.unique()]
-    return pd.DataFrame(dict(layers=wide[DEPTH].astype(int), heads=wide[HEADS].astype(int), share=wide[MILLIONS] / BASELINE))
+    layers, heads = (wide[column].astype(int) for column in (DEPTH, HEADS))
+    return pd.DataFrame(dict(layers=layers, heads=heads, share=wide[MILLIONS] / BASELINE))
 
 # %% ../../nbs/04_architecture.ipynb #919b0edf
 def total(sizes: Bilingual, shape: Shape) -> int:
@@ -40,51 +42,72 @@ def total(sizes: Bilingual, shape: Shape) -> int:
 
 # %% ../../nbs/04_architecture.ipynb #d731cf7d
 def shape_of(sizes: Bilingual, table: str, row: str) -> Shape:
-    "The encoder behind a row of Tables 4 to 7: its layers and heads, and of all hidden sizes the one that comes nearest to its share of the baseline's parameters."
+    """The encoder behind a row of Tables 4 to 7: its layers and heads, and of all hidden sizes the one that comes
+    nearest to its share of the baseline's parameters."""
     base, (layers, heads, share) = sizes.deep.shape, asked(table).astype(object).loc[row]
     rest, wanted = dict(max_tokens=base.max_tokens, positions=base.positions), share * total(sizes, base)
     if share == 1: return replace(base, layers=layers, heads=heads)
-    if table != "table7": return shape_for(layers, heads, wanted, sizes.pieces, sizes.switches.get("nsp", False), **rest)
-    wide = (Shape(layers, 3 * k, heads, 15 * k, **rest) for k in range(1, base.hidden))      # 1 and 3 heads divide the same sizes
+    if table != "table7":
+        return shape_for(layers, heads, wanted, sizes.pieces, sizes.switches.get("nsp", False), **rest)
+    wide = (Shape(layers, 3 * k, heads, 15 * k, **rest) for k in range(1, base.hidden))     # 1 and 3 heads divide alike
     return min(wide, key=lambda shape: abs(total(sizes, shape) - wanted))
 
 # %% ../../nbs/04_architecture.ipynb #ca3ad6b1
 def shapes(sizes: Bilingual) -> pd.DataFrame:
-    "A row a model of Tables 4 to 7: its size, the parameters wanted and got, in millions, and by what share the two differ."
+    """A row a model of Tables 4 to 7: its size, the parameters wanted and got, in millions, and by what share the two
+    differ."""
     made = []
     for table in TABLES:
         for row, (_, _, share) in asked(table).iterrows():
             s, wanted = shape_of(sizes, table, row), share * total(sizes, sizes.deep.shape)
-            made.append((table, row, s.layers, s.heads, s.hidden, s.intermediate, wanted / 1e6, total(sizes, s) / 1e6, total(sizes, s) / wanted - 1))
-    return pd.DataFrame(made, columns=["table", "row", "layers", "heads", "hidden", "intermediate", "wanted", "got", "off"])
+            got = total(sizes, s)
+            size = s.layers, s.heads, s.hidden, s.intermediate
+            made.append((table, row, *size, wanted / 1e6, got / 1e6, got / wanted - 1))
+    columns = ["table", "row", "layers", "heads", "hidden", "intermediate", "wanted", "got", "off"]
+    return pd.DataFrame(made, columns=columns)
 
 # %% ../../nbs/04_architecture.ipynb #922b19a9
+def study_of(sizes: Bilingual) -> tuple[str, str, str]:
+    "(Paper, what its columns call the target, and its rows): ours, by the target's code, if languages were chosen."
+    paper = paper_of(sizes) if sizes.label == sizes.corpus else OURS
+    return (paper, "Russian", "ru") if paper == PAPER else (paper, sizes.deep_target, sizes.deep_target)
+
 def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tuple) -> list[Cell]:
     "The columns of sizes: numbers that the row's spec states, and that no run has to find."
-    millions = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
-    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape), DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
+    millions, paper = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6, study_of(sizes)[0]
+    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape),
+               DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
     shown = [c for c in amounts if c != PERCENT or table == "table7"]
-    return [Cell(PAPER, table, row, c, spec.seed, runs, amount=float(amounts[c])) for c in shown]
+    return [Cell(paper, table, row, c, spec.seed, runs, amount=float(amounts[c])) for c in shown]
 
 # %% ../../nbs/04_architecture.ipynb #e0a7139c
 def readings(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, source=True) -> list[Cell]:
-    "The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`, the scores in Fake-English are left out."
-    made = read_out(sizes, table, row, spec, pair, pair[0], ("XNLI Fake-English", "NER Fake-English", "")) if source else []
-    made += read_out(sizes, table, row, spec, pair, pair[1], ("XNLI Russian", "NER Russian", "Retrieval ρ"))
-    return made + read_out(sizes, table, row, spec, pair, pair[1], ("XNLI Δ", "NER Δ", ""), minus=pair[0])
+    """The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`, the scores in
+    Fake-English are left out."""
+    paper, target, _ = study_of(sizes)
+    def read(language, columns, minus=""):
+        return read_out(sizes, table, row, spec, pair, language, columns, minus, paper)
+    made = read(pair[0], ("XNLI Fake-English", "NER Fake-English", "")) if source else []
+    made += read(pair[1], (f"XNLI {target}", f"NER {target}", "Retrieval ρ"))
+    return made + read(pair[1], ("XNLI Δ", "NER Δ", ""), minus=pair[0])
 
 # %% ../../nbs/04_architecture.ipynb #b544af17
 def floor_rows(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[Cell]:
     "The rows that transfer to Russian must beat in Tables 4 to 6."
     (source, target), run = pair, nli(sizes, untrained(base), pair[0], pair[1:])
-    made = readings(sizes, table, "untrained | enfake | ru", untrained(base), pair) + readings(sizes, table, "never saw the target | enfake | ru", never_saw_the_target(base), pair, source=False)
-    for column, language, less in (("Fake-English", source, ""), ("Russian", target, ""), ("Δ", source, target)):
+    paper, column_of, code = study_of(sizes)
+    made = readings(sizes, table, f"untrained | enfake | {code}", untrained(base), pair)
+    made += readings(sizes, table, f"never saw the target | enfake | {code}", never_saw_the_target(base), pair, False)
+    for column, language, less in (("Fake-English", source, ""), (column_of, target, ""), ("Δ", source, target)):
         drawn, minus = (f"majority {l}|{l}" if l else "" for l in (language, less))
-        made.append(Cell(PAPER, table, "majority class | ru", f"XNLI {column}", base.seed, (run,), drawn, 100.0, minus))
+        row, column = f"majority class | {code}", f"XNLI {column}"
+        made.append(Cell(paper, table, row, column, base.seed, (run,), drawn, 100.0, minus))
     return made
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
-def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec: return model(sizes, languages, seed, shape=shape, training=sizes.deep.training)
+def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec:
+    "A model of these languages with a shape of its own, trained as the baseline is."
+    return model(sizes, languages, seed, shape=shape, training=sizes.deep.training)
 
 def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
     "Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at this scale."
@@ -98,43 +121,53 @@ def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
 # %% ../../nbs/04_architecture.ipynb #71105a64
 def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
     "Table 7: English with every other language in one model, and the floors of each column."
-    languages, made = ("en", *sizes.targets), []
+    languages, made, paper = ("en", *sizes.targets), [], study_of(sizes)[0]
     base = deep(sizes, languages, seed, sizes.deep.shape)
     run = (nli(sizes, untrained(base), "en", sizes.targets),)
-    def score(row, spec, language): return read_out(sizes, "table7", row, spec, languages, language, (f"XNLI {language}", f"NER {language}", ""))
+    def score(row, spec, language):
+        columns = f"XNLI {language}", f"NER {language}", ""
+        return read_out(sizes, "table7", row, spec, languages, language, columns, paper=paper)
     for row in asked("table7").index:
         spec = deep(sizes, languages, seed, shape_of(sizes, "table7", row))
         found = [c for language in languages for c in score(row, spec, language)]
         made += stated(sizes, "table7", row, spec, found[0].runs) + found
     for language in languages:
         made += score(f"untrained | en | {language}", untrained(base), language)
-        if language != "en": made += score(f"never saw the target | en | {language}", never_saw_the_target(base), language)
+        if language != "en":
+            made += score(f"never saw the target | en | {language}", never_saw_the_target(base), language)
         row, drawn = f"majority class | {language}", f"majority {language}|{language}"
-        made.append(Cell(PAPER, "table7", row, f"XNLI {language}", seed, run, drawn, 100.0))
+        made.append(Cell(paper, "table7", row, f"XNLI {language}", seed, run, drawn, 100.0))
     return made
 
 # %% ../../nbs/04_architecture.ipynb #60004c5e
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all") -> list[Cell]:
-    "Every cell of Tables 4 to 7; none on a text without a second language. Raises InputError for an unknown scale, corpus or table, or more seeds than there are."
-    sizes, names, found = check(scale, corpus, seeds), chosen(only, TABLES), []
-    for seed in SEEDS[:seeds or sizes.seeds[1]] if sizes.targets else ():
-        for table in names: found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
+          own="") -> list[Cell]:
+    """Every cell of Tables 4 to 7; none on a text without a second language. Raises InputError for an unknown scale,
+    corpus, language or table, or more seeds than there are."""
+    sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
+    for seed in SEEDS[:seeds or sizes.seeds.rest] if sizes.targets else ():
+        for table in names:
+            found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
     return once(found)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, only))
+    return grid_of(cells(scale, corpus, seeds, only, languages, own))
 
 # %% ../../nbs/04_architecture.ipynb #ab503a25
-AXES = {"table4": ("layers", "depth"), "table5": ("heads", "attention heads"), "table6": ("share", "parameters, share of the baseline's")}
+AXES = {"table4": ("layers", "depth"), "table5": ("heads", "attention heads"),
+        "table6": ("share", "parameters, share of the baseline's")}
 
 def points(tidy: pd.DataFrame) -> pd.DataFrame:
-    "A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came out), and the published Δ."
+    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came out), and the
+    published Δ."""
     made = []
     for table in AXES:
         part = tidy[(tidy.table == table) & tidy.row.isin(asked(table).index)]
-        wide = part.pivot(index="row", columns="column", values="value").assign(published=part[part.column == "XNLI Δ"].set_index("row").published)
-        made.append(asked(table).join(wide, how="inner").assign(table=table, row=lambda d: d.index).rename(columns={"share": "wanted"}))
+        printed = part[part.column == "XNLI Δ"].set_index("row").published
+        wide = part.pivot(index="row", columns="column", values="value").assign(published=printed)
+        joined = asked(table).join(wide, how="inner").assign(table=table, row=lambda d: d.index)
+        made.append(joined.rename(columns={"share": "wanted"}))
     found = pd.concat(made, ignore_index=True)
     return found.assign(share=found[MILLIONS] / found.loc[found.wanted == 1, MILLIONS].max())

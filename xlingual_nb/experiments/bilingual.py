@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from .sizes import Bilingual, bilingual_sizes, corpus_spec, records_spec
+from .sizes import Bilingual, bilingual_sizes, corpus_spec, paper_of, records_spec
 from .study import SEEDS, Cell, seeds_of
 from ..text.parallel import natural_language
 from ..text.sources import CorpusSpec
@@ -112,14 +112,15 @@ def retrieval(sizes: Bilingual, spec: PretrainSpec, source: str, target: str) ->
 COLUMNS = ("XNLI Accuracy", "NER F1-Score", "Retrieval ρ")
 
 def read_out(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, target: str, columns=COLUMNS,
-             minus: str = "", paper: str = PAPER) -> list[Cell]:
+             minus: str = "", paper: str = "") -> list[Cell]:
     """The cells of a row: accuracy and F1 (percent) on `target`, retrieval between the source, first of `pair`, and it.
 
     All languages of the pair are tested in the same runs, so that rows and tables share them. With `minus` the row
-    holds a Δ: the value on that language less the target's. An empty name in `columns` leaves a readout out."""
+    holds a Δ: the value on that language less the target's. An empty name in `columns` leaves a readout out. `paper`:
+    by default the one that is about the study's languages, else ours."""
     source, *targets = pair
     accuracy, f1, found = columns
-    made = []
+    made, paper = [], paper or paper_of(sizes)
     def cell(column, runs, drawn):
         less = drawn(target) if minus else ""
         made.append(Cell(paper, table, row, column, spec.seed, runs, drawn(minus or target), 100.0, less))
@@ -130,16 +131,17 @@ def read_out(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, t
     return made
 
 # %% ../../nbs/lib/62_bilingual.ipynb #24a42bb3
-def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = PAPER) -> list[Cell]:
+def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS) -> list[Cell]:
     "The rows that a claim of transfer must beat, for each target of the model `base`."
     source, *targets = pair
     made = []
     for target in targets:
         for name, spec in (("untrained", untrained(base)), ("never saw the target", never_saw_the_target(base))):
-            made += read_out(sizes, table, f"{name} | {source} | {target}", spec, pair, target, columns, paper=paper)
+            made += read_out(sizes, table, f"{name} | {source} | {target}", spec, pair, target, columns)
         if columns[0]:
             run, drawn = nli(sizes, untrained(base), source, targets), f"majority {target}|{target}"
-            made.append(Cell(paper, table, f"majority class | {target}", columns[0], base.seed, (run,), drawn, 100.0))
+            row = f"majority class | {target}"
+            made.append(Cell(paper_of(sizes), table, row, columns[0], base.seed, (run,), drawn, 100.0))
     return made
 
 # %% ../../nbs/lib/62_bilingual.ipynb #7dd31e07
@@ -150,7 +152,8 @@ def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> 
     return tidy[tidy.row.isin(rows) & (tidy.column == column)].value.max()
 
 # %% ../../nbs/lib/62_bilingual.ipynb #8f25e325
-def check(scale: str, corpus: str, seeds: int) -> Bilingual:
-    "The sizes of a study. Raises InputError for an unknown scale or corpus, or more seeds than there are."
+def check(scale: str, corpus: str, seeds: int, languages: str = "", own="") -> Bilingual:
+    """The sizes of a study, for these `languages` as targets, from a user's file `own` as well (`experiments.sizes`).
+    Raises InputError for an unknown scale, corpus or language, or more seeds than there are."""
     seeds_of(seeds, len(SEEDS))
-    return bilingual_sizes(scale, corpus)
+    return bilingual_sizes(scale, corpus, languages, own)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIALS', 'PLAIN', 'OWN', 'LANGUAGES', 'APART', 'NOTHING_SHARED', 'dial_row', 'in_language', 'fake', 'code',
-           'typology_of', 'distance', 'forms', 'measured', 'task', 'tagger', 'agreement_in_order']
+           'typology_of', 'presets_with', 'distance', 'forms', 'measured', 'task', 'tagger', 'agreement_in_order']
 
 # %% ../../nbs/lib/63_departures.ipynb #f9a685c2
 from dataclasses import replace
@@ -58,7 +58,14 @@ def code(label: str) -> str:
 # %% ../../nbs/lib/63_departures.ipynb #3cb042ab
 def typology_of(label: str) -> typology.Typology:
     "The preset behind a label, with what is changed of it."
-    return typology.preset(code(label), **LANGUAGES[label])
+    return typology.preset(code(label), **LANGUAGES.get(label, {}))
+
+def presets_with(languages: str) -> dict[str, dict]:
+    """`LANGUAGES`, and presets of the microworld that are named besides, `tr,fr`. Raises InputError for one that is
+    none."""
+    named = [l.strip() for l in languages.split(",") if l.strip()]
+    for language in named: typology.preset(language)
+    return LANGUAGES | {language: {} for language in named if language not in LANGUAGES}
 
 def distance(label: str) -> float:
     "How far the grammar of a preset is from English (`microworld.typology`)."

@@ -13,7 +13,8 @@ import pandas as pd
 
 from .answers import Answer, Findings, between, over_languages, over_models
 from .departures import (APART, DIALS, LANGUAGES, NOTHING_SHARED, PLAIN, agreement_in_order,
-                                                code, dial_row, distance, fake, in_language, measured, tagger, task)
+                                                code, dial_row, distance, fake, in_language, measured,
+                                                presets_with, tagger, task)
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model
 from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text
 from .study import Cell, grid_of, seeds_of
@@ -101,11 +102,11 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, every: bool) -> list
     return found
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
-def preset_cells(scale: str, base: PretrainSpec, floor: bool) -> list[Cell]:
-    "Study B for one seed: every preset."
+def preset_cells(scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]) -> list[Cell]:
+    "Study B for one seed: every preset, with what is changed of it."
     sizes, found = laboratory_sizes(scale, "micro"), []
     train, dev, _ = laboratory_text(sizes)
-    for label, dials in LANGUAGES.items():
+    for label, dials in presets.items():
         texts = train, dev, task(scale, "test", train)
         corpus, said, asked = (in_language(text, code(label), **dials) for text in texts)
         second = Language(dials.get("name", code(label)), corpus)
@@ -115,9 +116,10 @@ def preset_cells(scale: str, base: PretrainSpec, floor: bool) -> list[Cell]:
     return found
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
-def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
-    """Every cell of both studies; none on a corpus without dials. Raises InputError for an unknown scale or corpus, or
-    more seeds than there are."""
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list[Cell]:
+    """Every cell of both studies, of further presets `languages` too; none on a corpus without dials. Raises InputError
+    for an unknown scale, corpus or language, or more seeds than there are."""
+    presets = presets_with(languages)
     chosen, sizes, found = bilingual_sizes(scale, corpus).corpus, laboratory_sizes(scale, "micro"), []
     wanted, some = seeds_of(seeds, sizes.seeds[0], SEEDS), seeds or min(3, sizes.seeds[0])
     if corpus != "auto" and chosen != "micro": return []
@@ -125,12 +127,12 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
         for floor, row in ((False, "0 original"), (True, "18 untrained")):
             base = model(row, sizes, seed)
             found += dial_cells(scale, base, floor, every=i < some)
-            if i < some: found += preset_cells(scale, base, floor)
+            if i < some: found += preset_cells(scale, base, floor, presets)
     return found
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list:
     "The runs behind the dials and presets, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds))
+    return grid_of(cells(scale, corpus, seeds, languages))
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def turned(cells: list[Cell]) -> pd.DataFrame:

@@ -22,9 +22,9 @@ def belongs_here(claim) -> bool:
     return together or all(t.table == "table3" for t in claim.tests)
 
 # %% ../../nbs/03_frequency.ipynb #e95aa582
-def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
-    "Every cell of Table 3. Raises InputError for an unknown scale or corpus, or more seeds than there are."
-    sizes, found = check(scale, corpus, seeds), []
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
+    "Every cell of Table 3. Raises InputError for an unknown scale, corpus or language, or more seeds than there are."
+    sizes, found = check(scale, corpus, seeds, languages, own), []
     for seed in SEEDS[:seeds or sizes.seeds[0]]:
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
@@ -34,6 +34,6 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
             found += floors(sizes, "table3", pair, model(sizes, pair, seed))
     return once(found)
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
     "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds))
+    return grid_of(cells(scale, corpus, seeds, languages, own))

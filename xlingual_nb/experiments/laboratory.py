@@ -11,18 +11,18 @@ import re
 from dataclasses import replace
 
 from ..errors import InputError
-from .sizes import Laboratory, laboratory_sizes, laboratory_text
+from .sizes import Laboratory, laboratory_sizes, laboratory_text, paper_of
 from .study import Cell, choose, grid_of, seeds_of
-from ..text.sources import CorpusSpec
-from ..models.languages import Language
 from ..measures.multilinguality import MeasureSpec
+from ..models.languages import Language
 from ..models.pretraining import PretrainSpec
 from ..papers.published import published
+from ..text.sources import CorpusSpec
 
 # %% ../../nbs/07_laboratory.ipynb #2d761585
 PAPER = "dufter2020"
 LARGE = ("15", "16", "17")
-CENTRAL, SINGLE = ("0", "3", "8", "18", "19"), ("1", "2", "4", "21")  # the scales give these rows more seeds than the rest
+CENTRAL, SINGLE = ("0", "3", "8", "18", "19"), ("1", "2", "4", "21")    # they get more seeds than the rest
 
 def table_rows(table: str) -> list[str]:
     "Row labels of a published table that this notebook reproduces; for the two figures, the rows that they show."
@@ -37,24 +37,28 @@ def parse(row: str) -> tuple[str, set[str], float]:
     return ident, set(names.split(";")), int(epochs or 100) / 100
 
 # %% ../../nbs/07_laboratory.ipynb #9993d952
-def pair(train: CorpusSpec, switches: set[str]) -> tuple[Language, Language]:
-    "English and Fake-English on one corpus, with the switches that are transforms of text."
+def pair(train: CorpusSpec, switches: set[str], language: str = "en") -> tuple[Language, Language]:
+    "A language and its copy on one corpus, with the switches that are transforms of text: English and Fake-English."
     apart = "no-parallel" in switches
     inverted = ("inv_order",) if "inv-order" in switches else ()
-    return Language("en", train, ("half(0)",) * apart), Language("enfake", train, ("half(1)",) * apart + ("enfake",) + inverted)
+    copy = Language(f"{language}fake", train, ("half(1)",) * apart + ("enfake",) + inverted)
+    return Language(language, train, ("half(0)",) * apart), copy
 
 # %% ../../nbs/07_laboratory.ipynb #85440ad7
 def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> PretrainSpec:
-    "The pretraining behind a row. `reading`='released' follows D's code where it departs from D's text (see the ambiguities)."
+    """The pretraining behind a row. `reading`='released' follows D's code where it departs from D's text (see the
+    ambiguities)."""
     ident, switches, length = parse(row)
     train, _, tokenizer = laboratory_text(sizes)
-    training = sizes.large_training if "overparam" in switches else sizes.training
-    epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if "no-parallel" in switches else 1)
+    large, apart = "overparam" in switches, "no-parallel" in switches
+    training = sizes.large_training if large else sizes.training
+    epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if apart else 1)
     masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
     if reading == "released" and "untrained" in switches:
         train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
-    return PretrainSpec(pair(train, switches), tokenizer, sizes.large if "overparam" in switches else sizes.small, replace(training, epochs=epochs),
-                        masking, "lang-pos" in switches, "shift-special" in switches, seed, sizes.snapshots if ident in ("0", "15") else ())
+    return PretrainSpec(pair(train, switches, sizes.language), tokenizer, sizes.large if large else sizes.small,
+                        replace(training, epochs=epochs), masking, "lang-pos" in switches, "shift-special" in switches,
+                        seed, sizes.snapshots if ident in ("0", "15") else ())
 
 # %% ../../nbs/07_laboratory.ipynb #63cd7867
 COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho_lower", "Layer 0 Trans. τ": "tau_lower",
@@ -67,34 +71,40 @@ SEEDS = (0, 42, 43, 100, 101, 102, 103, 104, 105, 106)  # D Table 9 names the fi
 def chosen_rows(rows: str) -> set[str]:
     "Identifiers behind the parameter `rows`. Raises InputError for one that does not exist."
     known = {parse(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)}
-    chosen = known if rows == "all" else known - set(LARGE) if rows == "small" else {r.strip() for r in rows.split(",")}
-    if chosen - known: raise InputError(f"rows={rows!r}: there is no row {sorted(chosen - known)[0]!r}; choose all, small or some of {', '.join(sorted(known))}")
+    named = {"all": known, "small": known - set(LARGE)}
+    chosen = named[rows] if rows in named else {r.strip() for r in rows.split(",")}
+    if wrong := sorted(chosen - known):
+        raise InputError(f"rows={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
+                         f"{', '.join(sorted(known))}")
     return chosen
 
 # %% ../../nbs/07_laboratory.ipynb #c5fba37a
-def row_cells(table: str, row: str, measure: MeasureSpec) -> list[Cell]:
+def row_cells(table: str, row: str, measure: MeasureSpec, paper: str = PAPER) -> list[Cell]:
     "The cells of a row for one seed: all columns; on a curve all points of it; of Figure 5 its diagonal."
     model, drawn = measure.checkpoint, {"diagonal": "diagonal"} if table == "figure5" else COLUMNS
     points, step = ((*model.snapshots, None), "step") if table == "figure6" else ((None,), "")
-    return [Cell(PAPER, table, row, column, model.seed, (replace(measure, percent=point),), name, step=step)
+    return [Cell(paper, table, row, column, model.seed, (replace(measure, percent=point),), name, step=step)
             for point in points for column, name in drawn.items()]
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper") -> list[Cell]:
-    "Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, row or reading, or more seeds than there are."
-    sizes, wanted, found = laboratory_sizes(scale, corpus), chosen_rows(rows), []
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper",
+          languages: str = "", own="") -> list[Cell]:
+    """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, language, row or reading, or
+    more seeds than there are."""
+    sizes, wanted, found = laboratory_sizes(scale, corpus, languages, own), chosen_rows(rows), []
     _, dev, _ = laboratory_text(sizes)
     words = {"paper": "content", "released": "all"}[choose("reading", reading, ("paper", "released"))]
     for table in ("table1", "table2", "table10", "figure5", "figure6"):
         for row in table_rows(table):
             ident = parse(row)[0]
-            own = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
-            for seed in seeds_of(seeds, own, SEEDS) if ident in wanted else ():
-                spec = model(row, sizes, seed, reading)
-                found += row_cells(table, row, MeasureSpec(spec, dev, words=words, sentences=sizes.measured))
+            usual = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
+            for seed in seeds_of(seeds, usual, SEEDS) if ident in wanted else ():
+                measure = MeasureSpec(model(row, sizes, seed, reading), dev, words=words, sentences=sizes.measured)
+                found += row_cells(table, row, measure, paper_of(sizes))
     return found
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper") -> list[MeasureSpec]:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper",
+         languages: str = "", own="") -> list[MeasureSpec]:
     "The runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, rows, reading))
+    return grid_of(cells(scale, corpus, seeds, rows, reading, languages, own))

@@ -8,9 +8,9 @@ __all__ = ['SIDES', 'COLUMNS', 'four', 'cells', 'grid', 'kinds']
 # %% ../../nbs/06_mixed_pairs.ipynb #643b1952
 import pandas as pd
 
-from .bilingual import PAPER, check, model, never_saw_the_target, nli, untrained
+from .bilingual import check, model, never_saw_the_target, nli, untrained
+from .sizes import Bilingual, paper_of
 from .study import SEEDS, Cell, grid_of, numbers, once
-from .sizes import Bilingual
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/06_mixed_pairs.ipynb #95db8eae
@@ -20,29 +20,35 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in SIDES)
 def four(sizes: Bilingual, row: str, spec: PretrainSpec, target: str, drawn: str = "accuracy") -> list[Cell]:
     "The cells of one model: the same pairs, answered in four ways."
     run, side = nli(sizes, spec, "enfake", (target,)), {"enfake": "enfake", "target": target}
-    return [Cell(PAPER, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0)
+    paper = paper_of(sizes)
+    return [Cell(paper, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0)
             for column, (p, h) in zip(COLUMNS, SIDES)]
 
 # %% ../../nbs/06_mixed_pairs.ipynb #e95aa582
-def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
-    "Every cell of Table 11; none on a text without a second language. Raises InputError for an unknown scale or corpus, or more seeds than there are."
-    sizes, found = check(scale, corpus, seeds), []
-    for seed in SEEDS[:seeds or sizes.seeds[0]]:
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
+    """Every cell of Table 11; none on a text without a second language. Raises InputError for an unknown scale, corpus
+    or language, or more seeds than there are."""
+    sizes, found = check(scale, corpus, seeds, languages, own), []
+    for seed in SEEDS[:seeds or sizes.seeds.main]:
         for target in sizes.targets:
             spec = model(sizes, ("enfake", target), seed)
-            found += four(sizes, f"enfake-{target} | {target}", spec, target) + four(sizes, f"untrained | enfake | {target}", untrained(spec), target)
-            found += [c for c in four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target) if c.column != "XNLI enfake-enfake"]
+            found += four(sizes, f"enfake-{target} | {target}", spec, target)
+            found += four(sizes, f"untrained | enfake | {target}", untrained(spec), target)
+            half = four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target)
+            found += [c for c in half if c.column != "XNLI enfake-enfake"]
             found += four(sizes, f"majority class | {target}", untrained(spec), target, drawn="majority")
     return once(found)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
-def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list:
-    "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of them are also Table 1's."
-    return grid_of(cells(scale, corpus, seeds))
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
+    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of them are also Table
+    1's."""
+    return grid_of(cells(scale, corpus, seeds, languages, own))
 
 # %% ../../nbs/06_mixed_pairs.ipynb #85a9d912
 def kinds(cells: list[Cell], store) -> pd.DataFrame:
-    "Accuracy by what decides a pair, a row a cell and kind, for those runs that the store has; empty where pairs are not made by edits."
+    """Accuracy by what decides a pair, a row a cell and kind, for those runs that the store has; empty where pairs are
+    not made by edits."""
     found = []
     for c in cells:
         if not c.drawn.startswith("accuracy ") or not store.has(c.runs[0]): continue

@@ -7,38 +7,45 @@ __all__ = ['TABLES', 'variant', 'column_of', 'cells', 'grid']
 
 # %% ../../nbs/05_objective.ipynb #e42fe728
 from .bilingual import check, floors, model, read_out, vocabulary
-from .study import SEEDS, Cell, chosen, grid_of, once
 from .sizes import Bilingual
+from .study import SEEDS, Cell, chosen, grid_of, once
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/05_objective.ipynb #32667a71
-TABLES = {"table8": ("NSP", "No-NSP"), "table9": ("No Lang-id", "With Lang-id"), "table10": ("Char", "WordPiece", "Word")}
+TABLES = {"table8": ("NSP", "No-NSP"), "table9": ("No Lang-id", "With Lang-id"),
+          "table10": ("Char", "WordPiece", "Word")}
 
 # %% ../../nbs/05_objective.ipynb #9af59055
 def variant(sizes: Bilingual, column: str, pair, seed: int) -> PretrainSpec:
     "The model behind a column of Tables 8, 9 and 10."
     if column in TABLES["table8"]:
-        return model(sizes, pair, seed, shape=sizes.paired.shape, training=sizes.paired.training, inputs="pairs", nsp=column == "NSP")
+        return model(sizes, pair, seed, **sizes.paired._asdict(), inputs="pairs", nsp=column == "NSP")
     if column in TABLES["table9"]: return model(sizes, pair, seed, markers=column == "With Lang-id")
-    kind, size = dict(Char=("characters", sizes.characters), WordPiece=(sizes.kind, sizes.pieces), Word=("words", sizes.words))[column]
-    return model(sizes, pair, seed, tokenizer=vocabulary(sizes, pair, kind, size), training=sizes.spelt)
+    spellings = dict(Char=("characters", sizes.characters), WordPiece=(sizes.kind, sizes.pieces),
+                     Word=("words", sizes.words))
+    return model(sizes, pair, seed, tokenizer=vocabulary(sizes, pair, *spellings[column]), training=sizes.spelt)
 
 # %% ../../nbs/05_objective.ipynb #77ccdf0e
 def column_of(sizes: Bilingual, table: str, column: str, target: str, seed: int) -> list[Cell]:
     "A column for one pair: Fake-English, the target, the loss between them, and the floors."
-    pair, spec, tasks = ("enfake", target), variant(sizes, column, ("enfake", target), seed), (f"XNLI {column}", f"NER {column}", "")
-    made = [c for language in pair for c in read_out(sizes, table, f"enfake-{target} | enfake | {language}", spec, pair, language, tasks)]
-    made += read_out(sizes, table, f"enfake-{target} | enfake | Δ", spec, pair, target, tasks, minus="enfake")
+    pair, name, tasks = ("enfake", target), f"enfake-{target} | enfake", (f"XNLI {column}", f"NER {column}", "")
+    spec, made = variant(sizes, column, pair, seed), []
+    for language in pair: made += read_out(sizes, table, f"{name} | {language}", spec, pair, language, tasks)
+    made += read_out(sizes, table, f"{name} | Δ", spec, pair, target, tasks, minus="enfake")
     return made + floors(sizes, table, pair, spec, tasks)
 
 # %% ../../nbs/05_objective.ipynb #60004c5e
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all") -> list[Cell]:
-    "Every cell of Tables 8 to 10; none on a text without a second language. Raises InputError for an unknown scale, corpus or table, or more seeds than there are."
-    sizes, names = check(scale, corpus, seeds), chosen(only, TABLES)
-    return once([c for seed in SEEDS[:seeds or sizes.seeds[1]] for table in names for target in sizes.targets for column in TABLES[table]
-                 for c in column_of(sizes, table, column, target, seed)])
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
+          own="") -> list[Cell]:
+    """Every cell of Tables 8 to 10; none on a text without a second language. Raises InputError for an unknown scale,
+    corpus, language or table, or more seeds than there are."""
+    sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
+    for seed in SEEDS[:seeds or sizes.seeds.rest]:
+        for table, target in ((table, target) for table in names for target in sizes.targets):
+            for column in TABLES[table]: found += column_of(sizes, table, column, target, seed)
+    return once(found)
 
 # %% ../../nbs/05_objective.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, only))
+    return grid_of(cells(scale, corpus, seeds, only, languages, own))

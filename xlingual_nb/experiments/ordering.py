@@ -40,11 +40,12 @@ def order_left(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, f
     return tuple(np.mean(found, axis=0))
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute") -> list[Cell]:
-    """Every cell of K's Table 2. Raises InputError for an unknown scale, corpus or reading, or more seeds than there
-    are."""
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
+          own="") -> list[Cell]:
+    """Every cell of K's Table 2. Raises InputError for an unknown scale, corpus, language or reading, or more seeds
+    than there are."""
     choose("reading", reading, READINGS)
-    sizes, found = check(scale, corpus, seeds), []
+    sizes, found = check(scale, corpus, seeds, languages, own), []
     for seed in SEEDS[:seeds or sizes.seeds[0]]:
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
@@ -54,6 +55,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "perm
             found += floors(sizes, "table2", pair, model(sizes, pair, seed))
     return once(found)
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
+         own="") -> list:
     "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, reading))
+    return grid_of(cells(scale, corpus, seeds, reading, languages, own))

@@ -209,7 +209,7 @@ def paper_of(sizes) -> str:
     "The paper that all results are held against; `ours` where they are on languages that it is not about."
     study = next(name for name, kind in STUDIES.items() if isinstance(sizes, kind))
     if isinstance(sizes, Laboratory): return study if sizes.language == "en" else OURS
-    return study if sizes.label == sizes.corpus and set(sizes.targets) <= set(published_targets()) else OURS
+    return study if set(sizes.targets) <= set(published_targets()) else OURS
 
 def published_targets() -> tuple[str, ...]:
     "The languages beside English that K et al. are about (section 3.1.2)."

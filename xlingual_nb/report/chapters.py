@@ -18,7 +18,7 @@ from IPython.display import HTML, Image, Markdown, display
 from ..experiments.study import Cell, grid_of, missing_cells
 from ..papers.published import Ambiguity, Claim
 from . import figures, tables, verdicts
-from .notebooks import repository
+from .notebooks import YOURS, repository
 from .pages import MARKS
 
 # %% ../../nbs/lib/75_chapters.ipynb #35fadb9e
@@ -102,11 +102,13 @@ class Places:
     verdicts: Path
     pictures: Path
 
-def places(notebook: str, scale: str, store: str = "", results: str = "", figures: str = "") -> Places:
-    "The places that a notebook's parameters name; empty ones are those of the repository."
+def places(notebook: str, scale: str, store: str = "", results: str = "", figures: str = "", yours=False) -> Places:
+    """The places that a notebook's parameters name; empty ones are those of the repository. For `yours`, a study in
+    languages or on texts of one's own, tables and pictures go to a folder that git ignores."""
     from xlingual_nb.runs.store import Store
     root = repository()
-    home, pictures = Path(results or root / "results") / scale, Path(figures or root / "figures")
+    base = root / YOURS if yours else root
+    home, pictures = Path(results or base / "results") / scale, Path(figures or base / "figures")
     return Places(Store(store or root / "runs"), home / notebook, home / "verdicts.csv", pictures)
 
 # %% ../../nbs/lib/75_chapters.ipynb #0fc19ce3
