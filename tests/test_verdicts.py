@@ -226,7 +226,7 @@ def test_summary_and_display():
     frame = V.verdicts(runs(WORLD), "laptop")
     line = V.summary(frame)
     assert line.startswith(f"{len(frame)} claims: ") and sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
-    assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.plain(frame)) == len(frame)
+    assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.as_text(frame)) == len(frame)
     assert "D-three-lower" not in V.display(frame, run_only=False).to_html()    # claims are shown in words
 
 

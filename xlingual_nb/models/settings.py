@@ -156,8 +156,8 @@ class Tagging:
 # %% ../../nbs/lib/30_settings.ipynb #6e25d29c
 @dataclass(frozen=True)
 class LinearTagging:
-    """Logistic regression over frozen features. `penalties`: on the squared weights, to choose from on the development set;
-    `steps`: of L-BFGS at most, for each; `layer`: of the encoder (None: the last)."""
+    """Logistic regression over frozen features. `penalties`: on the squared weights, to choose from on the
+    development set; `steps`: of L-BFGS at most, for each; `layer`: of the encoder (None: the last)."""
     penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4)
     steps: int = 100
     layer: int | None = None

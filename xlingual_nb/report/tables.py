@@ -21,40 +21,50 @@ COLUMNS = ["paper", "table", "row", "column", "corpus", "value", "sd", "n_seeds"
 
 # %% ../../nbs/lib/70_tables.ipynb #1acbad47
 def checked(observations) -> pd.DataFrame:
-    "Observations with columns `OBSERVED` and `step`. Raises InputError for a missing column or two values for one cell and seed."
+    """Observations with columns `OBSERVED` and `step`. Raises InputError for a missing column or two values for one
+    cell and seed."""
     missing = [c for c in OBSERVED if c not in observations]
-    if missing: raise InputError(f"observations lack the column {missing[0]!r}: give one row a cell and seed with {', '.join(OBSERVED)}")
+    if missing:
+        raise InputError(f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
+                         f"{', '.join(OBSERVED)}")
     frame = observations.assign(step=observations.get("step", float("nan")))[OBSERVED + ["step"]].drop_duplicates()
     twice = frame[frame.duplicated(["paper", "table", "row", "column", "corpus", "seed", "step"])]
     if len(twice):
-        raise InputError(f"observations hold two values for {' / '.join(map(str, twice.iloc[0][OBSERVED[:6]]))}: give one run a seed")
+        cell = " / ".join(map(str, twice.iloc[0][OBSERVED[:6]]))
+        raise InputError(f"observations hold two values for {cell}: give one run a seed")
     return frame
 
 # %% ../../nbs/lib/70_tables.ipynb #7b22610c
 def printed(frame) -> list[tuple[str, str]]:
     "The (paper, table) pairs in a frame that the ledger has published numbers for."
-    return [(p, t) for p, t in frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None) if t in tables(p)]
+    pairs = frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None)
+    return [(paper, table) for paper, table in pairs if table in tables(paper)]
 
 # %% ../../nbs/lib/70_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
     "Sorted by paper, table, corpus, then as the paper prints rows and columns, then by step."
     def place(kind):
-        known = {(paper, table, label): i for paper, table in printed(frame) for i, label in enumerate(published(paper, table)[kind].unique())}
-        return [(known.get(k, len(known)), k[2]) for k in frame[["paper", "table", kind]].itertuples(index=False, name=None)]
+        labels = {pair: published(*pair)[kind].unique() for pair in printed(frame)}
+        known = {(*pair, label): i for pair in labels for i, label in enumerate(labels[pair])}
+        cells = frame[["paper", "table", kind]].itertuples(index=False, name=None)
+        return [(known.get(cell, len(known)), cell[2]) for cell in cells]
     keys = dict(_row=place("row"), _column=place("column"))
     by = ["paper", "table", "corpus", "_row", *(["step"] if "step" in frame else []), "_column"]
     return frame.assign(**keys).sort_values(by, ignore_index=True).drop(columns=list(keys))
 
 # %% ../../nbs/lib/70_tables.ipynb #b86a1b9d
 def tidy(observations) -> pd.DataFrame:
-    "Means over seeds: `COLUMNS`, sd NaN with one seed, published NaN where the paper prints nothing; and `step` where there are curves."
+    """Means over seeds: `COLUMNS`, sd NaN with one seed, published NaN where the paper prints nothing; and `step`
+    where there are curves."""
     frame = checked(observations).sort_values("seed")
     keys = ["paper", "table", "row", "column", "corpus", "step"]
-    short = lambda ids: " ".join(dict.fromkeys(str(i)[:12] for i in ids))
+    def shortened(ids): return " ".join(dict.fromkeys(str(i)[:12] for i in ids))
     cells = frame.groupby(keys, dropna=False, sort=False)
-    made = cells.agg(value=("value", "mean"), sd=("value", "std"), n_seeds=("seed", "nunique"), run_ids=("run_id", short)).reset_index()
-    made["published"] = [value(*cell) for cell in made[keys[:4]].itertuples(index=False)]
-    return in_order(made[COLUMNS[:4] + ["corpus"] + (["step"] if made.step.notna().any() else []) + COLUMNS[5:]])
+    means = cells.agg(value=("value", "mean"), sd=("value", "std"), n_seeds=("seed", "nunique"),
+                      run_ids=("run_id", shortened)).reset_index()
+    means["published"] = [value(*cell) for cell in means[keys[:4]].itertuples(index=False)]
+    step = ["step"] if means.step.notna().any() else []
+    return in_order(means[COLUMNS[:5] + step + COLUMNS[5:]])
 
 # %% ../../nbs/lib/70_tables.ipynb #6702204b
 def text(frame) -> str:
@@ -63,20 +73,23 @@ def text(frame) -> str:
 
 # %% ../../nbs/lib/70_tables.ipynb #43dfb24d
 def read(path, columns=tuple(COLUMNS), numbers=("value", "sd", "published", "step")) -> pd.DataFrame:
-    "A table as `write` leaves it: empty `numbers` are NaN, empty texts stay empty. Raises InputError if the file is not such a table."
+    """A table as `write` leaves it: empty `numbers` are NaN, empty texts stay empty. Raises InputError if the file is
+    not such a table."""
     try: frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values={c: [""] for c in numbers})
-    except (OSError, ValueError) as e: raise InputError(f"{path}: cannot be read as a result table ({e}): delete it and run again") from e
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a result table ({error}): delete it and run again") from error
     missing = [c for c in columns if c not in frame]
     if missing: raise InputError(f"{path}: column {missing[0]!r} is missing: delete the file and run again")
     return frame
 
 # %% ../../nbs/lib/70_tables.ipynb #16e01a8c
 def write(tidy, path) -> Path:
-    "Put results into a file: rows of the same paper, table and corpus are replaced, all others stay. Whole or not at all."
-    path = Path(path); keys = ["paper", "table", "corpus"]
+    """Put results into a file: rows of the same paper, table and corpus are replaced, all others stay. Whole or not
+    at all."""
+    path, keys = Path(path), ["paper", "table", "corpus"]
     if path.exists():
-        old = read(path); fresh = set(tidy[keys].itertuples(index=False, name=None))
-        kept = old[[k not in fresh for k in old[keys].itertuples(index=False, name=None)]]
+        old, fresh = read(path), set(tidy[keys].itertuples(index=False, name=None))
+        kept = old[[key not in fresh for key in old[keys].itertuples(index=False, name=None)]]
         tidy = in_order(pd.concat([kept, tidy], ignore_index=True)) if len(kept) else tidy
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text(tidy))
@@ -86,34 +99,39 @@ def write(tidy, path) -> Path:
 def cell(mean, sd, column) -> str:
     "A number as a table shows it: two places for scores, three digits for perplexities, ± sd where there is one."
     if pd.isna(mean): return ""
-    form = (lambda x: f"{x:.3g}" if x < 1000 else f"{x:.0f}") if "Perpl." in column else (lambda x: f"{x:.2f}")
+    def form(x):
+        if "Perpl." not in column: return f"{x:.2f}"
+        return f"{x:.3g}" if x < 1000 else f"{x:.0f}"
     return form(mean) + (f" ±{form(sd)}" if pd.notna(sd) else "")
 
 # %% ../../nbs/lib/70_tables.ipynb #7030e427
 def beside(tidy) -> pd.DataFrame:
-    """One table, ours beside the published, as strings: a row a table row; under each column, ours (several corpora: a column each)
-    and published."""
+    """One table, ours beside the published, as strings: a row a table row; under each column, ours (several corpora:
+    a column each) and published."""
     spread = {(r.row, r.column): r.sd for paper, table in printed(tidy) for r in published(paper, table).itertuples()}
-    many = tidy.corpus.nunique() > 1
-    made = {}
+    many, columns, cells = tidy.corpus.nunique() > 1, list(tidy.column.unique()), {}
     for t in tidy.itertuples():
-        made.setdefault((t.column, t.corpus if many else "ours"), {})[t.row] = cell(t.value, t.sd, t.column)
-        made.setdefault((t.column, "published"), {})[t.row] = cell(t.published, spread.get((t.row, t.column)), t.column)
-    order = sorted(made, key=lambda k: (list(tidy.column.unique()).index(k[0]), k[1] == "published"))
-    return pd.DataFrame(made, index=tidy.row.unique(), columns=pd.MultiIndex.from_tuples(order)).fillna("")
+        printed_sd = spread.get((t.row, t.column))
+        cells.setdefault((t.column, t.corpus if many else "ours"), {})[t.row] = cell(t.value, t.sd, t.column)
+        cells.setdefault((t.column, "published"), {})[t.row] = cell(t.published, printed_sd, t.column)
+    order = sorted(cells, key=lambda k: (columns.index(k[0]), k[1] == "published"))
+    return pd.DataFrame(cells, index=tidy.row.unique(), columns=pd.MultiIndex.from_tuples(order)).fillna("")
 
 # %% ../../nbs/lib/70_tables.ipynb #376e9535
 def display(tidy, caption=None):
     "`beside`, styled: the published columns in grey italics. Returns a pandas Styler."
     frame = beside(tidy)
-    grey = {c: [{"selector": "td", "props": "color: #767676; font-style: italic"}] for c in frame if c[1] == "published"}
-    plain = [{"selector": "td", "props": "white-space: nowrap; text-align: right"}, {"selector": "th", "props": "text-align: left"}]
+    grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
+    plain = [{"selector": "td", "props": "white-space: nowrap; text-align: right"},
+             {"selector": "th", "props": "text-align: left"}]
     styled = frame.style.set_uuid("_".join(tidy.table.unique())).set_caption(caption or "")
-    return styled.set_table_styles(grey).set_table_styles(plain, overwrite=False)
+    styled = styled.set_table_styles({column: grey for column in frame if column[1] == "published"})
+    return styled.set_table_styles(plain, overwrite=False)
 
 # %% ../../nbs/lib/70_tables.ipynb #2f56993e
 def alone(tidy) -> pd.DataFrame:
     "Ours without published columns, as strings: a row a table row (and corpus, if several)."
     rows = ["row"] + ["corpus"] * (tidy.corpus.nunique() > 1)
-    made = tidy.assign(shown=[cell(*c) for c in tidy[["value", "sd", "column"]].itertuples(index=False)])
-    return made.pivot_table(index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False).rename_axis(columns=None)
+    shown = tidy.assign(shown=[cell(*c) for c in tidy[["value", "sd", "column"]].itertuples(index=False)])
+    wide = shown.pivot_table(index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False)
+    return wide.rename_axis(columns=None)
