@@ -1,5 +1,6 @@
 """The house as its imports draw it: packages, floors, arrows. `python tests/house.py` (`make house`) puts the picture into the README."""
-import ast
+import ast, re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -10,6 +11,7 @@ LEVEL = {part: level for level, floor in enumerate(FLOORS) for part in floor}
 BEGIN, END = "<!-- the house: drawn from the imports by `make house` -->\n", "<!-- end of the house -->\n"
 
 
+@cache
 def modules() -> dict[str, Path]:
     "Dotted name (without the package) of every module and its file; a package that exports something itself goes by its own name."
     files = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "_modidx.py" and p.parent != PACKAGE or p.stem in ("errors", "cli"))
@@ -17,6 +19,7 @@ def modules() -> dict[str, Path]:
     return {name: p for name, p in named.items() if p.name != "__init__.py" or p.read_text(encoding="utf-8").strip()}
 
 
+@cache
 def imports(path: Path, everywhere: bool = True) -> set[str]:
     "The dotted names that a file of this package imports from it, anywhere in it or only where it is loaded; no functions among them."
     package, known, found = ["xlingual_nb", *path.relative_to(PACKAGE).parent.parts], modules(), set()
@@ -35,6 +38,11 @@ def imports(path: Path, everywhere: bool = True) -> set[str]:
 
 
 def part(name: str) -> str: return name.split(".")[0]
+
+
+def notebook(name: str) -> str:
+    "The notebook that a module is exported from, without its folder and ending."
+    return re.search(r"File to edit: \S*?(\w+)\.ipynb", modules()[name].read_text(encoding="utf-8"))[1]
 
 
 def arrows() -> set[tuple[str, str]]:

@@ -143,6 +143,15 @@ def test_imports_run_downward(name):
         assert below <= level, f"{name} imports {other}, which is on a higher floor"
 
 
+def test_library_notebooks_are_numbered_as_they_build_on_one_another():
+    """What a module loads stands in an earlier notebook, so that they can be read in order. (The microworld's first page is its
+    front door and leads to what follows it; experiments are numbered as the papers are told.)"""
+    library = {name: house.notebook(name) for name in house.modules() if house.part(name) not in ("experiments",)}
+    found = [(library[name], library[other]) for name in library for other in house.imports(house.modules()[name], everywhere=False)
+             if library.get(other, "") > library[name] and name != "microworld"]
+    assert set(found) <= {("12_transforms", "13_tokenizers")}
+
+
 def test_floors_know_every_part():
     assert set(map(house.part, house.modules())) == set(house.LEVEL)
 
