@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'NOTES', 'FUNCTIONS', 'COMPREHENSIONS', 'IMPORTS', 'Bare', 'filled', 'origins', 'own_names', 'bindings',
-           'Marker', 'pieces']
+           'Marker', 'pieces', 'role']
 
-# %% ../../nbs/lib/02a_bare.ipynb #aecfe986
+# %% ../../nbs/lib/02a_bare.ipynb #f6b7b8f3
 import ast, re
 from importlib.util import resolve_name
 
-# %% ../../nbs/lib/02a_bare.ipynb #201e02b3
+# %% ../../nbs/lib/02a_bare.ipynb #8409e0d8
 QUIET = {("xlingual_nb.errors", ("require",)), ("xlingual_nb.runs.stages", ("declare",))}
 NOTES = ("ClassVar", "InitVar", "KW_ONLY")      # annotations of a class that change what it does
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -61,7 +61,7 @@ def filled(node):
     if isinstance(getattr(node, "body", None), list) and not node.body: node.body = [ast.Pass()]
     return node
 
-# %% ../../nbs/lib/02a_bare.ipynb #920d4067
+# %% ../../nbs/lib/02a_bare.ipynb #802c0bc7
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -72,7 +72,7 @@ def origins(node, package: str) -> dict[str, tuple]:
     base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
     return {a.asname or a.name: (base, (a.name,)) for a in node.names}
 
-# %% ../../nbs/lib/02a_bare.ipynb #a74e1a0d
+# %% ../../nbs/lib/02a_bare.ipynb #f448e074
 def own_names(node) -> list[str]:
     "The names that a node itself binds, those in it left aside."
     if isinstance(node, ast.Name): return [node.id] if not isinstance(node.ctx, ast.Load) else []
@@ -96,7 +96,7 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
     for node in nodes: look(node)
     return {name: places for name, places in (found | elsewhere).items() if places is not None}
 
-# %% ../../nbs/lib/02a_bare.ipynb #c414bd60
+# %% ../../nbs/lib/02a_bare.ipynb #076d3a74
 class Marker(ast.NodeTransformer):
     """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import statements. Changes the tree.
 
@@ -156,15 +156,17 @@ class Marker(ast.NodeTransformer):
     def _import(self, node): return None
     visit_Import = visit_ImportFrom = _import
 
-# %% ../../nbs/lib/02a_bare.ipynb #e5c367eb
-def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, bool]]:
-    "A statement as bare text, a class in pieces: [(text, whether it is a dataclass field with a default)]. Changes the tree."
+# %% ../../nbs/lib/02a_bare.ipynb #a78096e0
+def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
+    "A statement as bare text, a class in pieces: [(text, its `role` or \"\")]. Changes the tree."
     bare, body = Bare(quiet).visit(node), []
     bare = bare and marker.visit(bare)
     if isinstance(bare, ast.ClassDef): bare.body, body = [ast.Pass()], bare.body
-    return [(ast.unparse(n), _defaulted(n)) for n in ([bare] if bare else []) + body]
+    return ([(ast.unparse(bare), "")] if bare else []) + [(ast.unparse(n), role(n)) for n in body]
 
-def _defaulted(node) -> bool:
-    if not isinstance(node, ast.AnnAssign) or node.value is None or node.annotation.value == "ClassVar": return False
+def role(node) -> str:
+    "Of a statement in a class: `default` (a dataclass field with one), `id` (what run ids ask), or nothing."
+    if isinstance(node, FUNCTIONS): return "id" if node.name == "source_digests" else ""
+    if not isinstance(node, ast.AnnAssign) or node.value is None or node.annotation.value == "ClassVar": return ""
     made = isinstance(node.value, ast.Call) and re.search(r"\bfield\b", ast.unparse(node.value.func))
-    return not made or any(k.arg in ("default", "default_factory") for k in node.value.keywords)
+    return "default" if not made or any(k.arg in ("default", "default_factory") for k in node.value.keywords) else ""

@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'touched', 'Module', 'constant', 'bytecode', 'Live',
            'Sources', 'meant', 'reached']
 
-# %% ../../nbs/lib/02b_reached.ipynb #a03c480e
+# %% ../../nbs/lib/02b_reached.ipynb #17efde79
 import ast, inspect, json, re, sys, textwrap
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 
 from .bare import FUNCTIONS, IMPORTS, QUIET, Bare, Marker, bindings, pieces
 
-# %% ../../nbs/lib/02b_reached.ipynb #d1bd73a9
+# %% ../../nbs/lib/02b_reached.ipynb #97f31837
 def source_of(module: str) -> Path | None:
     "The source file of a module, found without importing it or its parents; None when there is none, as for `__main__`."
     top, *rest = module.split(".")
@@ -29,7 +29,7 @@ def source_of(module: str) -> Path | None:
     places = [f for base in bases for f in (base / "__init__.py", base.parent / f"{base.name}.py")]
     return next((f for f in places if f.is_file()), None)
 
-# %% ../../nbs/lib/02b_reached.ipynb #6872b042
+# %% ../../nbs/lib/02b_reached.ipynb #2060265f
 def shallow(node):
     "A statement and what is in it, but for the insides of functions and classes."
     yield node
@@ -48,7 +48,7 @@ def touched(node) -> set[str]:
             if isinstance(at, ast.Name): found.add(at.id)
     return found
 
-# %% ../../nbs/lib/02b_reached.ipynb #1c3b2d57
+# %% ../../nbs/lib/02b_reached.ipynb #7ea329f3
 WORDS = {"__all__", "_all_", "__version__"}
 
 def _idle(node, quiet=()) -> bool:
@@ -79,14 +79,14 @@ class Module:
 
     def knows(self, name: str) -> bool: return name in self.statements or name in self.imports or bool(self.stars)
 
-    def pieces(self, name: str) -> list[tuple[str, bool]]:
-        "The bare text of a name: [(text, whether it is a field with a default)]."
+    def pieces(self, name: str) -> list[tuple[str, str]]:
+        "The bare text of a name, as `bare.pieces`."
         marker = Marker(self.name, self.package, self.knows)
         for node in self.statements[name]:
             if id(node) not in self._pieces: self._pieces[id(node)] = pieces(node, marker, self.quiet)
         return [piece for node in self.statements[name] for piece in self._pieces[id(node)]]
 
-# %% ../../nbs/lib/02b_reached.ipynb #b123b766
+# %% ../../nbs/lib/02b_reached.ipynb #5f926996
 def constant(value) -> str | None:
     "A plain value as text; None for anything else."
     if is_dataclass(value) and not isinstance(value, type): return repr(value)
@@ -102,13 +102,13 @@ def bytecode(code: CodeType, mark=str) -> str:
     own = code.co_varnames + code.co_freevars + code.co_cellvars
     return " ".join((code.co_code.hex(), *map(mark, code.co_names), *own, *map(text, told)))
 
-# %% ../../nbs/lib/02b_reached.ipynb #72ab6950
+# %% ../../nbs/lib/02b_reached.ipynb #721c0ebd
 def _brought(name: str, value) -> bool:
     "Whether Python, or `dataclass`, has put a member into a class."
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
     return name.startswith("__") and (code is None or code.co_filename == "<string>" or inspect.unwrap(value) is not value)
 
-# %% ../../nbs/lib/02b_reached.ipynb #651cedd9
+# %% ../../nbs/lib/02b_reached.ipynb #6b41e3c3
 class Live:
     "As `Module`, for what no file has: what the names in memory stand for now. `own`: a name that is this module's for sure."
     stars = ()
@@ -123,26 +123,26 @@ class Live:
 
     def knows(self, name: str) -> bool: return name in self.statements or name in self.imports
 
-    def pieces(self, name: str) -> list[tuple[str, bool]]:
+    def pieces(self, name: str) -> list[tuple[str, str]]:
         value = self.statements[name]
-        if not isinstance(value, (FunctionType, type)): return [(self._value(name, value), False)]
+        if not isinstance(value, (FunctionType, type)): return [(self._value(name, value), "")]
         try: return pieces(ast.parse(textwrap.dedent(inspect.getsource(value))).body[0], Marker(self.name, "", self.knows))
         except (OSError, TypeError, SyntaxError): return self._compiled(name, value)
 
-    def _compiled(self, name, value) -> list[tuple[str, bool]]:
+    def _compiled(self, name, value) -> list[tuple[str, str]]:
         def mark(used): return f"⟨{self.name}:{used}⟩" if self.knows(used) else used
         def told(v): return bytecode(v.__code__, mark) if isinstance(v, FunctionType) else constant(v)
-        if isinstance(value, FunctionType): return [(told(value), False)]
+        if isinstance(value, FunctionType): return [(told(value), "")]
         kept = fields(value) if is_dataclass(value) else ()
-        optional = {f.name for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)}
+        roles = {f.name: "default" for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)} | {"source_digests": "id"}
         made = {f.name: ... for f in kept} | {n: v for n, v in vars(value).items() if not _brought(n, v)}
-        return [(f"class {name}", False)] + [(f"{n}: {told(v)}", n in optional) for n, v in sorted(made.items())]
+        return [(f"class {name}", "")] + [(f"{n}: {told(v)}", roles.get(n, "")) for n, v in sorted(made.items())]
 
     def _value(self, name, value) -> str:
         if isinstance(value, (list, dict)) and not name.isupper(): return ""
         return f"⟨{type(value).__module__}:{type(value).__qualname__}⟩ {constant(value)}"
 
-# %% ../../nbs/lib/02b_reached.ipynb #dbae4249
+# %% ../../nbs/lib/02b_reached.ipynb #d44492a9
 INSTALLED = ("site-packages", "dist-packages")
 
 def _stamp(file: Path): return file.stat().st_mtime_ns, file.stat().st_size
@@ -202,7 +202,7 @@ class Sources:
         if not found and "__getattr__" in table.statements: return [(module, "__getattr__", path)]
         return found or [(None, ".".join(path), ())]
 
-# %% ../../nbs/lib/02b_reached.ipynb #664f6fa4
+# %% ../../nbs/lib/02b_reached.ipynb #9c99800e
 OUTSIDE = re.compile(r"⟨([\w.:|]+)⟩")
 
 def meant(mark: str, sources: Sources) -> list[tuple]:
@@ -211,13 +211,13 @@ def meant(mark: str, sources: Sources) -> list[tuple]:
     return [found for module, path in pairs for found in sources.find(module, tuple(path.split(".")) if path else ())]
 
 def reached(roots, sources: Sources, specs=frozenset()) -> dict[tuple, str]:
-    "Every definition that `roots` reach, and they: {(module, name): bare text}. Of `specs` fields with defaults are left out."
+    "Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` only the pieces without a role."
     found, todo = {}, list(roots)
     while todo:
         module, name = place = todo.pop()
         if place in found: continue
         table = sources.module(module)
-        found[place] = "\n".join(text for text, default in table.pieces(name) if not (default and place in specs))
+        found[place] = "\n".join(text for text, role in table.pieces(name) if not (role and place in specs))
         for m, n, _ in (t for mark in OUTSIDE.findall(found[place]) for t in meant(mark, sources)):
             if m: todo += [(m, every) for every in sources.module(m).statements] if n == "*" else [(m, n)]
         if "" in table.statements: todo.append((module, ""))
