@@ -6,11 +6,11 @@
 __all__ = ['QUIET', 'NOTES', 'FUNCTIONS', 'COMPREHENSIONS', 'IMPORTS', 'Bare', 'filled', 'origins', 'own_names', 'bindings',
            'Marker', 'pieces', 'role']
 
-# %% ../../nbs/lib/02a_bare.ipynb #f6b7b8f3
+# %% ../../nbs/lib/02a_bare.ipynb #678a4999
 import ast, re
 from importlib.util import resolve_name
 
-# %% ../../nbs/lib/02a_bare.ipynb #8409e0d8
+# %% ../../nbs/lib/02a_bare.ipynb #19da1ee6
 QUIET = {("xlingual_nb.errors", ("require",)), ("xlingual_nb.runs.stages", ("declare",))}
 NOTES = ("ClassVar", "InitVar", "KW_ONLY")      # annotations of a class that change what it does
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -61,7 +61,7 @@ def filled(node):
     if isinstance(getattr(node, "body", None), list) and not node.body: node.body = [ast.Pass()]
     return node
 
-# %% ../../nbs/lib/02a_bare.ipynb #802c0bc7
+# %% ../../nbs/lib/02a_bare.ipynb #184fb428
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -72,7 +72,7 @@ def origins(node, package: str) -> dict[str, tuple]:
     base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
     return {a.asname or a.name: (base, (a.name,)) for a in node.names}
 
-# %% ../../nbs/lib/02a_bare.ipynb #f448e074
+# %% ../../nbs/lib/02a_bare.ipynb #8ddb1f55
 def own_names(node) -> list[str]:
     "The names that a node itself binds, those in it left aside."
     if isinstance(node, ast.Name): return [node.id] if not isinstance(node.ctx, ast.Load) else []
@@ -91,12 +91,12 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
         elif isinstance(node, ast.Nonlocal): elsewhere.update(dict.fromkeys(node.names))
         elif not (inside and isinstance(node, ast.Name)):           # of a comprehension only `:=` is seen outside
             for name in own_names(node): found.setdefault(name, set())
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)): return
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)): return
         for child in ast.iter_child_nodes(node): look(child, inside or isinstance(node, COMPREHENSIONS))
     for node in nodes: look(node)
     return {name: places for name, places in (found | elsewhere).items() if places is not None}
 
-# %% ../../nbs/lib/02a_bare.ipynb #076d3a74
+# %% ../../nbs/lib/02a_bare.ipynb #cbe0df47
 class Marker(ast.NodeTransformer):
     """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import statements. Changes the tree.
 
@@ -156,7 +156,7 @@ class Marker(ast.NodeTransformer):
     def _import(self, node): return None
     visit_Import = visit_ImportFrom = _import
 
-# %% ../../nbs/lib/02a_bare.ipynb #a78096e0
+# %% ../../nbs/lib/02a_bare.ipynb #eb2d9039
 def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
     "A statement as bare text, a class in pieces: [(text, its `role` or \"\")]. Changes the tree."
     bare, body = Bare(quiet).visit(node), []

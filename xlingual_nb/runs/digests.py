@@ -17,23 +17,27 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from .reached import OUTSIDE, Sources, bytecode, constant, meant, reached, source_of
 from .spec import spec_classes
 
-# %% ../../nbs/lib/03_digests.ipynb #c3ba2aac
+# %% ../../nbs/lib/03_digests.ipynb #eee009a3
 def parts(value, seen=()):
-    "The functions and classes that a maker consists of, and the plain values bound into it, itself first."
+    """The functions and classes that a maker consists of, and the plain values bound into it, itself first.
+
+    Of a list or a dictionary, which may change while runs are made, only the functions and classes count."""
     if any(value is s for s in seen): return
     def each(values): return (p for v in values for p in parts(v, (*seen, value)))
-    if isinstance(value, partial): yield from each([value.func, value.args, value.keywords])
+    if isinstance(value, partial): yield from each([value.func, *value.args, *value.keywords.items()])
     elif isinstance(value, MethodType): yield from each([value.__func__, value.__self__])
-    elif isinstance(value, dict): yield from each(value.items())
-    elif isinstance(value, (tuple, list)): yield from each(value)
+    elif isinstance(value, (list, dict)): yield from each(filter(callable, value.values() if isinstance(value, dict) else value))
+    elif isinstance(value, tuple): yield from each(value)
     elif isinstance(value, type): yield value
-    elif callable(value) and hasattr(value, "__qualname__"):
+    elif callable(value) and _named(value):
         yield (function := inspect.unwrap(value))
         yield from each(cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
     elif is_dataclass(value): yield from each([type(value), *(getattr(value, f.name) for f in fields(value))])
     else: yield value if constant(value) is not None else type(value)
 
-# %% ../../nbs/lib/03_digests.ipynb #1c241895
+def _named(thing) -> bool: return hasattr(thing, "__qualname__")
+
+# %% ../../nbs/lib/03_digests.ipynb #acb7069c
 def labels(places) -> dict[tuple, str]:
     "{(module, name): as short a name as tells these definitions apart}; what a module does on import is `module()`."
     def forms(place):
@@ -43,14 +47,13 @@ def labels(places) -> dict[tuple, str]:
     counts = Counter(form for place in places for form in set(forms(place)))
     return {place: next((f for f in forms(place) if counts[f] == 1), forms(place)[-1]) for place in places}
 
-# %% ../../nbs/lib/03_digests.ipynb #54891441
+# %% ../../nbs/lib/03_digests.ipynb #9905257c
 def texts(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
     "{name: bare text} of every definition that a maker and its spec class reach, marks replaced by what they stand for."
     things, specs = list(parts(make)), spec_classes(spec) if spec else []
     sources = sources or Sources(*(t.__module__ for t in (*things[:1], *specs)))
-    def named(thing): return hasattr(thing, "__qualname__")
-    roots = {t: sources.root(t) for t in (*things, *specs) if named(t) and sources.follows(t.__module__)}
-    bound = [f"{t.__module__}.{t.__qualname__}" if named(t) else constant(t) for t in things if not named(t) or t not in roots]
+    roots = {t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)}
+    bound = [f"{t.__module__}.{t.__qualname__}" if _named(t) else constant(t) for t in things if not _named(t) or t not in roots]
     places = {roots[s] for s in specs if s in roots}
     found = reached(roots.values(), sources, places)
     names, used = labels(found), set()
@@ -64,7 +67,7 @@ def texts(make, spec: type | None = None, sources: Sources | None = None) -> dic
     clean |= {f"{name}.{text.partition(':')[0]}=": clear(text) for name, text in optional}
     return clean | ({"()": json.dumps(bound)} if bound else {})
 
-# %% ../../nbs/lib/03_digests.ipynb #ee6000b8
+# %% ../../nbs/lib/03_digests.ipynb #3b513c4e
 def definitions(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
     "{name: digest} of every definition that a maker and its spec class reach; as `texts`."
     return {n: hashlib.sha256(t.encode()).hexdigest()[:16] for n, t in sorted(texts(make, spec, sources).items())}
@@ -77,7 +80,7 @@ def code_digest(make, spec: type | None = None) -> str:
     "SHA-256 of the code behind a maker and its spec class."
     return digest_of(definitions(make, spec))
 
-# %% ../../nbs/lib/03_digests.ipynb #59de96b6
+# %% ../../nbs/lib/03_digests.ipynb #0db04501
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     "What differs between two tables of `definitions`, in words; empty when nothing does that counts."
     gone = [f"{n} is no longer reached" for n in old if n not in new]
@@ -97,16 +100,16 @@ def _loaded(module: ModuleType) -> dict[str, str]:
     functions = [f for v in every if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)]
     return {f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__}
 
-# %% ../../nbs/lib/03_digests.ipynb #065089e9
+# %% ../../nbs/lib/03_digests.ipynb #782e6556
 def edited(make, spec: type | None = None) -> list[str]:
     "Those definitions behind a maker whose functions in memory differ from their source file: edited after they were imported."
-    things = [t for t in (*parts(make), *(spec_classes(spec) if spec else [])) if hasattr(t, "__qualname__")]
+    things = [t for t in (*parts(make), *(spec_classes(spec) if spec else [])) if _named(t)]
     sources = Sources(*(t.__module__ for t in things[:1]))
     places = reached([sources.root(t) for t in things if sources.follows(t.__module__)], sources)
     found = []
     for name in sorted({module for module, _ in places} & set(sys.modules)):
-        if type(getattr(sys.modules[name], "__loader__", None)) is not SourceFileLoader: continue   # pytest rewrites what it imports
-        file = source_of(name)
+        file, loader = source_of(name), type(getattr(sys.modules[name], "__loader__", None))
+        if file is None or loader is not SourceFileLoader: continue         # pytest, for one, rewrites what it imports
         text, loaded = _compiled(file, (file.stat().st_mtime_ns, file.stat().st_size)), _loaded(sys.modules[name])
         wrong = {q.split(".")[0] for q, c in loaded.items() if q in text and text[q] != c}
         found += [f"{name}.{n}" for n in sorted(wrong) if (name, n) in places]

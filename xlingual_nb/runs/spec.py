@@ -10,11 +10,14 @@ import hashlib, json, typing
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 
 # %% ../../nbs/lib/01_spec.ipynb #71d64d14
-def _said(spec, every: bool) -> dict:
-    kept = {f.name: getattr(spec, f.name) for f in fields(spec)
-            if every or f.default is MISSING or getattr(spec, f.name) != f.default}
+@lru_cache(maxsize=256)
+def _fields(kind: type) -> tuple: return tuple((f.name, f.default) for f in fields(kind))       # where there is no default, MISSING equals no value
+
+def _said(spec, every: bool = False) -> dict:
+    kept = {name: value for name, default in _fields(type(spec)) if (value := getattr(spec, name)) != default or every}
     return {"is": getattr(spec, "stage", type(spec).__name__), **kept}
 
 def plain(value, every: bool = False):
@@ -25,26 +28,33 @@ def plain(value, every: bool = False):
     raise TypeError(f"a spec is made of plain values, not of {type(value).__name__}: {value!r}")
 
 # %% ../../nbs/lib/01_spec.ipynb #97e3288b
-def _kept(spec, name: str, make):
-    "What `make()` gives, worked out once for a spec that cannot change."
-    try: return vars(spec)[name]
-    except TypeError: return make()                         # no place for it: a class with slots
-    except KeyError: value = make()
-    try: hash(spec); vars(spec)[name] = value
-    except TypeError: pass
-    return value
+def _spelt(value) -> tuple[str, bool]:
+    "(canonical text, whether it is so for ever)"
+    if isinstance(value, (tuple, list)):
+        told = [_spelt(v) for v in value]
+        return "[" + ",".join(text for text, _ in told) + "]", isinstance(value, tuple) and all(lasts for _, lasts in told)
+    own = getattr(value, "__dict__", {})
+    if "_canonical" in own: return own["_canonical"], True
+    if not is_dataclass(value): return json.dumps(plain(value), ensure_ascii=False, allow_nan=False), True
+    told = {name: _spelt(v) for name, v in _said(value).items()}
+    text = ",".join(f'"{name}":{told[name][0]}' for name in sorted(told))
+    lasts = type(value).__dataclass_params__.frozen and all(lasts for _, lasts in told.values())
+    if lasts: own["_canonical"] = "{" + text + "}"
+    return "{" + text + "}", lasts
 
 def canonical(spec) -> str:
     "The one JSON spelling of a spec."
-    if is_dataclass(spec): return _kept(spec, "_canonical", lambda: _spelt(spec))
-    if isinstance(spec, (tuple, list)): return "[" + ",".join(map(canonical, spec)) + "]"
-    return json.dumps(plain(spec), ensure_ascii=False, allow_nan=False)
+    return _spelt(spec)[0]
 
-def _spelt(spec) -> str:
-    pairs = sorted(_said(spec, every=False).items())
-    return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{canonical(value)}" for name, value in pairs) + "}"
+def _kept(spec, name: str, make):
+    "What `make()` gives, worked out once for a spec that does not change."
+    own = getattr(spec, "__dict__", {})
+    if name in own: return own[name]
+    value, lasts = make(), _spelt(spec)[1]
+    if lasts: own[name] = value
+    return value
 
-# %% ../../nbs/lib/01_spec.ipynb #69bb3af6
+# %% ../../nbs/lib/01_spec.ipynb #3a4798e1
 def spec_classes(spec: type) -> list[type]:
     "A spec class and every dataclass that its fields may hold, and theirs."
     found, todo = [], [spec]
@@ -68,12 +78,15 @@ def restore(told, spec: type):
 # %% ../../nbs/lib/01_spec.ipynb #a63a409f
 def parents(spec) -> tuple:
     "The runs that this run reads: specs with a stage, found in its fields, in order and without repeats."
-    return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(getattr(spec, f.name) for f in fields(spec)))))
+    return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
+
+def _values(spec): return (getattr(spec, name) for name, _ in _fields(type(spec)))
+
 
 def _inputs(values):
     for value in values:
         if hasattr(value, "stage"): yield value
-        elif is_dataclass(value): yield from _inputs(getattr(value, f.name) for f in fields(value))
+        elif is_dataclass(value): yield from _inputs(_values(value))
         elif isinstance(value, tuple): yield from _inputs(value)
 
 # %% ../../nbs/lib/01_spec.ipynb #8e5cfea5

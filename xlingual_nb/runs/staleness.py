@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['lineage', 'Reason', 'moved', 'own_reasons', 'Look', 'class_of', 'spec_of', 'known_specs', 'stale_runs']
 
-# %% ../../nbs/lib/05a_staleness.ipynb #ba146a6c
+# %% ../../nbs/lib/05a_staleness.ipynb #2a4eee71
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from .spec import one_look, parents, plain, restore, run_id
 from .stages import declared, stage_code
 from .store import Store, fingerprint, list_runs
 
-# %% ../../nbs/lib/05a_staleness.ipynb #fc4b97a1
+# %% ../../nbs/lib/05a_staleness.ipynb #43b55a3b
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
     """What a run made now is made by and from; `code`: {stage: its definitions}, as `stages.stage_code` has it.
 
@@ -35,7 +35,7 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     inputs = {run_id(p): fingerprint(store.path(p)) for p in parents(spec)}
     return dict(definitions=own, code=digests, classes=classes, inputs=inputs, spec=plain(spec, every=True))
 
-# %% ../../nbs/lib/05a_staleness.ipynb #491362a6
+# %% ../../nbs/lib/05a_staleness.ipynb #61ddd003
 @dataclass(frozen=True)
 class Reason:
     "Why a run is stale: by its `code`, a `default` of its spec, or an `input`; in words."
@@ -52,11 +52,11 @@ def moved(then, now, name: str = "") -> list[str]:
 
 def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
     "What has changed in a run itself since its manifest `about` was written."
-    if "definitions" not in about: return [Reason("code", "its manifest does not tell which definitions made it")]
+    if "definitions" not in about: return [Reason("code", "it was made before manifests told which definitions made a run")]
     told = [Reason("code", t) for t in changes(about["definitions"], code.get(spec.stage, {}))]
     return told + [Reason("default", t) for t in moved(about["spec"], plain(spec, every=True))]
 
-# %% ../../nbs/lib/05a_staleness.ipynb #6dade0f6
+# %% ../../nbs/lib/05a_staleness.ipynb #a1c8c3f0
 class Look:
     """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is to be called stale.
 
@@ -95,7 +95,7 @@ class Look:
         if key not in self._prints: self._prints[key] = fingerprint(self.store.path(spec))
         return self._prints[key]
 
-# %% ../../nbs/lib/05a_staleness.ipynb #2eca4fa3
+# %% ../../nbs/lib/05a_staleness.ipynb #678645d7
 def class_of(place: str) -> type:
     "The class that stands at `module:name`. InputError when it cannot be imported."
     known = [s.spec for s in declared().values() if f"{s.spec.__module__}:{s.spec.__qualname__}" == place]
@@ -111,14 +111,14 @@ def class_of(place: str) -> type:
 def spec_of(folder: Path):
     "The spec of a finished run. InputError when its class cannot be had, or when it is no run of that class as it is now."
     stage, classes = folder.parent.parent.name, (load_json(folder / "manifest.json") or {}).get("classes", {})
-    if stage not in classes: raise InputError("its manifest does not tell which class its spec is of")
+    if stage not in classes: raise InputError("it was made before manifests told which class a spec is of")
     kind = class_of(classes[stage])
     try: spec = restore(load_json(folder / "spec.json"), kind)
     except (TypeError, KeyError) as error: raise InputError(f"its spec does not fit {classes[stage]} any more ({error})") from None
     if run_id(spec) != folder.name: raise InputError("it belongs to a text or a spec that is another by now")
     return spec
 
-# %% ../../nbs/lib/05a_staleness.ipynb #00f9086e
+# %% ../../nbs/lib/05a_staleness.ipynb #31f82a43
 def known_specs(store: Store) -> tuple[dict, dict]:
     "({run id: spec} of finished runs, {run id: why there is no spec}); their modules, and so their stages, are imported."
     specs, lost = {}, {}
@@ -128,9 +128,13 @@ def known_specs(store: Store) -> tuple[dict, dict]:
     return specs, lost
 
 def stale_runs(store: Store) -> pd.DataFrame:
-    "Those rows of `list_runs` that are stale by the code of today, or cannot be told; column `why` says why."
+    """Those rows of `list_runs` that are not up to date by the code of today; column `why` says why.
+
+    `state` is `stale`, or `unknown` where that cannot be told (the class of its spec is not here, its text has changed)."""
     specs, lost = known_specs(store)
-    look, frame = Look(store, stage_code()), list_runs(store)
-    with one_look(): lost |= {key: "; ".join(r.text for r in look.why(spec)) for key, spec in specs.items()}
-    frame = frame.assign(why=[lost.get(key, "") for key in frame.run_id])
+    with one_look():
+        look = Look(store, stage_code())
+        why = lost | {key: "; ".join(reason.text for reason in look.why(spec)) for key, spec in specs.items()}
+    frame = list_runs(store).assign(state=lambda t: ["unknown" if key in lost else "stale" for key in t.run_id])
+    frame = frame.assign(why=[why.get(key, "") for key in frame.run_id])
     return frame[frame.why != ""].reset_index(drop=True)

@@ -163,7 +163,8 @@ def check_runs(store: Store) -> pd.DataFrame:
 
 # %% ../../nbs/lib/05_store.ipynb #dac2328a
 def prune_runs(store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False) -> pd.DataFrame:
-    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash.
+    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash (with what
+    a proof that was killed has left).
 
     Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is making stay."""
     frame, doomed = list_runs(store), set(run_ids)
@@ -171,7 +172,8 @@ def prune_runs(store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = 
     go = [r.run_id in doomed or r.state == "damaged" if r.state != "partial" else old(r.path) for r in frame.itertuples()]
     gone = [row.Index for row in frame[go].itertuples() if dry or _remove(store, row)]
     if not dry:                             # what a kill in the last step of `publish` may have left
-        for folder in store.root.glob("trash/*"): shutil.rmtree(folder, ignore_errors=True)
+        proofs = [p for p in store.root.glob(".proof-*") if old(p)]
+        for folder in (*store.root.glob("trash/*"), *proofs): shutil.rmtree(folder, ignore_errors=True)
         for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples(): strip(Path(row.path))
     return frame.loc[gone].reset_index(drop=True)
 
