@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['about_of', 'ancestors', 'elsewhere', 'choose', 'together', 'differences', 'accept']
 
-# %% ../../nbs/lib/09a_proofs.ipynb #21a8d664
+# %% ../../nbs/lib/09a_proofs.ipynb #2a70963f
 import shutil, time, uuid
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ from .staleness import Look, known_specs, lineage
 from .stages import stage_code, stage_of
 from .store import Store
 
-# %% ../../nbs/lib/09a_proofs.ipynb #6471146b
+# %% ../../nbs/lib/09a_proofs.ipynb #43182ea2
 def about_of(store: Store, spec) -> dict: return load_json(store.path(spec) / "manifest.json") or {}
 
 def ancestors(spec) -> list:
@@ -44,7 +44,7 @@ def choose(store: Store, specs: list, prove: int) -> list:
         left.remove(best); seen[group[best]] += 1
     return picked
 
-# %% ../../nbs/lib/09a_proofs.ipynb #6ba403fd
+# %% ../../nbs/lib/09a_proofs.ipynb #c1483157
 def together(store: Store, spec, known: dict) -> list:
     "A run and those that were made in one go with it, as far as they are there."
     return [spec, *(known[p] for p in about_of(store, spec).get("partners", ()) if p in known)]
@@ -67,16 +67,17 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
 def _unequal(old: dict, new: dict) -> list[str]:
     return sorted(n for n in {*old, *new} - {"log.jsonl"} if old.get(n) != new.get(n))
 
-# %% ../../nbs/lib/09a_proofs.ipynb #d86d3ec6
+# %% ../../nbs/lib/09a_proofs.ipynb #f4ac9f86
 def accept(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
     """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out equal when made again.
 
     Returns the ids of the runs that were accepted. Raises InputError when one differs, and when there is nothing to prove with."""
     if prove < 1: raise InputError(f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more")
-    known, look = known_specs(store)[0], None
+    known = known_specs(store)[0]                       # imports their stages
     code = stage_code()
-    look = Look(store, code)
-    versions = _versions(store, look, [s for s in known.values() if s.stage == stage and look.state(s) == "stale"], tell)
+    look, of_stage = Look(store, code), [s for s in known.values() if s.stage == stage]
+    if not of_stage: raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
+    versions = _versions(store, look, [s for s in of_stage if look.state(s) == "stale"], tell)
     proved = {old: _proved(store, known, specs, prove, executor, tell) for old, specs in versions.items()}
     accepted = [_stamp(store, spec, code, old, proved[old]) for old, specs in versions.items() for spec in specs]
     renewed = _renew_readers(store, list(known.values()), code)

@@ -54,7 +54,7 @@ def _kept(spec, name: str, make):
     if lasts: own[name] = value
     return value
 
-# %% ../../nbs/lib/01_spec.ipynb #3a4798e1
+# %% ../../nbs/lib/01_spec.ipynb #5b966161
 def spec_classes(spec: type) -> list[type]:
     "A spec class and every dataclass that its fields may hold, and theirs."
     found, todo = [], [spec]
@@ -104,7 +104,8 @@ _LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
 @contextmanager
 def one_look():
     "Inside, the sources of a spec are looked at once."
-    token = _LOOK.set(_LOOK.get() or {})
+    seen = _LOOK.get()
+    token = _LOOK.set({} if seen is None else seen)
     try: yield
     finally: _LOOK.reset(token)
 
