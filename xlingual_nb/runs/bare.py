@@ -6,11 +6,11 @@
 __all__ = ['QUIET', 'NOTES', 'FUNCTIONS', 'COMPREHENSIONS', 'IMPORTS', 'Bare', 'filled', 'origins', 'own_names', 'bindings',
            'Marker', 'pieces', 'role']
 
-# %% ../../nbs/lib/02a_bare.ipynb #0b60e7bc
+# %% ../../nbs/lib/02a_bare.ipynb #9473bb64
 import ast, re
 from importlib.util import resolve_name
 
-# %% ../../nbs/lib/02a_bare.ipynb #ce19fed1
+# %% ../../nbs/lib/02a_bare.ipynb #62c4c04d
 QUIET = {("xlingual_nb.errors", ("require",)), ("xlingual_nb.runs.stages", ("declare",))}
 NOTES = ("ClassVar", "InitVar", "KW_ONLY")      # annotations of a class that change what it does
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -61,7 +61,7 @@ def filled(node):
     if isinstance(getattr(node, "body", None), list) and not node.body: node.body = [ast.Pass()]
     return node
 
-# %% ../../nbs/lib/02a_bare.ipynb #b60f4dac
+# %% ../../nbs/lib/02a_bare.ipynb #3fd032ce
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -72,7 +72,7 @@ def origins(node, package: str) -> dict[str, tuple]:
     base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
     return {a.asname or a.name: (base, (a.name,)) for a in node.names}
 
-# %% ../../nbs/lib/02a_bare.ipynb #0c93b714
+# %% ../../nbs/lib/02a_bare.ipynb #70224b5d
 def own_names(node) -> list[str]:
     "The names that a node itself binds, those in it left aside."
     if isinstance(node, ast.Name): return [node.id] if not isinstance(node.ctx, ast.Load) else []
@@ -96,7 +96,7 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
     for node in nodes: look(node)
     return {name: places for name, places in (found | elsewhere).items() if places is not None}
 
-# %% ../../nbs/lib/02a_bare.ipynb #1d604a39
+# %% ../../nbs/lib/02a_bare.ipynb #03f43fcf
 class Marker(ast.NodeTransformer):
     """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import statements. Changes the tree.
 
@@ -156,7 +156,7 @@ class Marker(ast.NodeTransformer):
     def _import(self, node): return None
     visit_Import = visit_ImportFrom = _import
 
-# %% ../../nbs/lib/02a_bare.ipynb #c55ced5c
+# %% ../../nbs/lib/02a_bare.ipynb #33692aa7
 def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
     "A statement as bare text, a class in pieces: [(text, its `role` or \"\")]. Changes the tree."
     bare, body = Bare(quiet).visit(node), []

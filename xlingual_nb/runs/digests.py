@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from .reached import OUTSIDE, Sources, bytecode, constant, meant, reached, source_of
 from .spec import spec_classes
 
-# %% ../../nbs/lib/03_digests.ipynb #300a8786
+# %% ../../nbs/lib/03_digests.ipynb #16575392
 def parts(value, seen=()):
     """The functions and classes that a maker consists of, and the plain values bound into it, itself first.
 
@@ -37,7 +37,7 @@ def parts(value, seen=()):
 
 def _named(thing) -> bool: return hasattr(thing, "__qualname__")
 
-# %% ../../nbs/lib/03_digests.ipynb #e53cb5ca
+# %% ../../nbs/lib/03_digests.ipynb #212e6d8a
 def behind(make, spec: type | None = None, sources: Sources | None = None):
     "(definitions behind a maker and its spec class as `reached` has them, places of spec classes, what is bound in, `Sources`)"
     things, specs = list(parts(make)), spec_classes(spec) if spec else []
@@ -47,7 +47,7 @@ def behind(make, spec: type | None = None, sources: Sources | None = None):
     classes = {roots[s] for s in specs if s in roots}
     return reached(roots.values(), sources, classes), classes, bound, sources
 
-# %% ../../nbs/lib/03_digests.ipynb #ffd292cd
+# %% ../../nbs/lib/03_digests.ipynb #c1102ba9
 def labels(places) -> dict[tuple, str]:
     "{(module, name): as short a name as tells these definitions apart}; what a module does on import is `module()`."
     def forms(place):
@@ -57,7 +57,7 @@ def labels(places) -> dict[tuple, str]:
     counts = Counter(form for place in places for form in set(forms(place)))
     return {place: next((f for f in forms(place) if counts[f] == 1), forms(place)[-1]) for place in places}
 
-# %% ../../nbs/lib/03_digests.ipynb #f03922ed
+# %% ../../nbs/lib/03_digests.ipynb #de532060
 def texts(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
     "{name: bare text} of every definition that a maker and its spec class reach, marks replaced by what they stand for."
     found, classes, bound, sources = behind(make, spec, sources)
@@ -72,7 +72,7 @@ def texts(make, spec: type | None = None, sources: Sources | None = None) -> dic
     clean |= {f"{name}.{text.partition(':')[0]}=": clear(text) for name, text in optional}
     return clean | ({"()": json.dumps(bound)} if bound else {})
 
-# %% ../../nbs/lib/03_digests.ipynb #71af0979
+# %% ../../nbs/lib/03_digests.ipynb #a339be06
 def definitions(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
     "{name: digest} of every definition that a maker and its spec class reach; as `texts`."
     return {n: hashlib.sha256(t.encode()).hexdigest()[:16] for n, t in sorted(texts(make, spec, sources).items())}
@@ -85,7 +85,7 @@ def code_digest(make, spec: type | None = None) -> str:
     "SHA-256 of the code behind a maker and its spec class."
     return digest_of(definitions(make, spec))
 
-# %% ../../nbs/lib/03_digests.ipynb #d6a87f6e
+# %% ../../nbs/lib/03_digests.ipynb #c44b5b4a
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     "What differs between two tables of `definitions`, in words; empty when nothing does that counts."
     gone = [f"{n} is no longer reached" for n in old if n not in new]
@@ -105,7 +105,7 @@ def _loaded(module: ModuleType) -> dict[str, str]:
     functions = [f for v in every if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)]
     return {f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__}
 
-# %% ../../nbs/lib/03_digests.ipynb #9c1a7237
+# %% ../../nbs/lib/03_digests.ipynb #24ed49fc
 def edited(make, spec: type | None = None) -> list[str]:
     "Those definitions behind a maker whose functions in memory differ from their source file: edited after they were imported."
     places = behind(make, spec)[0]

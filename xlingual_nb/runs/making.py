@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['processor', 'made_on', 'begin', 'publish', 'write_manifest', 'finish', 'renew']
 
-# %% ../../nbs/lib/06a_making.ipynb #c5daef58
+# %% ../../nbs/lib/06a_making.ipynb #c2045498
 import json, os, platform, shutil, subprocess, sys, time
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from .spec import canonical, run_id
 from .staleness import lineage, own_reasons
 from .store import Store, listed, problems, products, strip
 
-# %% ../../nbs/lib/06a_making.ipynb #a9199769
+# %% ../../nbs/lib/06a_making.ipynb #1076d598
 @lru_cache(maxsize=1)
 def processor() -> str:
     "The model of this machine's processor, in words."
@@ -37,7 +37,7 @@ def made_on() -> dict:
                 threads=threads, python=platform.python_version(), **loaded)
     return {name: value for name, value in told.items() if value}
 
-# %% ../../nbs/lib/06a_making.ipynb #b8f78bef
+# %% ../../nbs/lib/06a_making.ipynb #885a9b92
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in; `code`: {stage: its definitions}.
 
@@ -54,7 +54,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
         if same or not begun: write_atomic(folder / "begun.json", json.dumps(told))
     return folder
 
-# %% ../../nbs/lib/06a_making.ipynb #a5f39f8d
+# %% ../../nbs/lib/06a_making.ipynb #7a9ab292
 def publish(store: Store, spec, seconds: float = 0.0, partners=()):
     "Turn the partial folder into the finished run, atomically. `partners`: ids of the runs that were made in one go with it."
     folder = store.partial(spec)
@@ -78,7 +78,7 @@ def _install(store: Store, spec):
     sync(final.parent); sync(folder.parent)
     strip(final); shutil.rmtree(old, ignore_errors=True)
 
-# %% ../../nbs/lib/06a_making.ipynb #450cb404
+# %% ../../nbs/lib/06a_making.ipynb #a0e00b3d
 def finish(store: Store, spec) -> bool:
     "Install a partial folder that was complete when its maker was killed; says whether there was one. After `begin`."
     folder = store.partial(spec)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['about_of', 'ancestors', 'elsewhere', 'choose', 'together', 'differences', 'accept']
 
-# %% ../../nbs/lib/09a_proofs.ipynb #2a70963f
+# %% ../../nbs/lib/09a_proofs.ipynb #d23afefd
 import shutil, time, uuid
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ from .staleness import Look, known_specs, lineage
 from .stages import stage_code, stage_of
 from .store import Store
 
-# %% ../../nbs/lib/09a_proofs.ipynb #43182ea2
+# %% ../../nbs/lib/09a_proofs.ipynb #a3d0eded
 def about_of(store: Store, spec) -> dict: return load_json(store.path(spec) / "manifest.json") or {}
 
 def ancestors(spec) -> list:
@@ -44,7 +44,7 @@ def choose(store: Store, specs: list, prove: int) -> list:
         left.remove(best); seen[group[best]] += 1
     return picked
 
-# %% ../../nbs/lib/09a_proofs.ipynb #c1483157
+# %% ../../nbs/lib/09a_proofs.ipynb #0e2e1f8a
 def together(store: Store, spec, known: dict) -> list:
     "A run and those that were made in one go with it, as far as they are there."
     return [spec, *(known[p] for p in about_of(store, spec).get("partners", ()) if p in known)]
@@ -67,7 +67,7 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
 def _unequal(old: dict, new: dict) -> list[str]:
     return sorted(n for n in {*old, *new} - {"log.jsonl"} if old.get(n) != new.get(n))
 
-# %% ../../nbs/lib/09a_proofs.ipynb #f4ac9f86
+# %% ../../nbs/lib/09a_proofs.ipynb #314c1c53
 def accept(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
     """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out equal when made again.
 

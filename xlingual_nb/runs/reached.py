@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'touched', 'Module', 'constant', 'bytecode', 'Live',
            'Sources', 'meant', 'reached']
 
-# %% ../../nbs/lib/02b_reached.ipynb #6ff23c5f
+# %% ../../nbs/lib/02b_reached.ipynb #d9ceb01e
 import ast, inspect, json, re, sys, textwrap
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 
 from .bare import FUNCTIONS, IMPORTS, QUIET, Bare, Marker, bindings, pieces
 
-# %% ../../nbs/lib/02b_reached.ipynb #6c75daca
+# %% ../../nbs/lib/02b_reached.ipynb #07c114ce
 def source_of(module: str) -> Path | None:
     "The source file of a module, found without importing it or its parents; None when there is none, as for `__main__`."
     top, *rest = module.split(".")
@@ -29,7 +29,7 @@ def source_of(module: str) -> Path | None:
     places = [f for base in bases for f in (base / "__init__.py", base.parent / f"{base.name}.py")]
     return next((f for f in places if f.is_file()), None)
 
-# %% ../../nbs/lib/02b_reached.ipynb #6d517bb7
+# %% ../../nbs/lib/02b_reached.ipynb #9bf837ee
 def shallow(node):
     "A statement and what is in it, but for the insides of functions and classes."
     yield node
@@ -48,7 +48,7 @@ def touched(node) -> set[str]:
             if isinstance(at, ast.Name): found.add(at.id)
     return found
 
-# %% ../../nbs/lib/02b_reached.ipynb #a336f6ed
+# %% ../../nbs/lib/02b_reached.ipynb #f42dd997
 WORDS = {"__all__", "_all_", "__version__"}
 
 def _idle(node, quiet=()) -> bool:
@@ -86,7 +86,7 @@ class Module:
             if id(node) not in self._pieces: self._pieces[id(node)] = pieces(node, marker, self.quiet)
         return [piece for node in self.statements[name] for piece in self._pieces[id(node)]]
 
-# %% ../../nbs/lib/02b_reached.ipynb #efc439d6
+# %% ../../nbs/lib/02b_reached.ipynb #af603166
 def constant(value) -> str | None:
     "A plain value as text; None for anything else."
     if is_dataclass(value) and not isinstance(value, type): return repr(value)
@@ -102,13 +102,13 @@ def bytecode(code: CodeType, mark=str) -> str:
     own = code.co_varnames + code.co_freevars + code.co_cellvars
     return " ".join((code.co_code.hex(), *map(mark, code.co_names), *own, *map(text, told)))
 
-# %% ../../nbs/lib/02b_reached.ipynb #7bbb63f8
+# %% ../../nbs/lib/02b_reached.ipynb #1bcd3bd2
 def _brought(name: str, value) -> bool:
     "Whether Python, or `dataclass`, has put a member into a class."
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
     return name.startswith("__") and (code is None or code.co_filename == "<string>" or inspect.unwrap(value) is not value)
 
-# %% ../../nbs/lib/02b_reached.ipynb #a4c350a5
+# %% ../../nbs/lib/02b_reached.ipynb #0fa4ef78
 class Live:
     "As `Module`, for what no file has: what the names in memory stand for now. `own`: a name that is this module's for sure."
     stars = ()
@@ -142,7 +142,7 @@ class Live:
         if isinstance(value, (list, dict)) and not name.isupper(): return ""
         return f"⟨{type(value).__module__}:{type(value).__qualname__}⟩ {constant(value)}"
 
-# %% ../../nbs/lib/02b_reached.ipynb #8e07dca6
+# %% ../../nbs/lib/02b_reached.ipynb #a79225ae
 INSTALLED = ("site-packages", "dist-packages")
 
 def _stamp(file: Path): return file.stat().st_mtime_ns, file.stat().st_size
@@ -202,7 +202,7 @@ class Sources:
         if not found and "__getattr__" in table.statements: return [(module, "__getattr__", path)]
         return found or [(None, ".".join(path), ())]
 
-# %% ../../nbs/lib/02b_reached.ipynb #82d00178
+# %% ../../nbs/lib/02b_reached.ipynb #28417546
 OUTSIDE = re.compile(r"⟨([\w.:|]+)⟩")
 
 def meant(mark: str, sources: Sources) -> list[tuple]:

@@ -54,7 +54,7 @@ def _kept(spec, name: str, make):
     if lasts: own[name] = value
     return value
 
-# %% ../../nbs/lib/01_spec.ipynb #5b966161
+# %% ../../nbs/lib/01_spec.ipynb #1a5ebad7
 def spec_classes(spec: type) -> list[type]:
     "A spec class and every dataclass that its fields may hold, and theirs."
     found, todo = [], [spec]

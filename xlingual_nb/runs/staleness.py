@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['lineage', 'Reason', 'moved', 'own_reasons', 'Look', 'class_of', 'spec_of', 'known_specs', 'stale_runs']
 
-# %% ../../nbs/lib/05a_staleness.ipynb #44475e01
+# %% ../../nbs/lib/05a_staleness.ipynb #ee7b07d4
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from .spec import one_look, parents, plain, restore, run_id
 from .stages import declared, stage_code
 from .store import Store, fingerprint, list_runs
 
-# %% ../../nbs/lib/05a_staleness.ipynb #bbdd5721
+# %% ../../nbs/lib/05a_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
     """What a run made now is made by and from; `code`: {stage: its definitions}, as `stages.stage_code` has it.
 
@@ -35,7 +35,7 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     inputs = {run_id(p): fingerprint(store.path(p)) for p in parents(spec)}
     return dict(definitions=own, code=digests, classes=classes, inputs=inputs, spec=plain(spec, every=True))
 
-# %% ../../nbs/lib/05a_staleness.ipynb #01af8b17
+# %% ../../nbs/lib/05a_staleness.ipynb #a1d10144
 @dataclass(frozen=True)
 class Reason:
     "Why a run is stale: by its `code`, a `default` of its spec, or an `input`; in words."
@@ -56,7 +56,7 @@ def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
     told = [Reason("code", t) for t in changes(about["definitions"], code.get(spec.stage, {}))]
     return told + [Reason("default", t) for t in moved(about["spec"], plain(spec, every=True))]
 
-# %% ../../nbs/lib/05a_staleness.ipynb #74285e1d
+# %% ../../nbs/lib/05a_staleness.ipynb #b6c91ed5
 class Look:
     """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is to be called stale.
 
@@ -95,7 +95,7 @@ class Look:
         if key not in self._prints: self._prints[key] = fingerprint(self.store.path(spec))
         return self._prints[key]
 
-# %% ../../nbs/lib/05a_staleness.ipynb #6ef74627
+# %% ../../nbs/lib/05a_staleness.ipynb #ef7eacf1
 def class_of(place: str) -> type:
     "The class that stands at `module:name`. InputError when it cannot be imported."
     known = [s.spec for s in declared().values() if f"{s.spec.__module__}:{s.spec.__qualname__}" == place]
@@ -118,7 +118,7 @@ def spec_of(folder: Path):
     if run_id(spec) != folder.name: raise InputError("it belongs to a text or a spec that is another by now")
     return spec
 
-# %% ../../nbs/lib/05a_staleness.ipynb #62969f07
+# %% ../../nbs/lib/05a_staleness.ipynb #b5fc97a3
 def known_specs(store: Store) -> tuple[dict, dict]:
     "({run id: spec} of finished runs, {run id: why there is no spec}); their modules, and so their stages, are imported."
     specs, lost = {}, {}
