@@ -101,7 +101,7 @@ class Marker(ast.NodeTransformer):
     """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import statements. Changes the tree.
 
     `knows(name)` says whether the module has a name at its top; Python's own names are left as they are."""
-    def __init__(self, module: str, package: str, knows): self.module, self.package, self.knows, self.scopes = module, package, knows, []
+    def __init__(self, module: str, package: str, knows): self.module, self.package, self.knows, self.scopes, self.in_class = module, package, knows, [], False
 
     def places(self, name: str) -> set:
         for scope in reversed(self.scopes):
@@ -113,18 +113,20 @@ class Marker(ast.NodeTransformer):
     def _name(self, node):
         dots, at = [], node
         while isinstance(at, ast.Attribute): dots.insert(0, at.attr); at = at.value
-        places = self.places(at.id) if isinstance(at, ast.Name) else ()
+        own = self.in_class and at is node and not isinstance(node.ctx, ast.Load)       # a class attribute
+        places = self.places(at.id) if isinstance(at, ast.Name) and not own else ()
         if not places: return self.generic_visit(node)
         return ast.Name("⟨" + "|".join(sorted(f"{m}:{'.'.join((*path, *dots))}" for m, path in places)) + "⟩", node.ctx)
     visit_Name = visit_Attribute = _name
 
     def bindings(self, nodes) -> dict: return bindings(nodes, self.module, self.package)
 
-    def inside(self, names: dict, nodes: list) -> list:
+    def inside(self, names: dict, nodes: list, in_class: bool = False) -> list:
         "Nodes in a scope of their own, which has these names."
+        before, self.in_class = self.in_class, in_class
         self.scopes.append(names)
         nodes = [kept for n in nodes if (kept := self.visit(n)) is not None]
-        self.scopes.pop()
+        self.scopes.pop(); self.in_class = before
         return nodes
 
     def _function(self, node):
@@ -150,7 +152,7 @@ class Marker(ast.NodeTransformer):
 
     def visit_ClassDef(self, node):
         for part in ("decorator_list", "bases", "keywords"): setattr(node, part, [self.visit(n) for n in getattr(node, part)])
-        node.body = self.inside({n: p for n, p in self.bindings(node.body).items() if p}, node.body)
+        node.body = self.inside({n: p for n, p in self.bindings(node.body).items() if p}, node.body, in_class=True)
         return node
 
     def _import(self, node): return None
