@@ -1,4 +1,4 @@
-"""Staleness by definition: what changes the digest of a maker, what does not, and that nothing that runs is left out."""
+"""Staleness by definition: what changes the digests behind a maker, and what does not."""
 import importlib, os, subprocess, sys, textwrap, types
 from pathlib import Path
 
@@ -59,6 +59,7 @@ HOUSE = {
             def __post_init__(self):
                 if self.size < 0: raise InputError("no size")
             def area(self): return self.size * 2
+            def source_digests(self): return dict(file=WIDTH)
         ''',
     "tools.py": '''
         from functools import lru_cache
@@ -129,8 +130,9 @@ def house(tmp_path, monkeypatch):
 
 def test_what_is_reached(house):
     now, _ = house
-    assert set(now()) - {"InputError"} == {"make", "Plan", "Room", "Room.height=", "WIDTH", "TABLE", "double", "noted", "note", "refused", "Tool", "SETTING",
-                                           "work", "power", "EXPONENT", "shown", "total"}
+    assert set(now()) - {"InputError"} == {
+        "make", "Plan", "Room", "Room.height=", "WIDTH", "TABLE", "double", "noted", "note", "refused", "Tool",
+        "SETTING", "work", "power", "EXPONENT", "shown", "total"}
 
 
 COUNTS = [
@@ -164,7 +166,7 @@ COUNTS = [
 
 COUNTS_NOT = [
     ("a comment", "stage.py", "# in order", "# in this order"),
-    ("layout", "deep/far.py", "def power(x, by): return x ** by", "\n\ndef power(x,\n          by):\n\n    return  (x ** by)"),
+    ("layout", "deep/far.py", "def power(x, by): return x ** by", "\n\ndef power(x,\n  by):\n\n    return  (x ** by)"),
     ("a docstring", "stage.py", '"Make it."', '"""Make them,\n\n    one by one."""'),
     ("a docstring of a class", "specs.py", '"A plan."', '"The plan."'),
     ("the docstring of a module", "stage.py", '"The stage."', '"Stage."'),
@@ -184,10 +186,11 @@ COUNTS_NOT = [
     ("a new field of a spec with a default", "specs.py", "size: int = 3", "size: int = 3\n    seed: int = 0"),
     ("a new field of a spec inside", "specs.py", "height: float = 2.5", "height: float = 2.5\n    door: bool = True"),
     ("another default, which the manifest tells", "specs.py", "size: int = 3", "size: int = 4"),
-    ("a new spec beside it", "specs.py", "@dataclass(frozen=True)\nclass Plan", "@dataclass(frozen=True)\nclass Roof:\n    size: int = 1\n\n@dataclass(frozen=True)\nclass Plan"),
-    ("another order", "tools.py", 'def double(x): return 2 * x\ndef treble(x): return 3 * x\n', 'def double(x): return 2 * x\n'),
+    ("a new spec beside it", "specs.py", "@dataclass(frozen=True)\nclass Plan",
+     "@dataclass(frozen=True)\nclass Roof:\n    size: int = 1\n\n@dataclass(frozen=True)\nclass Plan"),
+    ("what only a run id asks", "specs.py", "return dict(file=WIDTH)", "return dict(file=[WIDTH])"),
     ("a name for a module", "stage.py", "import math as m", "import math as m, json"),
-    ("what is done when run as a script", "deep/far.py", "def apart", 'if __name__ == "__main__": print(power(2, 2))\ndef apart'),
+    ("what a script does", "deep/far.py", "def apart", 'if __name__ == "__main__": print(power(2, 2))\ndef apart'),
 ]
 
 
@@ -220,7 +223,17 @@ def test_changes_are_named(house):
     before = now()
     edit("deep/far.py", "x ** by", "x ** by + base()\ndef base(): return 0")
     edit("tools.py", "@noted\n", "")
-    assert changes(before, now()) == ["double has changed", "power has changed", "note is no longer reached", "noted is no longer reached", "base is new"]
+    assert changes(before, now()) == ["double has changed", "power has changed", "note is no longer reached",
+                                      "noted is no longer reached", "base is new"]
+
+
+def test_another_order_changes_nothing(house):
+    now, edit = house
+    before = now()
+    edit("tools.py", "def treble(x): return 3 * x\n", "")
+    edit("tools.py", "@noted\ndef double", "def treble(x): return 3 * x\n\n@noted\ndef double")
+    edit("tools.py", "SETTING = 1\n", ""); edit("tools.py", "TABLE = {}", "SETTING = 1\nTABLE = {}")
+    assert now() == before
 
 
 def test_a_move_to_another_module_changes_nothing(house):
@@ -234,9 +247,11 @@ def test_a_move_to_another_module_changes_nothing(house):
 
 
 def test_two_of_one_name_are_told_apart_and_cannot_be_swapped(tmp_path, monkeypatch):
-    for name, by in (("first", 1), ("second", 2)): (tmp_path / f"{name}_toy.py").write_text(f"def step(x): return x + {by}\n")
+    for name, by in (("first", 1), ("second", 2)):
+        (tmp_path / f"{name}_toy.py").write_text(f"def step(x): return x + {by}\n")
     def digest(one, other):
-        (tmp_path / "swap_toy.py").write_text(f"import {one}_toy as a, {other}_toy as b\ndef make(): return a.step(1) - b.step(2)\n")
+        text = f"import {one}_toy as a, {other}_toy as b\ndef make(): return a.step(1) - b.step(2)\n"
+        (tmp_path / "swap_toy.py").write_text(text)
         monkeypatch.delitem(sys.modules, "swap_toy", raising=False); importlib.invalidate_caches()
         return definitions(importlib.import_module("swap_toy").make)
     monkeypatch.syspath_prepend(tmp_path); monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -297,36 +312,47 @@ ODD = '''
     class Box:
         a = a
         def get(self): return b
-    def boxed(): return Box
+    def boxed(): return Box                 # its method does not see the names of its class
+    class Fields:
+        a: int
+        b = 1
+        def c(self): return self.d
+    def fielded(): return Fields
 '''
 
 
 @pytest.mark.parametrize("name, wanted", [
-    ("caught", set()), ("looped", set()), ("outer", set()), ("first", {"d", "N"}), ("checked", {"e"}), ("shared", {"a", "N", "SHARED"}),
-    ("joined", set()), ("mine", set()), ("boxed", {"Box", "a", "N"})])
+    ("caught", set()), ("looped", set()), ("outer", set()), ("first", {"d", "N"}), ("checked", {"e"}),
+    ("shared", {"a", "N", "SHARED"}), ("joined", set()), ("mine", set()),
+    ("boxed", {"Box", "a", "b", "N"}), ("fielded", {"Fields"})])
 def test_a_name_means_what_python_means_by_it(module, name, wanted):
     odd = module(ODD)
-    if name == "boxed": wanted = wanted | {"b"}         # a method does not see the names of its class
     assert set(definitions(getattr(odd, name))) == wanted | {name}
 
 
 def test_star_imports_circles_and_modules_as_values(module):
     module("def g(): return 2\ndef g2(): return __import__('cycle_a_toy').f()\n", "cycle_b_toy")
     module("import cycle_b_toy\ndef f(): return cycle_b_toy.g()\ndef h(): return 1\nhidden = [1]\n", "cycle_a_toy")
-    top = module("from cycle_a_toy import *\nimport cycle_b_toy as whole\ndef make(n): return f() + getattr(whole, n)()\ndef only(): return h()\n")
+    top = module("""
+        from cycle_a_toy import *
+        import cycle_b_toy as whole
+        def make(n): return f() + getattr(whole, n)()
+        def only(): return h()
+        """)
     assert set(definitions(top.make)) == {"make", "f", "g", "g2"} and set(definitions(top.only)) == {"only", "h"}
 
 
 def test_imports_in_a_circle_come_to_an_end(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "round_a_toy.py").write_text("from round_b_toy import x\n"); (tmp_path / "round_b_toy.py").write_text("from round_a_toy import x\n")
+    for a, b in ("ab", "ba"): (tmp_path / f"round_{a}_toy.py").write_text(f"from round_{b}_toy import x\n")
     assert Sources("round_a_toy").find("round_a_toy", ("x",)) == [(None, "x", ())]
 
 
 def test_looking_imports_nothing(house):
     now, _ = house
     assert "house.deep.lazy" not in sys.modules and now() and "house.deep.lazy" not in sys.modules
-    code = "import sys; from xlingual_nb.runs.reached import *; print(len(reached([('xlingual_nb.models.training', 'pretrain')], Sources())), 'torch' in sys.modules)"
+    code = ("import sys; from xlingual_nb.runs.reached import *; root = 'xlingual_nb.models.training', 'pretrain'; "
+            "print(len(reached([root], Sources())), 'torch' in sys.modules)")
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert int(told[0]) > 20 and told[1] == "False"
 
@@ -353,7 +379,8 @@ def test_what_a_factory_binds_counts(module):
     m = module(text)
     for bind in (m.maker, lambda task: m.partial(m.plain, task)):
         assert {"one", "Task", "()"} <= set(definitions(bind(m.Task("a", m.one))))
-        assert len({code_digest(bind(task)) for task in (m.Task("a", m.one), m.Task("a", m.two), m.Task("b", m.one), m.Task("a", m.one, 2))}) == 4
+        tasks = m.Task("a", m.one), m.Task("a", m.two), m.Task("b", m.one), m.Task("a", m.one, 2)
+        assert len({code_digest(bind(task)) for task in tasks}) == 4
         assert code_digest(bind(m.Task("a", m.one))) == code_digest(bind(m.Task("a", m.one)))
 
 
@@ -392,17 +419,54 @@ def test_a_notebook_has_no_file_and_is_taken_from_memory():
     same = table()
     assert {"make", "helper", "TABLE", "Spec", "N", "encode"} <= set(same) and "other" not in same
     def changed(*edits): return {n.split()[0] for n in changes(same, table(*edits))}
-    assert changed(("rows, TABLE = 1, [1]", "rows, TABLE = 1, [1, 2]"), ("raise InputError", "return 1"), ("def helper(x):", "def helper(x):\n    'Why.'\n   ")) == set()
+    assert changed(("rows, TABLE = 1, [1]", "rows, TABLE = 1, [1, 2]"), ("raise InputError", "return 1")) == set()
+    assert changed(("def helper(x):", "def helper(x):\n    'Why.'\n   ")) == set()
     assert changed(("    more: int = 2\n", "    more: int = 2\n    yet: int = 3\n")) == set()
-    assert changed(("    size: int\n", "    size: int\n    yet: int\n")) == {"Spec"} == changed(("size + N", "size - N"))
-    assert changed(("'a': 1", "'a': 2")) == {"TABLE"} and changed(("x + TABLE", "x - TABLE")) == {"helper"} and changed(("N, rows, TABLE = 1", "N, rows, TABLE = 2")) == {"N"}
-    assert changed(("'five'", "'six'")) == {"make"}
+    assert changed(("    size: int\n", "    size: int\n    yet: int\n")) == changed(("size + N", "size - N")) == {"Spec"}
+    assert changed(("'a': 1", "'a': 2")) == {"TABLE"} and changed(("x + TABLE", "x - TABLE")) == {"helper"}
+    assert changed(("N, rows, TABLE = 1", "N, rows, TABLE = 2")) == {"N"} and changed(("'five'", "'six'")) == {"make"}
+
+
+SCRIPT = NOTEBOOK + """
+import sys, linecache
+import toy_stages as t
+from xlingual_nb.runs.digests import code_digest
+sys.modules['__main__'].__spec__ = None         # as in a kernel whose cells cannot be read back
+linecache.getlines = lambda *a: []
+print(code_digest(make, Spec), code_digest(t.make_count, t.Count))
+"""
 
 
 def test_the_digest_is_the_same_in_every_process(tmp_path):
-    (tmp_path / "note.py").write_text(NOTEBOOK.replace("def other", "import sys; sys.modules['__main__'].__spec__ = None\nimport linecache; linecache.getlines = lambda *a: []\ndef other")
-                                      + "\nfrom xlingual_nb.runs.digests import code_digest\nimport toy_stages as t\nprint(code_digest(make, Spec), code_digest(t.make_count, t.Count))\n")
-    around = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(source_of("xlingual_nb").parents[1])])}
-    told = {subprocess.run([sys.executable, str(tmp_path / "note.py")], capture_output=True, text=True, env=around | {"PYTHONHASHSEED": str(i)}, check=True).stdout for i in (1, 2)}
+    "Whatever the order of sets is in it."
+    (tmp_path / "note.py").write_text(SCRIPT)
+    path = os.pathsep.join([str(Path(__file__).parent), str(source_of("xlingual_nb").parents[1])])
+    def told(seed):
+        around, command = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}, [sys.executable, tmp_path / "note.py"]
+        return subprocess.run(command, capture_output=True, text=True, env=around, check=True).stdout
     import toy_stages
-    assert len(told) == 1 and told.pop().split()[1] == code_digest(toy_stages.make_count, toy_stages.Count)
+    assert told(1) == told(2) == told(3) and told(1).split()[1] == code_digest(toy_stages.make_count, toy_stages.Count)
+
+
+# ---- files that are newer than what is in memory
+
+def test_definitions_edited_after_the_import_are_found(house):
+    _, edit = house
+    from house.stage import beside, make
+    import house.deep.far                       # pytest does not rewrite what is no test
+    assert edited(make) == [] and edited(beside) == []
+    edit("deep/far.py", "def power", "# a comment that moves every line\n\ndef power")
+    edit("deep/far.py", "def shown(): return", 'def shown():\n    "What is shown."\n    return')
+    edit("deep/far.py", "return power(1, 1)", "return power(2, 2)")
+    assert edited(make) == [], "lines, docstrings, and what is not reached"
+    edit("deep/far.py", "x ** by", "x ** -by")
+    assert edited(make) == ["house.deep.far.power"] and edited(beside) == []
+    edit("tools.py", "self.spec.area() * self.STEPS", "self.spec.area()")
+    assert edited(make) == ["house.deep.far.power", "house.tools.Tool"]
+
+
+def test_a_package_without_an_init_file_has_sources(tmp_path, monkeypatch):
+    (tmp_path / "bare_toy").mkdir(); (tmp_path / "bare_toy" / "m.py").write_text("def f(): return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from bare_toy.m import f
+    assert source_of("bare_toy.m") == tmp_path / "bare_toy" / "m.py" and set(definitions(f)) == {"f"}

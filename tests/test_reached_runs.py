@@ -1,4 +1,4 @@
-"""Nothing that runs is left out: every stage is run under a profiler, and each function of ours that ran is among those found by reading."""
+"""Nothing that runs is left out: each function of ours that a profiler sees in a maker is found by reading, too."""
 import ast, importlib, pkgutil, sys, threading, time
 from functools import lru_cache
 from pathlib import Path
@@ -40,7 +40,9 @@ def tops(file: str) -> list[tuple]:
 class Profiler:
     """Notes {maker: (module, top-level definition) of each function of ours that ran inside it}.
 
-    What the ground floor calls is left out (a maker is handed the store and progress by it), and so is what imports run."""
+    What the ground floor calls is left out (it hands the maker the store and progress), and so is what imports run."""
+    OURS = ("xlingual_nb", "test_reached_runs")
+
     def __init__(self, **makers):
         self.codes, self.ran = {make.__code__: name for name, make in makers.items()}, {name: set() for name in makers}
         self.now, self.aside = [], threading.local()
@@ -52,7 +54,7 @@ class Profiler:
         if code in self.codes and calls: self.now.append((self.codes[code], depth)); depth = self.aside.depth = 0
         elif code in self.codes: self.aside.depth = self.now.pop()[1]
         if code.co_name == "<module>" or module.startswith(GROUND): self.aside.depth = depth + (1 if calls else -1)
-        elif calls and self.now and not depth and module.split(".")[0] in ("xlingual_nb", "test_reached_runs") and code.co_filename[0] != "<":
+        elif calls and self.now and not depth and module.split(".")[0] in self.OURS and code.co_filename[0] != "<":
             names = [n for first, last, n in tops(code.co_filename) if first <= code.co_firstlineno <= last]
             self.ran[self.now[-1][0]].add((module, names[-1] if names else code.co_qualname))
 
@@ -61,43 +63,48 @@ class Profiler:
 
 
 def text(language="en", part="train", sentences=40, transforms=(), **more):
-    return CorpusSpec(f"micro/{language}", part, (("sentences", sentences), ("vocabulary", 96), *more.items()), transforms)
+    given = dict(sentences=sentences, vocabulary=96) | more
+    return CorpusSpec(f"micro/{language}", part, tuple(given.items()), transforms)
 
 
 def labelled(task, language, part, size=12, **more):
     return Labelled(language, RecordsSpec(task, f"micro/{language}", part, size, **more))
 
 
-EN_NAMES = labelled("ner", "en", "test").records
 EN, ES, DEV, DEV_ES = text(), text("es"), text(part="dev", sentences=12), text("es", "dev", 12)
 SHAPE, TRAINING = Shape(2, 16, 1, 32, 24), Training(1, 8, 1e-2, 1)
 WORDS, PIECES = TokenizerSpec(EN, 101, "words"), TokenizerSpec(EN, 90, "wordpiece", (ES,))
 TWIN = Language("en", EN), Language("enfake", EN, ("enfake", "permute(0.5)"))
 D = PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, lang_pos=True, shift_special=True, snapshots=(50,))
-K = PretrainSpec((Language("en", EN), Language("es", ES)), PIECES, SHAPE, TRAINING, inputs="pairs", nsp=True, markers=True, whole_words=True, exponent=0.7)
-HALVES = PretrainSpec((Language("en", EN, ("half(0)",)), Language("back", EN, ("half(1)", "enfake(0.5)", "inv_order"))), WORDS, SHAPE, TRAINING,
-                      masking="no_random")
-DISGUISED = text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",)), text("ru", scramble=0.5, cognates_with="en", cognates=0.3)
+K = PretrainSpec((Language("en", EN), Language("es", ES)), PIECES, SHAPE, TRAINING, inputs="pairs", nsp=True,
+                 markers=True, whole_words=True, exponent=0.7)
+BACK = Language("back", EN, ("half(1)", "enfake(0.5)", "inv_order"))
+HALVES = PretrainSpec((Language("en", EN, ("half(0)",)), BACK), WORDS, SHAPE, TRAINING, masking="no_random")
+DISGUISED = [text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",)),
+             text("ru", scramble=0.5, cognates_with="en", cognates=0.3)]
+NLI, NLI_TEST, NLI_ES = (labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test")))
+NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test")))
 SPECS = [
     *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
-    MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9), MeasureSpec(HALVES, DEV, train_text="seen", words="none"),
-    MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
-    labelled("ner", "en", "train", transforms=("unicode_shift",)).records, labelled("nli", "en", "test", transforms=("unicode_shift",)).records,
-    NliSpec(K, labelled("nli", "en", "train"), ((labelled("nli", "es", "test"),) * 2, (labelled("nli", "en", "test"), labelled("nli", "es", "test"))),
-            FineTuning(1, 6, 1e-3)),
-    NliSpec(D, labelled("nli", "en", "train"), ((labelled("nli", "en", "test"),) * 2,), FineTuning(1, 6, 1e-3, head="siamese")),
-    *(NerSpec(model, labelled("ner", "en", "train"), labelled("ner", "en", "dev"), (labelled("ner", "es", "test"), Labelled("back", EN_NAMES)),
-              Tagging(8, 1, 2, 1, 6, scheme=scheme)) for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
+    MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
+    MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
+    *(labelled(task, "en", "dev", transforms=("unicode_shift",)).records for task in ("ner", "nli")),
+    NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
+    NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
+    *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
+      for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
 ]
 
 
-VERSES = [(f"{book}.1.{i}", f"{word} one. And {word} two: so it was.") for book, word in (("GEN", "light"), ("MAT", "bread")) for i in range(1, 8)]
-FILES = {"bible/en-own.tsv": "".join(f"{k}\t{v}\n" for k, v in VERSES), "bible/es-own.tsv": "".join(f"{k}\t{v.upper()}\n" for k, v in VERSES[1:]),
+BOOKS = dict(GEN="light", MAT="bread")
+VERSES = [f"{book}.1.{i}\t{w} one. And {w} two: so it was.\n" for book, w in BOOKS.items() for i in range(1, 8)]
+FILES = {"bible/en-own.tsv": "".join(VERSES), "bible/es-own.tsv": "".join(VERSES[1:]),
          "text/en.txt": "One. Two.\n\nThree.\n", "nli/xnli.dev.es.tsv": "P.\tH.\tneutral\nQ.\tH.\tentailment\n",
          "ner/en-panx.train.conll": "rain\tO\n", "ner/en-panx.dev.conll": "Ada\tB-PER\nslept\tO\n\nParis\tB-LOC\n"}
 OWN_FILES = [
-    CorpusSpec("bible/en-own", parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2))), CorpusSpec("bible/en-own+text/en"),
-    CorpusSpec("text/en"), RecordsSpec("nli", "xnli/es", "dev", 1, (("seed", 1),)), RecordsSpec("ner", "panx/en", "dev", 0, (("unseen", True),)),
+    CorpusSpec("bible/en-own", parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2))),
+    CorpusSpec("bible/en-own+text/en"), CorpusSpec("text/en"), RecordsSpec("nli", "xnli/es", "dev", 1, (("seed", 1),)),
+    RecordsSpec("ner", "panx/en", "dev", 0, (("unseen", True),)),
     MeasureSpec(K, CorpusSpec("bible/en-own"), words="none", other=CorpusSpec("bible/es-own")),
 ]
 
@@ -112,7 +119,8 @@ def profiled(tmp_path_factory):
     "{stage: definitions that ran in its maker}, every stage made at a tiny size in this process."
     data, store = tmp_path_factory.mktemp("data"), Store(tmp_path_factory.mktemp("profiled") / "runs")
     for name, told in FILES.items(): (data / name).parent.mkdir(exist_ok=True); (data / name).write_text(told)
-    with pytest.MonkeyPatch.context() as around, Profiler(**{name: stage.make for name, stage in every_stage().items()}) as seen:
+    makers = {name: stage.make for name, stage in every_stage().items()}
+    with pytest.MonkeyPatch.context() as around, Profiler(**makers) as seen:
         around.setenv("XLINGUAL_DATA", str(data))
         run(SPECS + OWN_FILES, store, progress=False)
     return seen.ran

@@ -63,9 +63,11 @@ def test_a_run_from_begin_to_read(store):
         publish(store, spec, 2.5)
     assert store.read(spec) == {"a": 1} and not folder.exists()
     final = store.path(spec)
-    assert sorted(str(p.relative_to(final)) for p in final.rglob("*") if p.is_file()) == ["deep/b.txt", "manifest.json", "measures.json", "spec.json"]
+    found = sorted(str(p.relative_to(final)) for p in final.rglob("*") if p.is_file())
+    assert found == ["deep/b.txt", "manifest.json", "measures.json", "spec.json"]
     told = json.loads((final / "manifest.json").read_text())
-    assert told["seconds"] == 2.5 and told["code"] == {"count": digest_of(CODE["count"])} and told["definitions"] == CODE["count"] and set(told["files"]) == {"deep/b.txt", "measures.json", "spec.json"}
+    assert told["code"] == {"count": digest_of(CODE["count"])} and told["definitions"] == CODE["count"]
+    assert told["seconds"] == 2.5 and set(told["files"]) == {"deep/b.txt", "measures.json", "spec.json"}
     assert os.uname().nodename not in (final / "manifest.json").read_text()
     assert not list((store.root / "locks").glob("[0-9a-f]*"))
 
@@ -79,7 +81,8 @@ def test_publish_without_the_lock_publishes_nothing(store):
 def test_a_lock_lost_to_somebody_else_publishes_nothing(store):
     with store.lock(Count()):
         write_atomic(begin(store, Count(), CODE) / "value.txt", "x")
-        write_atomic(store.root / "locks" / store.path(Count()).name, json.dumps(dict(machine="elsewhere", pid=1, started="1", name="other")))
+        other = dict(machine="elsewhere", pid=1, started="1", name="other")
+        write_atomic(store.root / "locks" / store.path(Count()).name, json.dumps(other))
         with pytest.raises(RuntimeError, match="not ours"): publish(store, Count())
     assert not store.has(Count())
     assert (store.root / "locks" / store.path(Count()).name).exists(), "we do not release what is not ours"
@@ -130,7 +133,8 @@ def test_changed_inputs_make_stale_whatever_the_code(store):
     make(store, Count(), "x"); make(store, total, "{}", name="measures.json")
     remade(store, Count(), "y", CODE)
     assert state(store, Count(), CODE) == "found" and state(store, total, CODE) == "stale"
-    assert [r.kind for r in Look(store, CODE).why(total)] == ["input"] and "other contents" in Look(store, CODE).why(total)[0].text
+    reason, = Look(store, CODE).why(total)
+    assert reason.kind == "input" and "other contents" in reason.text
     assert not renew(store, total, CODE), "read from bytes that are gone"
     remade(store, Count(), "x", CODE)
     assert state(store, total, CODE) == "found"
@@ -159,6 +163,23 @@ def test_what_was_complete_on_other_inputs_is_not_installed(store, monkeypatch):
         assert not finish(store, total)
 
 
+def test_what_was_complete_but_tells_of_older_code_is_not_installed(store):
+    "Its input has been made again since, by other code and with the same bytes: the manifest would tell of the old."
+    total = Total((Count(),))
+    make(store, Count(), "x")
+    with store.lock(total), pytest.MonkeyPatch.context() as kill:
+        write_atomic(begin(store, total, CODE) / "measures.json", "{}")
+        def killed(*_): raise KeyboardInterrupt
+        kill.setattr(os, "rename", killed)
+        with pytest.raises(KeyboardInterrupt): publish(store, total)
+    make(store, Count(), "x", NEW)
+    with store.lock(total):
+        begin(store, total, NEW)
+        assert problems(store.partial(total)) == [] and not finish(store, total)
+        publish(store, total)
+    assert state(store, total, NEW) == "found"
+
+
 def test_the_manifest_comes_after_all_that_it_lists_is_on_the_disk(store, monkeypatch):
     "A power cut may lose what was not forced to the disk; the manifest must never be older than a product."
     said, fsync, replace, rename = [], os.fsync, os.replace, os.rename
@@ -170,15 +191,15 @@ def test_the_manifest_comes_after_all_that_it_lists_is_on_the_disk(store, monkey
         for name in ("a.txt", "deep/b.txt", "deep/er/c.txt"):
             (folder / name).parent.mkdir(exist_ok=True); (folder / name).write_text(name)
         monkeypatch.setattr(os, "fsync", synced)
-        monkeypatch.setattr(os, "replace", lambda a, b: moved(a, b, "replace")); monkeypatch.setattr(os, "rename", lambda a, b: moved(a, b, "rename"))
+        for how in how_of: monkeypatch.setattr(os, how, lambda a, b, how=how: moved(a, b, how))
         publish(store, Count())
     final = store.path(Count())
     manifest, installed = said.index(("replace", "manifest.json")), said.index(("rename", final.name))
     before = {number for what, number in said[:manifest] if what == "sync"}
     listed = json.loads((final / "manifest.json").read_text())["files"]
     assert set(listed) == {"a.txt", "deep/b.txt", "deep/er/c.txt", "spec.json"}
-    for path in [final / n for n in listed] + [final, final / "deep", final / "deep/er"]: assert path.stat().st_ino in before, path
-    assert (final / "manifest.json").stat().st_ino in {number for what, number in said[:manifest] if what == "sync"}, "and itself before its name"
+    for path in [final / n for n in (*listed, ".", "deep", "deep/er")]: assert path.stat().st_ino in before, path
+    assert (final / "manifest.json").stat().st_ino in before, "and itself before its name"
     assert manifest < installed and final.stat().st_ino in {n for w, n in said[manifest:installed] if w == "sync"}
     assert {final.parent.stat().st_ino, folder.parent.stat().st_ino} <= {n for w, n in said[installed:] if w == "sync"}
 
@@ -186,11 +207,13 @@ def test_the_manifest_comes_after_all_that_it_lists_is_on_the_disk(store, monkey
 def test_the_manifest_tells_the_whole_spec_and_what_it_was_made_on(store):
     with store.lock(Count(2)), store.lock(Count(3)):
         for spec in (Count(2), Count(3)):
-            write_atomic(begin(store, spec, CODE) / "value.txt", "x"); publish(store, spec, 1.0, [run_id(Count(2)), run_id(Count(3))])
+            write_atomic(begin(store, spec, CODE) / "value.txt", "x")
+            publish(store, spec, 1.0, [run_id(Count(2)), run_id(Count(3))])
     told = json.loads((store.path(Count(2)) / "manifest.json").read_text())
     assert told["spec"] == {"is": "count", "upto": 2, "seed": 0, "fault": "", "pause": 0.0}
     assert told["partners"] == [run_id(Count(3))] and told["classes"] == {"count": "toy_stages:Count"}
-    assert {"processor", "threads", "device", "system", "python"} <= set(told["platform"]) and told["platform"]["threads"] >= 1
+    assert {"processor", "threads", "device", "system", "python"} <= set(told["platform"])
+    assert told["platform"]["threads"] >= 1
 
 
 def test_leftovers_of_other_code_are_not_mixed_in(store):

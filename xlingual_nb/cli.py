@@ -290,7 +290,8 @@ def runs_stale(store: StoreOption = ""):
     first = [why.split("; ")[0] + f" (and {n} more)" * bool(n) for why, n in zip(frame.why, more)]
     columns = ["run_id", "stage", "state", "created", "why"]
     print_table(frame.assign(run_id=frame.run_id.str[:12], why=first)[columns], "no run is stale")
-    for (stage, state), rows in frame.groupby(["stage", "state"]): print(f"{len(rows)} runs of stage {stage} are {state}")
+    for (stage, state), rows in frame.groupby(["stage", "state"]):
+        print(f"{len(rows)} runs of stage {stage} are {state}")
 
 # %% ../nbs/lib/80_cli.ipynb #609ef482
 @runs_app.command("why")

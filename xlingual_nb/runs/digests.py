@@ -26,7 +26,8 @@ def parts(value, seen=()):
     def each(values): return (p for v in values for p in parts(v, (*seen, value)))
     if isinstance(value, partial): yield from each([value.func, *value.args, *value.keywords.items()])
     elif isinstance(value, MethodType): yield from each([value.__func__, value.__self__])
-    elif isinstance(value, (list, dict)): yield from each(filter(callable, value.values() if isinstance(value, dict) else value))
+    elif isinstance(value, dict): yield from each(filter(callable, value.values()))
+    elif isinstance(value, list): yield from each(filter(callable, value))
     elif isinstance(value, tuple): yield from each(value)
     elif isinstance(value, type): yield value
     elif callable(value) and _named(value):
@@ -39,11 +40,12 @@ def _named(thing) -> bool: return hasattr(thing, "__qualname__")
 
 # %% ../../nbs/lib/03_digests.ipynb #212e6d8a
 def behind(make, spec: type | None = None, sources: Sources | None = None):
-    "(definitions behind a maker and its spec class as `reached` has them, places of spec classes, what is bound in, `Sources`)"
+    "(what `reached` finds behind a maker and its spec class, places of spec classes, what is bound in, `Sources`)"
     things, specs = list(parts(make)), spec_classes(spec) if spec else []
     sources = sources or Sources(*(t.__module__ for t in (*things[:1], *specs)))
     roots = {t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)}
-    bound = [f"{t.__module__}.{t.__qualname__}" if _named(t) else constant(t) for t in things if not _named(t) or t not in roots]
+    other = [t for t in things if not _named(t) or t not in roots]
+    bound = [f"{t.__module__}.{t.__qualname__}" if _named(t) else constant(t) for t in other]
     classes = {roots[s] for s in specs if s in roots}
     return reached(roots.values(), sources, classes), classes, bound, sources
 
@@ -59,17 +61,18 @@ def labels(places) -> dict[tuple, str]:
 
 # %% ../../nbs/lib/03_digests.ipynb #de532060
 def texts(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
-    "{name: bare text} of every definition that a maker and its spec class reach, marks replaced by what they stand for."
+    "{name: bare text} of all that a maker and its spec class reach, marks replaced by what they stand for."
     found, classes, bound, sources = behind(make, spec, sources)
     names, used = labels(found), set()
     def told(module, name, rest):
         used.add((module, name))
-        known = name if module is None else module.rpartition(".")[2] if name == "*" else names.get((module, name), name)
-        return ".".join((known, *rest))
+        whole = module and name == "*"
+        return ".".join((module.rpartition(".")[2] if whole else names.get((module, name), name), *rest))
     def clear(text): return OUTSIDE.sub(lambda mark: "|".join(sorted(told(*t) for t in meant(mark[1], sources))), text)
     clean = {names[place]: clear(text) for place, text in found.items()}
-    optional = [(names[p], text) for p in sorted(classes & used) for text, role in sources.module(p[0]).pieces(p[1]) if role == "default"]
-    clean |= {f"{name}.{text.partition(':')[0]}=": clear(text) for name, text in optional}
+    for module, name in sorted(classes & used):
+        fields = [text for text, role in sources.module(module).pieces(name) if role == "default"]
+        clean |= {f"{names[module, name]}.{text.partition(':')[0]}=": clear(text) for text in fields}
     return clean | ({"()": json.dumps(bound)} if bound else {})
 
 # %% ../../nbs/lib/03_digests.ipynb #a339be06
@@ -79,7 +82,8 @@ def definitions(make, spec: type | None = None, sources: Sources | None = None) 
 
 def digest_of(definitions: dict[str, str]) -> str:
     "One SHA-256 for all definitions but the defaults, of which a new one changes nothing."
-    return hashlib.sha256(json.dumps({n: d for n, d in definitions.items() if n[-1] != "="}, sort_keys=True).encode()).hexdigest()
+    counted = {n: d for n, d in definitions.items() if n[-1] != "="}
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
 def code_digest(make, spec: type | None = None) -> str:
     "SHA-256 of the code behind a maker and its spec class."
@@ -96,18 +100,20 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 @lru_cache(maxsize=1024)
 def _compiled(file: Path, stamp) -> dict[str, str]:
     def inside(code):
-        for c in (c for c in code.co_consts if isinstance(c, CodeType)): yield from [(c.co_qualname, bytecode(c)), *inside(c)]
+        for c in code.co_consts:
+            if isinstance(c, CodeType): yield from [(c.co_qualname, bytecode(c)), *inside(c)]
     return dict(inside(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
 
 def _loaded(module: ModuleType) -> dict[str, str]:
     classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
-    every = [getattr(v, "__func__", getattr(v, "fget", v)) for thing in (module, *classes) for v in vars(thing).values()]
+    every = [v for thing in (module, *classes) for v in vars(thing).values()]
+    every = [getattr(v, "__func__", getattr(v, "fget", v)) for v in every]
     functions = [f for v in every if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)]
     return {f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__}
 
 # %% ../../nbs/lib/03_digests.ipynb #24ed49fc
 def edited(make, spec: type | None = None) -> list[str]:
-    "Those definitions behind a maker whose functions in memory differ from their source file: edited after they were imported."
+    "Those definitions behind a maker whose functions in memory differ from their file: edited after the import."
     places = behind(make, spec)[0]
     found = []
     for name in sorted({module for module, _ in places} & set(sys.modules)):

@@ -39,12 +39,13 @@ def split(buckets: list[list], stack: int, workers: int) -> list[list]:
 
 # %% ../../nbs/lib/09_engine.ipynb #d848a314
 def make_runs(root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool):
-    """Make those of `specs` that are not there yet and that nobody else is making; with `wait`, see the others finished too.
+    """Make those of `specs` that are not there yet and nobody else is making; with `wait`, see the others finished too.
 
     `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began."""
     store, todo = Store(root, create=False), list(specs)
     if changes(code[kind.stage], definitions(make, kind)):
-        raise InputError(f"the code of stage {kind.stage!r} was edited while the study was running; run again to go on with the new code")
+        raise InputError(f"the code of stage {kind.stage!r} was edited while the study was running; "
+                         "run again to go on with the new code")
     def ready(spec): return Look(store, None if accept_stale else code).state(spec) == "found"
     while todo:
         with ExitStack() as locks:
@@ -77,7 +78,8 @@ class Study:
     def __init__(self, nodes, store, code, executor, stack, accept_stale):
         self.nodes, self.store, self.code, self.executor = nodes, store, code, executor
         self.stack, self.accept = stack, accept_stale
-        self.waiting, self.queued, self.done, self.failed, self.skipped, self._groups = dict(nodes), set(), set(), {}, set(), {}
+        self.waiting, self.queued, self.done = dict(nodes), set(), set()
+        self.failed, self.skipped, self._groups = {}, set(), {}
 
     def release(self):
         "Submit every bucket whose members are all ready, long groups first."
@@ -85,7 +87,8 @@ class Study:
         for key, node in self.waiting.items():
             group, begun = stage_of(node.spec).group, self.store.root / "partial" / key / ".group"
             together = begun.read_text() if begun.exists() else ""
-            buckets.setdefault((node.depth, node.spec.stage, group(node.spec) if group else key, together), []).append(node)
+            bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
+            buckets.setdefault(bucket, []).append(node)
         ready = [b for b in buckets.values() if all(n.before <= self.done for n in b)]
         groups = split(ready, self.stack, self.executor.workers)
         for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)): self.submit(group)
@@ -113,7 +116,7 @@ class Study:
     def fail(self, group, failure):
         self.failed |= {n.key: failure for n in group}
         lost = {n.key for n in group}
-        for key, node in list(self.waiting.items()):        # inputs come first, so one pass reaches all that depend on them
+        for key, node in list(self.waiting.items()):    # inputs come first, so one pass reaches all that depend on them
             if node.before & lost: lost.add(key); self.skipped.add(key); del self.waiting[key]
 
 # %% ../../nbs/lib/09_engine.ipynb #f9ac4ffd
@@ -124,10 +127,11 @@ class RunsFailed(RuntimeError):
 def run(specs, store, executor=None, stack: int = 4, progress: bool = True, accept_stale: bool = False) -> None:
     """See to it that every spec of `specs`, and all that it needs, is in the store.
 
-    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their code has changed) are said to be
-    so and made again, unless `accept_stale`. `executor` (default `Inline()`) says where; `stack` bounds how many runs of equal kind
-    are made as one. Independent runs go on when one fails; then RunsFailed tells of all failures (InputError when every one is the
-    user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was computed."""
+    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their code has changed) are
+    said to be so and made again, unless `accept_stale`. `executor` (default `Inline()`) says where; `stack` bounds how
+    many runs of equal kind are made as one. Independent runs go on when one fails; then RunsFailed tells of all
+    failures (InputError when every one is the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was
+    computed."""
     store, executor = store if isinstance(store, Store) else Store(store), executor or Inline()
     code = stage_code()
     tell = print if progress else lambda *_: None
@@ -163,8 +167,9 @@ def _say_stale(specs, nodes, look, tell):
 
 def _refuse_edited(names):
     changed = sorted({d for name in names for d in edited(declared()[name].make, declared()[name].spec)})
-    if changed: raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
-                                 "what the files say; restart the kernel, or use Processes()")
+    if not changed: return
+    raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be what "
+                     "the files say; restart the kernel, or use Processes()")
 
 def _failed(study: Study) -> Exception:
     lines = {}

@@ -21,16 +21,19 @@ from .store import Store, listed, problems, products, strip
 def processor() -> str:
     "The model of this machine's processor, in words."
     if os.path.exists("/proc/cpuinfo"):
-        told = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        told = [value.strip() for name, _, value in lines if name.strip() == "model name"]
         if told: return told[0]
     if sys.platform == "darwin":
-        return subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True).stdout.strip()
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return platform.processor() or platform.machine()
 
 def made_on() -> dict:
-    "What this process computes with: system, processor, device (and graphics card), threads, versions of what is loaded."
+    "What this process computes with: system, processor, device, graphics card, threads, versions of what is loaded."
     torch = sys.modules.get("torch")
-    loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in ("numpy", "torch", "transformers", "tokenizers")}
+    names = "numpy", "torch", "transformers", "tokenizers"
+    loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in names}
     card = torch.cuda.get_device_name(device()) if torch and device() != "cpu" and torch.cuda.is_available() else None
     threads = torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores())
     told = dict(system=platform.system(), machine=platform.machine(), processor=processor(), device=device(), card=card,
@@ -41,8 +44,8 @@ def made_on() -> dict:
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in; `code`: {stage: its definitions}.
 
-    Leftovers of other code or other inputs are dropped, unless `keep`: then the run goes on, and will be published as what it
-    is, stale."""
+    Leftovers of other code or other inputs are dropped, unless `keep`: then the run goes on, and will be published as
+    what it is, stale."""
     folder, about = store.partial(spec), lineage(store, spec, code)
     begun = (load_json(folder / "begun.json") or {}).get("about")
     same = begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
@@ -56,7 +59,7 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
 
 # %% ../../nbs/lib/06a_making.ipynb #7a9ab292
 def publish(store: Store, spec, seconds: float = 0.0, partners=()):
-    "Turn the partial folder into the finished run, atomically. `partners`: ids of the runs that were made in one go with it."
+    "Turn the partial folder into the finished run, atomically. `partners`: ids of the runs made in one go with it."
     folder = store.partial(spec)
     with room(store.root):
         write_atomic(folder / "spec.json", canonical(spec) + "\n")
@@ -67,11 +70,13 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
             partners=sorted(set(partners) - {run_id(spec)}), files=listed(folder)))
         _install(store, spec)
 
-def write_manifest(folder: Path, about: dict): write_atomic(folder / "manifest.json", json.dumps(about, indent=1, sort_keys=True))
+def write_manifest(folder: Path, about: dict):
+    write_atomic(folder / "manifest.json", json.dumps(about, indent=1, sort_keys=True))
 
 def _install(store: Store, spec):
-    if not store.held(spec): raise RuntimeError(f"the lock of {spec.stage} {run_id(spec)[:12]} is not ours: nothing was published")
     folder, final = store.partial(spec), store.path(spec)
+    if not store.held(spec):
+        raise RuntimeError(f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published")
     final.parent.mkdir(parents=True, exist_ok=True)
     old = store.aside(final)
     os.rename(folder, final)
@@ -89,7 +94,7 @@ def finish(store: Store, spec) -> bool:
     return True
 
 def renew(store: Store, spec, code: dict) -> bool:
-    "Keep a stale run that is itself as it would be made, from inputs that came out the same; its table of code is renewed."
+    "Keep a stale run that is itself as it would be made, from inputs that came out the same; its manifest is renewed."
     about, now = load_json(store.path(spec) / "manifest.json"), lineage(store, spec, code)
     if not store.has(spec) or own_reasons(about, spec, code) or about["inputs"] != now["inputs"]: return False
     with room(store.root): write_manifest(store.path(spec), about | now)

@@ -22,7 +22,7 @@ _all_ = ["stage_digests"]
 # %% ../../nbs/lib/08_plan.ipynb #610620fe
 @dataclass
 class Node:
-    "A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among these, and its work in FLOPs."
+    "A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among these, its FLOPs."
     spec: object
     key: str
     before: set
@@ -30,7 +30,7 @@ class Node:
     weight: float = 0.0
 
 def needed(specs, look: Look) -> dict[str, Node]:
-    "The runs to be made so that `specs` are all found, inputs first. A look without a table of code takes stale runs for found."
+    "The runs to be made so that `specs` are all found, inputs first. A look without code takes stale runs for found."
     nodes, seen = {}, set()
     def visit(spec):
         key = run_id(spec)
@@ -49,13 +49,15 @@ def needed(specs, look: Look) -> dict[str, Node]:
 def _weight(spec, stage) -> float: return float(stage.cost(spec).get("flops", 0.0)) if stage.cost else 0.0
 
 # %% ../../nbs/lib/08_plan.ipynb #fbede49f
-CPU_SHARE = 0.35        # of the measured float32 matrix-product peak: the packed training loop on the sizes of Dufter & Schütze
-GPU_SHARE = 0.10        # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
-GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 computes like an H100
+CPU_SHARE = 0.35    # of the measured float32 matrix-product peak: the packed training loop, sizes of Dufter & Schütze
+GPU_SHARE = 0.10    # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
+GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 is like an H100
 
 def calibrate(seconds: float = 2.0, size: int = 768) -> float:
-    """FLOP/s that training may reach on this machine with all its cores to itself: the best of float32 matrix products over `seconds`, times the cores.
-    One core is measured, as one trains a model, by its processor time: other work on the machine hardly counts."""
+    """FLOP/s that training may reach on this machine with all its cores to itself.
+
+    The best of float32 matrix products over `seconds`, times the cores. One core is measured, as one trains a model, by
+    its processor time: other work on the machine hardly counts."""
     import torch
     threads, best, end = torch.get_num_threads(), 0.0, time.perf_counter() + seconds
     torch.set_num_threads(1)
@@ -72,10 +74,11 @@ def calibrate(seconds: float = 2.0, size: int = 768) -> float:
 def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
     """What `specs` need, one row a stage and a last one for the whole.
 
-    Columns: runs, found, stale, to make, FLOPs, gigabytes, hours here, hours on named GPUs. Stale runs count as to be made.
+    Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours on named GPUs.
     `speed` is FLOP/s of this machine (default: measured, two seconds)."""
     with one_look(): rows = _counted(specs, Look(store, stage_code()))
-    frame = pd.DataFrame.from_dict(rows, orient="index").reindex([s for s in declared() if s in rows]).rename_axis("stage")
+    order = [stage for stage in declared() if stage in rows]
+    frame = pd.DataFrame.from_dict(rows, orient="index").reindex(order).rename_axis("stage")
     frame.loc["all"] = frame.sum()
     frame = frame.astype({c: int for c in ("runs", "found", "stale", "to make")})
     frame["hours here"] = frame.FLOPs / (speed or (calibrate() if frame.FLOPs["all"] else 1.0)) / 3600
@@ -109,6 +112,6 @@ def flat(spec, prefix: str = "") -> dict:
     return out
 
 def results(specs, store: Store) -> pd.DataFrame:
-    "One row for each of `specs` that has measures, in order: run_id, its fields by dotted name, every key of measures.json."
+    "One row for each of `specs` that has measures, in order: run_id, fields by dotted name, keys of measures.json."
     there = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
     return pd.DataFrame([dict(run_id=run_id(s)) | flat(s) | store.read(s) for s in there])

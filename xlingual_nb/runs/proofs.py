@@ -31,11 +31,12 @@ def ancestors(spec) -> list:
 def elsewhere(store: Store, spec) -> str:
     "How the machine that made a run differs from this process, threads aside; empty when it does not."
     then, now = about_of(store, spec).get("platform", {}), made_on()
-    names = sorted({*then, *now} - {"threads", "transformers", "tokenizers", *(n for n in ("torch", "numpy") if n not in now)})
+    later = {n for n in ("numpy", "torch") if n not in now}          # not loaded here yet
+    names = sorted({*then, *now} - later - {"threads", "transformers", "tokenizers"})
     return ", ".join(f"{n} {then.get(n)} (here {now.get(n)})" for n in names if then.get(n) != now.get(n))
 
 def choose(store: Store, specs: list, prove: int) -> list:
-    "Up to `prove` of `specs`, none of whose inputs is gone: made on a machine like this, spread over groups, cheapest first."
+    "Up to `prove` of `specs` whose inputs are there: made on a machine like this, spread over groups, cheapest first."
     left, picked, seen = [s for s in specs if all(map(store.has, ancestors(s)))], [], Counter()
     group = {s: stage_of(s).group(s) if stage_of(s).group else None for s in left}
     price = {s: (bool(elsewhere(store, s)), about_of(store, s).get("seconds", 0.0), run_id(s)) for s in left}
@@ -52,7 +53,8 @@ def together(store: Store, spec, known: dict) -> list:
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
     """Make runs again beside the store and compare: {run id: files whose bytes differ}, only those that do.
 
-    `executor`: default one process with as many threads as the first of them had. Logs, which tell the time, do not count."""
+    `executor`: default one process with as many threads as the first of them had. Logs tell the time: they do not
+    count."""
     executor = executor or Processes(1, about_of(store, specs[0]).get("platform", {}).get("threads", 1))
     beside = store.root / f".proof-{uuid.uuid4().hex[:8]}"
     try:
@@ -61,7 +63,8 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
             scratch.path(spec).parent.mkdir(parents=True, exist_ok=True)
             scratch.path(spec).symlink_to(store.path(spec), target_is_directory=True)
         run(specs, scratch, executor, stack=len(specs), progress=False, accept_stale=True)
-        return {run_id(s): files for s in specs if (files := _unequal(about_of(store, s)["files"], about_of(scratch, s)["files"]))}
+        found = {run_id(s): _unequal(about_of(store, s)["files"], about_of(scratch, s)["files"]) for s in specs}
+        return {key: files for key, files in found.items() if files}
     finally: shutil.rmtree(beside, ignore_errors=True)
 
 def _unequal(old: dict, new: dict) -> list[str]:
@@ -69,9 +72,9 @@ def _unequal(old: dict, new: dict) -> list[str]:
 
 # %% ../../nbs/lib/09a_proofs.ipynb #314c1c53
 def accept(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
-    """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out equal when made again.
+    """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out equal, made again.
 
-    Returns the ids of the runs that were accepted. Raises InputError when one differs, and when there is nothing to prove with."""
+    Returns the ids of the runs that were accepted. InputError when one differs, and when there is nothing to prove."""
     if prove < 1: raise InputError(f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more")
     known = known_specs(store)[0]                       # imports their stages
     code = stage_code()
@@ -88,8 +91,9 @@ def _versions(store, look, stale, tell) -> dict[str, list]:
     "Stale runs that may be accepted, by the digest of the code that made them."
     kinds = {spec: {reason.kind for reason in look.why(spec)} for spec in stale}
     waiting, other = ([s for s in stale if kind in kinds[s]] for kind in ("input", "default"))
-    if waiting: tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {look.why(waiting[0])[-1].text}")
-    if other: tell(f"{len(other)} runs are of a spec that means something else today: {look.why(other[0])[-1].text}")
+    def last(specs): return look.why(specs[0])[-1].text
+    if waiting: tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {last(waiting)}")
+    if other: tell(f"{len(other)} runs are of a spec that means something else today: {last(other)}")
     found = {}
     for spec in stale:
         if kinds[spec] == {"code"}: found.setdefault(digest_of(about_of(store, spec)["definitions"]), []).append(spec)
@@ -99,7 +103,9 @@ def _versions(store, look, stale, tell) -> dict[str, list]:
 def _proved(store, known, specs, prove, executor, tell) -> list[str]:
     "Ids of the runs that came out equal; InputError when one does not."
     picked = choose(store, specs, prove)
-    if not picked: raise InputError(f"the inputs of all {len(specs)} stale runs are gone: nothing can be made again; run makes them anew")
+    if not picked:
+        raise InputError(f"the inputs of all {len(specs)} stale runs are gone: none can be made again to compare; "
+                         "run makes everything anew")
     names = ", ".join(f"{run_id(s)[:12]} ({about_of(store, s)['seconds']:.0f} s)" for s in picked)
     tell(f"making {len(picked)} of {len(specs)} stale runs again: {names}")
     for spec in picked:

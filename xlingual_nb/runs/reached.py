@@ -18,7 +18,7 @@ from .bare import FUNCTIONS, IMPORTS, QUIET, Bare, Marker, bindings, pieces
 
 # %% ../../nbs/lib/02b_reached.ipynb #07c114ce
 def source_of(module: str) -> Path | None:
-    "The source file of a module, found without importing it or its parents; None when there is none, as for `__main__`."
+    "The source file of a module, found without importing it or its parents; None where there is none (`__main__`)."
     top, *rest = module.split(".")
     try: spec = find_spec(top)
     except (ValueError, ImportError): return None
@@ -64,7 +64,8 @@ class Module:
         body = ast.parse(file.read_text(encoding="utf-8"), filename=str(file)).body
         made = [self._binds(node) for node in body]
         own = set().union(*made)
-        self.quiet = {n for n, places in self.imports.items() if places <= QUIET} | {n for n in own if (name, (n,)) in QUIET}
+        self.quiet = {n for n, places in self.imports.items() if places <= QUIET}
+        self.quiet |= {n for n in own if (name, (n,)) in QUIET}
         for node, names in zip(body, made):
             names = (names | touched(node) & own or {""}) - WORDS if not _idle(node, self.quiet) else ()
             for n in names: self.statements.setdefault(n, []).append(node)
@@ -95,7 +96,7 @@ def constant(value) -> str | None:
 
 def bytecode(code: CodeType, mark=str) -> str:
     "What a function does, as text: no line numbers, no docstring. `mark` is put on each name that it uses."
-    told = code.co_consts[not code.co_name.startswith("<"):]           # of a function with a name the first is the docstring
+    told = code.co_consts[not code.co_name.startswith("<"):]    # of a function with a name the first is the docstring
     def text(value):
         if isinstance(value, CodeType): return bytecode(value, mark)
         return str(sorted(map(text, value))) if isinstance(value, frozenset) else f"{type(value).__name__} {value!r}"
@@ -106,11 +107,12 @@ def bytecode(code: CodeType, mark=str) -> str:
 def _brought(name: str, value) -> bool:
     "Whether Python, or `dataclass`, has put a member into a class."
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
-    return name.startswith("__") and (code is None or code.co_filename == "<string>" or inspect.unwrap(value) is not value)
+    written = code and code.co_filename != "<string>" and inspect.unwrap(value) is value
+    return name.startswith("__") and not written
 
 # %% ../../nbs/lib/02b_reached.ipynb #0fa4ef78
 class Live:
-    "As `Module`, for what no file has: what the names in memory stand for now. `own`: a name that is this module's for sure."
+    "As `Module`, for what no file has: what names in memory stand for now. `own`: one that is this module's for sure."
     stars = ()
     def __init__(self, name: str, namespace: dict, own: str = ""):
         self.name, self.imports, self.statements = name, {}, {}
@@ -118,23 +120,25 @@ class Live:
             if callable(value): value = inspect.unwrap(value)
             home, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
             if isinstance(value, ModuleType): self.imports[key] = {(value.__name__, ())}
-            elif isinstance(home, str) and path and home != name and key != own: self.imports[key] = {(home, tuple(path.split(".")))}
-            else: self.statements[key] = value
+            elif key == own or not isinstance(home, str) or not path or home == name: self.statements[key] = value
+            else: self.imports[key] = {(home, tuple(path.split(".")))}
 
     def knows(self, name: str) -> bool: return name in self.statements or name in self.imports
 
     def pieces(self, name: str) -> list[tuple[str, str]]:
         value = self.statements[name]
         if not isinstance(value, (FunctionType, type)): return [(self._value(name, value), "")]
-        try: return pieces(ast.parse(textwrap.dedent(inspect.getsource(value))).body[0], Marker(self.name, "", self.knows))
+        try: tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
         except (OSError, TypeError, SyntaxError): return self._compiled(name, value)
+        return pieces(tree.body[0], Marker(self.name, "", self.knows))
 
     def _compiled(self, name, value) -> list[tuple[str, str]]:
         def mark(used): return f"⟨{self.name}:{used}⟩" if self.knows(used) else used
         def told(v): return bytecode(v.__code__, mark) if isinstance(v, FunctionType) else constant(v)
         if isinstance(value, FunctionType): return [(told(value), "")]
         kept = fields(value) if is_dataclass(value) else ()
-        roles = {f.name: "default" for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)} | {"source_digests": "id"}
+        roles = {f.name: "default" for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)}
+        roles["source_digests"] = "id"
         made = {f.name: ... for f in kept} | {n: v for n, v in vars(value).items() if not _brought(n, v)}
         return [(f"class {name}", "")] + [(f"{n}: {told(v)}", roles.get(n, "")) for n, v in sorted(made.items())]
 
@@ -151,7 +155,7 @@ def _stamp(file: Path): return file.stat().st_mtime_ns, file.stat().st_size
 def _written(name: str, file: Path, stamp) -> Module: return Module(name, file)
 
 class Sources:
-    "The modules whose code counts, each looked at once: this package, and those of `modules` with what lies beside them."
+    "The modules whose code counts, each looked at once: this package, those of `modules` and what lies beside them."
     def __init__(self, *modules: str):
         self.tops = {m.split(".")[0] for m in ("xlingual_nb", *modules)}
         self._seen, self._homes = {}, {}
@@ -211,7 +215,7 @@ def meant(mark: str, sources: Sources) -> list[tuple]:
     return [found for module, path in pairs for found in sources.find(module, tuple(path.split(".")) if path else ())]
 
 def reached(roots, sources: Sources, specs=frozenset()) -> dict[tuple, str]:
-    "Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` only the pieces without a role."
+    "Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` what has no role."
     found, todo = {}, list(roots)
     while todo:
         module, name = place = todo.pop()

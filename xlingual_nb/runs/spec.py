@@ -14,7 +14,8 @@ from functools import lru_cache
 
 # %% ../../nbs/lib/01_spec.ipynb #71d64d14
 @lru_cache(maxsize=256)
-def _fields(kind: type) -> tuple: return tuple((f.name, f.default) for f in fields(kind))       # where there is no default, MISSING equals no value
+def _fields(kind: type) -> tuple:
+    return tuple((f.name, f.default) for f in fields(kind))     # where there is no default, MISSING equals no value
 
 def _said(spec, every: bool = False) -> dict:
     kept = {name: value for name, default in _fields(type(spec)) if (value := getattr(spec, name)) != default or every}
@@ -32,7 +33,8 @@ def _spelt(value) -> tuple[str, bool]:
     "(canonical text, whether it is so for ever)"
     if isinstance(value, (tuple, list)):
         told = [_spelt(v) for v in value]
-        return "[" + ",".join(text for text, _ in told) + "]", isinstance(value, tuple) and all(lasts for _, lasts in told)
+        lasts = isinstance(value, tuple) and all(lasts for _, lasts in told)
+        return "[" + ",".join(text for text, _ in told) + "]", lasts
     own = getattr(value, "__dict__", {})
     if "_canonical" in own: return own["_canonical"], True
     if not is_dataclass(value): return json.dumps(plain(value), ensure_ascii=False, allow_nan=False), True
@@ -92,7 +94,8 @@ def _inputs(values):
 # %% ../../nbs/lib/01_spec.ipynb #8e5cfea5
 def _readers(spec) -> tuple:
     own = (spec,) if hasattr(spec, "source_digests") else ()
-    return _kept(spec, "_readers", lambda: tuple(dict.fromkeys([*own, *(r for p in parents(spec) for r in _readers(p))])))
+    def found(): return (*own, *(reader for parent in parents(spec) for reader in _readers(parent)))
+    return _kept(spec, "_readers", lambda: tuple(dict.fromkeys(found())))
 
 def source_digests(spec) -> dict[str, str]:
     "What is read at the ends of the graph, each file by its name with the digest of its bytes."
@@ -110,7 +113,7 @@ def one_look():
     finally: _LOOK.reset(token)
 
 def run_id(spec) -> str:
-    "SHA-256 (hex) over the canonical spec and the digests of the sources that it reads. InputError for a missing source."
+    "SHA-256 (hex) over the canonical spec and the digests of its sources. InputError for a missing source."
     seen = _LOOK.get()
     if seen is not None and id(spec) in seen: return seen[id(spec)][1]
     text = canonical(spec) + "\n" + json.dumps(source_digests(spec), sort_keys=True)

@@ -51,10 +51,10 @@ class Stage:
 _DECLARED: dict[str, Stage] = {}
 
 def declare(spec: type, make: Callable, **rest) -> Stage:
-    """Say how runs of a spec class are made; `rest`: other fields of `Stage`. The class has a `stage`, the name of its kind.
+    """Say how runs of a spec class are made; `rest`: other fields of `Stage`. The class has a `stage`, its kind's name.
 
-    Raises InputError for a name that another class has. The same class again replaces itself, as when a cell is run twice, or
-    a script imports itself by name so that workers find it."""
+    Raises InputError for a name that another class has. The same class again replaces itself, as when a cell is run
+    twice, or a script imports itself by name so that workers find it."""
     stage = Stage(spec, make, **rest)
     before = _DECLARED.get(stage.name, stage).spec
     same_module = before.__module__ == spec.__module__ or "__main__" in (before.__module__, spec.__module__)
@@ -70,8 +70,9 @@ def stage_of(spec) -> Stage:
     name = getattr(spec, "stage", None)
     names = {kind.__qualname__ for kind in type(spec).__mro__}
     if name not in _DECLARED or _DECLARED[name].spec.__qualname__ not in names:
-        raise InputError(f"stage {name!r} of {type(spec).__name__} is not declared: call declare({type(spec).__name__}, make) "
-                         f"beside it, in {type(spec).__module__}")
+        kind = type(spec)
+        raise InputError(f"stage {name!r} of {kind.__name__} is not declared: call declare({kind.__name__}, make) "
+                         f"beside it, in {kind.__module__}")
     return _DECLARED[name]
 
 def declared() -> dict[str, Stage]:

@@ -23,8 +23,8 @@ from .store import Store, fingerprint, list_runs
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
     """What a run made now is made by and from; `code`: {stage: its definitions}, as `stages.stage_code` has it.
 
-    definitions: those of its own stage; code: {stage: digest}, with the stages of its inputs; classes: {stage: where its spec
-    class is}; inputs: {run id: fingerprint}; spec: all its fields."""
+    definitions: those of its own stage; code: {stage: digest}, with the stages of its inputs; classes: {stage: where
+    its spec class is}; inputs: {run id: fingerprint}; spec: all its fields."""
     own, kind = (code or {}).get(spec.stage, {}), type(spec)
     digests, classes = {spec.stage: digest_of(own)}, {spec.stage: f"{kind.__module__}:{kind.__qualname__}"}
     for parent in parents(spec):
@@ -52,7 +52,8 @@ def moved(then, now, name: str = "") -> list[str]:
 
 def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
     "What has changed in a run itself since its manifest `about` was written."
-    if "definitions" not in about: return [Reason("code", "it was made before manifests told which definitions made a run")]
+    if "definitions" not in about:
+        return [Reason("code", "it was made before manifests told which definitions made a run")]
     told = [Reason("code", t) for t in changes(about["definitions"], code.get(spec.stage, {}))]
     return told + [Reason("default", t) for t in moved(about["spec"], plain(spec, every=True))]
 
@@ -60,7 +61,7 @@ def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
 class Look:
     """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is to be called stale.
 
-    `state(spec)`: `missing`, `damaged` (a file is missing or cut short), `stale` or `found`. `why(spec)`: why it is stale."""
+    `state(spec)`: `missing`, `damaged` (a file is missing or cut short), `stale` or `found`; `why(spec)`: why stale."""
     def __init__(self, store: Store, code: dict | None = None):
         self.store, self.code, self._reasons, self._prints, self._states = store, code, {}, {}, {}
 
@@ -84,7 +85,8 @@ class Look:
         told, there = own_reasons(about, spec, self.code), [p for p in parents(spec) if self.store.path(p).exists()]
         for p in there:
             name = f"its input {p.stage} {run_id(p)[:12]}"
-            if about.get("inputs", {}).get(run_id(p)) != self._print(p): told.append(Reason("input", f"{name} has other contents now"))
+            if about.get("inputs", {}).get(run_id(p)) != self._print(p):
+                told.append(Reason("input", f"{name} has other contents now"))
             told += [Reason("input", f"{name}: {reason.text}") for reason in self.why(p)]
         old = [s for s, d in about.get("code", {}).items() if s != spec.stage and d != digest_of(self.code.get(s, {}))]
         if told: return told        # of inputs that are gone, or were made again since, only the table of code knows
@@ -105,22 +107,24 @@ def class_of(place: str) -> type:
         found = import_module(module)
         for part in name.split("."): found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"its spec class {place} cannot be imported ({error}): put the folder of the module on PYTHONPATH") from None
+        raise InputError(f"its spec class {place} cannot be imported ({error}): put the folder of the module on "
+                         "PYTHONPATH") from None
     return found
 
 def spec_of(folder: Path):
-    "The spec of a finished run. InputError when its class cannot be had, or when it is no run of that class as it is now."
+    "The spec of a finished run. InputError when its class cannot be had, or it is no run of that class as it is now."
     stage, classes = folder.parent.parent.name, (load_json(folder / "manifest.json") or {}).get("classes", {})
     if stage not in classes: raise InputError("it was made before manifests told which class a spec is of")
     kind = class_of(classes[stage])
     try: spec = restore(load_json(folder / "spec.json"), kind)
-    except (TypeError, KeyError) as error: raise InputError(f"its spec does not fit {classes[stage]} any more ({error})") from None
+    except (TypeError, KeyError) as error:
+        raise InputError(f"its spec does not fit {classes[stage]} any more ({error})") from None
     if run_id(spec) != folder.name: raise InputError("it belongs to a text or a spec that is another by now")
     return spec
 
 # %% ../../nbs/lib/05a_staleness.ipynb #b5fc97a3
 def known_specs(store: Store) -> tuple[dict, dict]:
-    "({run id: spec} of finished runs, {run id: why there is no spec}); their modules, and so their stages, are imported."
+    "({run id: spec} of finished runs, {run id: why there is no spec}); imports their modules, and so their stages."
     specs, lost = {}, {}
     for row in list_runs(store).query("state == 'found'").itertuples():
         try: specs[row.run_id] = spec_of(Path(row.path))
@@ -130,7 +134,7 @@ def known_specs(store: Store) -> tuple[dict, dict]:
 def stale_runs(store: Store) -> pd.DataFrame:
     """Those rows of `list_runs` that are not up to date by the code of today; column `why` says why.
 
-    `state` is `stale`, or `unknown` where that cannot be told (the class of its spec is not here, its text has changed)."""
+    `state` is `stale`, or `unknown` where that cannot be told (its spec class is not here, its text has changed)."""
     specs, lost = known_specs(store)
     with one_look():
         look = Look(store, stage_code())

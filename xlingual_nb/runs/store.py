@@ -41,7 +41,7 @@ def listed(folder: Path) -> dict:
     return {str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p)) for p in products(folder)}
 
 def fingerprint(folder: Path) -> str | None:
-    "One digest for all products of a finished run (its log, which tells the time, left out); None when it is not there."
+    "One digest for all products of a finished run (but for its log, which tells the time); None when it is not there."
     files = (load_json(folder / "manifest.json") or {}).get("files")
     if not files: return None
     told = json.dumps({n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True)
@@ -61,8 +61,9 @@ def problems(folder: Path) -> list[str]:
     found = []
     for name, file in kept["files"].items():
         path = folder / name
-        if not path.is_file(): found.append(f"{name} is missing")
-        elif path.stat().st_size != file["size"]: found.append(f"{name} has {path.stat().st_size} bytes, not {file['size']}")
+        size = path.stat().st_size if path.is_file() else None
+        if size is None: found.append(f"{name} is missing")
+        elif size != file["size"]: found.append(f"{name} has {size} bytes, not {file['size']}")
         elif sha256(path) != file["sha256"]: found.append(f"{name} has changed")
     return found
 
@@ -77,13 +78,14 @@ class Store:
         if not mark.exists(): self._found(mark, create)
         version = mark.read_text().strip()
         if version != VERSION:
-            raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, here "
-                             f"{VERSION!r}); name another folder with --store, or move this one away")
+            raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
+                             f"here {VERSION!r}); name another folder with --store, or move this one away")
 
     def _found(self, mark: Path, create: bool):
-        if not create: raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
+        if not create:
+            raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
         others = self.root.is_dir() and any(not p.name.startswith(".") for p in self.root.iterdir() if p != mark)
-        if self.root.is_file() or others and not mark.exists():     # (another process may be founding the same store just now)
+        if self.root.is_file() or others and not mark.exists():     # (another process may be founding it just now)
             raise InputError(f"{self.root}: not a store, and not empty; name an empty or a new folder with --store")
         with room(self.root.parent):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -110,10 +112,10 @@ class Store:
 
     @contextmanager
     def lock(self, spec, wait: bool = True, ready=None):
-        """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner has it, unless `wait` is False.
+        """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner has it, if `wait`.
 
-        `ready()` says whether there is nothing left to do (default: the run is there); then it yields False. A lock is taken
-        over from an owner that is dead (see `runs.files`)."""
+        `ready()` says whether there is nothing left to do (default: the run is there); then it yields False. A lock is
+        taken over from an owner that is dead (see `runs.files`)."""
         ready, key, folder = ready or (lambda: self.has(spec)), run_id(spec), self.root / "locks"
         with room(self.root): folder.mkdir(exist_ok=True)
         own = Lock(folder / key)
@@ -132,7 +134,7 @@ class Store:
         return own is not None and own.held()
 
     def aside(self, folder: Path) -> Path:
-        "A folder out of the way in one rename, so that nothing half-removed is ever seen in its place; where it lies now."
+        "A folder out of the way in one rename, so that nothing half-removed is seen in its place; where it lies now."
         trash = self.root / "trash" / f"{folder.name}.{uuid.uuid4().hex[:8]}"
         trash.parent.mkdir(exist_ok=True)
         if folder.exists(): os.rename(folder, trash)
@@ -142,13 +144,14 @@ class Store:
 COLUMNS = ["run_id", "stage", "state", "created", "seconds", "bytes", "spec", "path"]
 
 def list_runs(store: Store) -> pd.DataFrame:
-    "One row a run: run_id, stage, state (`found`, `damaged`, `partial`), created, seconds, bytes, spec (canonical JSON), path."
+    "One row a run, the `COLUMNS`; state is `found`, `damaged` or `partial`, spec canonical JSON."
     finished = [p for p in store.root.glob("*/??/*") if p.is_dir() and len(p.name) == 64]
     return pd.DataFrame(map(_row, sorted(finished) + sorted(store.root.glob("partial/*"))), columns=COLUMNS)
 
 def _row(folder: Path) -> dict:
     about, partial = load_json(folder / "manifest.json") or {}, folder.parent.name == "partial"
-    spec = (load_json(folder / "begun.json") or {}).get("spec", {}) if partial else load_json(folder / "spec.json") or {}
+    begun = load_json(folder / "begun.json") or {}
+    spec = begun.get("spec", {}) if partial else load_json(folder / "spec.json") or {}
     state = "partial" if partial else "found" if whole(folder) else "damaged"
     return dict(run_id=folder.name, stage=spec.get("is", "") if partial else folder.parent.parent.name, state=state,
                 created=about.get("created", ""), seconds=about.get("seconds", float("nan")),
@@ -163,13 +166,16 @@ def check_runs(store: Store) -> pd.DataFrame:
 
 # %% ../../nbs/lib/05_store.ipynb #dac2328a
 def prune_runs(store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False) -> pd.DataFrame:
-    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash (with what
-    a proof that was killed has left).
+    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash
+    (with what a proof that was killed has left).
 
     Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is making stay."""
     frame, doomed = list_runs(store), set(run_ids)
-    def old(path): return time.time() - max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0) > partial_days * 86400
-    go = [r.run_id in doomed or r.state == "damaged" if r.state != "partial" else old(r.path) for r in frame.itertuples()]
+    def old(path):
+        touched = max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0)
+        return time.time() - touched > partial_days * 86400
+    def goes(row): return old(row.path) if row.state == "partial" else row.run_id in doomed or row.state == "damaged"
+    go = [goes(row) for row in frame.itertuples()]
     gone = [row.Index for row in frame[go].itertuples() if dry or _remove(store, row)]
     if not dry:                             # what a kill in the last step of `publish` may have left
         proofs = [p for p in store.root.glob(".proof-*") if old(p)]
