@@ -12,7 +12,7 @@ from functools import partial
 import pandas as pd
 
 from .answers import Answer, Findings, between, over_languages, over_models
-from .departures import (APART, DIALS, LANGUAGES, NOTHING_SHARED, PLAIN, agreement_in_order,
+from .departures import (APART, DIALS, NOTHING_SHARED, PLAIN, agreement_in_order,
                                                 code, dial_row, distance, fake, in_language, measured,
                                                 presets_with, tagger, task)
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .corpora import read_lines, split_sentences
+from .corpora import split_sentences
 
 # %% ../../nbs/lib/18_fetch.ipynb #6032b9a1
 SUMS = "SHA256SUMS"
