@@ -284,7 +284,8 @@ def owner(**changed):
 
 
 @pytest.mark.parametrize("text, taken", [(owner(), False), (owner(started="12345"), True), (owner(pid=2**22 + 1), True),
-                                         (owner(machine="elsewhere"), False), ("", False), ("{", False)])
+                                         (owner(machine="elsewhere"), False), ("", False), ("{", False)],
+                         ids=("alive", "begun later", "gone", "elsewhere", "empty", "broken"))
 def test_who_is_dead(tmp_path, text, taken):
     (tmp_path / "run").write_text(text)
     lock = Lock(tmp_path / "run")
