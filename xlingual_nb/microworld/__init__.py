@@ -94,7 +94,7 @@ def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, *
         return pairs.records(make_lexicon(preset(language, **dials), world))
     return RECORDS[name](speech(language, part, size, vocabulary, f"{name} {seed}", **dials))
 
-# %% ../../nbs/lib/20_microworld.ipynb #fb8949a7
+# %% ../../nbs/lib/20_microworld.ipynb #d7cf9733
 # what the integers of a task's columns mean
 LABEL_NAMES = dict(nli=dict(label=LABELS), ner=dict(ner_tags=BIO), pos=dict(upos=TAGS))
 

@@ -23,7 +23,7 @@ from .speech import inflect, speak
 from .typology import PRESETS
 from .world import Dice
 
-# %% ../../nbs/lib/27_inference.ipynb #11004910
+# %% ../../nbs/lib/27_inference.ipynb #552e7eab
 SITES, FRAME_NAMES = tuple(k for k in REGION if k != "same"), tuple(FRAMES)
 SUBSTITUTION_NAMES = tuple(SUBSTITUTIONS)
 UNSAFE = len(LABELS)                                          # stands where a label would, if there is none
@@ -101,7 +101,7 @@ def draw_sites(dice, frames):
     together, way = dice.chance(n, .7), np.where(dice.chance(n, .75), 1, -1)
     return np.where(together[:, None], safe * way[:, None], random) * (rank < how_many[:, None])
 
-# %% ../../nbs/lib/27_inference.ipynb #35962dd9
+# %% ../../nbs/lib/27_inference.ipynb #30ae59f7
 def draw_design(dice, n):
     "Designs for n pairs."
     index = np.array([[FRAME_NAMES.index(p), FRAME_NAMES.index(h)] for p, h in FRAME_PAIRS])
@@ -124,7 +124,7 @@ def touched(both, rows):
     "(n, slots) booleans: the cells that an edit touches."
     return (both.specific != both.general) | (both.specific != rows)
 
-# %% ../../nbs/lib/27_inference.ipynb #30d0da81
+# %% ../../nbs/lib/27_inference.ipynb #d0352c33
 def realise(world, dice, rows, design):
     "Meanings edited as the designs say."
     premise, hypothesis, ok = rows.copy(), rows.copy(), rows[:, AT["main.subj.noun"]] > 0
@@ -170,7 +170,7 @@ def usable_pairs(world, dice, rows, part):
     keep = np.flatnonzero(ok)
     return RawPairs(p[keep], h[keep], design.take(keep))
 
-# %% ../../nbs/lib/27_inference.ipynb #da22ef49
+# %% ../../nbs/lib/27_inference.ipynb #29d23e9c
 def raw_pairs(world, part, count, seed):
     "At least `count` pairs, as the designs come."
     dice = Dice("nli", world.vocabulary, world.topics, world.variant, part, seed)
@@ -221,7 +221,7 @@ def rake(features, labels, rounds=60):
             weight = weight * (target[:, None] / np.maximum(table, 1e-12))[f, labels]
     return weight
 
-# %% ../../nbs/lib/27_inference.ipynb #c0fea985
+# %% ../../nbs/lib/27_inference.ipynb #12ce5e1c
 def pick(weight, labels, count, dice):
     """Row numbers, a third of each label (the first labels get the remainder), drawn without repetition with chances
     close to the weights."""
@@ -255,7 +255,7 @@ class NliPairs:
         columns = *texts, self.labels.tolist(), self.design.tags(), self.design.kinds()
         return [dict(zip(("premise", "hypothesis", "label", "edit", "kind"), row)) for row in zip(*columns)]
 
-# %% ../../nbs/lib/27_inference.ipynb #b473feaf
+# %% ../../nbs/lib/27_inference.ipynb #dfa6a183
 @lru_cache(maxsize=16)
 def nli_pairs(world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0):
     """`count` NLI pairs, a third of each label, picked from `surplus` times as many. `unrelated`: share of the neutral

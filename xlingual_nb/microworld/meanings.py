@@ -65,7 +65,7 @@ def column(matrix, path, name):
     "(n,) what stands in a slot: `column(matrix, 'main.subj', 'noun')`."
     return matrix[:, AT[f"{path}.{name}"]]
 
-# %% ../../nbs/lib/22_meanings.ipynb #a2753308
+# %% ../../nbs/lib/22_meanings.ipynb #7a3d3df3
 PARTS = dict(train=(0, 1), dev=(2,), test=(3,))      # which quarters of all bags
 
 def check_part(part):
@@ -114,7 +114,7 @@ class Style:
     future: float = .15
     then: float = .15           # a second clause
 
-# %% ../../nbs/lib/22_meanings.ipynb #a6dfc86d
+# %% ../../nbs/lib/22_meanings.ipynb #f9bbfc5a
 @dataclass(frozen=True, eq=False)
 class Draft:
     "n sentences in the making: the world and chance they are drawn from, and the matrix that is filled in place."
@@ -135,7 +135,7 @@ def draft(world, dice, style, topic, tense):
     "A draft with all slots empty."
     return Draft(world, dice, style, topic, tense, np.zeros((len(topic), len(SKELETON)), np.int32))
 
-# %% ../../nbs/lib/22_meanings.ipynb #60f82162
+# %% ../../nbs/lib/22_meanings.ipynb #787fcded
 FAVOUR = Choice(zipf_weights(4, 1.0)[None])      # the first favourite is the favourite of favourites
 
 def favourite(world, dice, role, governor):
@@ -149,7 +149,7 @@ def partner(draft, role, governor):
     other = world.pool[role][world.by_topic[role].draw(dice, draft.topic)]
     return np.where(governor == 0, 0, np.where(dice.chance(len(governor), world.noise), other, liked))
 
-# %% ../../nbs/lib/22_meanings.ipynb #ed36958a
+# %% ../../nbs/lib/22_meanings.ipynb #1fe3964f
 def entity_rows(draft, core):
     "(n, 3): core, head, second word: a surname, or an organisation's or thing's own first word becomes the head."
     world = draft.world
@@ -180,7 +180,7 @@ def mention(draft, path, entity, plain=False):
     draft.fill(path, noun=head, flat=flat, quantifier=quantifier, plural=np.where(plural, world.concept("PL"), 0),
                numeral=numeral, article=article, adjective=adjective)
 
-# %% ../../nbs/lib/22_meanings.ipynb #b949c5a7
+# %% ../../nbs/lib/22_meanings.ipynb #73ec2e33
 def mark_case(draft, path, case, linker=""):
     "Note the case of a noun phrase, where there is one, and the adposition that stands for it."
     here = column(draft.matrix, path, "noun") > 0
@@ -229,7 +229,7 @@ def pronominal(draft, path, which):
     matrix[which, AT[f"{path}.noun"]] = np.where(number, world.concept("they"), world.concept("it"))
     matrix[which, AT[f"{path}.plural"]] = np.where(number, world.concept("PL"), 0)
 
-# %% ../../nbs/lib/22_meanings.ipynb #d4743044
+# %% ../../nbs/lib/22_meanings.ipynb #382c7ce3
 def obliques(draft, verb):
     "Phrases such as *near the noun3*, at the end (`main.obl`) or before a comma (`front`)."
     style, u = draft.style, draft.dice.raw(len(draft)).astype(float) / 2.0**32
@@ -241,7 +241,7 @@ def obliques(draft, verb):
         draft.fill(path, adp=partner(draft, "preposition", core))
     draft.matrix[spots["front"], AT["comma"]] = draft.world.concept(",")
 
-# %% ../../nbs/lib/22_meanings.ipynb #6ac4238e
+# %% ../../nbs/lib/22_meanings.ipynb #8dac63f3
 def fill_sentences(draft, subject, other, again):
     """Write one sentence about each `subject` entity; `other` is somebody else of the same document, `again` says whose
     subject was the last one's too. Returns the matrix (n, slots)."""
@@ -276,7 +276,7 @@ def length(matrix):
     "(n,) words of each meaning as English would say it."
     return (matrix[:, ~FEATURES] > 0).sum(1)
 
-# %% ../../nbs/lib/22_meanings.ipynb #c877fe54
+# %% ../../nbs/lib/22_meanings.ipynb #be6cdab2
 class Plot(NamedTuple):
     "What each of n sentences is to be about; the arrays have n rows."
     document: np.ndarray      # number within the block
@@ -293,7 +293,7 @@ def draw_cast(draft):
     pool, by_topic = draft.world.pool["companion"], draft.world.by_topic["companion"]
     return np.stack([entity_rows(draft, pool[by_topic.draw(draft.dice, draft.topic)]) for _ in range(CAST)], axis=1)
 
-# %% ../../nbs/lib/22_meanings.ipynb #6129bd9b
+# %% ../../nbs/lib/22_meanings.ipynb #e57225ed
 def draw_plot(world, dice, style):
     "The plot of a block of documents, of 5 to 11 sentences each."
     topic = dice.below(BLOCK, world.topics)
@@ -324,7 +324,7 @@ def block(world, part, seed, number, style=Style()):
         todo = todo[~good]
     return Block(matrix, plot.document, plot.topic)
 
-# %% ../../nbs/lib/22_meanings.ipynb #acf9be18
+# %% ../../nbs/lib/22_meanings.ipynb #a2750707
 @dataclass(frozen=True, eq=False)
 class Meanings:
     "Rows of meanings with their documents: `matrix` (n, slots) concepts, `document` and `topic` (n,)."
