@@ -62,7 +62,7 @@ def test_a_good_folder_has_no_problem_and_says_what_it_holds(folder):
     seen = check(folder).set_index("file")
     assert set(seen.index) == set(GOOD) and set(seen.problem) == {""} and set(seen.state) == {"not recorded"}
     holds = {"bible/fi-toy.tsv": "2 verses", "text/fi.txt": "3 sentences in 2 documents", "nli/xnli.test.fi.tsv": "2 pairs: entailment 1, contradiction 1",
-             "ner/fi-panx.train.conll": "2 sentences: PER 1, LOC 1", "ud/fi-tdt.test.conllu": "1 sentence", "doc/fi.train.tsv": "1 text: sports 1",
+             "ner/fi-panx.train.conll": "2 sentences: PER 1, LOC 1", "ud/fi-tdt.test.conllu": "1 sentence: NOUN 1", "doc/fi.train.tsv": "1 text: sports 1",
              "dictionaries/en-fi.txt": "2 words", "alignment/fi-en.gold": "2 links in 1 sentence", "vocab/mbert-cased.vocab.txt": "3 word pieces"}
     for name, words in holds.items(): assert seen.holds[name].startswith(words), name
     assert {name.split("/")[0] for name in GOOD} == set(LAYOUT), "every folder of the layout is here"

@@ -20,8 +20,8 @@ import pandas as pd
 from ..errors import InputError
 from .corpora import read_bible, read_lines, read_plain
 from .fetch import SUMS, data_files, read_sums, sha256
+from .formats import read_conllu, read_pairs, read_tagged
 from .parallel import read_dictionary
-from .records import read_pairs, read_tagged
 
 # %% ../../nbs/lib/19_checks.ipynb #1b300276
 def amount(n: int, one: str, many: str = "") -> str:
@@ -92,14 +92,8 @@ def links(path: Path) -> str:
 
 # %% ../../nbs/lib/19_checks.ipynb #b7f16645
 def treebank(path: Path) -> str:
-    "Ten columns a word, comments, and an empty line after each sentence."
-    total, inside = 0, False
-    for n, line in enumerate(read_lines(path), 1):
-        if line.startswith("#"): continue
-        if line.strip() and len(line.split("\t")) != 10:
-            raise InputError(f"{path} line {n}: {amount(len(line.split(chr(9))), 'column')}, 10 wanted: write CoNLL-U")
-        total, inside = total + (inside and not line.strip()), bool(line.strip())
-    return amount(total + inside, "sentence")
+    found = read_conllu(path)
+    return f"{amount(len(found), 'sentence')}: {labels(tag for r in found for tag in r['tags'])}"
 
 def tokenised(path: Path) -> str: return amount(len(read_lines(path)), "sentence")
 def word_pieces(path: Path) -> str: return amount(len(read_lines(path)), "word piece")
