@@ -131,17 +131,17 @@ def read_out(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, t
     return made
 
 # %% ../../nbs/lib/62_bilingual.ipynb #24a42bb3
-def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS) -> list[Cell]:
-    "The rows that a claim of transfer must beat, for each target of the model `base`."
+def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = "") -> list[Cell]:
+    "The rows that a claim of transfer must beat, for each target of the model `base`; `paper` as in `read_out`."
     source, *targets = pair
-    made = []
+    made, paper = [], paper or paper_of(sizes)
     for target in targets:
         for name, spec in (("untrained", untrained(base)), ("never saw the target", never_saw_the_target(base))):
-            made += read_out(sizes, table, f"{name} | {source} | {target}", spec, pair, target, columns)
+            made += read_out(sizes, table, f"{name} | {source} | {target}", spec, pair, target, columns, paper=paper)
         if columns[0]:
             run, drawn = nli(sizes, untrained(base), source, targets), f"majority {target}|{target}"
             row = f"majority class | {target}"
-            made.append(Cell(paper_of(sizes), table, row, columns[0], base.seed, (run,), drawn, 100.0))
+            made.append(Cell(paper, table, row, columns[0], base.seed, (run,), drawn, 100.0))
     return made
 
 # %% ../../nbs/lib/62_bilingual.ipynb #7dd31e07
