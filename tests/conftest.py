@@ -9,6 +9,11 @@ for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PAR
 import hypothesis
 import pytest
 
+# processes that tests start use the package that is tested, wherever another one is installed
+others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *others])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     "`-n auto`: a process a core that we may use, eight at most, as each takes half a gigabyte."

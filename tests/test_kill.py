@@ -24,11 +24,12 @@ def child(work) -> int:
     os._exit(0)
 
 
-def wait_for(condition, seconds=300):
-    "Until it is so; that it takes long on a busy machine is no failure."
+def wait_for(condition, process=None, seconds=300):
+    "Until it is so; that it takes long on a busy machine is no failure, that `process` ends before it is."
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
+        assert process is None or process.poll() is None, process.stderr.read()
         time.sleep(.02)
 
 
@@ -150,7 +151,7 @@ def test_workers_do_not_outlive_a_killed_parent_and_the_work_goes_on(tmp_path):
     store = Store(tmp_path / "runs"); specs = [Count(60, s) for s in range(2)]
     hold = held(store)
     process = script(store.root, 2, 2, 60, 0)
-    wait_for(lambda: at_five(store, *specs))
+    wait_for(lambda: at_five(store, *specs), process)
     process.kill(); process.wait()
     workers = {pid for pid, *_ in steps(store.root)}
     wait_for(lambda: not any(map(started, workers)))
@@ -165,7 +166,7 @@ def test_control_c_stops_the_workers_and_keeps_what_was_computed(tmp_path):
     store = Store(tmp_path / "runs"); specs = [Count(60, s) for s in range(2)]
     held(store)
     process = script(store.root, 2, 2, 60, 0)
-    wait_for(lambda: at_five(store, *specs))
+    wait_for(lambda: at_five(store, *specs), process)
     process.send_signal(signal.SIGINT)
     told, said = process.communicate(timeout=300)
     assert process.returncode and "what was computed is kept" in told and "KeyboardInterrupt" in said

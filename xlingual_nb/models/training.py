@@ -8,7 +8,7 @@ __all__ = ['hub_names', 'hub_config', 'save_checkpoint', 'load_checkpoints', 'Jo
            'one_step', 'save_snapshots', 'new_stack', 'pretrain']
 
 # %% ../../nbs/lib/33_training.ipynb #22a02d0d
-import json, os, time
+import json, time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from .batches import MASKS, Mixture, Order, generator, make_batch, row_lengths, steps_per_epoch
 from .encoder import Dropout, Stack, losses, pick_device, stack_batches
 from .settings import Masking, Shape, Training, learning_rate
+from ..runs.files import whole, write_atomic
 from ..text import tokenizers
 
 # %% ../../nbs/lib/33_training.ipynb #1dcfe4a4
@@ -119,8 +120,8 @@ def save_state(jobs, stack, adam, step: int) -> None:
     for m, job in enumerate(jobs):
         path = job.folder / "resume" / f"{step:08d}.safetensors"
         path.parent.mkdir(exist_ok=True)
-        save_file({k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}, path.with_suffix(".new"))
-        os.replace(path.with_suffix(".new"), path)
+        tensors = {k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}
+        with whole(path, durable=False) as beside: save_file(tensors, beside)
     for job in jobs:
         for old in (job.folder / "resume").glob("*.safetensors"):
             if int(old.stem) != step: old.unlink()
@@ -155,9 +156,7 @@ def write_logs(jobs, logs, step, loss, rate) -> None:
     check_finite(jobs, loss, step)
     for job, log, value in zip(jobs, logs, loss.tolist()):
         log.append({"step": step, "loss": round(value, 5), "learning_rate": rate})
-        path = job.folder / "training.jsonl"
-        path.with_suffix(".new").write_text("".join(json.dumps(line) + "\n" for line in log), encoding="utf-8")
-        os.replace(path.with_suffix(".new"), path)
+        write_atomic(job.folder / "training.jsonl", "".join(json.dumps(line) + "\n" for line in log), durable=False)
 
 def read_log(folder: Path, before: int | None = None) -> list[dict]:
     "Lines of a training log, those up to step `before`; a line cut short by a kill is dropped."
