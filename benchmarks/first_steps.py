@@ -25,7 +25,8 @@ from xlingual_nb.models.settings import parameters
 def kind(spec: PretrainSpec) -> tuple:
     "What specs of one kind have in common: all but seed, words of the languages, and amounts in transforms."
     languages = tuple(tuple(t.partition("(")[0] for t in (*l.corpus.transforms, *l.transforms)) for l in spec.languages)
-    rest = [getattr(spec, f.name) for f in fields(spec) if f.name not in ("languages", "tokenizer", "seed", "snapshots")]
+    rest = [getattr(spec, f.name) for f in fields(spec)
+            if f.name not in ("languages", "tokenizer", "seed", "snapshots")]
     return spec.tokenizer.kind, languages, *rest
 
 
@@ -37,7 +38,8 @@ def shorten_task(spec, steps: int, records: int):
     "The same run on few records, for one epoch."
     def few(labelled): return replace(labelled, records=replace(labelled.records, size=records))
     tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
-    shorter = dict(checkpoint=shorten_pretraining(spec.checkpoint, steps), train=few(spec.train), tests=tests, settings=replace(spec.settings, epochs=1))
+    shorter = dict(checkpoint=shorten_pretraining(spec.checkpoint, steps), train=few(spec.train), tests=tests,
+                   settings=replace(spec.settings, epochs=1))
     return replace(spec, **shorter, **(dict(dev=few(spec.dev)) if isinstance(spec, NerSpec) else {}))
 
 
@@ -49,11 +51,13 @@ def shortened(grid: list, steps: int, records: int) -> dict[PretrainSpec, list]:
         if not isinstance(model, PretrainSpec) or not (model.training.steps or model.training.epochs): continue
         if first.setdefault(kind(model), model) != model: continue
         tasks = found.setdefault(shorten_pretraining(model, steps), [])
-        if isinstance(spec, (NliSpec, NerSpec)) and type(spec) not in map(type, tasks): tasks.append(shorten_task(spec, steps, records))
+        if isinstance(spec, (NliSpec, NerSpec)) and type(spec) not in map(type, tasks):
+            tasks.append(shorten_task(spec, steps, records))
     return found
 
 
-def seconds(store: Store, spec) -> float: return json.loads((store.path(spec) / "manifest.json").read_text(encoding="utf-8"))["seconds"]
+def seconds(store: Store, spec) -> float:
+    return json.loads((store.path(spec) / "manifest.json").read_text(encoding="utf-8"))["seconds"]
 
 
 def row(store: Store, model: PretrainSpec, tasks: list) -> dict:
@@ -62,8 +66,11 @@ def row(store: Store, model: PretrainSpec, tasks: list) -> dict:
     size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
     log = read_log(store.path(model))
     done = [" ".join((l.name, *l.corpus.transforms, *l.transforms)) for l in model.languages]
-    told = {"languages": ", ".join(done), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads, "tokens": shape.max_tokens,
-            "batch": model.training.batch, "entries": size, "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps, "loss": log[-1]["loss"],
+    told = {"languages": ", ".join(done), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden,
+            "heads": shape.heads, "tokens": shape.max_tokens,
+            "batch": model.training.batch, "entries": size,
+            "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps,
+            "loss": log[-1]["loss"],
             "vocabulary (s)": seconds(store, model.tokenizer), "pretraining (s)": seconds(store, model)}
     return told | {f"{t.stage} (s)": seconds(store, t) for t in tasks}
 
@@ -72,7 +79,8 @@ def parse(arguments) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("experiments", nargs="+", help="numbers or names of notebooks")
     parser.add_argument("--scale", default="smoke")
-    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the notebooks, such as corpus=mix")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE",
+                        help="a parameter of the notebooks, such as corpus=mix")
     parser.add_argument("--steps", type=int, default=3, help="steps a pretraining (default 3)")
     parser.add_argument("--records", type=int, default=64, help="records a task (default 64)")
     parser.add_argument("--most", type=int, default=0, help="so many kinds of pretraining at most (default: all)")

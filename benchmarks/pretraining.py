@@ -1,4 +1,4 @@
-"""Seconds a step of masked-language pretraining: Hugging Face's Trainer, this project's engine, and the arithmetic alone.
+"""Seconds a step of masked-language pretraining: Hugging Face's Trainer, this project's engine, the arithmetic alone.
 
     python benchmarks/pretraining.py --rounds 5 --output benchmarks/pretraining.json
 
@@ -21,7 +21,8 @@ from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
 from xlingual_nb.text import sources, tokenizers
 from xlingual_nb.text.corpora import data_folder
 
-TEXTS = {"zipf": "independent Zipfian tokens, log-normal lengths", "bible": "the laboratory's Bible sentences (clauses)",
+TEXTS = {"zipf": "independent Zipfian tokens, log-normal lengths",
+         "bible": "the laboratory's Bible sentences (clauses)",
          "sentences": "the same Bible in whole sentences", "micro": "microworld English"}
 ALLOCATORS = {"default": "default", "kept": "memory kept"}
 
@@ -44,7 +45,8 @@ class Task:
 def zipf(pieces: int, sentences: int, longest: int, seed: int = 0) -> tokenizers.Encoded:
     "Sentences of a median of 16 and a mean of 18.6 tokens; the token of rank r has a probability proportional to 1/r."
     rng = np.random.default_rng(seed)
-    lengths = rng.lognormal(np.log(16), np.sqrt(2 * np.log(18.6 / 16)), sentences).round().clip(1, longest).astype(np.int64)
+    lengths = rng.lognormal(np.log(16), np.sqrt(2 * np.log(18.6 / 16)), sentences)
+    lengths = lengths.round().clip(1, longest).astype(np.int64)
     kinds = pieces - len(tokenizers.SPECIALS)
     chances = 1 / np.arange(1, kinds + 1)
     ids = len(tokenizers.SPECIALS) + rng.choice(kinds, lengths.sum(), p=chances / chances.sum())
@@ -72,7 +74,8 @@ def make_task(text: str, size: str) -> Task:
         learnt = learn(found.sentences, vocabulary.size)
         encoded = tokenizers.encode(learnt, found.sentences).truncate(shape.max_tokens - 2)
     whole = len(encoded) // training.batch * training.batch      # so that all batches are of one size
-    if not whole: raise InputError(f"text {text!r} has {len(encoded)} sentences, not one batch of {training.batch}: take another")
+    if not whole:
+        raise InputError(f"text {text!r} has {len(encoded)} sentences, not one batch of {training.batch}: take another")
     return Task(text, encoded.take(range(whole)), learnt, shape, training)
 
 
@@ -81,7 +84,8 @@ def make_mixture(task: Task):
     from xlingual_nb.models.batches import mix
     size = task.tokenizer.get_vocab_size()
     fake = tokenizers.Encoded(task.encoded.ids + np.int32(size), task.encoded.starts)
-    return mix([task.encoded, fake], [LanguageView("en"), LanguageView("enfake", size)], 2 * size, task.shape.max_tokens)
+    return mix([task.encoded, fake], [LanguageView("en"), LanguageView("enfake", size)],
+               2 * size, task.shape.max_tokens)
 
 
 # ---------------------------------------------------------------- the floor
@@ -89,7 +93,8 @@ def make_mixture(task: Task):
 def flops(shape: Shape, vocabulary: int, tokens: float, pairs: float, chosen: float) -> dict[str, float]:
     """Floating-point operations of one step's matrix products, forward and backward (twice the forward's).
 
-    `tokens` are real ones; `pairs` are the scores of attention, the squared lengths summed; `chosen` tokens reach the output."""
+    `tokens` are real ones; `pairs` are the scores of attention,
+    the squared lengths summed; `chosen` tokens reach the output."""
     h, i = shape.hidden, shape.intermediate
     forward = {"dense": 2 * shape.layers * tokens * (4 * h * h + 2 * h * i), "attention": 4 * shape.layers * pairs * h,
                "head": 2 * chosen * (h * h + h * vocabulary)}
@@ -97,14 +102,16 @@ def flops(shape: Shape, vocabulary: int, tokens: float, pairs: float, chosen: fl
 
 
 def count(task: Task, mixture, steps, step: int) -> dict[str, float]:
-    "Counted on the engine's batch of a step: tokens, what padding and packing make of them, FLOPs with each kind of attention."
+    """Counted on the engine's batch of a step: tokens, what padding and packing make of them, FLOPs with each kind
+    of attention."""
     batch, models = steps[step], len(steps.jobs)
     lengths = [mixture.lengths[order(step)].astype(float) for order in steps.orders]
     tokens, own = (sum(f(n) for n in lengths) / models for f in (np.sum, lambda n: np.sum(n * n)))
     packed = float(sum(r.count * r.length ** 2 for r in batch.rows))
     parts = flops(task.shape, task.vocabulary, tokens, own, float((batch.labels >= 0).sum()) / models)
     rows = flops(task.shape, task.vocabulary, tokens, packed, 0)["attention"]
-    return {"tokens": tokens, "padded": sum(n.max() * len(n) for n in lengths) / models, "slots": batch.ids.shape[1], **parts,
+    return {"tokens": tokens, "padded": sum(n.max() * len(n) for n in lengths) / models,
+            "slots": batch.ids.shape[1], **parts,
             "rows": rows, "own_flops": sum(parts.values()), "packed_flops": parts["dense"] + rows + parts["head"]}
 
 
@@ -119,7 +126,7 @@ def matrix_peak(device: str, n: int, repeats: int = 4) -> SimpleNamespace:
     return SimpleNamespace(**{kind: 2 * n ** 3 / min(getattr(t, kind) for t in each) for kind in ("wall", "cpu")})
 
 
-# ---------------------------------------------------------------- the members of the race (each lives in a process of `serve`)
+# ---------------------------------------- the members of the race (each lives in a process of `serve`)
 
 @contextmanager
 def clock(device: str):
@@ -152,7 +159,8 @@ class Engine:
 
     def turn(self, steps: int) -> dict:
         first, self.done = self.done, self.done + steps
-        if self.done > self.total: raise InputError(f"{self.total} steps are all there is: take fewer --rounds or --steps")
+        if self.done > self.total:
+            raise InputError(f"{self.total} steps are all there is: take fewer --rounds or --steps")
         with clock(self.device) as taken:
             for step in range(first, self.done):
                 batch = next(self.batches).to(self.device)
@@ -173,7 +181,8 @@ def hub_dataset(mixture):
 
 
 class HubTrainer:
-    "Hugging Face's Trainer in its defaults, BertForMaskedLM of the same shape, fed the engine's sentences in the engine's order."
+    """Hugging Face's Trainer in its defaults, BertForMaskedLM of the same shape, fed the engine's sentences in the
+    engine's order."""
     def __init__(self, task: Task, mixture, device: str):
         import datasets, transformers as hub
         from xlingual_nb.models.batches import Order
@@ -182,10 +191,13 @@ class HubTrainer:
         self.order, self.done, turn = Order(len(mixture), task.training.batch, 0), 0, self
         special = {f"{name.strip('[]').lower()}_token": name for name in tokenizers.SPECIALS}
         tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=tokenizers.pair_vocabulary(task.tokenizer), **special)
-        config = {k: v for k, v in hub_config(task.shape, task.vocabulary, task.training.dropout, []).items() if k != "xlingual"}
+        config = hub_config(task.shape, task.vocabulary, task.training.dropout, [])
+        config = {k: v for k, v in config.items() if k != "xlingual"}
         self.folder = tempfile.TemporaryDirectory()
-        arguments = hub.TrainingArguments(self.folder.name, per_device_train_batch_size=task.training.batch, max_steps=1,
-                                          use_cpu=device == "cpu", dataloader_pin_memory=device == "cuda", logging_strategy="no",
+        arguments = hub.TrainingArguments(self.folder.name,
+                                          per_device_train_batch_size=task.training.batch, max_steps=1,
+                                          use_cpu=device == "cpu",
+                                          dataloader_pin_memory=device == "cuda", logging_strategy="no",
                                           save_strategy="no", report_to="none", disable_tqdm=True)
 
         class InOrder(hub.Trainer):
@@ -237,7 +249,8 @@ def serve(connection, text: str, size: str, models: int, device: str, threads: i
             member, steps = asked
             connection.send(vars(matrix_peak(device, side)) if member == "peak" else members[member].turn(steps))
     except EOFError: pass
-    except Exception as error: connection.send(error if isinstance(error, InputError) else RuntimeError(traceback.format_exc()))
+    except Exception as error:
+        connection.send(error if isinstance(error, InputError) else RuntimeError(traceback.format_exc()))
 
 
 # ---------------------------------------------------------------- the race
@@ -253,7 +266,8 @@ def environment(values: dict):
 class Lane:
     "One racing process. malloc reads its settings when a process begins, so each allocator has a process of its own."
     def __init__(self, allocator: str, *arguments, threads: int):
-        values = {k: v for k, v in clean_environment(threads).items() if allocator == "kept" or not k.startswith("MALLOC_")}
+        values = {k: v for k, v in clean_environment(threads).items()
+                  if allocator == "kept" or not k.startswith("MALLOC_")}
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
         with environment(values | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}):
@@ -281,7 +295,8 @@ class Lane:
 
 
 def race(lanes: dict[str, Lane], rounds: int, steps: int, say) -> list[dict]:
-    "Every member of every lane takes `steps` steps a round, in an order that moves on by one each round; round 0 is thrown away."
+    """Every member of every lane takes `steps` steps a round, in an order that moves on by one each round; round 0
+    is thrown away."""
     entries = [(lane, member) for lane in lanes for member in ("peak", "trainer", "one", "stack")]
     found = []
     for r in range(rounds + 1):
@@ -298,7 +313,8 @@ def spread(values) -> dict[str, float]:
 
 
 def summarise(rounds: list[dict], kind: str) -> list[dict]:
-    "A row a member and allocator, in `kind` (wall or cpu) seconds. Ratios are of seconds a token, taken within a round."
+    """A row a member and allocator, in `kind` (wall or cpu) seconds. Ratios are of seconds a token, taken within a
+    round."""
     rows = []
     lanes = list(rounds[0])
     for lane in lanes:
@@ -312,9 +328,11 @@ def summarise(rounds: list[dict], kind: str) -> list[dict]:
                 return spread(theirs / (seconds / tokens))
             peak = np.array([r[lane]["peak"][kind] for r in rounds])
             floor = {f: np.array([c[f + "_flops"] for c in counts]) / peak for f in ("own", "packed")}
-            row = {"member": member, "allocator": lane, "seconds": spread(seconds), "tokens_a_second": spread(tokens / seconds)}
+            row = {"member": member, "allocator": lane, "seconds": spread(seconds),
+                   "tokens_a_second": spread(tokens / seconds)}
             for other in lanes: row[f"times_trainer_{other}"] = against(other)
-            for f in floor: row |= {f"floor_seconds_{f}": spread(floor[f]), f"over_floor_{f}": spread(seconds / floor[f])}
+            for f in floor:
+                row |= {f"floor_seconds_{f}": spread(floor[f]), f"over_floor_{f}": spread(seconds / floor[f])}
             rows.append(row)
     return rows
 
@@ -324,8 +342,10 @@ def describe(task: Task, rounds: list[dict]) -> dict:
     lengths = task.encoded.lengths
     counts = [r[lane]["one"]["counts"] for r in rounds for lane in r]
     mean = {name: float(np.mean([c[name] for c in counts])) for name in counts[0]}
-    return {"name": task.text, "what": TEXTS[task.text], "sentences": len(lengths), "pieces": task.tokenizer.get_vocab_size(),
-            "median_length": float(np.median(lengths)), "mean_length": float(lengths.mean()), "longest": int(lengths.max()),
+    return {"name": task.text, "what": TEXTS[task.text], "sentences": len(lengths),
+            "pieces": task.tokenizer.get_vocab_size(),
+            "median_length": float(np.median(lengths)), "mean_length": float(lengths.mean()),
+            "longest": int(lengths.max()),
             "tokens_a_step": mean["tokens"], "padded_a_token": mean["padded"] / mean["tokens"],
             "slots_a_token": mean["slots"] / mean["tokens"],
             "gflop_a_step": {name: mean[name] / 1e9 for name in ("dense", "attention", "head")},
@@ -342,11 +362,13 @@ def table(result: dict, models: int) -> str:
                "over_floor_own": ("over floor", ".2f"), "over_floor_packed": ("over floor, packed rows", ".2f")}
     heads = ["", *(head for head, _ in columns.values())]
     def line(row):
-        return [f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})", *(told(row[c], form) for c, (_, form) in columns.items())]
+        return [f"{names[row['member']]} ({ALLOCATORS[row['allocator']]})",
+                *(told(row[c], form) for c, (_, form) in columns.items())]
     body = [line(row) for row in result["summary"]]
     for lane in lanes:
         row = next(r for r in result["summary"] if r["allocator"] == lane and r["member"] == "one")
-        body.append([f"arithmetic floor ({ALLOCATORS[lane]})", told(row["floor_seconds_own"], ".4f"), *[""] * (len(columns) - 1)])
+        body.append([f"arithmetic floor ({ALLOCATORS[lane]})", told(row["floor_seconds_own"], ".4f"),
+                     *[""] * (len(columns) - 1)])
     widths = [max(map(len, column)) for column in zip(heads, *body)]
     lines = [" | ".join(cell.ljust(w) for cell, w in zip(line, widths)) for line in (heads, *body)]
     return "\n".join([lines[0], "-|-".join("-" * w for w in widths), *lines[1:]])
@@ -377,23 +399,30 @@ def report(result: dict, models: int) -> str:
 
 def options(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", nargs="+", choices=list(TEXTS), help="default: zipf, and both Bible texts if XLINGUAL_DATA has them")
-    parser.add_argument("--shape", choices=["paper", "laptop", "tiny"], default="paper", help="the laboratory's small model at a scale")
-    parser.add_argument("--allocator", choices=["default", "kept", "both"], default="both", help="of the racing processes")
-    parser.add_argument("--threads", type=int, default=1, help="of every racing process (1, as the engine's workers have)")
+    parser.add_argument("--text", nargs="+", choices=list(TEXTS),
+                        help="default: zipf, and both Bible texts if XLINGUAL_DATA has them")
+    parser.add_argument("--shape", choices=["paper", "laptop", "tiny"], default="paper",
+                        help="the laboratory's small model at a scale")
+    parser.add_argument("--allocator", choices=["default", "kept", "both"], default="both",
+                        help="of the racing processes")
+    parser.add_argument("--threads", type=int, default=1,
+                        help="of every racing process (1, as the engine's workers have)")
     parser.add_argument("--rounds", type=int, default=5, help="after one of warm-up")
     parser.add_argument("--steps", type=int, help="a member's turn takes in a round (default 3; 100 on a GPU)")
     parser.add_argument("--models", type=int, default=5, help="in the stack")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="of the table; cpu bears other load better")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall",
+                        help="of the table; cpu bears other load better")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, help="a JSON file for all of it")
     o = parser.parse_args(arguments)
     if min(o.threads, o.rounds, o.models, 1 if o.steps is None else o.steps) < 1:
         parser.error("--threads, --rounds, --steps and --models are at least 1")
-    if find_spec("accelerate") is None: raise InputError("Trainer needs the package accelerate: pip install -e '.[dev]'")
+    if find_spec("accelerate") is None:
+        raise InputError("Trainer needs the package accelerate: pip install -e '.[dev]'")
     if o.device == "cuda":
         import torch
-        if not torch.cuda.is_available(): raise InputError("--device cuda: PyTorch finds no GPU here; take --device cpu")
+        if not torch.cuda.is_available():
+            raise InputError("--device cuda: PyTorch finds no GPU here; take --device cpu")
     return o
 
 
@@ -406,7 +435,8 @@ def main(arguments=None) -> None:
         machine, result = race_text(text, steps, o, lambda line: print(line, file=sys.stderr, flush=True))
         results.append(result)
         print(report(result, o.models), flush=True)
-        settings = {"steps": steps, **{name: getattr(o, name) for name in ("shape", "allocator", "rounds", "models", "clock")}}
+        settings = {"steps": steps,
+                    **{name: getattr(o, name) for name in ("shape", "allocator", "rounds", "models", "clock")}}
         written = {"format": 1, "machine": machine, "settings": settings, "results": results}
         if o.output: write_atomic(o.output, json.dumps(written, indent=1) + "\n")
 

@@ -54,7 +54,8 @@ def test_counts_of_a_step(bench, task):
     engine = bench.Engine(task, mixture, 2, "cpu")
     c = bench.count(task, mixture, engine.steps, 0)
     chosen = [mixture.lengths[order(0)] for order in engine.steps.orders]
-    assert c["tokens"] == np.mean([n.sum() for n in chosen]) and c["padded"] == np.mean([n.max() * len(n) for n in chosen])
+    assert c["tokens"] == np.mean([n.sum() for n in chosen])
+    assert c["padded"] == np.mean([n.max() * len(n) for n in chosen])
     assert c["tokens"] <= c["slots"] <= c["padded"] and c["own_flops"] < c["packed_flops"]
     assert c["attention"] == 12 * task.shape.layers * task.shape.hidden * np.mean([(n ** 2).sum() for n in chosen])
 
@@ -78,32 +79,37 @@ def test_trainer_and_engine_read_the_same_tokens(bench, task):
 
 def test_ratios_are_taken_within_a_round(bench):
     counts = {"tokens": 10., "own_flops": 1e9, "packed_flops": 2e9}
-    def lane(speed): return {"peak": {"wall": 1e10}, "trainer": {"wall": 8 * speed}, "one": {"wall": speed, "counts": counts},
+    def lane(speed): return {"peak": {"wall": 1e10}, "trainer": {"wall": 8 * speed},
+                             "one": {"wall": speed, "counts": counts},
                              "stack": {"wall": speed / 2, "counts": counts | {"tokens": 5.}}}
     rows = bench.summarise([{"kept": lane(1.)}, {"kept": lane(3.)}, {"kept": lane(2.)}], "wall")
     one, stack = (next(r for r in rows if r["member"] == m) for m in ("one", "stack"))
-    assert one["seconds"] == {"min": 1, "median": 2, "max": 3} and one["times_trainer_kept"] == {"min": 8, "median": 8, "max": 8}
+    assert one["seconds"] == {"min": 1, "median": 2, "max": 3}
+    assert one["times_trainer_kept"] == {"min": 8, "median": 8, "max": 8}
     assert stack["times_trainer_kept"]["median"] == 8
     assert one["over_floor_own"]["median"] == 20 and one["over_floor_packed"]["median"] == 10
 
 
 def run(*arguments):
     environment = {k: v for k, v in os.environ.items() if k != "XLINGUAL_DATA"}
-    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, env=environment)
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True,
+                          text=True, env=environment)
 
 
 def test_the_whole_race_at_a_tiny_size(tmp_path):
     path = tmp_path / "speed.json"
     done = run("--shape", "tiny", "--allocator", "kept", "--rounds", 2, "--steps", 1, "--models", 2, "--output", path)
     assert done.returncode == 0, done.stderr
-    assert "engine, 2 stacked" in done.stdout and "arithmetic floor" in done.stdout and "train_runtime" not in done.stdout
+    assert "engine, 2 stacked" in done.stdout and "arithmetic floor" in done.stdout
+    assert "train_runtime" not in done.stdout
     written = json.loads(path.read_text())
     assert written["format"] == 1 and written["settings"]["rounds"] == 2
     assert written["machine"]["threads"] == 1 and written["machine"]["torch"]
     result, = written["results"]
     assert result["text"]["name"] == "zipf" and result["text"]["padded_a_token"] > result["text"]["slots_a_token"] >= 1
     assert len(result["rounds"]) == 2 and set(result["rounds"][0]["kept"]) == {"peak", "trainer", "one", "stack"}
-    assert [(r["member"], r["allocator"]) for r in result["summary"]] == [(m, "kept") for m in ("trainer", "one", "stack")]
+    assert [(r["member"], r["allocator"]) for r in result["summary"]] == [(m, "kept")
+                                                                          for m in ("trainer", "one", "stack")]
     for spread in (v for row in result["summary"] for v in row.values() if isinstance(v, dict)):
         assert 0 < spread["min"] <= spread["median"] <= spread["max"]
     assert [p.name for p in tmp_path.iterdir()] == ["speed.json"]
@@ -130,17 +136,24 @@ def test_a_kind_is_shortened_once_with_its_tasks(first):
     from xlingual_nb.experiments import frequency, ordering, overlap
     grid = [*overlap.grid("paper", "wiki"), *ordering.grid("paper", "wiki"), *frequency.grid("paper", "wiki")]
     found = first.shortened(grid, 2, 8)
-    assert all(m.training.steps == 2 and not m.training.epochs and [t.stage for t in tasks] == ["nli", "ner"] for m, tasks in found.items())
-    kinds = {tuple(l.name for l in m.languages): [(*l.corpus.transforms, *l.transforms) for l in m.languages] for m in found}
+    assert all(m.training.steps == 2 and not m.training.epochs and [t.stage for t in tasks] == ["nli", "ner"]
+               for m, tasks in found.items())
+    kinds = {tuple(l.name for l in m.languages): [(*l.corpus.transforms, *l.transforms) for l in m.languages]
+             for m in found}
     assert {("en", "es"), ("enfake", "es"), ("en",), ("enfake",), ("enfake", "en")} <= set(kinds) and len(found) == 7
     originals = {first.kind(s.checkpoint) for s in grid if s.checkpoint.training.steps}
     assert len(originals) == len(found)
     for tasks in found.values():
-        for t in tasks: assert {l.records.size for l in (t.train, *(t.tests[0] if t.stage == "nli" else t.tests))} == {8} and t.settings.epochs == 1
+        for t in tasks:
+            assert {l.records.size for l in (t.train, *(t.tests[0] if t.stage == "nli" else t.tests))} == {8}
+            assert t.settings.epochs == 1
 
 
 def test_first_steps_write_what_was_run(first, tmp_path, capsys):
-    frame = first.main(["06", "--steps", "2", "--records", "6", "--most", "1", "-p", "corpus=micro", "--output", str(tmp_path / "first.csv")])
+    frame = first.main(["06", "--steps", "2", "--records", "6", "--most", "1", "-p", "corpus=micro", "--output",
+                        str(tmp_path / "first.csv")])
     written = pd.read_csv(tmp_path / "first.csv")
-    assert len(frame) == len(written) == 1 and written.steps[0] == 2 and written.languages[0] == "enfake unicode_shift, es" and abs(written.loss[0] - np.log(300)) < .3 and written["nli (s)"][0] > 0
+    assert len(frame) == len(written) == 1 and written.steps[0] == 2
+    assert written.languages[0] == "enfake unicode_shift, es" and abs(written.loss[0] - np.log(300)) < .3
+    assert written["nli (s)"][0] > 0
     with pytest.raises(first.InputError, match="corpus"): first.main(["06", "-p", "corpus=moon"])

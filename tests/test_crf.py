@@ -15,7 +15,8 @@ def random_case(sizes, tags, seed, device="cpu", dtype=torch.float64):
     "Emissions, lengths, transitions, start and end for sentences of the given sizes."
     g = torch.Generator().manual_seed(seed)
     def draw(*shape): return 2 * torch.randn(*shape, generator=g, dtype=dtype).to(device)
-    return draw(len(sizes), max(sizes), tags), torch.tensor(sizes, device=device), draw(tags, tags), draw(tags), draw(tags)
+    emissions, lengths = draw(len(sizes), max(sizes), tags), torch.tensor(sizes, device=device)
+    return emissions, lengths, draw(tags, tags), draw(tags), draw(tags)
 
 
 def enumerate_paths(emissions, size, transitions, start, end):
@@ -30,7 +31,8 @@ def enumerate_paths(emissions, size, transitions, start, end):
     return scores
 
 
-cases = dict(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), tags=st.integers(1, 4), seed=st.integers(0, 10**6))
+cases = dict(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), tags=st.integers(1, 4),
+             seed=st.integers(0, 10**6))
 
 
 @settings(deadline=None, max_examples=60)
@@ -38,7 +40,8 @@ cases = dict(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), tags=st.
 def test_likelihood_and_best_path_of_every_sentence(sizes, tags, seed):
     emissions, lengths, *scores = random_case(sizes, tags, seed)
     gold = torch.from_numpy(np.random.default_rng(seed).integers(0, tags, emissions.shape[:2]))
-    nll, total, mine = crf_nll(emissions, gold, lengths, *scores), log_partition(emissions, lengths, *scores), path_score(emissions, gold, lengths, *scores)
+    nll, mine = crf_nll(emissions, gold, lengths, *scores), path_score(emissions, gold, lengths, *scores)
+    total = log_partition(emissions, lengths, *scores)
     paths, best = viterbi(emissions, lengths, *scores)
     for i, size in enumerate(sizes):
         every = enumerate_paths(emissions[i], size, *scores)
@@ -94,7 +97,8 @@ def test_what_stands_beyond_the_end_has_no_influence():
     beyond = torch.arange(4) >= lengths[:, None]
     other[beyond], other_gold[beyond] = 1e4, 2
     torch.testing.assert_close(crf_nll(emissions, gold, lengths, *scores), crf_nll(other, other_gold, lengths, *scores))
-    for a, b in zip(viterbi(emissions, lengths, *scores), viterbi(other, lengths, *scores)): torch.testing.assert_close(a, b)
+    for a, b in zip(viterbi(emissions, lengths, *scores), viterbi(other, lengths, *scores)):
+        torch.testing.assert_close(a, b)
 
 
 def test_large_scores_do_not_overflow():
@@ -106,7 +110,8 @@ def test_large_scores_do_not_overflow():
 
 def test_without_transitions_every_word_stands_alone():
     emissions, lengths, *_ = random_case([4, 4], 5, 3)
-    nothing, gold = torch.zeros(5, dtype=torch.float64), torch.randint(0, 5, (2, 4), generator=torch.Generator().manual_seed(1))
+    nothing = torch.zeros(5, dtype=torch.float64)
+    gold = torch.randint(0, 5, (2, 4), generator=torch.Generator().manual_seed(1))
     nll = crf_nll(emissions, gold, lengths, nothing.expand(5, 5), nothing, nothing)
     plain = torch.nn.functional.cross_entropy(emissions.transpose(1, 2), gold, reduction="none").sum(1)
     torch.testing.assert_close(nll, plain)

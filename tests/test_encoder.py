@@ -1,11 +1,13 @@
-"""The encoder against Hugging Face's BERT with the same weights: logits, losses, gradients; packed against padded; stacked against alone."""
+"""The encoder against Hugging Face's BERT with the same weights: logits, losses, gradients; packed against padded;
+stacked against alone."""
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from transformers import AutoModelForMaskedLM, BertForPreTraining
 
-from xlingual_nb.models.batches import (MASKS, PAIRS, assemble, document_pairs, fitted, generator, make_batch, mask_tokens, mix,
+from xlingual_nb.models.batches import (MASKS, PAIRS, assemble, document_pairs, fitted, generator,
+                                        make_batch, mask_tokens, mix,
                                         mix_pairs, row_lengths)
 from xlingual_nb.models.encoder import Dropout, Stack, decayed, hidden_layers, logits, losses, stack_batches, undecayed
 from xlingual_nb.models.training import hub_config, hub_names, load_checkpoints, save_checkpoint
@@ -33,7 +35,8 @@ def pair(request, tmp_path_factory):
     stack = Stack(request.param, 80, [1, 2], std=0.2)
     with torch.no_grad():  # layer norms and biases must matter too
         for name, w in stack.weights.items():
-            if name.endswith("bias") or "LayerNorm" in name: w.add_(torch.randn(w.shape, generator=torch.Generator().manual_seed(len(name))) * 0.1)
+            if name.endswith("bias") or "LayerNorm" in name:
+                w.add_(torch.randn(w.shape, generator=torch.Generator().manual_seed(len(name))) * 0.1)
     folder = tmp_path_factory.mktemp("checkpoint")
     save_checkpoint(folder, stack, 1, hub_config(request.param, 80, 0.0, VIEWS), train_wordpiece(["a b c d e f"], 20))
     return stack, AutoModelForMaskedLM.from_pretrained(folder).eval(), folder
@@ -46,14 +49,17 @@ def padded(mix, indices, batch):
     starts = [0, batch.groups[0]["ids"].size]
     widths = [group["ids"].shape[1] for group in batch.groups]
     label = np.full(len(flat["ids"]), -100)
-    for (group, row, column), y in zip(batch.masked, batch.labels): label[starts[group] + row * widths[group] + column] = y
+    for (group, row, column), y in zip(batch.masked, batch.labels):
+        label[starts[group] + row * widths[group] + column] = y
     width = int(mix.lengths[indices].max())
-    out = {k: torch.zeros(len(indices), width, dtype=torch.long) for k in ("input_ids", "position_ids", "token_type_ids", "attention_mask")}
+    out = {k: torch.zeros(len(indices), width, dtype=torch.long)
+           for k in ("input_ids", "position_ids", "token_type_ids", "attention_mask")}
     labels = torch.full((len(indices), width), -100)
     for i in range(len(indices)):
         at = np.flatnonzero(flat_sentence(batch) == i)
         n = len(at)
-        for ours, theirs in (("ids", "input_ids"), ("positions", "position_ids"), ("types", "token_type_ids")): out[theirs][i, :n] = torch.from_numpy(flat[ours][at])
+        for ours, theirs in (("ids", "input_ids"), ("positions", "position_ids"), ("types", "token_type_ids")):
+            out[theirs][i, :n] = torch.from_numpy(flat[ours][at])
         out["attention_mask"][i, :n] = 1
         labels[i, :n] = torch.from_numpy(label[at])
     return out, labels
@@ -98,7 +104,8 @@ def test_loss_and_gradients_equal_hugging_face(pair, doubles):
     gradient = dict(zip(alone.weights, [w for flat in alone.flat for w in split(flat.grad, alone, flat)]))
     for name, g in gradient.items():
         expected = torch.cat([names[n].grad.reshape(-1) for n in hub_names(name)])
-        if name == "embeddings.word_embeddings.weight":  # Hugging Face gives [PAD] no gradient as an input, only as an output
+        # Hugging Face gives [PAD] no gradient as an input, only as an output
+        if name == "embeddings.word_embeddings.weight":
             g, expected = g.view(80, -1)[1:].flatten(), expected.view(80, -1)[1:].flatten()
         assert torch.allclose(g, expected, rtol=1e-8, atol=1e-10), name
 
@@ -145,7 +152,8 @@ def test_masking_is_the_stated_distribution():
         share = np.array([(after == 4).mean(), (after == before).mean(), ((after != before) & (after != 4)).mean()])
         assert abs(n / 200_000 - wanted.rate) < 0.003
         assert np.allclose(share, [wanted.mask, wanted.keep, wanted.random], atol=4 * np.sqrt(0.25 / n) + 0.002)
-        assert (ids[np.setdiff1d(np.arange(len(ids)), chosen)] == s.ids[np.setdiff1d(np.arange(len(ids)), chosen)]).all()
+        others = np.setdiff1d(np.arange(len(ids)), chosen)
+        assert (ids[others] == s.ids[others]).all()
         assert (before > 4).all()
         if wanted.random:
             drawn = after[(after != before) & (after != 4)]
@@ -169,13 +177,15 @@ def ends_of(seed, sentences=60):
 
 
 def pairs(seed=0, **rest):
-    return mix_pairs([text(seed), text(seed + 1)], [ends_of(seed), ends_of(seed + 1)], [LanguageView("en"), LanguageView("es", separator=41)], 42, 32, **rest)
+    return mix_pairs([text(seed), text(seed + 1)], [ends_of(seed), ends_of(seed + 1)],
+                     [LanguageView("en"), LanguageView("es", separator=41)], 42, 32, **rest)
 
 
 def test_pairs_are_neighbours_in_a_document_or_strangers():
     m, texts, ends = pairs(), [text(0), text(1)], [ends_of(0), ends_of(1)]
     joined, origin = np.concatenate([t.ids for t in texts]), [0, len(texts[0].ids)]
-    assert (m.ids == joined).all() and (m.lengths <= 32).all() and (m.first[:, 1] > 0).all() and (m.second[:, 1] > 0).all()
+    assert (m.ids == joined).all() and (m.lengths <= 32).all() and (m.first[:, 1] > 0).all()
+    assert (m.second[:, 1] > 0).all()
     for (a, n), (b, k), language, follows in zip(m.first, m.second, m.language, m.follows):
         starts = texts[language].starts + origin[language]
         document = np.searchsorted(starts[ends[language]], [a, a + n - 1, b, b + k - 1], side="right")
@@ -205,8 +215,10 @@ def test_segments_are_cut_longest_first(lengths, room):
 
 
 def test_languages_are_sampled_by_a_power_of_their_size():
-    counts = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80, 32, exponent=0.5).language)
-    plain = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80, 32).language)
+    counts = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80,
+                                   32, exponent=0.5).language)
+    plain = np.bincount(mix_pairs([text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)],
+                                  VIEWS, 80, 32).language)
     assert abs(counts.sum() - plain.sum()) <= 1 and abs(counts[1] / counts[0] - (plain[1] / plain[0]) ** 0.5) < 0.05
 
 
@@ -227,7 +239,8 @@ def test_next_sentence_loss_and_gradient_equal_hugging_face(tmp_path, doubles):
         for name, size in sizes(shape, 42, True).items():
             mine = flat.grad[0, at:at + int(np.prod(size))].view(size); at += int(np.prod(size))
             whole = torch.cat([gradients[k] for k in hub_names(name)])
-            known = slice(name.startswith("embeddings.word"), None)  # Hugging Face's table learns nothing about [PAD], which a random replacement may be
+            # Hugging Face's table learns nothing about [PAD], which a random replacement may be
+            known = slice(name.startswith("embeddings.word"), None)
             assert torch.allclose(mine[known], whole[known], rtol=1e-8, atol=1e-10), name
             n += 1
     assert n == len(stack.weights)

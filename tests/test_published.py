@@ -14,7 +14,8 @@ COLUMNS = ["µ", "Layer 0 Align. F1", *PARTS[:2], "Layer 8 Align. F1", *PARTS[2:
 def wide(table, what="value"): return ledger.published(PAPER, table).pivot(index="row", columns="column", values=what)
 
 
-@pytest.mark.parametrize("table,rows,columns", [("table1", 16, 9), ("table2", 3, 9), ("table3", 5, 3), ("table10", 3, 9)])
+@pytest.mark.parametrize("table,rows,columns",
+                         [("table1", 16, 9), ("table2", 3, 9), ("table3", 5, 3), ("table10", 3, 9)])
 def test_tables_are_whole(table, rows, columns):
     frame = ledger.published(PAPER, table)
     assert list(frame.columns) == ["paper", "table", "row", "column", "value", "sd"]
@@ -33,10 +34,12 @@ def test_mu_is_the_mean_of_its_parts_in_every_row(table):
 
 
 def test_the_original_is_the_same_in_three_tables():
-    one, two, ten = wide("table1").loc["0 original"], wide("table2").loc["0 original"], wide("table10").loc["0 original (100 epochs)"]
+    one, two = (wide(table).loc["0 original"] for table in ("table1", "table2"))
+    ten = wide("table10").loc["0 original (100 epochs)"]
     assert one.equals(two.rename(one.name)) and one.equals(ten.rename(one.name))
     sd = wide("table1", "sd").loc["0 original"], wide("table10", "sd").loc["0 original (100 epochs)"]
-    assert np.allclose(sd[0].drop("µ"), sd[1].drop("µ"), atol=0.05)    # train perplexity: .2 in one table, .22 in the other
+    # train perplexity: .2 in one table, .22 in the other
+    assert np.allclose(sd[0].drop("µ"), sd[1].drop("µ"), atol=0.05)
 
 
 def test_model_17_is_printed_with_two_different_perplexities():
@@ -53,7 +56,8 @@ def test_model_17_is_printed_with_two_different_perplexities():
     ("table1", "0 original", "Layer 8 Retr. ρ", 0.97), ("table1", "0 original", "Layer 0 Retr. ρ", 0.16),
     ("table1", "0 original", "Layer 0 Trans. τ", 0.88), ("table1", "0 original", "Layer 8 Trans. τ", 0.79),
     ("table1", "8 lang-pos;shift-special;no-random", "µ", 0.12), ("table1", "15 overparam", "µ", 0.58),
-    ("table1", "16 lang-pos;overparam", "µ", 0.01), ("table1", "17 lang-pos;shift-special;no-random;overparam", "µ", 0.00),
+    ("table1", "16 lang-pos;overparam", "µ", 0.01),
+    ("table1", "17 lang-pos;shift-special;no-random;overparam", "µ", 0.00),
     ("table3", "0-base original", "DEU", 0.57), ("table3", "0-base original", "HIN", 0.45)])
 def test_numbers_in_the_text(table, row, column, value): assert ledger.value(PAPER, table, row, column) == value
 
@@ -102,7 +106,8 @@ def test_ambiguities_say_both_readings_and_a_switch():
 def test_unknown_things_are_one_clear_line():
     with pytest.raises(InputError, match="dufter2020"): ledger.published("dufter2021", "table1")
     with pytest.raises(InputError, match="table10"): ledger.published(PAPER, "table11")
-    assert np.isnan(ledger.value(PAPER, "figure6", "0 original", "µ")) and np.isnan(ledger.value(PAPER, "table1", "99 ours", "µ"))
+    assert np.isnan(ledger.value(PAPER, "figure6", "0 original", "µ"))
+    assert np.isnan(ledger.value(PAPER, "table1", "99 ours", "µ"))
 
 
 def test_a_caller_cannot_change_the_published_numbers():
@@ -110,11 +115,20 @@ def test_a_caller_cannot_change_the_published_numbers():
     assert ledger.value(PAPER, "table1", "0 original", "µ") == 0.7 and ledger.published(PAPER, "table1").value.max() > 1
 
 
-GOOD = 'paper = "p"\n[[claim]]\nid = "X"\nwhere = "§1"\nsays = "s"\nscales = ["paper"]\ntests = [{table = "t", column = "µ", plus = ["0"], test = "above", margin = 0.0}]\n'
+GOOD = '''paper = "p"
+[[claim]]
+id = "X"
+where = "§1"
+says = "s"
+scales = ["paper"]
+tests = [{table = "t", column = "µ", plus = ["0"], test = "above", margin = 0.0}]
+'''
 
 
-@pytest.mark.parametrize("old,new", [("column", "colum"), ('"above"', '"abov"'), ("margin = 0.0", 'margin = 0.0, compare = "quotient"'), ("says", "say"),
-                                     ("margin = 0.0", 'margin = 0.0, compare = "ratio", minus = ["1"]')])
+@pytest.mark.parametrize("old,new",
+                         [("column", "colum"), ('"above"', '"abov"'),
+                          ("margin = 0.0", 'margin = 0.0, compare = "quotient"'), ("says", "say"),
+                          ("margin = 0.0", 'margin = 0.0, compare = "ratio", minus = ["1"]')])
 def test_the_claims_reader_is_strict(tmp_path, old, new):
     path = tmp_path / "claims.toml"
     path.write_text(GOOD, encoding="utf-8"); assert ledger.read_claims(path)[0].id == "X"

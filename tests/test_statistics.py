@@ -53,13 +53,15 @@ def test_equivalence_is_two_one_sided_tests():
 
 def test_equivalence_errs_at_most_one_time_in_twenty_at_the_margin():
     rng = np.random.default_rng(3)
-    wrong = np.mean([S.contrast([rng.normal(0.05, 0.02, 4), rng.normal(0, 0.02, 4)], [1, -1]).p_within(0.05) < 0.05 for _ in range(1500)])
+    wrong = np.mean([S.contrast([rng.normal(0.05, 0.02, 4), rng.normal(0, 0.02, 4)], [1, -1]).p_within(0.05) < 0.05
+                     for _ in range(1500)])
     assert wrong < 0.065
 
 
 def test_one_seed_has_no_interval():
     e = S.contrast([[0.7], [0.1, 0.2]], [1, -1])
-    assert np.isclose(e.value, 0.55) and np.isnan(e.se) and np.isnan(e.p_above()) and np.isnan(e.p_within(1)) and np.isnan(e.interval()).all()
+    assert np.isclose(e.value, 0.55) and np.isnan(e.se) and np.isnan(e.p_above()) and np.isnan(e.p_within(1))
+    assert np.isnan(e.interval()).all()
 
 
 def test_no_spread_at_all():
@@ -103,10 +105,12 @@ def test_seeds_needed_is_the_smallest_number_with_the_power():
 
 
 def test_bootstrap_resamples_seeds_and_examples():
-    rng = np.random.default_rng(5); scores = rng.normal(0, 1, (40, 1)) * 0.1 + rng.normal(0, 1, (1, 60)) + rng.normal(0, 0.1, (40, 60))
+    rng = np.random.default_rng(5)
+    scores = rng.normal(0, 1, (40, 1)) * 0.1 + rng.normal(0, 1, (1, 60)) + rng.normal(0, 0.1, (40, 60))
     seeds, both = S.bootstrap(scores, draws=500), S.bootstrap(scores, examples=True, draws=500)
     assert both[1] - both[0] > 3 * (seeds[1] - seeds[0])                    # the examples vary far more than the seeds
-    theirs = stats.bootstrap((scores.mean(axis=1),), np.mean, method="percentile", n_resamples=2000, rng=6).confidence_interval
+    theirs = stats.bootstrap((scores.mean(axis=1),), np.mean, method="percentile", n_resamples=2000,
+                             rng=6).confidence_interval
     assert np.allclose(seeds, theirs, atol=0.01)
     assert S.bootstrap(scores, draws=50) == S.bootstrap(scores, draws=50)
 
@@ -116,8 +120,11 @@ def test_curve_numbers_by_hand():
     assert S.step_at_half(step, mu) == 200
     assert np.isclose(S.step_at_half([0, 100], [0.1, 0.5]), 50)             # straight in between
     assert np.isclose(S.fit_at_half(step, mu, np.exp([8, 4, 3, 2])), 5 / 6)
-    assert np.isclose(S.gain_after_best_dev(step, mu, [9, 5, 6, 7]), 1.0) and np.isclose(S.gain_after_best_dev(step, mu, [9, 8, 7, 6]), 0)
-    assert all(np.isnan(f) for f in (S.step_at_half(step, [0.2, 0, 0, 0.2]), S.gain_after_best_dev(step, [0.2, 0, 0, 0.1], [1, 1, 1, 1])))
+    assert np.isclose(S.gain_after_best_dev(step, mu, [9, 5, 6, 7]), 1.0)
+    assert np.isclose(S.gain_after_best_dev(step, mu, [9, 8, 7, 6]), 0)
+    assert all(np.isnan(f)
+               for f in (S.step_at_half(step, [0.2, 0, 0, 0.2]),
+                         S.gain_after_best_dev(step, [0.2, 0, 0, 0.1], [1, 1, 1, 1])))
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=8))

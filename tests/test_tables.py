@@ -10,9 +10,11 @@ from xlingual_nb.report import tables as T
 ROWS = ["8 lang-pos;shift-special;no-random", "0 original", "21 no-parallel"]
 
 
-def observed(corpora=("micro",), seeds=(0, 1, 2), table="table1", rows=ROWS, columns=("MLM-Perpl. dev", "µ"), shift=0.0):
+def observed(corpora=("micro",), seeds=(0, 1, 2), table="table1", rows=ROWS,
+             columns=("MLM-Perpl. dev", "µ"), shift=0.0):
     rng = np.random.default_rng(7)
-    return pd.DataFrame([("dufter2020", table, r, c, k, s, rng.random() + shift, f"{r[0]}{k}{s}".ljust(64, "a")) for k in corpora for r in rows for c in columns for s in seeds],
+    return pd.DataFrame([("dufter2020", table, r, c, k, s, rng.random() + shift, f"{r[0]}{k}{s}".ljust(64, "a"))
+                         for k in corpora for r in rows for c in columns for s in seeds],
                         columns=T.OBSERVED)
 
 
@@ -21,17 +23,20 @@ def test_means_spread_and_counts():
     assert list(made.columns) == T.COLUMNS == "paper table row column corpus value sd n_seeds published run_ids".split()
     for r in made.itertuples():
         v = [x.value for x in frame.itertuples() if (x.row, x.column) == (r.row, r.column)]
-        assert np.isclose(r.value, sum(v) / 3) and np.isclose(r.sd, np.sqrt(sum((x - sum(v) / 3) ** 2 for x in v) / 2)) and r.n_seeds == 3
+        assert np.isclose(r.value, sum(v) / 3) and np.isclose(r.sd, np.sqrt(sum((x - sum(v) / 3) ** 2 for x in v) / 2))
+        assert r.n_seeds == 3
         assert len(r.run_ids.split()) == 3 and all(len(i) == 12 for i in r.run_ids.split())
     assert T.tidy(observed(seeds=(5,))).sd.isna().all()
 
 
 def test_published_numbers_and_order_are_the_papers():
     made = T.tidy(observed())
-    assert made.row.unique().tolist() == ["0 original", "8 lang-pos;shift-special;no-random", "21 no-parallel"]     # 21 is not in Table 1: last
+    # 21 is not in Table 1: last
+    assert made.row.unique().tolist() == ["0 original", "8 lang-pos;shift-special;no-random", "21 no-parallel"]
     assert made.column.unique().tolist() == ["µ", "MLM-Perpl. dev"]
     got = made.set_index(["row", "column"]).published
-    assert got["0 original", "µ"] == 0.7 and got["0 original", "MLM-Perpl. dev"] == 217 and np.isnan(got["21 no-parallel", "µ"])
+    assert got["0 original", "µ"] == 0.7 and got["0 original", "MLM-Perpl. dev"] == 217
+    assert np.isnan(got["21 no-parallel", "µ"])
 
 
 def test_the_order_of_observations_does_not_matter():
@@ -49,7 +54,8 @@ def test_shared_runs_may_be_given_twice_but_not_with_two_values():
 def test_curves_keep_their_steps():
     frame = pd.concat([observed(table="figure6").assign(step=s) for s in (20, 0, 10)])
     made = T.tidy(frame)
-    assert made.query("row == '0 original' and column == 'µ'").step.tolist() == [0, 10, 20] and made.published.isna().all()
+    assert made.query("row == '0 original' and column == 'µ'").step.tolist() == [0, 10, 20]
+    assert made.published.isna().all()
 
 
 def test_upsert_replaces_only_the_same_paper_table_and_corpus(tmp_path):
@@ -72,7 +78,8 @@ def test_files_are_stable_and_utf8(tmp_path):
 
 def test_numbers_survive_to_six_digits(tmp_path):
     made = T.tidy(observed()); back = T.read(T.write(made, tmp_path / "t.csv"))
-    assert np.allclose(back.value, made.value, rtol=1e-5) and back.n_seeds.dtype.kind == "i" and (back.run_ids == made.run_ids).all()
+    assert np.allclose(back.value, made.value, rtol=1e-5) and back.n_seeds.dtype.kind == "i"
+    assert (back.run_ids == made.run_ids).all()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -91,7 +98,8 @@ def test_a_file_that_is_no_table_is_one_clear_line(tmp_path, content):
 
 def test_beside_shows_ours_and_the_published():
     frame = T.beside(T.tidy(observed(columns=("µ", "MLM-Perpl. dev"))))
-    assert frame.loc["0 original", ("µ", "published")] == "0.70" and frame.loc["0 original", ("MLM-Perpl. dev", "published")] == "217 ±7.8"
+    assert frame.loc["0 original", ("µ", "published")] == "0.70"
+    assert frame.loc["0 original", ("MLM-Perpl. dev", "published")] == "217 ±7.8"
     assert frame.loc["21 no-parallel", ("µ", "published")] == "" and "±" in frame.loc["0 original", ("µ", "ours")]
     assert [c[1] for c in frame.columns] == ["ours", "published"] * 2
     two = T.beside(T.tidy(observed(("micro", "text"))))

@@ -15,11 +15,13 @@ FLOOR = ("18 untrained", "19 untrained;lang-pos")
 
 def runs(values, column="µ", table="table1", corpus="micro"):
     "Observations from {row: [a value a seed]}."
-    return pd.DataFrame([("dufter2020", table, r, column, corpus, s, v, f"{r}{s}") for r, vs in values.items() for s, v in enumerate(vs)],
+    return pd.DataFrame([("dufter2020", table, r, column, corpus, s, v, f"{r}{s}") for r, vs in values.items()
+                         for s, v in enumerate(vs)],
                         columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])
 
 
-def claim(test="above", margin=0.02, plus=("0 original",), minus=("8 x",), id="C", alive=None, scales=("laptop", "paper"), tests=None, **more):
+def claim(test="above", margin=0.02, plus=("0 original",), minus=("8 x",), id="C", alive=None,
+          scales=("laptop", "paper"), tests=None, **more):
     tests = tests or (Comparison("table1", more.pop("column", "µ"), tuple(plus), test, margin, minus, **more),)
     return Claim(id, "dufter2020", "§0", "says", tuple(scales), tests, FLOOR, alive)
 
@@ -28,14 +30,16 @@ def one(observations, c, scale="laptop"): return V.verdicts(observations, scale,
 
 
 FLOORS = {"18 untrained": [0.004, 0.005, 0.006], "19 untrained;lang-pos": [0.007, 0.008, 0.0065]}
-WORLD = FLOORS | {"0 original": [0.40, 0.37, 0.42], "8 x": [0.05, 0.08, 0.06], "3 x": [0.010, 0.012, 0.009], "5 x": [0.30, 0.10, 0.55]}
+WORLD = FLOORS | {"0 original": [0.40, 0.37, 0.42], "8 x": [0.05, 0.08, 0.06], "3 x": [0.010, 0.012, 0.009],
+                  "5 x": [0.30, 0.10, 0.55]}
 
 
 def test_a_clear_difference_is_reproduced_with_welchs_numbers():
     row = one(runs(WORLD), claim()); a, b = WORLD["0 original"], WORLD["8 x"]
     welch = stats.ttest_ind(a, np.array(b) + 0.02, equal_var=False, alternative="greater")
     low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    assert row.verdict == "reproduced" and np.isclose(row.p, welch.pvalue) and np.allclose((row.low, row.high), (low, high))
+    assert row.verdict == "reproduced" and np.isclose(row.p, welch.pvalue)
+    assert np.allclose((row.low, row.high), (low, high))
     assert np.isclose(row.effect, np.mean(a) - np.mean(b)) and row.n_seeds == 3 and row.corpus == "micro"
 
 
@@ -101,7 +105,8 @@ def test_values_of_one_row_are_compared_seed_by_seed():
 
 def test_means_over_several_rows_and_factors():
     row = one(runs(WORLD), claim(plus=["0 original", "8 x"], minus=("3 x",), factor=0.5))
-    assert np.isclose(row.effect, (np.mean(WORLD["0 original"]) + np.mean(WORLD["8 x"])) / 2 - 0.5 * np.mean(WORLD["3 x"]))
+    assert np.isclose(row.effect,
+                      (np.mean(WORLD["0 original"]) + np.mean(WORLD["8 x"])) / 2 - 0.5 * np.mean(WORLD["3 x"]))
 
 
 def test_a_claim_of_two_parts_needs_both_and_falls_with_one():
@@ -117,7 +122,8 @@ def test_a_claim_of_two_parts_needs_both_and_falls_with_one():
 
 @pytest.mark.parametrize("parts", (1, 2, 3))
 def test_the_more_parts_a_claim_has_the_stronger_must_be_what_speaks_against_one(parts):
-    "Of many true parts some look false by chance: the smallest p is multiplied by their number (Bonferroni), in verdict and note."
+    """Of many true parts some look false by chance: the smallest p is multiplied by their number (Bonferroni), in
+    verdict and note."""
     world = WORLD | {"9 y": [0.085, 0.120, 0.100]}
     against = stats.ttest_ind(world["8 x"], world["9 y"], equal_var=False, alternative="less").pvalue
     assert .05 / 3 < against < .05 / 2, "decides alone and of two, not of three"
@@ -136,8 +142,10 @@ def test_holm_runs_over_the_claims_that_were_tested():
 
 
 def test_corpora_are_judged_apart():
-    frame = pd.concat([runs(WORLD), runs(WORLD | {"0 original": [0.05, 0.07, 0.06], "8 x": [0.4, 0.41, 0.39]}, corpus="text")])
-    assert V.verdicts(frame, "laptop", [claim()]).set_index("corpus").verdict.to_dict() == {"micro": "reproduced", "text": "not reproduced"}
+    frame = pd.concat([runs(WORLD),
+                       runs(WORLD | {"0 original": [0.05, 0.07, 0.06], "8 x": [0.4, 0.41, 0.39]}, corpus="text")])
+    assert V.verdicts(frame, "laptop", [claim()]).set_index("corpus").verdict.to_dict() == {"micro": "reproduced",
+                                                                                "text": "not reproduced"}
 
 
 def test_a_row_is_found_in_another_table_of_the_paper():
@@ -151,7 +159,8 @@ def curve(row, half, table="figure6"):
     steps = np.arange(0, 101, 10); rows = []
     for seed, at in enumerate(half):
         for s in steps:
-            for column, v in (("µ", 0.4 * (s >= at)), ("MLM-Perpl. train", np.exp(6 - s / 25)), ("MLM-Perpl. dev", 20 + abs(s - 50))):
+            for column, v in (("µ", 0.4 * (s >= at)), ("MLM-Perpl. train", np.exp(6 - s / 25)),
+                              ("MLM-Perpl. dev", 20 + abs(s - 50))):
                 rows.append(("dufter2020", table, row, column, "micro", seed, float(v), "r", s))
     return pd.DataFrame(rows, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"])
 
@@ -160,23 +169,30 @@ def test_claims_on_curves():
     late = Comparison("figure6", "µ", ("0 original",), "above", 0.75, curve="fit_at_half")
     frame = pd.concat([runs(FLOORS), curve("0 original", (90, 100, 90))])
     row = one(frame, claim(tests=(late,)))
-    assert row.verdict == "reproduced" and np.isclose(row.effect, np.mean([0.85, 0.95, 0.85])) and np.isnan(row.published)
-    assert one(pd.concat([runs(FLOORS), curve("0 original", (20, 30, 20))]), claim(tests=(late,))).verdict == "not reproduced"
+    assert row.verdict == "reproduced" and np.isclose(row.effect, np.mean([0.85, 0.95, 0.85]))
+    assert np.isnan(row.published)
+    assert one(pd.concat([runs(FLOORS), curve("0 original", (20, 30, 20))]),
+               claim(tests=(late,))).verdict == "not reproduced"
     row = one(runs(WORLD), claim(tests=(late,)))
     assert row.verdict == "not run at this scale" and "curve" in row.note
-    earlier = Comparison("figure6", "µ", ("0 original",), "below", 1.0, ("15 overparam",), compare="ratio", curve="step_at_half")
+    earlier = Comparison("figure6", "µ", ("0 original",), "below", 1.0, ("15 overparam",),
+                         compare="ratio", curve="step_at_half")
     both = pd.concat([frame, curve("15 overparam", (40, 30, 40))])
     assert one(both, claim(tests=(earlier,))).verdict == "not reproduced"
     over = Comparison("figure6", "µ", ("15 overparam",), "above", 0.5, curve="gain_after_best_dev")
-    assert one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(over,))).verdict == "reproduced"
+    assert one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]),
+               claim(tests=(over,))).verdict == "reproduced"
 
 
 def test_published_effects_come_from_the_printed_tables():
     frame = V.verdicts(runs(WORLD), "laptop").set_index("claim")
     assert len(frame) == len(ledger.claims("dufter2020")) and set(frame.verdict) <= set(V.VERDICTS)
-    assert np.allclose(frame.published[["D-original", "D-three-lower", "D-no-parallel", "D-inv-order", "D-xnli-knn"]], [0.7, 0.58, 0.45, 0.01, 0.04])
-    assert np.isclose(frame.published["D-inv-order-fit"], 11 / 9) and np.isclose(frame.published["D-retrieval-upper"], 0.81)
-    assert np.isnan(frame.published["D-late"]) and (frame.verdict[["D-knn", "D-xnli-three", "D-xnli-knn"]] == "not run at this scale").all()
+    assert np.allclose(frame.published[["D-original", "D-three-lower", "D-no-parallel", "D-inv-order", "D-xnli-knn"]],
+                       [0.7, 0.58, 0.45, 0.01, 0.04])
+    assert np.isclose(frame.published["D-inv-order-fit"], 11 / 9)
+    assert np.isclose(frame.published["D-retrieval-upper"], 0.81)
+    assert np.isnan(frame.published["D-late"])
+    assert (frame.verdict[["D-knn", "D-xnli-three", "D-xnli-knn"]] == "not run at this scale").all()
 
 
 def test_no_observations_at_all():
@@ -225,7 +241,8 @@ def test_files_keep_what_was_decided(tmp_path):
 def test_summary_and_display():
     frame = V.verdicts(runs(WORLD), "laptop")
     line = V.summary(frame)
-    assert line.startswith(f"{len(frame)} claims: ") and sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
+    assert line.startswith(f"{len(frame)} claims: ")
+    assert sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
     assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.as_text(frame)) == len(frame)
     assert "D-three-lower" not in V.display(frame, run_only=False).to_html()    # claims are shown in words
 
@@ -235,18 +252,22 @@ def test_summary_and_display():
 def small(**change):
     "A claim on a loss Δ: `a` loses more than `b`; alive where the target's column says so."
     test = Comparison("table1", "Δ", ("a",), "above", 2.0, ("b",), alive_column="target", floor=("untrained | es",))
-    return Claim("C", "dufter2020", "§0", "says", ("laptop",), (test,), ("untrained | es", "untrained | hi"), None, **dict(clear=5.0) | change)
+    return Claim("C", "dufter2020", "§0", "says", ("laptop",), (test,), ("untrained | es", "untrained | hi"), None,
+                 **dict(clear=5.0) | change)
 
 
 def losses(target_a, target_b, floor=(33.0, 33.4, 33.2), other=(90.0, 90.1, 90.2)):
     source = np.array([79.0, 79.2, 79.1]); rows = dict(a=np.array(target_a), b=np.array(target_b))
     delta = runs({r: source - t for r, t in rows.items()} | {"untrained | es": source - floor}, "Δ")
-    return pd.concat([delta, runs({r: t for r, t in rows.items()} | {"untrained | es": np.array(floor), "untrained | hi": np.array(other)}, "target")])
+    return pd.concat([delta,
+                      runs({r: t for r, t in rows.items()} | {"untrained | es": np.array(floor),
+                                                              "untrained | hi": np.array(other)}, "target")])
 
 
 def test_a_loss_is_alive_where_its_target_is():
     frame = losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2])
-    assert one(frame, small()).verdict == "reproduced"                       # though Δ itself is smallest for the better model, and hi's floor higher
+    # though Δ itself is smallest for the better model, and hi's floor higher
+    assert one(frame, small()).verdict == "reproduced"
     dead = one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small())
     assert dead.verdict == "inconclusive" and "floor" in dead.note           # 4 points above it: not alive in percent
     assert one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small(clear=3.0)).verdict == "reproduced"
@@ -255,33 +276,44 @@ def test_a_loss_is_alive_where_its_target_is():
 
 
 def test_floors_of_a_test_go_before_those_of_its_claim():
-    own = Comparison("table1", "target", ("b",), "above", 5.0, "floor", floor=("untrained | es",)); c = claim(tests=(own,), alive=())
+    own = Comparison("table1", "target", ("b",), "above", 5.0, "floor", floor=("untrained | es",))
+    c = claim(tests=(own,), alive=())
     row = one(losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2]), c)
     assert row.verdict == "reproduced" and np.isclose(row.effect, 32.0)
     claimwide = claim(tests=(Comparison("table1", "target", ("b",), "above", 5.0, "floor"),), alive=())
-    assert one(losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2]), claimwide).verdict == "not run at this scale"     # its floors are D's
+    # its floors are D's
+    assert one(losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2]), claimwide).verdict == "not run at this scale"
 
 
-def correlation(margin=-0.7): return claim(tests=(Comparison("table1", "x", tuple("abcde"), "below", margin, minus_column="y", compare="correlation"),), alive=())
+def correlation(margin=-0.7):
+    return claim(tests=(Comparison("table1", "x", tuple("abcde"), "below", margin, minus_column="y",
+                                   compare="correlation"),), alive=())
 
 
 def test_correlation_over_rows_seed_by_seed():
-    rng = np.random.default_rng(0); x = np.arange(5.0)[:, None] + rng.normal(0, 0.3, (5, 4)); y = -x + rng.normal(0, 0.5, (5, 4))
-    frame = pd.concat([runs(dict(zip("abcde", x)), "x"), runs(dict(zip("abcde", y)), "y")]); row = one(frame, correlation())
+    rng = np.random.default_rng(0)
+    x = np.arange(5.0)[:, None] + rng.normal(0, 0.3, (5, 4)); y = -x + rng.normal(0, 0.5, (5, 4))
+    frame = pd.concat([runs(dict(zip("abcde", x)), "x"), runs(dict(zip("abcde", y)), "y")])
+    row = one(frame, correlation())
     z = [np.arctanh(stats.pearsonr(x[:, s], y[:, s]).statistic) for s in range(4)]
     test = stats.ttest_1samp(z, np.arctanh(-0.7), alternative="less")
-    assert row.verdict == "reproduced" and np.isclose(row.p, test.pvalue) and np.isclose(row.effect, np.tanh(np.mean(z))) and row.n_seeds == 4
+    assert row.verdict == "reproduced" and np.isclose(row.p, test.pvalue)
+    assert np.isclose(row.effect, np.tanh(np.mean(z))) and row.n_seeds == 4
     flipped = frame.assign(value=frame.value.where(frame.column == "x", -frame.value))
     assert one(flipped, correlation()).verdict == "not reproduced" and one(flipped, correlation()).effect > 0.7
-    assert one(frame[frame.row != "c"], correlation()).verdict == "not run at this scale" and "one seed" in one(frame[frame.seed == 0], correlation()).note
+    assert one(frame[frame.row != "c"], correlation()).verdict == "not run at this scale"
+    assert "one seed" in one(frame[frame.seed == 0], correlation()).note
 
 
 def test_a_correlation_is_checked():
     for wrong in (dict(minus=("a",)), dict(minus_column=None), dict(plus=("a", "b")), dict(margin=1.0)):
-        with pytest.raises(ValueError, match="correlation"): Comparison(**dict(table="t", column="x", plus=tuple("abc"), test="below", margin=-0.5, minus_column="y", compare="correlation") | wrong)
+        with pytest.raises(ValueError, match="correlation"):
+            Comparison(**dict(table="t", column="x", plus=tuple("abc"), test="below", margin=-0.5, minus_column="y",
+                              compare="correlation") | wrong)
 
 
 def test_a_row_in_two_columns_needs_a_seed_in_both():
-    both = pd.concat([runs({"0 original": [0.4, 0.5]}), runs({"0 original": [0.2, 0.3]}, column="Layer 0 Retr. ρ").assign(seed=[2, 3]), runs(FLOORS)])
+    both = pd.concat([runs({"0 original": [0.4, 0.5]}),
+                      runs({"0 original": [0.2, 0.3]}, column="Layer 0 Retr. ρ").assign(seed=[2, 3]), runs(FLOORS)])
     row = one(both, claim(minus=("0 original",), minus_column="Layer 0 Retr. ρ"))
     assert row.verdict == "not run at this scale" and row.note == "not run: 0 original (no seed in both columns)"

@@ -6,9 +6,9 @@
 __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'UsageError', 'WHICH', 'Notebooks', 'Scale', 'Assignments',
            'StoreOption', 'Device', 'Sizes', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums',
            'common', 'line_of', 'exit_of', 'main', 'assignments', 'notebook_values', 'print_table', 'short',
-           'open_store', 'list_', 'plan', 'run', 'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list',
-           'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why', 'runs_accept',
-           'runs_check', 'runs_prune']
+           'open_store', 'list_', 'plan', 'run', 'report', 'probe', 'named_folder', 'data_list', 'data_check',
+           'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why', 'runs_accept', 'runs_check',
+           'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
 import sys, traceback
@@ -164,24 +164,6 @@ def report():
     index = write_report()
     print(f"The report is {short(index)}\nOpen it in a browser: {index.as_uri()}")
 
-# %% ../nbs/lib/80_cli.ipynb #55c9b48e
-def words_of(names: list[str], texts: dict, dictionary: Path | None) -> dict[str, list[str]] | None:
-    "Word pairs of two languages: those of the file; for a language and its fake the words of the text; else none."
-    from xlingual_nb.text.parallel import natural_language, read_dictionary
-    if dictionary: return dict(zip(names, read_dictionary(dictionary)))
-    if natural_language(names[0]) != natural_language(names[1]): return None
-    return dict.fromkeys(names, sorted({w for s in texts[names[0]] for w in s.split()}))
-
-# %% ../nbs/lib/80_cli.ipynb #6fe3d67a
-def by_layer(frame):
-    "Probe's numbers for the eye: a row a layer, a column a measure and direction; perplexities in a last row."
-    def label(measure, source, target): return f"{measure} {source}" + (f">{target}" if isinstance(target, str) else "")
-    columns = [label(*row) for row in zip(frame.measure, frame.source, frame.target)]
-    frame = frame.assign(layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=columns)
-    wide = frame.pivot(index="layer", columns="column", values="value")
-    wide = wide.reindex(columns=frame.column.unique(), index=frame.layer.unique())
-    return wide.round(3).reset_index().rename_axis(None, axis=1)
-
 # %% ../nbs/lib/80_cli.ipynb #b3cbaa91
 Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, or a .vec, .vec.gz, .bin.")]
 Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the encoder).")]
@@ -198,13 +180,13 @@ def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictiona
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.measures.probe import encode_text, probe as measure, remarks
-    from xlingual_nb.text.parallel import gather
+    from xlingual_nb.measures.probe import by_layer, encode_text, probe as measure, remarks
+    from xlingual_nb.text.parallel import gather, parallel_words
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
         raise InputError(f"{path} declares no languages: name some, --languages en,es")
     texts, source = gather(names, files, sentences)
-    words = words_of(names[:2], texts, dictionary)
+    words = parallel_words(names[:2], texts, dictionary)
     def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
     parallel = ids(texts)
     print(source, *remarks(encoder, parallel), sep="\n")
