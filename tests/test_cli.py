@@ -186,12 +186,13 @@ def test_a_missing_data_folder_is_one_line():
 @pytest.fixture
 def store(tmp_path):
     from xlingual_nb.text.sources import CorpusSpec
+    from xlingual_nb.runs.making import begin, publish
     from xlingual_nb.runs.store import Store
     at, spec = Store(tmp_path / "store"), CorpusSpec("micro/en")
     with at.lock(spec) as ours:
         assert ours
-        (at.begin(spec, {"corpus": "0"}) / "text.txt").write_text("a b c")
-        at.publish(spec, 1.5)
+        (begin(at, spec, {"corpus": {"make_corpus": "0"}}) / "text.txt").write_text("a b c")
+        publish(at, spec, 1.5)
     return at, spec, at.path(spec)
 
 

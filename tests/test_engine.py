@@ -11,10 +11,11 @@ from hypothesis import given, settings, strategies as st
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import engine, progress
 from xlingual_nb.runs.engine import RunsFailed, Study, needed, plan, results, run, split
-from xlingual_nb.runs.stages import stage_digests
+from xlingual_nb.runs.stages import stage_code
 from xlingual_nb.runs.executors import Failure, Inline, Job, Processes
 from xlingual_nb.runs.files import DiskFull
-from xlingual_nb.runs.store import Store
+from xlingual_nb.runs.staleness import Look
+from xlingual_nb.runs.store import Store, check_runs, prune_runs
 from toy_stages import Count, Total, make_count, redeclared, steps, value
 
 
@@ -46,8 +47,8 @@ def test_shared_inputs_are_made_once_and_nothing_twice(store, executor):
 def test_a_found_run_needs_no_inputs(store):
     total = Total((Count(4),))
     run([total], store, progress=False)
-    store.prune([store.path(Count(4)).name])
-    assert needed([total], store, stage_digests()) == {}
+    prune_runs(store, [store.path(Count(4)).name])
+    assert needed([total], Look(store, stage_code())) == {}
     run([total], store, progress=False)
     assert not store.has(Count(4))
 
@@ -115,7 +116,7 @@ def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
     executor, wanted = Processes(2) if fault == "bug" else Inline(), [Total((bad, good[0])), bad, *good, Total((good[1],))]
     with pytest.raises(kind, match=line): run(wanted, store, executor, stack=2, progress=False)
     if fault != "full": assert all(store.has(g) for g in good) and store.has(Total((good[1],)))
-    assert not store.has(bad) and not store.has(Total((bad, good[0]))) and store.check().empty
+    assert not store.has(bad) and not store.has(Total((bad, good[0]))) and check_runs(store).empty
     assert json.loads((store.partial(bad) / "resume" / "state.json").read_text())[0] == 2, "what was computed is kept"
 
 
@@ -161,9 +162,9 @@ def test_a_change_that_changes_nothing_stops_there(store):
     run([total], store, progress=False)
     before = (store.path(total) / "measures.json").stat().st_ino
     with redeclared(Count, same_count):
-        assert store.state(total, stage_digests()) == "stale"
+        assert Look(store, stage_code()).state(total) == "stale"
         run([total], store, progress=False)
-        assert store.state(total, stage_digests()) == "found" and store.check().empty
+        assert Look(store, stage_code()).state(total) == "found" and check_runs(store).empty
     assert (store.path(total) / "measures.json").stat().st_ino == before, "renewed, not made again"
 
 
@@ -172,7 +173,7 @@ def test_made_on_accepted_stale_inputs_stays_stale(store):
     run([Count(4)], store, progress=False)
     with redeclared(Count, other_count):
         run([total], store, accept_stale=True, progress=False)
-        assert store.state(total, stage_digests()) == "stale"
+        assert Look(store, stage_code()).state(total) == "stale"
         run([total], store, progress=False)
     assert store.read(total)["total"] == 0
 

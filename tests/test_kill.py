@@ -9,7 +9,7 @@ import pytest
 from xlingual_nb.runs import files
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import started
-from xlingual_nb.runs.store import Store
+from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_runs
 from toy_stages import Count, Total, redeclared, steps, value
 
 TOYS = Path(__file__).with_name("toy_stages.py")
@@ -51,8 +51,8 @@ def products(store, spec):
 
 def readable(store):
     "Everything that has a final name is whole, byte for byte, and every question has an answer."
-    assert store.check().empty
-    return set(store.runs().state) <= {"found", "partial"}
+    assert check_runs(store).empty
+    return set(list_runs(store).state) <= {"found", "partial"}
 
 
 def test_ten_kills_at_random_moments(tmp_path):
@@ -66,7 +66,7 @@ def test_ten_kills_at_random_moments(tmp_path):
         time.sleep(moments.uniform(0, .12))
         os.kill(pid, signal.SIGKILL); kills += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         assert readable(store)
-        if store.has(spec): ended += 1; store.prune([store.path(s).name for s in (spec, Total((spec,)))])
+        if store.has(spec): ended += 1; prune_runs(store, [store.path(s).name for s in (spec, Total((spec,)))])
     run([spec, Total((spec,))], store, **quiet)
     assert kills == 10 and products(store, spec) == products(calm, spec) and readable(store)
     assert len(steps(store.root)) <= 60 * (ended + 1) + 10, "no kill cost more than the step in hand"
@@ -108,7 +108,7 @@ def test_dying_before_every_single_step(tmp_path, monkeypatch, remake):
             assert code in (0, 99) and readable(store)
             run([spec], store, progress=False)
         assert (store.path(spec) / "value.txt").read_bytes() == expected and readable(store)
-        store.prune()
+        prune_runs(store)
         assert sorted(p.name for p in store.path(spec).iterdir()) == ["log.jsonl", "manifest.json", "spec.json", "value.txt"]
         assert remake or max(Counter(steps(store.root)[i][3] for i in range(len(steps(store.root)))).values()) <= 2
         if code == 0: break

@@ -20,7 +20,7 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.models.languages import token_ids
 from xlingual_nb.text.sources import read_corpus
 from xlingual_nb.models.pretraining import views
-from xlingual_nb.runs.store import Store
+from xlingual_nb.runs.store import Store, check_runs, list_runs
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
 from xlingual_nb.measures.embeddings import fit
 from xlingual_nb.models import training as loop
@@ -107,7 +107,7 @@ def test_ten_kills_at_random_moments_change_no_byte(tmp_path, calm):
     run([CORPUS, TOKENIZER], store, progress=False)
     for _ in range(10):
         kill_once(store, starts, moments)
-        assert store.check().empty and set(store.runs().state) <= {"found", "partial"}
+        assert check_runs(store).empty and set(list_runs(store).state) <= {"found", "partial"}
         assert store.has(CORPUS) and store.has(TOKENIZER) and not any(map(store.has, KILLED))
     assert os.waitstatus_to_exitcode(os.waitpid(child(lambda: train_keeping_all(store, starts)), 0)[1]) == 0
     began = [int(n) for n in starts.read_text().split()]
@@ -117,7 +117,7 @@ def test_ten_kills_at_random_moments_change_no_byte(tmp_path, calm):
         assert {"model.safetensors", "training.jsonl"} <= set(ours) and not any("resume" in name for name in ours)
         assert ours == undisturbed
     assert "step-000060/model.safetensors" in products(store, KILLED[0])
-    assert store.check().empty and set(store.runs().state) == {"found"}
+    assert check_runs(store).empty and set(list_runs(store).state) == {"found"}
 
 
 def test_two_runs_of_one_spec_are_equal_to_the_bit(tmp_path, calm):

@@ -6,14 +6,20 @@ from types import SimpleNamespace
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.runs import digests, files
-from xlingual_nb.runs import store as store_module
-from xlingual_nb.runs.digests import code_digest, edited, reached
+from xlingual_nb.runs import files
+from xlingual_nb.runs.digests import digest_of
 from xlingual_nb.runs.files import DiskFull, Lock, machine, room, started, write_atomic
-from xlingual_nb.runs.store import Store, problems
+from xlingual_nb.runs.making import begin, finish, publish, renew
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.staleness import Look
+from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_runs
 from toy_stages import Count, Total
 
-CODE = dict(count="c1", total="t1")
+CODE = dict(count=dict(make="c1"), total=dict(make="t1"))
+NEW = CODE | dict(count=dict(make="c2"))
+
+
+def state(store, spec, code=None): return Look(store, code).state(spec)
 
 
 @pytest.fixture
@@ -22,9 +28,9 @@ def store(tmp_path): return Store(tmp_path / "runs")
 
 def make(store, spec, text="x", code=CODE, name="value.txt"):
     with store.lock(spec, ready=lambda: False):
-        folder = store.begin(spec, code)
+        folder = begin(store, spec, code)
         write_atomic(folder / name, text)
-        store.publish(spec, 1.0)
+        publish(store, spec, 1.0)
     return store.path(spec)
 
 
@@ -47,35 +53,38 @@ def test_another_version_and_other_folders_are_refused(tmp_path):
 
 def test_a_run_from_begin_to_read(store):
     spec = Count(5)
-    assert store.state(spec) == "missing" and not store.has(spec)
+    assert state(store, spec) == "missing" and not store.has(spec)
     with store.lock(spec) as ours:
         assert ours
-        folder = store.begin(spec, CODE)
+        folder = begin(store, spec, CODE)
         (folder / "resume").mkdir(); (folder / "resume" / "state").write_text("s")
         (folder / "deep").mkdir(); (folder / "deep" / "b.txt").write_text("b")
         write_atomic(folder / "measures.json", '{"a": 1}'); (folder / ".half.tmp").write_text("h")
         assert not store.path(spec).exists(), "nothing under the final name before it is whole"
-        store.publish(spec, 2.5)
+        publish(store, spec, 2.5)
     assert store.read(spec) == {"a": 1} and not folder.exists()
     final = store.path(spec)
-    assert sorted(str(p.relative_to(final)) for p in final.rglob("*") if p.is_file()) == ["deep/b.txt", "manifest.json", "measures.json", "spec.json"]
+    found = sorted(str(p.relative_to(final)) for p in final.rglob("*") if p.is_file())
+    assert found == ["deep/b.txt", "manifest.json", "measures.json", "spec.json"]
     told = json.loads((final / "manifest.json").read_text())
-    assert told["seconds"] == 2.5 and told["code"] == {"count": "c1"} and set(told["files"]) == {"deep/b.txt", "measures.json", "spec.json"}
+    assert told["code"] == {"count": digest_of(CODE["count"])} and told["definitions"] == CODE["count"]
+    assert told["seconds"] == 2.5 and set(told["files"]) == {"deep/b.txt", "measures.json", "spec.json"}
     assert os.uname().nodename not in (final / "manifest.json").read_text()
     assert not list((store.root / "locks").glob("[0-9a-f]*"))
 
 
 def test_publish_without_the_lock_publishes_nothing(store):
-    write_atomic(store.begin(Count(), CODE) / "value.txt", "x")
-    with pytest.raises(RuntimeError, match="lock"): store.publish(Count())
+    write_atomic(begin(store, Count(), CODE) / "value.txt", "x")
+    with pytest.raises(RuntimeError, match="lock"): publish(store, Count())
     assert not store.has(Count()) and (store.partial(Count()) / "value.txt").exists()
 
 
 def test_a_lock_lost_to_somebody_else_publishes_nothing(store):
     with store.lock(Count()):
-        write_atomic(store.begin(Count(), CODE) / "value.txt", "x")
-        write_atomic(store.root / "locks" / store.path(Count()).name, json.dumps(dict(machine="elsewhere", pid=1, started="1", name="other")))
-        with pytest.raises(RuntimeError, match="not ours"): store.publish(Count())
+        write_atomic(begin(store, Count(), CODE) / "value.txt", "x")
+        other = dict(machine="elsewhere", pid=1, started="1", name="other")
+        write_atomic(store.root / "locks" / store.path(Count()).name, json.dumps(other))
+        with pytest.raises(RuntimeError, match="not ours"): publish(store, Count())
     assert not store.has(Count())
     assert (store.root / "locks" / store.path(Count()).name).exists(), "we do not release what is not ours"
 
@@ -88,37 +97,131 @@ def test_a_lock_lost_to_somebody_else_publishes_nothing(store):
     (lambda f: (f / "manifest.json").unlink(), "damaged", "manifest.json is missing or broken")])
 def test_damage_is_noticed(store, harm, cheap, told):
     folder = make(store, Count())
-    assert store.check().empty
+    assert check_runs(store).empty
     harm(folder)
-    assert store.state(Count(), CODE) == cheap and problems(folder) == [told]
-    assert store.check().problem.tolist() == [told] and store.check().run_id.tolist() == [folder.name]
+    assert state(store, Count(), CODE) == cheap and problems(folder) == [told]
+    assert check_runs(store).problem.tolist() == [told] and check_runs(store).run_id.tolist() == [folder.name]
     if cheap == "damaged":
         with pytest.raises(InputError, match="damaged; run it first"): store.read(Count(), "value.txt")
-        assert len(store.prune()) == 1 and store.state(Count()) == "missing"
+        assert len(prune_runs(store)) == 1 and state(store, Count()) == "missing"
 
 
 def test_remade_runs_replace_the_old_folder(store):
-    make(store, Count(), "old"); folder = make(store, Count(), "new", dict(count="c2"))
-    assert (folder / "value.txt").read_text() == "new" and store.state(Count(), dict(count="c2")) == "found"
+    make(store, Count(), "old"); folder = make(store, Count(), "new", NEW)
+    assert (folder / "value.txt").read_text() == "new" and state(store, Count(), NEW) == "found"
     assert not list(store.root.glob("trash/*"))
 
 
 def test_staleness_is_inherited_and_cannot_be_laundered(store):
     make(store, Count()); make(store, Total((Count(),)), "{}", name="measures.json")
-    new = dict(count="c2", total="t1")
-    assert store.state(Total((Count(),)), CODE) == "found" and store.state(Total((Count(),)), new) == "stale"
-    assert store.stale_runs(new).changed.tolist() == ["count", "count"]
-    make(store, Total((Count(), )), "{}", new, "measures.json")         # new code on an old count: still stale
-    assert store.state(Total((Count(),)), new) == "stale"
-    store.prune([store.path(Count()).name])                             # the count is gone: the total still knows
-    assert store.state(Count()) == "missing" and store.state(Total((Count(),)), new) == "stale"
+    assert state(store, Total((Count(),)), CODE) == "found" and state(store, Total((Count(),)), NEW) == "stale"
+    assert [r.text.split(": ")[-1] for r in Look(store, NEW).why(Total((Count(),)))] == ["make has changed"]
+    make(store, Total((Count(), )), "{}", NEW, "measures.json")         # new code on an old count: still stale
+    assert state(store, Total((Count(),)), NEW) == "stale"
+    prune_runs(store, [store.path(Count()).name])                             # the count is gone: the total still knows
+    assert state(store, Count()) == "missing" and state(store, Total((Count(),)), NEW) == "stale"
+
+
+def remade(store, spec, text, code):
+    "Somebody has made an input again; the bytes are others."
+    make(store, spec, text, code)
+    return store.path(spec)
+
+
+def test_changed_inputs_make_stale_whatever_the_code(store):
+    "The same code on both sides: only what was read has changed."
+    total = Total((Count(),))
+    make(store, Count(), "x"); make(store, total, "{}", name="measures.json")
+    remade(store, Count(), "y", CODE)
+    assert state(store, Count(), CODE) == "found" and state(store, total, CODE) == "stale"
+    reason, = Look(store, CODE).why(total)
+    assert reason.kind == "input" and "other contents" in reason.text
+    assert not renew(store, total, CODE), "read from bytes that are gone"
+    remade(store, Count(), "x", CODE)
+    assert state(store, total, CODE) == "found"
+
+
+def test_leftovers_on_other_inputs_are_not_mixed_in(store):
+    total = Total((Count(),))
+    make(store, Count(), "x")
+    write_atomic(begin(store, total, CODE) / "half.txt", "h")
+    assert (begin(store, total, CODE) / "half.txt").exists()
+    remade(store, Count(), "y", CODE)
+    assert not (begin(store, total, CODE) / "half.txt").exists()
+
+
+def test_what_was_complete_on_other_inputs_is_not_installed(store, monkeypatch):
+    total = Total((Count(),))
+    make(store, Count(), "x")
+    with store.lock(total), monkeypatch.context() as kill:
+        write_atomic(begin(store, total, CODE) / "measures.json", "{}")
+        def killed(*_): raise KeyboardInterrupt
+        kill.setattr(os, "rename", killed)
+        with pytest.raises(KeyboardInterrupt): publish(store, total)
+    remade(store, Count(), "y", CODE)
+    with store.lock(total):
+        begin(store, total, CODE)
+        assert not finish(store, total)
+
+
+def test_what_was_complete_but_tells_of_older_code_is_not_installed(store):
+    "Its input has been made again since, by other code and with the same bytes: the manifest would tell of the old."
+    total = Total((Count(),))
+    make(store, Count(), "x")
+    with store.lock(total), pytest.MonkeyPatch.context() as kill:
+        write_atomic(begin(store, total, CODE) / "measures.json", "{}")
+        def killed(*_): raise KeyboardInterrupt
+        kill.setattr(os, "rename", killed)
+        with pytest.raises(KeyboardInterrupt): publish(store, total)
+    make(store, Count(), "x", NEW)
+    with store.lock(total):
+        begin(store, total, NEW)
+        assert problems(store.partial(total)) == [] and not finish(store, total)
+        publish(store, total)
+    assert state(store, total, NEW) == "found"
+
+
+def test_the_manifest_comes_after_all_that_it_lists_is_on_the_disk(store, monkeypatch):
+    "A power cut may lose what was not forced to the disk; the manifest must never be older than a product."
+    said, fsync, replace, rename = [], os.fsync, os.replace, os.rename
+    def synced(handle): said.append(("sync", os.fstat(handle).st_ino)); fsync(handle)
+    def moved(old, new, how): said.append((how, Path(new).name)); how_of[how](old, new)
+    how_of = dict(replace=replace, rename=rename)
+    with store.lock(Count()):
+        folder = begin(store, Count(), CODE)
+        for name in ("a.txt", "deep/b.txt", "deep/er/c.txt"):
+            (folder / name).parent.mkdir(exist_ok=True); (folder / name).write_text(name)
+        monkeypatch.setattr(os, "fsync", synced)
+        for how in how_of: monkeypatch.setattr(os, how, lambda a, b, how=how: moved(a, b, how))
+        publish(store, Count())
+    final = store.path(Count())
+    manifest, installed = said.index(("replace", "manifest.json")), said.index(("rename", final.name))
+    before = {number for what, number in said[:manifest] if what == "sync"}
+    listed = json.loads((final / "manifest.json").read_text())["files"]
+    assert set(listed) == {"a.txt", "deep/b.txt", "deep/er/c.txt", "spec.json"}
+    for path in [final / n for n in (*listed, ".", "deep", "deep/er")]: assert path.stat().st_ino in before, path
+    assert (final / "manifest.json").stat().st_ino in before, "and itself before its name"
+    assert manifest < installed and final.stat().st_ino in {n for w, n in said[manifest:installed] if w == "sync"}
+    assert {final.parent.stat().st_ino, folder.parent.stat().st_ino} <= {n for w, n in said[installed:] if w == "sync"}
+
+
+def test_the_manifest_tells_the_whole_spec_and_what_it_was_made_on(store):
+    with store.lock(Count(2)), store.lock(Count(3)):
+        for spec in (Count(2), Count(3)):
+            write_atomic(begin(store, spec, CODE) / "value.txt", "x")
+            publish(store, spec, 1.0, [run_id(Count(2)), run_id(Count(3))])
+    told = json.loads((store.path(Count(2)) / "manifest.json").read_text())
+    assert told["spec"] == {"is": "count", "upto": 2, "seed": 0, "fault": "", "pause": 0.0}
+    assert told["partners"] == [run_id(Count(3))] and told["classes"] == {"count": "toy_stages:Count"}
+    assert {"processor", "threads", "device", "system", "python"} <= set(told["platform"])
+    assert told["platform"]["threads"] >= 1
 
 
 def test_leftovers_of_other_code_are_not_mixed_in(store):
-    write_atomic(store.begin(Count(), CODE) / "half.txt", "h")
-    assert (store.begin(Count(), CODE) / "half.txt").exists()
-    assert (store.begin(Count(), dict(count="c2"), keep=True) / "half.txt").exists()
-    assert not (store.begin(Count(), dict(count="c2")) / "half.txt").exists()
+    write_atomic(begin(store, Count(), CODE) / "half.txt", "h")
+    assert (begin(store, Count(), CODE) / "half.txt").exists()
+    assert (begin(store, Count(), NEW, keep=True) / "half.txt").exists()
+    assert not (begin(store, Count(), NEW) / "half.txt").exists()
 
 
 # ---- a full disk
@@ -128,18 +231,18 @@ def test_leftovers_of_other_code_are_not_mixed_in(store):
 def test_full_disk_is_one_line_and_loses_nothing(store, monkeypatch, where, number):
     make(store, Count(1), "kept")
     spec, real = Count(2), getattr(os, where)
-    folder = store.begin(spec, CODE)
+    folder = begin(store, spec, CODE)
     write_atomic(folder / "value.txt", "made")
     def full(*args, **kw): raise OSError(number, os.strerror(number))
     with store.lock(spec):
         monkeypatch.setattr(os, where, full)
-        with pytest.raises(DiskFull, match=r"^[^\n]*runs: the disk is full; make room [^\n]*$"): store.publish(spec)
+        with pytest.raises(DiskFull, match=r"^[^\n]*runs: the disk is full; make room [^\n]*$"): publish(store, spec)
         monkeypatch.setattr(os, where, real)
     assert (folder / "value.txt").read_text() == "made" and (store.path(Count(1)) / "value.txt").read_text() == "kept"
     with store.lock(spec):
-        store.begin(spec, CODE)
-        if not store.finish(spec): store.publish(spec)
-    assert store.has(spec) and store.check().empty
+        begin(store, spec, CODE)
+        if not finish(store, spec): publish(store, spec)
+    assert store.has(spec) and check_runs(store).empty
 
 
 def test_other_libraries_words_for_a_full_disk(tmp_path, monkeypatch):
@@ -165,7 +268,7 @@ def test_the_second_waits_and_finds(store):
         thread = threading.Thread(target=second); thread.start(); time.sleep(.3)
         assert order == []
         with Store(store.root).lock(Count(), wait=False) as other: assert not other
-        write_atomic(store.begin(Count(), CODE) / "value.txt", "x"); store.publish(Count())
+        write_atomic(begin(store, Count(), CODE) / "value.txt", "x"); publish(store, Count())
     thread.join(300)
     assert order == [False]
 
@@ -239,84 +342,13 @@ def test_one_at_a_time_even_when_owners_die(tmp_path, n):
 # ---- looking and tidying
 
 def test_runs_and_prune(store):
-    make(store, Count(1)); make(store, Count(2)); store.begin(Count(3), CODE)
-    frame = store.runs()
+    make(store, Count(1)); make(store, Count(2)); begin(store, Count(3), CODE)
+    frame = list_runs(store)
     assert sorted(frame.state) == ["found", "found", "partial"] and set(frame.stage) == {"count"}
-    assert store.prune(dry=True).empty and store.prune().empty
-    assert len(store.prune([store.path(Count(1)).name], partial_days=-1)) == 2
-    assert store.runs().spec.tolist() == ['{"is":"count","upto":2}'] or len(store.runs()) == 1
+    assert prune_runs(store, dry=True).empty and prune_runs(store).empty
+    assert len(prune_runs(store, [store.path(Count(1)).name], partial_days=-1)) == 2
+    assert list_runs(store).spec.tolist() == ['{"is":"count","upto":2}'] or len(list_runs(store)) == 1
     with store.lock(Count(3)):
-        store.begin(Count(3), CODE)
-        assert store.prune(partial_days=-1).empty, "what somebody is making stays"
+        begin(store, Count(3), CODE)
+        assert prune_runs(store, partial_days=-1).empty, "what somebody is making stays"
     assert store.partial(Count(3)).exists()
-
-
-# ---- code digests
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    "A package of its own: a -> b -> c by import; d apart; b imports c inside a function."
-    name = f"pack{abs(hash(tmp_path)) % 10**9}"
-    root = tmp_path / name
-    (root / "sub").mkdir(parents=True)
-    text = {"__init__.py": '__version__ = "1"\n', "a.py": f'"A."\nfrom .sub import b\ndef f(x): return b.g(x)  # f\n', "sub/__init__.py": "",
-            "sub/b.py": 'import os\ndef g(x):\n    "G."\n    from ..c import h\n    return h(x)\n', "c.py": "def h(x): return x + 1\n", "d.py": "X = 1\n"}
-    for n, t in text.items(): (root / n).write_text(t)
-    monkeypatch.syspath_prepend(tmp_path)
-    def edit(n, old, new): (root / n).write_text((root / n).read_text().replace(old, new))
-    return name, edit
-
-
-def test_what_a_module_reaches(package):
-    name, _ = package
-    assert set(reached([f"{name}.a"])) == {name, f"{name}.a", f"{name}.sub", f"{name}.sub.b", f"{name}.c"}
-    assert name not in sys.modules, "looking does not import"
-
-
-@pytest.mark.parametrize("file, old, new, counts", [
-    ("a.py", "# f", "# words", False), ("a.py", '"A."', '"Another."', False), ("sub/b.py", '"G."', '"H."\n    # more', False),
-    ("__init__.py", '"1"', '"2"', False), ("d.py", "1", "2", False), ("c.py", "return x + 1", "return  (x+1)", False),
-    ("c.py", "x + 1", "x + 2", True), ("sub/b.py", "return h(x)", "return h(h(x))", True), ("__init__.py", '"1"', '"1"\nX = 1', True)])
-def test_what_counts_as_a_change(package, file, old, new, counts):
-    name, edit = package
-    before = code_digest((f"{name}.a",))
-    edit(file, old, new)
-    assert (code_digest((f"{name}.a",)) != before) == counts
-
-
-def test_a_function_brings_its_helpers_and_its_modules(tmp_path, monkeypatch):
-    text = ("from xlingual_nb.errors import InputError\nN = 1\nTABLE = {'a': 1}\nseen = []\n\ndef helper(x):\n    return x + N + TABLE['a']\n\n"
-            "def make(x):\n    seen.append(x)\n    return helper(x)\n\ndef other(x):\n    raise InputError\n")
-    name = f"funs{abs(hash(tmp_path)) % 10**9}"
-    monkeypatch.syspath_prepend(tmp_path)
-    def digest(*changes, of="make"):
-        source = text
-        for old, new in changes: assert old in source; source = source.replace(old, new)
-        (tmp_path / f"{name}.py").write_text(source); sys.modules.pop(name, None)
-        import importlib, linecache
-        importlib.invalidate_caches(); linecache.checkcache()
-        module = type(sys)(name); module.__file__ = str(tmp_path / f"{name}.py"); sys.modules[name] = module
-        exec(compile(source, module.__file__, "exec"), vars(module))
-        return code_digest(functions=(getattr(module, of),))
-    same = digest()
-    assert digest(("raise InputError", "raise InputError('x')")) == same and digest(("seen = []", "seen = [1]")) == same
-    assert digest(("N = 1", "N = 2")) != same and digest(("'a': 1", "'a': 2")) != same and digest(("x + N", "x - N")) != same
-    assert digest(of="other") != same
-
-
-def test_the_digest_is_the_same_in_every_process():
-    code = "from xlingual_nb.runs.digests import code_digest; import toy_stages as t; print(code_digest(('xlingual_nb.runs.engine',), (t.make_count,)))"
-    around = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    told = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around | {"PYTHONHASHSEED": str(i)},
-                           check=True).stdout for i in (1, 2)}
-    import toy_stages
-    assert told == {code_digest(("xlingual_nb.runs.engine",), (toy_stages.make_count,)) + "\n"}
-
-
-def test_modules_edited_after_import_are_found(package):
-    name, edit = package
-    import importlib
-    importlib.import_module(f"{name}.a"); importlib.import_module(f"{name}.c")
-    assert edited([f"{name}.a"]) == [] and edited(["xlingual_nb.runs.engine"]) == []
-    edit("c.py", "x + 1", "x + 2")
-    assert edited([f"{name}.a"]) == [f"{name}.c"]

@@ -7,7 +7,8 @@ __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'UsageError
            'StoreOption', 'Device', 'Sizes', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Out', 'Sums',
            'common', 'line_of', 'exit_of', 'main', 'assignments', 'notebook_values', 'print_table', 'short',
            'open_store', 'list_', 'plan', 'run', 'report', 'words_of', 'by_layer', 'probe', 'named_folder', 'data_list',
-           'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_check', 'runs_prune']
+           'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why', 'runs_accept',
+           'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
 import sys, traceback
@@ -267,15 +268,17 @@ def data_get(name: Annotated[str, typer.Argument(help="A set (xlingual data list
 @runs_app.command("list")
 def runs_list(stage: Annotated[str, typer.Option(help="Only this stage.")] = "", store: StoreOption = ""):
     "Every run: id, stage, state, when, seconds, bytes."
-    frame = open_store(store).runs()
+    from xlingual_nb.runs.store import list_runs
+    frame = list_runs(open_store(store))
     if stage: frame = frame[frame.stage == stage]
     columns = ["run_id", "stage", "state", "created", "seconds", "bytes"]
     print_table(frame.assign(run_id=frame.run_id.str[:12])[columns], "no runs yet")
 
 # %% ../nbs/lib/80_cli.ipynb #219ab205
 def one_run(store, start: str):
-    "The row of `store.runs()` whose id begins so. InputError unless there is exactly one."
-    frame = store.runs()
+    "The row of `list_runs` whose id begins so. InputError unless there is exactly one."
+    from xlingual_nb.runs.store import list_runs
+    frame = list_runs(store)
     found = frame[frame.run_id.str.startswith(start)] if start else frame[:0]
     if len(found) != 1: raise InputError(f"{len(found) or 'no'} runs begin with '{start}': see xlingual runs list")
     return found.iloc[0]
@@ -294,17 +297,43 @@ def runs_show(run_id: str, store: StoreOption = ""):
 # %% ../nbs/lib/80_cli.ipynb #a9bf42a5
 @runs_app.command("stale")
 def runs_stale(store: StoreOption = ""):
-    "Runs that were made by code which has changed since."
-    from xlingual_nb.runs.stages import stage_digests
-    frame = open_store(store).stale_runs(stage_digests())
-    columns = ["run_id", "stage", "state", "created", "changed"]
-    print_table(frame.assign(run_id=frame.run_id.str[:12])[columns], "no run is stale")
+    "Runs that are not up to date, with the first reason; then how many of each stage."
+    from xlingual_nb.runs.staleness import stale_runs
+    frame = stale_runs(open_store(store))
+    more = [why.count("; ") for why in frame.why]
+    first = [why.split("; ")[0] + f" (and {n} more)" * bool(n) for why, n in zip(frame.why, more)]
+    columns = ["run_id", "stage", "state", "created", "why"]
+    print_table(frame.assign(run_id=frame.run_id.str[:12], why=first)[columns], "no run is stale")
+    for (stage, state), rows in frame.groupby(["stage", "state"]):
+        print(f"{len(rows)} runs of stage {stage} are {state}")
+
+# %% ../nbs/lib/80_cli.ipynb #609ef482
+@runs_app.command("why")
+def runs_why(run_id: str, store: StoreOption = ""):
+    "Why a run is stale: the definitions, defaults and inputs that are not what they were."
+    from xlingual_nb.runs.staleness import Look, spec_of
+    from xlingual_nb.runs.stages import stage_code
+    at = open_store(store)
+    row = one_run(at, run_id)
+    if row.state != "found": raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
+    spec = spec_of(Path(row.path))
+    print("\n".join(reason.text for reason in Look(at, stage_code()).why(spec)) or "the run is up to date")
+
+# %% ../nbs/lib/80_cli.ipynb #ba36dd61
+@runs_app.command("accept")
+def runs_accept(stage: Annotated[str, typer.Argument(help="The stage whose stale runs are to be kept.")],
+                prove: Annotated[int, typer.Option(help="How many of them are made again and compared.")],
+                store: StoreOption = ""):
+    "Keep the stale runs of a stage, if some of them, made again by today's code, are equal byte for byte."
+    from xlingual_nb.runs.proofs import accept
+    accept(open_store(store), stage, prove)
 
 # %% ../nbs/lib/80_cli.ipynb #b176f0fb
 @runs_app.command("check")
 def runs_check(store: StoreOption = ""):
     "Read every byte of every run and compare it with its manifest."
-    frame = open_store(store).check()
+    from xlingual_nb.runs.store import check_runs
+    frame = check_runs(open_store(store))
     if not len(frame): print("all runs are whole"); return
     print_table(frame)
     raise InputError(f"{frame.run_id.nunique()} runs are damaged: xlingual runs prune removes them, "
@@ -318,12 +347,12 @@ def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished
                dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
                store: StoreOption = ""):
     "Remove damaged and long-interrupted runs, and those that are named."
+    from xlingual_nb.runs.staleness import stale_runs
+    from xlingual_nb.runs.store import prune_runs
     at = open_store(store)
     doomed = [one_run(at, r).run_id for r in run_id or []]
-    if stale:
-        from xlingual_nb.runs.stages import stage_digests
-        doomed += list(at.stale_runs(stage_digests()).run_id)
-    gone = at.prune(doomed, days, dry)
+    if stale: doomed += list(stale_runs(at).query("state == 'stale'").run_id)
+    gone = prune_runs(at, doomed, days, dry)
     print(f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB")
 
 # %% ../nbs/lib/80_cli.ipynb #ce612c01

@@ -7,17 +7,19 @@ __all__ = ['split', 'make_runs', 'Study', 'RunsFailed', 'run', 'plan', 'results'
 
 # %% ../../nbs/lib/09_engine.ipynb #240ae684
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Callable
 
 from ..errors import InputError
-from .digests import code_digest, edited
+from .digests import changes, definitions, edited
 from .executors import Failure, Inline, Job
 from .files import DiskFull, room, write_atomic
+from .making import begin, finish, publish, renew
 from .plan import needed, plan, results
 from .progress import Progress, Watch, human
-from .spec import run_id
-from .stages import stage_digests, stage_of
+from .spec import one_look, run_id
+from .staleness import Look
+from .stages import declared, stage_code, stage_of
 from .store import Store
 
 _all_ = ["plan", "results"]
@@ -36,24 +38,27 @@ def split(buckets: list[list], stack: int, workers: int) -> list[list]:
     return [group for bucket, n in zip(buckets, counts) for group in deal(bucket, n)]
 
 # %% ../../nbs/lib/09_engine.ipynb #d848a314
-def make_runs(root, name: str, make: Callable, specs: tuple, digests: dict, accept_stale: bool, wait: bool):
-    "Make those of `specs` that are not there yet and that nobody else is making; with `wait`, see the others finished too."
+def make_runs(root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool):
+    """Make those of `specs` that are not there yet and nobody else is making; with `wait`, see the others finished too.
+
+    `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began."""
     store, todo = Store(root, create=False), list(specs)
-    if code_digest(functions=(make,)) != digests[name]:
-        raise InputError(f"the code of stage {name!r} was edited while the study was running; run again to go on with the new code")
-    ready = lambda spec: store.state(spec, None if accept_stale else digests) == "found"
+    if changes(code[kind.stage], definitions(make, kind)):
+        raise InputError(f"the code of stage {kind.stage!r} was edited while the study was running; "
+                         "run again to go on with the new code")
+    def ready(spec): return Look(store, None if accept_stale else code).state(spec) == "found"
     while todo:
         with ExitStack() as locks:
             mine = [s for s in todo if locks.enter_context(store.lock(s, wait=False, ready=lambda s=s: ready(s)))]
-            if mine: _make(store, make, mine, digests, accept_stale)
+            if mine: _make(store, make, mine, code, accept_stale)
         todo = [s for s in todo if s not in mine and not ready(s)]
         if not wait: return
         if todo and not mine: time.sleep(.3)
 
-def _make(store, make, specs, digests, keep):
-    specs = [s for s in specs if not store.renew(s, digests)]
-    folders = {run_id(s): store.begin(s, digests, keep) for s in specs}
-    specs = [s for s in specs if not store.finish(s)]
+def _make(store, make, specs, code, keep):
+    specs = [s for s in specs if not renew(store, s, code)]
+    folders = {run_id(s): begin(store, s, code, keep) for s in specs}
+    specs = [s for s in specs if not finish(store, s)]
     if not specs: return
     folders = {run_id(s): folders[run_id(s)] for s in specs}
     with room(store.root):
@@ -65,15 +70,16 @@ def _make(store, make, specs, digests, keep):
             raise
         for spec in specs:
             progress.log(run_id(spec), "done", seconds=round(progress.seconds(run_id(spec)), 2))
-            store.publish(spec, progress.seconds(run_id(spec)))
+            publish(store, spec, progress.seconds(run_id(spec)), folders)
 
 # %% ../../nbs/lib/09_engine.ipynb #d7ce0c2d
 class Study:
     "The state of one `run`: what waits, what is queued, what is done, what has failed."
-    def __init__(self, nodes, store, digests, executor, stack, accept_stale):
-        self.nodes, self.store, self.digests, self.executor = nodes, store, digests, executor
+    def __init__(self, nodes, store, code, executor, stack, accept_stale):
+        self.nodes, self.store, self.code, self.executor = nodes, store, code, executor
         self.stack, self.accept = stack, accept_stale
-        self.waiting, self.queued, self.done, self.failed, self.skipped, self._groups = dict(nodes), set(), set(), {}, set(), {}
+        self.waiting, self.queued, self.done = dict(nodes), set(), set()
+        self.failed, self.skipped, self._groups = {}, set(), {}
 
     def release(self):
         "Submit every bucket whose members are all ready, long groups first."
@@ -81,7 +87,8 @@ class Study:
         for key, node in self.waiting.items():
             group, begun = stage_of(node.spec).group, self.store.root / "partial" / key / ".group"
             together = begun.read_text() if begun.exists() else ""
-            buckets.setdefault((node.depth, node.spec.stage, group(node.spec) if group else key, together), []).append(node)
+            bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
+            buckets.setdefault(bucket, []).append(node)
         ready = [b for b in buckets.values() if all(n.before <= self.done for n in b)]
         groups = split(ready, self.stack, self.executor.workers)
         for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)): self.submit(group)
@@ -91,13 +98,14 @@ class Study:
         name = f"{stage.name} {keys[0][:12]}" + f" and {len(keys) - 1} more" * (len(keys) > 1)
         self._groups[name] = (group, wait)
         for key in keys: self.waiting.pop(key, None); self.queued.add(key)
-        self.executor.submit(Job(name, make_runs, (str(self.store.root), stage.name, stage.make,
-                                                   tuple(n.spec for n in group), self.digests, self.accept, wait)))
+        self.executor.submit(Job(name, make_runs, (str(self.store.root), stage.spec, stage.make,
+                                                   tuple(n.spec for n in group), self.code, self.accept, wait)))
 
     def ended(self, job: Job, failure: Failure | None):
         "Book the end of a job."
         group, waited = self._groups.pop(job.name)
-        there = [n for n in group if self.store.state(n.spec, None if self.accept else self.digests) == "found"]
+        look = Look(self.store, None if self.accept else self.code)
+        there = [n for n in group if look.state(n.spec) == "found"]
         rest = [n for n in group if n not in there]
         self.done |= {n.key for n in there}; self.queued -= {n.key for n in group}
         if rest and failure is None and not waited: self.submit(rest, wait=True)       # somebody else is making them
@@ -108,7 +116,7 @@ class Study:
     def fail(self, group, failure):
         self.failed |= {n.key: failure for n in group}
         lost = {n.key for n in group}
-        for key, node in list(self.waiting.items()):        # inputs come first, so one pass reaches all that depend on them
+        for key, node in list(self.waiting.items()):    # inputs come first, so one pass reaches all that depend on them
             if node.before & lost: lost.add(key); self.skipped.add(key); del self.waiting[key]
 
 # %% ../../nbs/lib/09_engine.ipynb #f9ac4ffd
@@ -119,18 +127,21 @@ class RunsFailed(RuntimeError):
 def run(specs, store, executor=None, stack: int = 4, progress: bool = True, accept_stale: bool = False) -> None:
     """See to it that every spec of `specs`, and all that it needs, is in the store.
 
-    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their code has changed) are said to be
-    so and made again, unless `accept_stale`. `executor` (default `Inline()`) says where; `stack` bounds how many runs of equal kind
-    are made as one. Independent runs go on when one fails; then RunsFailed tells of all failures (InputError when every one is the
-    user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was computed."""
+    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their code has changed) are
+    said to be so and made again, unless `accept_stale`. `executor` (default `Inline()`) says where; `stack` bounds how
+    many runs of equal kind are made as one. Independent runs go on when one fails; then RunsFailed tells of all
+    failures (InputError when every one is the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was
+    computed."""
     store, executor = store if isinstance(store, Store) else Store(store), executor or Inline()
-    digests = stage_digests()
-    nodes = needed(specs, store, None if accept_stale else digests)
+    code = stage_code()
     tell = print if progress else lambda *_: None
-    _say_stale(specs, nodes, store, digests, tell)
+    with one_look():
+        look = Look(store, code)
+        nodes = needed(specs, Look(store) if accept_stale else look)
+        _say_stale(specs, nodes, look, tell)
     if not nodes: return
-    if isinstance(executor, Inline): _refuse_edited({stage_of(n.spec) for n in nodes.values()})
-    study, began = Study(nodes, store, digests, executor, stack, accept_stale), time.monotonic()
+    if isinstance(executor, Inline): _refuse_edited({n.spec.stage for n in nodes.values()})
+    study, began = Study(nodes, store, code, executor, stack, accept_stale), time.monotonic()
     try:
         with Watch(study, progress):
             study.release()
@@ -144,20 +155,21 @@ def run(specs, store, executor=None, stack: int = 4, progress: bool = True, acce
     if study.failed: raise _failed(study)
 
 # %% ../../nbs/lib/09_engine.ipynb #42485926
-def _say_stale(specs, nodes, store, digests, tell):
+def _say_stale(specs, nodes, look, tell):
     every = {run_id(s): s for s in [*specs, *(n.spec for n in nodes.values())]}
-    old = [k for k, s in every.items() if store.state(s, digests) == "stale"]
+    old = [k for k, s in every.items() if look.state(s) == "stale"]
     again = sum(k in nodes for k in old)
     why = "runs are stale (the code that made them, or what they read, has changed)"
     if again: tell(f"{again} {why} and are made again, unless their own code and inputs come out the same")
     if len(old) > again: tell(f"{len(old) - again} {why} and are accepted as they are")
-    damaged = sum(store.state(n.spec) == "damaged" for n in nodes.values())
+    damaged = sum(look.state(n.spec) == "damaged" for n in nodes.values())
     if damaged: tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
 
-def _refuse_edited(stages):
-    changed = edited({s.make.__module__ for s in stages})
-    if changed: raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
-                                 "what the files say; restart the kernel, or use Processes()")
+def _refuse_edited(names):
+    changed = sorted({d for name in names for d in edited(declared()[name].make, declared()[name].spec)})
+    if not changed: return
+    raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be what "
+                     "the files say; restart the kernel, or use Processes()")
 
 def _failed(study: Study) -> Exception:
     lines = {}

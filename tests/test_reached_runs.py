@@ -1,0 +1,156 @@
+"""Nothing that runs is left out: each function of ours that a profiler sees in a maker is found by reading, too."""
+import ast, importlib, pkgutil, sys, threading, time
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import torch
+
+import xlingual_nb
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.settings import FineTuning, Shape, Tagging, Training
+from xlingual_nb.runs.digests import behind
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.stages import declared, stage_code
+from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.ner import NerSpec
+from xlingual_nb.tasks.nli import NliSpec
+from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+
+torch.set_num_threads(1)
+GROUND = ("xlingual_nb.runs.", "xlingual_nb.errors")       # handed to the makers: the store, progress
+
+
+@lru_cache(maxsize=None)
+def tops(file: str) -> list[tuple]:
+    "(first line, last line, name) of each definition at the top of a file, told by its syntax tree alone."
+    found = []
+    for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+        names = [node.name] if hasattr(node, "name") else [t.id for t in targets if isinstance(t, ast.Name)]
+        found += [(first, node.end_lineno, name) for name in names]
+    return found
+
+
+class Profiler:
+    """Notes {maker: (module, top-level definition) of each function of ours that ran inside it}.
+
+    What the ground floor calls is left out (it hands the maker the store and progress), and so is what imports run."""
+    OURS = ("xlingual_nb", "test_reached_runs")
+
+    def __init__(self, **makers):
+        self.codes, self.ran = {make.__code__: name for name, make in makers.items()}, {name: set() for name in makers}
+        self.now, self.aside = [], threading.local()
+
+    def __call__(self, frame, event, _):
+        if event not in ("call", "return"): return
+        code, module, calls = frame.f_code, frame.f_globals.get("__name__", ""), event == "call"
+        depth = getattr(self.aside, "depth", 0)
+        if code in self.codes and calls: self.now.append((self.codes[code], depth)); depth = self.aside.depth = 0
+        elif code in self.codes: self.aside.depth = self.now.pop()[1]
+        if code.co_name == "<module>" or module.startswith(GROUND): self.aside.depth = depth + (1 if calls else -1)
+        elif calls and self.now and not depth and module.split(".")[0] in self.OURS and code.co_filename[0] != "<":
+            names = [n for first, last, n in tops(code.co_filename) if first <= code.co_firstlineno <= last]
+            self.ran[self.now[-1][0]].add((module, names[-1] if names else code.co_qualname))
+
+    def __enter__(self): threading.setprofile(self); sys.setprofile(self); return self
+    def __exit__(self, *_): sys.setprofile(None); threading.setprofile(None)
+
+
+def text(language="en", part="train", sentences=40, transforms=(), **more):
+    given = dict(sentences=sentences, vocabulary=96) | more
+    return CorpusSpec(f"micro/{language}", part, tuple(given.items()), transforms)
+
+
+def labelled(task, language, part, size=12, **more):
+    return Labelled(language, RecordsSpec(task, f"micro/{language}", part, size, **more))
+
+
+EN, ES, DEV, DEV_ES = text(), text("es"), text(part="dev", sentences=12), text("es", "dev", 12)
+SHAPE, TRAINING = Shape(2, 16, 1, 32, 24), Training(1, 8, 1e-2, 1)
+WORDS, PIECES = TokenizerSpec(EN, 101, "words"), TokenizerSpec(EN, 90, "wordpiece", (ES,))
+TWIN = Language("en", EN), Language("enfake", EN, ("enfake", "permute(0.5)"))
+D = PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, lang_pos=True, shift_special=True, snapshots=(50,))
+K = PretrainSpec((Language("en", EN), Language("es", ES)), PIECES, SHAPE, TRAINING, inputs="pairs", nsp=True,
+                 markers=True, whole_words=True, exponent=0.7)
+BACK = Language("back", EN, ("half(1)", "enfake(0.5)", "inv_order"))
+HALVES = PretrainSpec((Language("en", EN, ("half(0)",)), BACK), WORDS, SHAPE, TRAINING, masking="no_random")
+DISGUISED = [text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",)),
+             text("ru", scramble=0.5, cognates_with="en", cognates=0.3)]
+NLI, NLI_TEST, NLI_ES = (labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test")))
+NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test")))
+SPECS = [
+    *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
+    MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
+    MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
+    *(labelled(task, "en", "dev", transforms=("unicode_shift",)).records for task in ("ner", "nli")),
+    NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
+    NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
+    *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
+      for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
+]
+
+
+BOOKS = dict(GEN="light", MAT="bread")
+VERSES = [f"{book}.1.{i}\t{w} one. And {w} two: so it was.\n" for book, w in BOOKS.items() for i in range(1, 8)]
+FILES = {"bible/en-own.tsv": "".join(VERSES), "bible/es-own.tsv": "".join(VERSES[1:]),
+         "text/en.txt": "One. Two.\n\nThree.\n", "nli/xnli.dev.es.tsv": "P.\tH.\tneutral\nQ.\tH.\tentailment\n",
+         "ner/en-panx.train.conll": "rain\tO\n", "ner/en-panx.dev.conll": "Ada\tB-PER\nslept\tO\n\nParis\tB-LOC\n"}
+OWN_FILES = [
+    CorpusSpec("bible/en-own", parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2))),
+    CorpusSpec("bible/en-own+text/en"), CorpusSpec("text/en"), RecordsSpec("nli", "xnli/es", "dev", 1, (("seed", 1),)),
+    RecordsSpec("ner", "panx/en", "dev", 0, (("unseen", True),)),
+    MeasureSpec(K, CorpusSpec("bible/en-own"), words="none", other=CorpusSpec("bible/es-own")),
+]
+
+
+def every_stage():
+    for module in pkgutil.walk_packages(xlingual_nb.__path__, "xlingual_nb."): importlib.import_module(module.name)
+    return {name: stage for name, stage in declared().items() if stage.spec.__module__.startswith("xlingual_nb.")}
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    "{stage: definitions that ran in its maker}, every stage made at a tiny size in this process."
+    data, store = tmp_path_factory.mktemp("data"), Store(tmp_path_factory.mktemp("profiled") / "runs")
+    for name, told in FILES.items(): (data / name).parent.mkdir(exist_ok=True); (data / name).write_text(told)
+    makers = {name: stage.make for name, stage in every_stage().items()}
+    with pytest.MonkeyPatch.context() as around, Profiler(**makers) as seen:
+        around.setenv("XLINGUAL_DATA", str(data))
+        run(SPECS + OWN_FILES, store, progress=False)
+    return seen.ran
+
+
+def test_every_stage_was_run(profiled):
+    assert set(profiled) == set(every_stage()) and all(len(ran) > 2 for ran in profiled.values())
+    assert len(set().union(*profiled.values())) > 200, "a profile that saw little shows little"
+
+
+@pytest.mark.parametrize("name", sorted(every_stage()))
+def test_what_ran_was_reached(profiled, name):
+    stage = every_stage()[name]
+    assert profiled[name] - set(behind(stage.make, stage.spec)[0]) == set()
+
+
+def hidden(): return 1
+def seen(): return globals()["hid" + "den"]() + sum(1 for _ in map(once, [1]))
+def once(x): return x
+def make_blindly(): return (lambda: seen())()
+
+
+def test_the_profiler_sees_what_reading_cannot():
+    with Profiler(toy=make_blindly) as profile: make_blindly()
+    assert {n for _, n in profile.ran["toy"]} == {"make_blindly", "seen", "hidden", "once"}
+    assert {n for _, n in behind(make_blindly)[0]} - {""} == {"make_blindly", "seen", "once"}
+
+
+def test_the_digests_of_all_stages_take_well_under_a_second():
+    "A second look, at files that have not changed, is what every study pays."
+    stage_code()
+    began = time.process_time(); stage_code()
+    assert time.process_time() - began < 0.5
