@@ -442,7 +442,8 @@ def test_the_digest_is_the_same_in_every_process(tmp_path):
     (tmp_path / "note.py").write_text(SCRIPT)
     path = os.pathsep.join([str(Path(__file__).parent), str(source_of("xlingual_nb").parents[1])])
     def told(seed):
-        around, command = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}, [sys.executable, tmp_path / "note.py"]
+        around = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
+        command = [sys.executable, str(tmp_path / "note.py")]
         return subprocess.run(command, capture_output=True, text=True, env=around, check=True).stdout
     import toy_stages
     assert told(1) == told(2) == told(3) and told(1).split()[1] == code_digest(toy_stages.make_count, toy_stages.Count)

@@ -10,7 +10,7 @@ from xlingual_nb.runs.engine import results, run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.stages import declared, stage_of
-from xlingual_nb.runs.store import Store
+from xlingual_nb.runs.store import Store, list_runs
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -74,4 +74,4 @@ def test_it_is_made_kept_and_drawn_from(wanted, norms, tmp_path, executor):
     drawn = stage_of(wanted).values(store.path(wanted))
     own, shifted = (float(half.mean()) for half in (table[:len(table) // 2], table[len(table) // 2:]))
     assert drawn == pytest.approx({"norm en": own, "norm enfake": shifted}) and own != shifted
-    assert "norms" in declared() and set(store.runs().stage) >= {"norms", "pretrain"} and len(results([wanted], store)) == 1
+    assert "norms" in declared() and set(list_runs(store).stage) >= {"norms", "pretrain"} and len(results([wanted], store)) == 1

@@ -5,23 +5,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining    # loaded now: a profiler slows imports
 
 import xlingual_nb
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import FineTuning, Shape, Tagging, Training
+from xlingual_nb.models.settings import FineTuning, LinearTagging, Shape, Tagging, Training
 from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared, stage_code
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
+from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 torch.set_num_threads(1)
+LOADED = AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 GROUND = ("xlingual_nb.runs.", "xlingual_nb.errors")       # handed to the makers: the store, progress
 
 
@@ -83,6 +86,7 @@ HALVES = PretrainSpec((Language("en", EN, ("half(0)",)), BACK), WORDS, SHAPE, TR
 DISGUISED = [text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",)),
              text("ru", scramble=0.5, cognates_with="en", cognates=0.3)]
 NLI, NLI_TEST, NLI_ES = (labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test")))
+POS, POS_DEV = (labelled("pos", "en", part) for part in ("train", "dev"))
 NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test")))
 SPECS = [
     *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
@@ -93,6 +97,7 @@ SPECS = [
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
       for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
+    PosSpec(D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)),
 ]
 
 

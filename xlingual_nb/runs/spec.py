@@ -68,9 +68,12 @@ def spec_classes(spec: type) -> list[type]:
         todo += [*typing.get_type_hints(at).values(), *at.__bases__]
     return found
 
-def restore(told, spec: type):
-    "The spec that `plain` has made into plain values; fields that are not told get their default of today."
-    known = {getattr(kind, "stage", kind.__name__): kind for kind in reversed(spec_classes(spec))}
+def restore(told, spec: type, *others: type):
+    """The spec that `plain` has made into plain values; fields that are not told get their default of today.
+
+    `others`: classes of inputs that the fields do not tell of, subclasses for one."""
+    classes = [kind for top in (*others, spec) for kind in reversed(spec_classes(top))]
+    known = {getattr(kind, "stage", kind.__name__): kind for kind in classes}
     def back(value):
         if isinstance(value, list): return tuple(map(back, value))
         if not isinstance(value, dict): return value

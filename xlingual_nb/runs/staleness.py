@@ -115,8 +115,8 @@ def spec_of(folder: Path):
     "The spec of a finished run. InputError when its class cannot be had, or it is no run of that class as it is now."
     stage, classes = folder.parent.parent.name, (load_json(folder / "manifest.json") or {}).get("classes", {})
     if stage not in classes: raise InputError("it was made before manifests told which class a spec is of")
-    kind = class_of(classes[stage])
-    try: spec = restore(load_json(folder / "spec.json"), kind)
+    kinds = {name: class_of(place) for name, place in classes.items()}
+    try: spec = restore(load_json(folder / "spec.json"), kinds[stage], *kinds.values())
     except (TypeError, KeyError) as error:
         raise InputError(f"its spec does not fit {classes[stage]} any more ({error})") from None
     if run_id(spec) != folder.name: raise InputError("it belongs to a text or a spec that is another by now")
