@@ -6,8 +6,8 @@
 __all__ = ['SKELETON', 'AT', 'HEAD', 'NOMINALS', 'CLAUSES', 'FEATURES', 'PARTS', 'FAVOUR', 'CAST', 'BLOCK', 'LONGEST', 'SHORTEST',
            'Slot', 'nominal', 'verbal', 'rich', 'column', 'check_part', 'check_whole', 'bag_number', 'in_part', 'Style',
            'Draft', 'draft', 'favourite', 'partner', 'entity_rows', 'mention', 'mark_case', 'enrich', 'predicate',
-           'pronominal', 'obliques', 'fill_sentences', 'Block', 'length', 'Plot', 'draw_cast', 'draw_plot', 'block',
-           'Meanings', 'make_meanings']
+           'pronominal', 'obliques', 'fill_sentences', 'Meanings', 'length', 'Plot', 'draw_cast', 'draw_plot', 'block',
+           'make_meanings']
 
 # %% ../../nbs/lib/22_meanings.ipynb #d867e5d9
 from dataclasses import dataclass, replace
@@ -65,7 +65,7 @@ def column(matrix, path, name):
     "(n,) what stands in a slot: `column(matrix, 'main.subj', 'noun')`."
     return matrix[:, AT[f"{path}.{name}"]]
 
-# %% ../../nbs/lib/22_meanings.ipynb #7a3d3df3
+# %% ../../nbs/lib/22_meanings.ipynb #a1262863
 PARTS = dict(train=(0, 1), dev=(2,), test=(3,))      # which quarters of all bags
 
 def check_part(part):
@@ -114,7 +114,7 @@ class Style:
     future: float = .15
     then: float = .15           # a second clause
 
-# %% ../../nbs/lib/22_meanings.ipynb #f9bbfc5a
+# %% ../../nbs/lib/22_meanings.ipynb #40563139
 @dataclass(frozen=True, eq=False)
 class Draft:
     "n sentences in the making: the world and chance they are drawn from, and the matrix that is filled in place."
@@ -135,7 +135,7 @@ def draft(world, dice, style, topic, tense):
     "A draft with all slots empty."
     return Draft(world, dice, style, topic, tense, np.zeros((len(topic), len(SKELETON)), np.int32))
 
-# %% ../../nbs/lib/22_meanings.ipynb #787fcded
+# %% ../../nbs/lib/22_meanings.ipynb #53f9e0f8
 FAVOUR = Choice(zipf_weights(4, 1.0)[None])      # the first favourite is the favourite of favourites
 
 def favourite(world, dice, role, governor):
@@ -149,7 +149,7 @@ def partner(draft, role, governor):
     other = world.pool[role][world.by_topic[role].draw(dice, draft.topic)]
     return np.where(governor == 0, 0, np.where(dice.chance(len(governor), world.noise), other, liked))
 
-# %% ../../nbs/lib/22_meanings.ipynb #1fe3964f
+# %% ../../nbs/lib/22_meanings.ipynb #f9adf79b
 def entity_rows(draft, core):
     "(n, 3): core, head, second word: a surname, or an organisation's or thing's own first word becomes the head."
     world = draft.world
@@ -180,7 +180,7 @@ def mention(draft, path, entity, plain=False):
     draft.fill(path, noun=head, flat=flat, quantifier=quantifier, plural=np.where(plural, world.concept("PL"), 0),
                numeral=numeral, article=article, adjective=adjective)
 
-# %% ../../nbs/lib/22_meanings.ipynb #73ec2e33
+# %% ../../nbs/lib/22_meanings.ipynb #ffa6dadb
 def mark_case(draft, path, case, linker=""):
     "Note the case of a noun phrase, where there is one, and the adposition that stands for it."
     here = column(draft.matrix, path, "noun") > 0
@@ -229,7 +229,7 @@ def pronominal(draft, path, which):
     matrix[which, AT[f"{path}.noun"]] = np.where(number, world.concept("they"), world.concept("it"))
     matrix[which, AT[f"{path}.plural"]] = np.where(number, world.concept("PL"), 0)
 
-# %% ../../nbs/lib/22_meanings.ipynb #382c7ce3
+# %% ../../nbs/lib/22_meanings.ipynb #e7e57407
 def obliques(draft, verb):
     "Phrases such as *near the noun3*, at the end (`main.obl`) or before a comma (`front`)."
     style, u = draft.style, draft.dice.raw(len(draft)).astype(float) / 2.0**32
@@ -241,7 +241,7 @@ def obliques(draft, verb):
         draft.fill(path, adp=partner(draft, "preposition", core))
     draft.matrix[spots["front"], AT["comma"]] = draft.world.concept(",")
 
-# %% ../../nbs/lib/22_meanings.ipynb #8dac63f3
+# %% ../../nbs/lib/22_meanings.ipynb #112d6c13
 def fill_sentences(draft, subject, other, again):
     """Write one sentence about each `subject` entity; `other` is somebody else of the same document, `again` says whose
     subject was the last one's too. Returns the matrix (n, slots)."""
@@ -266,17 +266,26 @@ def fill_sentences(draft, subject, other, again):
 # %% ../../nbs/lib/22_meanings.ipynb #ba8233ff
 CAST, BLOCK, LONGEST, SHORTEST = 4, 512, 24, 4      # members, documents a block, words a sentence
 
-class Block(NamedTuple):
-    "Some documents: `matrix` (n, slots), `document` (n,) number within the block, `topic` (n,)."
+@dataclass(frozen=True, eq=False)
+class Meanings:
+    "Rows of meanings with their documents: `matrix` (n, slots) concepts, `document` and `topic` (n,)."
+    world: World
+    part: str
+    seed: int
     matrix: np.ndarray
     document: np.ndarray
     topic: np.ndarray
+
+    def __len__(self): return len(self.matrix)
+
+    def take(self, rows):
+        return replace(self, matrix=self.matrix[rows], document=self.document[rows], topic=self.topic[rows])
 
 def length(matrix):
     "(n,) words of each meaning as English would say it."
     return (matrix[:, ~FEATURES] > 0).sum(1)
 
-# %% ../../nbs/lib/22_meanings.ipynb #be6cdab2
+# %% ../../nbs/lib/22_meanings.ipynb #2122b544
 class Plot(NamedTuple):
     "What each of n sentences is to be about; the arrays have n rows."
     document: np.ndarray      # number within the block
@@ -293,7 +302,7 @@ def draw_cast(draft):
     pool, by_topic = draft.world.pool["companion"], draft.world.by_topic["companion"]
     return np.stack([entity_rows(draft, pool[by_topic.draw(draft.dice, draft.topic)]) for _ in range(CAST)], axis=1)
 
-# %% ../../nbs/lib/22_meanings.ipynb #e57225ed
+# %% ../../nbs/lib/22_meanings.ipynb #83388fad
 def draw_plot(world, dice, style):
     "The plot of a block of documents, of 5 to 11 sentences each."
     topic = dice.below(BLOCK, world.topics)
@@ -311,7 +320,7 @@ def draw_plot(world, dice, style):
 # %% ../../nbs/lib/22_meanings.ipynb #3557e13c
 @lru_cache(maxsize=64)
 def block(world, part, seed, number, style=Style()):
-    "One block of documents; every row in its part, of fair length, subject and object different."
+    "One block of documents, numbered within it; rows in their part, of fair length, subject and object different."
     dice = Dice("documents", world.vocabulary, world.topics, world.variant, part, seed, number)
     plot = draw_plot(world, dice, style)
     matrix, todo = np.zeros((len(plot.topic), len(SKELETON)), np.int32), np.arange(len(plot.topic))
@@ -322,24 +331,9 @@ def block(world, part, seed, number, style=Style()):
         good &= made[:, AT["main.obj.noun"]] != p.subject[:, 1]
         matrix[todo[good]] = made[good]
         todo = todo[~good]
-    return Block(matrix, plot.document, plot.topic)
+    return Meanings(world, part, seed, matrix, plot.document, plot.topic)
 
-# %% ../../nbs/lib/22_meanings.ipynb #a2750707
-@dataclass(frozen=True, eq=False)
-class Meanings:
-    "Rows of meanings with their documents: `matrix` (n, slots) concepts, `document` and `topic` (n,)."
-    world: World
-    part: str
-    seed: int
-    matrix: np.ndarray
-    document: np.ndarray
-    topic: np.ndarray
-
-    def __len__(self): return len(self.matrix)
-
-    def take(self, rows):
-        return replace(self, matrix=self.matrix[rows], document=self.document[rows], topic=self.topic[rows])
-
+# %% ../../nbs/lib/22_meanings.ipynb #f1e2f317
 def make_meanings(world, part="train", count=1000, seed=0):
     "The first `count` sentences of the endless run of documents that (world, part, seed) names."
     check_part(part)
@@ -347,7 +341,7 @@ def make_meanings(world, part="train", count=1000, seed=0):
     blocks, have = [], 0
     while have < count:
         blocks.append(block(world, part, seed, len(blocks)))
-        have += len(blocks[-1].matrix)
+        have += len(blocks[-1])
     document = np.concatenate([b.document + i * BLOCK for i, b in enumerate(blocks)])[:count]
     matrix, topic = (np.concatenate([getattr(b, name) for b in blocks])[:count] for name in ("matrix", "topic"))
     return Meanings(world, part, seed, matrix, document, topic)
