@@ -17,13 +17,14 @@ from functools import lru_cache
 def _fields(kind: type) -> tuple:
     return tuple((f.name, f.default) for f in fields(kind))     # where there is no default, MISSING equals no value
 
-def _said(spec, every: bool = False) -> dict:
+def _named(spec, every: bool = False) -> dict:
     kept = {name: value for name, default in _fields(type(spec)) if (value := getattr(spec, name)) != default or every}
     return {"is": getattr(spec, "stage", type(spec).__name__), **kept}
 
 def plain(value, every: bool = False):
-    "A spec as JSON-ready plain values; fields at their default are left out, unless `every` field is wanted."
-    if is_dataclass(value): return {name: plain(v, every) for name, v in _said(value, every).items()}
+    """A spec as JSON-ready plain values; fields at their default are left out, unless `every` field is wanted.
+    TypeError for what is neither a plain value nor a dataclass."""
+    if is_dataclass(value): return {name: plain(v, every) for name, v in _named(value, every).items()}
     if isinstance(value, (tuple, list)): return [plain(v, every) for v in value]
     if value is None or isinstance(value, (bool, int, float, str)): return value
     raise TypeError(f"a spec is made of plain values, not of {type(value).__name__}: {value!r}")
@@ -32,15 +33,15 @@ def plain(value, every: bool = False):
 def _spelt(value) -> tuple[str, bool]:
     "(canonical text, whether it is so for ever)"
     if isinstance(value, (tuple, list)):
-        told = [_spelt(v) for v in value]
-        lasts = isinstance(value, tuple) and all(lasts for _, lasts in told)
-        return "[" + ",".join(text for text, _ in told) + "]", lasts
+        members = [_spelt(v) for v in value]
+        lasts = isinstance(value, tuple) and all(lasts for _, lasts in members)
+        return "[" + ",".join(text for text, _ in members) + "]", lasts
     own = getattr(value, "__dict__", {})
     if "_canonical" in own: return own["_canonical"], True
     if not is_dataclass(value): return json.dumps(plain(value), ensure_ascii=False, allow_nan=False), True
-    told = {name: _spelt(v) for name, v in _said(value).items()}
-    text = ",".join(f'"{name}":{told[name][0]}' for name in sorted(told))
-    lasts = type(value).__dataclass_params__.frozen and all(lasts for _, lasts in told.values())
+    members = {name: _spelt(v) for name, v in _named(value).items()}
+    text = ",".join(f'"{name}":{members[name][0]}' for name in sorted(members))
+    lasts = type(value).__dataclass_params__.frozen and all(lasts for _, lasts in members.values())
     if lasts: own["_canonical"] = "{" + text + "}"
     return "{" + text + "}", lasts
 
@@ -86,7 +87,6 @@ def parents(spec) -> tuple:
     return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
 
 def _values(spec): return (getattr(spec, name) for name, _ in _fields(type(spec)))
-
 
 def _inputs(values):
     for value in values:

@@ -31,18 +31,13 @@ def read_measures(folder: Path) -> dict[str, float]:
 # %% ../../nbs/lib/04_stages.ipynb #afbc96ad
 @dataclass(frozen=True)
 class Stage:
-    """How one kind of run is made.
-
-    `make(specs, folders, store, progress)` writes the products of each spec into its folder, and calls
-    `progress(spec, done, total, **info)` as often as it likes.
-    `group(spec)`: runs with equal keys may be made together (default: each alone).
-    `cost(spec)`: {"flops": ..., "bytes": ...}, for plans and for the time left.
-    `values(folder)`: the numbers that tables draw from a finished run, by name."""
+    """How one kind of run is made: `make(specs, folders, store, progress)` writes the products of each spec into its
+    folder, and calls `progress(spec, done, total, **info)` as often as it likes."""
     spec: type
     make: Callable
-    group: Callable[[object], Hashable] | None = None
-    cost: Callable[[object], dict] | None = None
-    values: Callable[[Path], dict] = read_measures
+    group: Callable[[object], Hashable] | None = None   # specs with equal keys may be made together (None: each alone)
+    cost: Callable[[object], dict] | None = None        # {"flops": ..., "bytes": ...}, for plans and for the time left
+    values: Callable[[Path], dict] = read_measures      # the numbers that tables draw from a finished run, by name
 
     @property
     def name(self) -> str: return self.spec.stage
