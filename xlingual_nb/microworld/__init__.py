@@ -10,7 +10,7 @@ __all__ = ['WORLD_DIALS', 'RECORDS', 'TASKS', 'LABEL_NAMES', 'world_of', 'speech
 # %% ../../nbs/lib/20_microworld.ipynb #344de335
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, installed
 from .edits import LABELS
 from .inference import nli_pairs
 from .lexicon import BUNDLES, check_scripts, make_lexicon
@@ -100,10 +100,10 @@ LABEL_NAMES = dict(nli=dict(label=LABELS), ner=dict(ner_tags=BIO), pos=dict(upos
 
 def dataset(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
     "The records of `task` as a `datasets.Dataset`, label columns as ClassLabel."
-    from datasets import ClassLabel, Dataset, Features, List, Value
+    hub = installed("datasets", "hub")
     records, known = task(name, language, part, size, vocabulary, seed, **dials), LABEL_NAMES.get(name, {})
     def feature(column, value):
-        if isinstance(value, list): return List(feature(column, value[0]))
-        if column in known: return ClassLabel(names=list(known[column]))
-        return Value("int64" if isinstance(value, int) else "string")
-    return Dataset.from_list(records, features=Features({c: feature(c, v) for c, v in records[0].items()}))
+        if isinstance(value, list): return hub.List(feature(column, value[0]))
+        if column in known: return hub.ClassLabel(names=list(known[column]))
+        return hub.Value("int64" if isinstance(value, int) else "string")
+    return hub.Dataset.from_list(records, features=hub.Features({c: feature(c, v) for c, v in records[0].items()}))

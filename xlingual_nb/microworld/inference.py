@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, installed
 from .edits import FRAMES, LABELS, REGION, SUBSTITUTIONS, follows, frame, substitute, versions
 from .meanings import (AT, LONGEST, Meanings, PARTS, SHORTEST, Style, bag_number, block,
                                              check_part, check_whole, in_part, length)
@@ -281,6 +281,7 @@ def nli_pairs(world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0
 # %% ../../nbs/lib/27_inference.ipynb #7eae8290
 def giveaways(train, dev):
     "Accuracy on `dev` of classifiers that ought to fail, trained on `train` (lists of records): a Series."
+    installed("sklearn", "lab")
     import pandas as pd
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.feature_extraction.text import CountVectorizer

@@ -7,7 +7,7 @@ __all__ = ['SPECIALS', 'Encoded', 'blank', 'count_words', 'alphabet', 'train_wor
            'pair_vocabulary', 'save', 'load']
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #735cac86
-import json, os
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from ..errors import InputError
+from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #ec222fe2
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")     # ids 0..4 in every vocabulary made here
@@ -147,14 +148,6 @@ def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
     return blank(v | copies)
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #a4e2060c
-def _write(path: Path, text: str) -> None:
-    "Write text so that `path` is whole at every moment."
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(beside, "w", encoding="utf-8") as f: f.write(text); f.flush(); os.fsync(f.fileno())
-        os.replace(beside, path)
-    finally: beside.unlink(missing_ok=True)
-
 def save(tokenizer: Tokenizer, folder) -> None:
     """Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that `AutoTokenizer`
     gives the same ids."""
@@ -163,8 +156,8 @@ def save(tokenizer: Tokenizer, folder) -> None:
     config = dict(tokenizer_class="PreTrainedTokenizerFast", do_lower_case=False, strip_accents=False,
                   clean_up_tokenization_spaces=False, **names,
                   model_input_names=["input_ids", "token_type_ids", "attention_mask"])
-    _write(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    _write(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+    write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 # %% ../../nbs/lib/13_tokenizers.ipynb #2b7978bb
 def load(folder) -> Tokenizer:
