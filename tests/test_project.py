@@ -332,6 +332,23 @@ def test_notebooks_are_small_and_clean(path):
     assert not [o for o in outputs if o["output_type"] == "error"], "an error is stored in an output"
 
 
+def wide(lines):
+    "Lines over 120 characters; rows of a table, which cannot be wrapped, do not count."
+    return [line for line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_lines_of_notebooks_are_short(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert [line for c in cells for line in wide("".join(c["source"]).splitlines())] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
+def test_lines_of_modules_are_short(path):
+    text = re.sub(r"^__all__ = \[.*?\]$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)     # nbdev writes that
+    assert wide(text.splitlines()) == []
+
+
 def test_no_machine_paths_are_tracked():
     own = [re.escape(f"{p.as_posix()}/") for p in {ROOT.parent, Path.home()} if len(p.parts) > 1]
     private = re.compile("|".join([r"/(?:home|Users|root)/\w", r"file:///\w", r"[A-Z]:\\\\Users", *own]))

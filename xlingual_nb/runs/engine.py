@@ -168,8 +168,8 @@ def _say_stale(specs, nodes, look, tell):
 def _refuse_edited(names):
     changed = sorted({d for name in names for d in edited(declared()[name].make, declared()[name].spec)})
     if not changed: return
-    raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be what "
-                     "the files say; restart the kernel, or use Processes()")
+    raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
+                     "what the files say; restart the kernel, or use Processes()")
 
 def _failed(study: Study) -> Exception:
     lines = {}

@@ -22,8 +22,8 @@ def sync(path):
 
 @contextmanager
 def whole(path, durable: bool = True):
-    """A place beside `path` to write to. At the end it is forced to the disk (if it must outlive a power cut) and renamed;
-    after an error it is gone."""
+    """A place beside `path` to write to. At the end it is forced to the disk (if it must outlive a power cut) and
+    renamed; after an error it is gone."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
