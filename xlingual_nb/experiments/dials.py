@@ -12,9 +12,9 @@ from functools import partial
 import pandas as pd
 
 from .answers import Answer, Findings, between, over_languages, over_models
-from .departures import (APART, DIALS, NOTHING_SHARED, PLAIN, agreement_in_order,
-                                                code, dial_row, distance, fake, in_language, measured,
-                                                presets_with, tagger, task)
+from .departures import (APART, DIALS, NOTHING_SHARED, PLAIN, agreement_in_order, code,
+                                                dial_row, distance, fake, in_language, measured, presets_with, tagger,
+                                                task)
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model
 from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text
 from .study import Cell, grid_of, seeds_of
