@@ -91,13 +91,10 @@ def test_what_can_change_keeps_nothing():
         stage: ClassVar[str] = "holder"
         values: list = field(default_factory=list)
         inside: tuple = ()
-    loose, holder = Loose(1), Holder([1], (Loose(1),))
-    before = canonical(loose), canonical(holder)
-    loose.n = 2; holder.values.append(2)
-    assert canonical(loose) != before[0] and canonical(holder) != before[1]
-    again = canonical(holder)
-    holder.inside[0].n = 3
-    assert canonical(holder) != again
+    loose, listed, inside = Loose(1), Holder([1]), Holder(inside=(Loose(1),))
+    before = [canonical(spec) for spec in (loose, listed, inside)]
+    loose.n = 2; listed.values.append(2); inside.inside[0].n = 2
+    assert all(canonical(spec) != text for spec, text in zip((loose, listed, inside), before))
 
 
 def test_ids_are_worked_out_once_a_plan(store, monkeypatch):
@@ -282,7 +279,8 @@ def test_the_choice_is_spread_over_groups_and_needs_inputs(store):
     for spec in counts: retold(store, spec, seconds=10.0 * spec.upto + spec.seed)
     assert choose(store, counts, 4) == [Count(2, 0), Count(3, 0), Count(4, 0), Count(2, 1)]
     retold(store, Count(2, 0), platform=about(store, Count(2, 0))["platform"] | dict(processor="Abacus 3000"))
-    assert choose(store, counts, 4) == [Count(2, 1), Count(3, 0), Count(4, 0), Count(2, 2)] and len(choose(store, counts, 99)) == 9
+    assert choose(store, counts, 4) == [Count(2, 1), Count(3, 0), Count(4, 0), Count(2, 2)]
+    assert len(choose(store, counts, 99)) == 9
     prune_runs(store, [run_id(counts[0])])
     assert choose(store, totals, 2) == [totals[1]]
     def sums(*given): return make_total(*given)
