@@ -6,14 +6,17 @@ from itertools import permutations
 from pathlib import Path
 from textwrap import dedent
 
+import pandas as pd
 import pytest
 
-from xlingual_nb import microworld
+from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import frequency, ordering
 from xlingual_nb.experiments.sections import SCALES, brought, corpora
 from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec
 from xlingual_nb.microworld import typology
-from xlingual_nb.papers.published import OURS
+from xlingual_nb.papers.published import OURS, claims
+from xlingual_nb.report import notebooks, tables, verdicts
 from xlingual_nb.text import records
 from xlingual_nb.text.records import RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
@@ -298,5 +301,73 @@ def test_an_unknown_language_is_told_with_those_there_are(call, says):
 
 def test_results_on_other_languages_are_nobodys_but_ours(finnish):
     papers = {languages: paper_of(bilingual_sizes("laptop", "micro", languages)) for languages in ("", "es,hi,ru", "es", "tr")}
-    assert papers == {"": "k2020", "es,hi,ru": "k2020", "es": OURS, "tr": OURS} and paper_of(bilingual_sizes("smoke", own=finnish / "fi.toml")) == OURS
+    assert papers == {"": "k2020", "es,hi,ru": "k2020", "es": "k2020", "tr": OURS} and paper_of(bilingual_sizes("smoke", own=finnish / "fi.toml")) == OURS
     assert [paper_of(laboratory_sizes("smoke", "micro", l)) for l in ("", "en", "es")] == ["dufter2020", "dufter2020", OURS]
+
+
+# ---- from the command line
+
+def call(*arguments) -> int:
+    with pytest.raises(SystemExit) as end: cli.main([str(a) for a in arguments])
+    return end.value.code
+
+
+def test_plan_of_ones_own(finnish, tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    monkeypatch.chdir(finnish)
+    assert call("plan", "02", "--scale", "smoke", "--sizes", "fi.toml", "--store", tmp_path / "runs") == 0
+    lines = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines())
+    specs = ordering.grid("smoke", own=finnish / "fi.toml")
+    assert int(lines["nli"]) == len([s for s in specs if s.stage == "nli"]) and int(lines["pretrain"]) == len({s.checkpoint for s in specs})
+    assert {l.name for s in specs for l in s.checkpoint.languages} == {"enfake", "fi", "en"}
+
+
+@pytest.mark.parametrize("arguments, says", (
+    (("run", "--sizes", "fi.toml"), "--sizes fi.toml: name its notebooks, as in: run 02 --sizes fi.toml"),
+    (("run", "07", "--sizes", "fi.toml"), "fi.toml: study = 'k2020', and dufter2020 is wanted here"),
+    (("run", "02", "-p", "languages=xx", "-p", "corpus=micro"), "no text in 'xx' at scale smoke on corpus micro, which has en, fr, es"),
+    (("plan", "07", "-p", "languages=es,ru"), "languages='es,ru': the study is of one language and its copy"),
+    (("plan", "17", "-p", "languages=xx"), "language 'xx': the presets are en"),
+    (("run", "02", "--scale", "laptop", "--sizes", "fi.toml"), "no corpus of yours at scale laptop, but smoke.finnish"),
+))
+def test_what_is_wrong_is_said_before_a_kernel_starts(finnish, tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    monkeypatch.setattr(notebooks, "execute", lambda *_: pytest.fail("a kernel was started"))
+    monkeypatch.chdir(finnish)
+    assert call(*arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("xlingual: ") and says in line
+
+
+def test_every_experiment_has_a_language_and_all_but_two_a_file():
+    "The tour and the dials run on the microworld alone."
+    found = {name: notebooks.parameters(path) for name, path in notebooks.experiments(ROOT / "nbs").items()}
+    assert all("languages" in known for known in found.values())
+    assert {name for name, known in found.items() if "own" not in known} == {"00_start_here", "17_dials"}
+
+
+@pytest.mark.slow
+def test_table_2_on_english_and_finnish(finnish, tmp_path, monkeypatch):
+    "From plain files to a table and a figure, under the names of the languages; no published number, and no claim."
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    places = {name: str(tmp_path / name) for name in ("store", "results", "figures")}
+    made = notebooks.run_notebook("02", "smoke", {"own": str(finnish / "fi.toml"), **places}, out=tmp_path / "out")
+    table = tables.read(tmp_path / "results/smoke/02_ordering/table2.csv")
+    assert set(table.corpus) == {"finnish"} and set(table.paper) == {OURS} and table.published.isna().all() and table.value.notna().all()
+    assert {f"enfake-fi | permutation {amount} | fi" for amount in ("0.0", "0.25", "0.5", "1.0")} < set(table.row)
+    assert {"untrained | enfake | fi", "never saw the target | enfake | fi", "majority class | fi"} < set(table.row)
+    assert set(verdicts.read(tmp_path / "results/smoke/verdicts.csv").verdict) == {"not run at this scale"}
+    assert (tmp_path / "figures/02_ordering-table2-smoke-finnish.png").is_file() and "enfake-fi" in made.read_text(encoding="utf-8")
+
+
+def test_no_claim_is_judged_by_other_languages():
+    "The same numbers, once of the paper and once ours: a claim that the first decides, the second leave alone."
+    rows = [(f"enfake-es | {kind} | es", 90.0 - 60 * (kind == "frequency based")) for kind in frequency.KINDS]
+    rows += [("untrained | enfake | es", 1.0), ("never saw the target | enfake | es", 2.0)]
+    frame = pd.DataFrame([("table3", row, "NER F1-Score", "micro", seed, value + seed, "id") for row, value in rows for seed in range(3)],
+                         columns=["table", "row", "column", "corpus", "seed", "value", "run_id"])
+    (claim,) = [c for c in claims("k2020") if c.id == "K-frequency-ner"]
+    targets = {r.split(" | ")[-1] for t in claim.tests for r in t.plus}
+    frame = pd.concat([frame.assign(row=frame.row.str.replace("es", t)) for t in targets])
+    judged = {paper: verdicts.verdicts(frame.assign(paper=paper), "laptop", [claim]).verdict[0] for paper in ("k2020", OURS)}
+    assert judged["k2020"] != "not run at this scale" and judged[OURS] == "not run at this scale"

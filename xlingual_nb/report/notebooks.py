@@ -234,9 +234,10 @@ def is_own(values: dict) -> bool:
     return bool(values.get("own") or values.get("languages"))
 
 def check_own(source: Path, values: dict) -> dict:
-    "The values, a path made absolute in them. Raises InputError for what is wrong with a study of one's own."
+    """The values, a path made absolute in them. Raises InputError for what is wrong with a study of one's own, where
+    the notebook has a grid to find it by."""
     if values.get("own"): values = values | {"own": str(Path(values["own"]).expanduser().absolute())}
-    if is_own(values): specs_of(source, all_values(source, values))
+    if is_own(values) and source.stem in planned(): specs_of(source, all_values(source, values))
     return values
 
 # %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
