@@ -21,13 +21,13 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores, 8)
 
 
-SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").split()[2:])
+SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()[1:])
 
 
 def pytest_collection_modifyitems(items):
     "Marks the tests that slow.txt names, and puts them first, so that at the end no process waits for one of them."
     for item in items:
-        if {item.name, item.originalname} & SLOW: item.add_marker("slow")
+        if {f"{item.path.stem}::{name}" for name in (item.name, item.originalname)} & SLOW: item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

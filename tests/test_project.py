@@ -104,6 +104,13 @@ def test_lint():
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+def test_every_slow_test_exists():
+    for line in (ROOT / "tests/slow.txt").read_text(encoding="utf-8").splitlines()[1:]:
+        module, name, notebook = re.fullmatch(r"(\w+)::(\w+)(?:\[(\w+)\])?", line).groups()
+        assert f"def {name}(" in (ROOT / f"tests/{module}.py").read_text(encoding="utf-8"), line
+        assert notebook is None or (ROOT / f"nbs/lib/{notebook}.ipynb").is_file(), line
+
+
 def test_the_hook_before_a_commit_is_the_lint_of_the_tests():
     hooks = {h["id"]: h for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"] for h in r["hooks"]}
     assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {"system"}, "nothing is fetched"
