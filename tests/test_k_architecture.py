@@ -181,7 +181,7 @@ def look(spec, path):
 def test_paper_scale_is_the_papers_text(column, corpus):
     spec = objective.variant(bilingual_sizes("paper", corpus), column, ("enfake", "ru"), 0)
     for section, path, wanted in SAYS: assert look(spec, path) == CHANGED[column].get(path, wanted), section
-    assert [l.name for l in spec.languages] == ["enfake", "ru"] and spec.languages[0].corpus.transforms == ("unicode_shift",)
+    assert [l.name for l in spec.languages] == ["enfake", "ru"] and spec.languages[0].corpus.transforms == ("cut_words", "unicode_shift")
     assert {spec.tokenizer.corpus, *spec.tokenizer.others} == {l.corpus for l in spec.languages}
 
 
@@ -200,7 +200,7 @@ def test_tasks_at_paper_scale():
     "Section 3.1.3: fine-tuned on Fake-English, tested in both; Table 11: four ways to pair the two."
     spec = model(bilingual_sizes("paper", "wiki"), ("enfake", "hi"), 0)
     task = nli(bilingual_sizes("paper", "wiki"), spec, "enfake", ("hi",))
-    assert task.train.language == "enfake" and task.train.records.source == "xnli/en" and task.train.records.part == "train" and task.train.records.transforms == ("unicode_shift",)
+    assert task.train.language == "enfake" and task.train.records.source == "xnli/en" and task.train.records.part == "train" and task.train.records.transforms == ("cut_words", "unicode_shift")
     assert [(a.language, b.language) for a, b in task.tests] == [("enfake", "enfake"), ("hi", "hi"), ("enfake", "hi"), ("hi", "enfake")]
     assert (task.settings.head, task.settings.epochs, task.settings.batch, task.settings.learning_rate) == ("cls", 3, 32, 2e-5)
 

@@ -98,24 +98,24 @@ def test_what_a_row_changes(scale, corpus):
     for t in (*TARGETS, "en"):
         name = "en-enfake" if t == "en" else f"enfake-{t}"
         plain = models[f"{name} | enfake | {t}"]
-        assert [l.name for l in plain.languages] == ["enfake", t] and plain.languages[0].corpus.transforms == ("unicode_shift",)
+        assert [l.name for l in plain.languages] == ["enfake", t] and plain.languages[0].corpus.transforms == ("cut_words", "unicode_shift")
         for amount, p in (("0.25", "0.25"), ("0.5", "0.5"), ("1.0", "1")):
             languages = models[f"{name} | permutation {amount} | {t}"].languages
             assert [l.transforms for l in languages] == [(f"permute({p},0)",), (f"permute({p},1)",)], "both languages, with draws of their own"
             assert replace(models[f"{name} | permutation {amount} | {t}"], languages=plain.languages) == plain
         drawn = models[f"{name} | frequency based | {t}"]
-        assert drawn.languages[1].corpus == replace(plain.languages[1].corpus, transforms=("unigram",)) and replace(drawn, languages=plain.languages) == plain and drawn.languages[0] == plain.languages[0]
+        assert drawn.languages[1].corpus == replace(plain.languages[1].corpus, transforms=("cut_words", "unigram")) and replace(drawn, languages=plain.languages) == plain and drawn.languages[0] == plain.languages[0]
         if t != "en": assert models[f"en-{t} | en | {t}"].languages[1] == plain.languages[1] and models[f"en-{t} | en | {t}"].languages[0].corpus == replace(plain.languages[0].corpus, transforms=())
     for share in overlap.SHARES:
         languages = models[f"en-enfake | enfake {share:.0%} shared | en"].languages
-        assert languages[0].transforms == (f"enfake({share:g})",) and languages[1].transforms == () and languages[0].corpus == languages[1].corpus
+        assert languages[0].transforms == (f"enfake({share:g},0)",) and languages[1].transforms == () and languages[0].corpus == languages[1].corpus
 
 
 @pytest.mark.parametrize("table", CELLS)
 def test_tasks_and_measures_see_text_in_its_own_order(table):
     for spec in study.grid_of(CELLS[table]("laptop", "micro", 1)):
         texts = (spec.dev, spec.other) if spec.stage == "measure" else [l.records for l in (spec.train, *(spec.tests[0] if spec.stage == "nli" else spec.tests))]
-        assert all(set(text.transforms) <= {"unicode_shift"} for text in texts)
+        assert all(set(text.transforms) <= {"cut_words", "unicode_shift"} for text in texts)
 
 
 def test_other_readings_are_other_runs_in_the_same_rows():

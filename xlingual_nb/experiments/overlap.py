@@ -12,8 +12,7 @@ import pandas as pd
 
 from .bilingual import check, floors, model, read_out, shared_pieces, untrained
 from .study import SEEDS, Cell, grid_of, once
-from ..models.pretraining import PretrainSpec
-from ..models.languages import token_ids
+from ..models.pretraining import PretrainSpec, model_ids
 from ..measures.statistics import contrast
 from ..text import tokenizers, transforms
 from ..text.tokenizers import Encoded
@@ -58,7 +57,7 @@ def model_texts(spec: PretrainSpec, store) -> list[Encoded]:
     "What each language of a model reads; nothing while the store lacks a text or the vocabulary."
     if not all(map(store.has, (spec.tokenizer, *(l.corpus for l in spec.languages)))): return []
     pieces = tokenizers.load(store.path(spec.tokenizer))
-    return [token_ids(l, pieces, store, spec.shape.max_tokens) for l in spec.languages]
+    return [model_ids(spec, l, pieces, store) for l in spec.languages]
 
 def pieces_in_common(spec: PretrainSpec, store) -> dict[str, float] | None:
     """Piece types and tokens that the two texts of a model have in common (`transforms.overlap`); None while the store
