@@ -76,11 +76,12 @@ def holm(p) -> np.ndarray:
 
 # %% ../../nbs/lib/45_statistics.ipynb #9c5a40dc
 def power(distance, sds, weights, n, alpha=0.05) -> float:
-    """Chance that a one-sided test at `alpha` with `n` seeds in each arm shows an effect that lies `distance` beyond
-    the bound; NaN where nothing varies."""
-    parts = [(w * s) ** 2 / n for w, s in zip(weights, sds)]
+    """Chance that a one-sided test at `alpha` with `n` seeds in each arm (or a number an arm) shows an effect that lies
+    `distance` beyond the bound; NaN where nothing varies."""
+    sizes = np.broadcast_to(n, len(sds))
+    parts = [(w * s) ** 2 / k for w, s, k in zip(weights, sds, sizes)]
     if sum(parts) == 0: return float("nan")
-    df = satterthwaite(parts, [n] * len(parts))
+    df = satterthwaite(parts, sizes)
     return float(stats.nct.sf(stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts))))
 
 # %% ../../nbs/lib/45_statistics.ipynb #885a8e1f
