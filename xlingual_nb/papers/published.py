@@ -104,17 +104,18 @@ class Comparison:
             raise ValueError("a correlation needs three plus rows or more, a minus_column, no minus rows and a margin "
                              "between -1 and 1")
 
-# %% ../../nbs/lib/10_published.ipynb #1e9e4d41
+# %% ../../nbs/lib/10_published.ipynb #c21bdc88
 def sides(row: str) -> dict[str, str]:
     """Source, target and setting of a row label such as `en-es | en | es` or `enfake-es | permutation 1.0 | es`: the
-    last field is the target (a Δ is of the pair's second), and unless the middle one names the source, that is the
+    last field is the target (a Δ is of the pair's second), and unless the middle one begins with the source, that is the
     pair's other language; nothing for other labels."""
     pair, *rest = row.split(" | ")
     languages = pair.split("-")
     if not rest or len(languages) != 2: return {}
     *setting, target = rest
     target, setting = languages[1] if target == "Δ" else target, " | ".join(setting)
-    source = setting if setting in languages else languages[languages[0] == target]
+    named = setting.split(" ")[0]
+    source = named if named in languages else languages[languages[0] == target]
     return dict(source=source, target=target, setting=setting)
 
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
     filled = sides(row)
     return tuple(f.format(**filled) for f in floors if filled or "{" not in f)
 
-# %% ../../nbs/lib/10_published.ipynb #5ffdc5c2
+# %% ../../nbs/lib/10_published.ipynb #9ba4f20b
 PAPERS = "paper"                    # whose a claim is, if it is not `OURS`
 
 @dataclass(frozen=True)
