@@ -141,7 +141,8 @@ class Tagging:
     """A BiLSTM-CRF over frozen features (K section 3.1.3); defaults: the configuration released with K et al. (2020).
     `hidden`: units a direction; `patience`: epochs without a better F1 on the development set before training ends;
     `clip`: bound of the gradient's norm; `scheme`: how names are spelt inside, bio or bioul; `layer`: of the encoder
-    (None: the last)."""
+    (None: the last); `mix`: all layers up to that one, weighed by numbers that are learnt; `loss`: whether a batch's
+    is the `mean` over its sentences or their `sum`, whose gradient meets `clip` far more often."""
     hidden: int = 200
     layers: int = 2
     epochs: int = 75
@@ -152,6 +153,8 @@ class Tagging:
     clip: float = 5.0
     scheme: str = "bioul"
     layer: int | None = None
+    mix: bool = False
+    loss: str = "mean"
 
     def __post_init__(self):
         for name in ("hidden", "layers", "epochs", "patience", "batch"):
@@ -159,6 +162,8 @@ class Tagging:
         require(self.learning_rate > 0 and self.clip > 0, f"{self}: learning_rate and clip must be positive")
         require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
         require(self.scheme in SCHEMES, f"scheme={self.scheme!r}: choose {' or '.join(SCHEMES)}")
+        require(self.layer != 0 or not self.mix, "mix=True of no layers: layer=0 has the embeddings alone")
+        require(self.loss in ("mean", "sum"), f"loss={self.loss!r}: choose mean or sum")
 
 # %% ../../nbs/lib/30_settings.ipynb #6e25d29c
 @dataclass(frozen=True)

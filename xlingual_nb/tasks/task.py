@@ -57,10 +57,10 @@ CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/56a_task.ipynb #f78df818
 def word_features(encoder, inputs: Inputs, settings):
-    "The vectors of the words of tagged sentences, at the layer of the settings."
+    "The vectors of the words of tagged sentences, at the layer of the settings, or at all up to it to be mixed."
     from xlingual_nb.tasks.tagging import features
     (words,), (view,) = inputs.texts, inputs.views
-    return features(encoder, words, inputs.firsts, view, settings.layer)
+    return features(encoder, words, inputs.firsts, view, settings.layer, getattr(settings, "mix", False))
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     "Train a BiLSTM-CRF on frozen features (`models.settings.Tagging`)."
