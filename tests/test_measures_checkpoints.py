@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 import transformers as hf
+from safetensors.torch import load_file, save_file
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, tiny_checkpoint
@@ -51,6 +52,27 @@ def drop(*names): return lambda copy: [(copy / name).unlink() for name in names]
 def cut(at): return lambda copy: (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:at])
 def pickled(copy): torch.save({}, copy / "pytorch_model.bin"); (copy / "model.safetensors").unlink()
 def larger(copy): (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64'))
+def weights(change):
+    "The file of weights, a dictionary of tensors, after `change` had it."
+    def spoil(copy):
+        table = load_file(copy / "model.safetensors")
+        change(table)
+        save_file(table, copy / "model.safetensors", metadata=dict(format="pt"))
+    return spoil
+
+
+def holding(name, value):
+    def spoil(table): table[name].view(-1)[3] = value
+    return weights(spoil)
+
+
+def without(part):
+    def spoil(table): [table.pop(name) for name in list(table) if part in name]
+    return weights(spoil)
+
+
+LOST, WIDE = "bert.encoder.layer.2.output.dense.weight", "bert.embeddings.word_embeddings.weight"
+def views(entry): return change("config.json", xlingual=entry)
 def language(**view): return change("config.json", xlingual=dict(languages=[dict(name="en"), dict(name="x", **view)]))
 
 
@@ -68,7 +90,18 @@ def language(**view): return change("config.json", xlingual=dict(languages=[dict
     (change("tokenizer_config.json", mask_token=None), "no mask token"),
     (larger, "up to id 64"),
     (language(token_offset=64), "token ids beyond"), (language(special_offset=60), "token ids beyond"),
-    (language(token_type=2), "segment 2"), (language(position_offset=23), "no positions")])
+    (language(token_type=2), "segment 2"), (language(position_offset=23), "no positions"),
+    (change("config.json", num_hidden_layers=2), "16 weights of the file are in no part of the model"),
+    (change("config.json", num_hidden_layers=0), "48 weights of the file are in no part of the model"),
+    (holding(LOST, float("nan")), f"1 numbers of {LOST} are NaN or infinite"),
+    (holding(WIDE, float("-inf")), f"1 numbers of {WIDE} are NaN or infinite"),
+    (without("layer.1."), "weights of the encoder are not in the file"),
+    (change("tokenizer_config.json", model_max_length=2), "model_max_length"),
+    (views([]), "xlingual"), (views(dict(languages={})), "xlingual.languages"),
+    (views(dict(languages=["en"])), "language 1"), (views(dict(languages=[dict(token_offset=0)])), "language 1"),
+    (views(dict(languages=[dict(name="en"), dict(name="en")])), "twice"), (views(dict(languages=[dict(name=3)])), "name"),
+    (language(token_offset="32"), "token_offset='32'"), (language(token_offset=-1), "token_offset=-1"),
+    (language(token_offset=1.5), "token_offset=1.5"), (language(inverted=1), "inverted=1"), (language(special_offset=None), "None")])
 def test_a_spoilt_folder_is_one_clear_line(folder, tmp_path, spoil, says):
     copy = shutil.copytree(folder, tmp_path / "copy"); spoil(copy)
     with pytest.raises(InputError) as refusal: load_checkpoint(copy)
@@ -89,6 +122,47 @@ def test_a_gpu_that_is_not_there(folder):
 
 def test_an_unknown_language_names_those_known(folder):
     with pytest.raises(InputError, match="en, enfake"): load_checkpoint(folder).view("de")
+
+
+BART = hf.BartConfig(d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
+                     encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=24, bos_token_id=2, eos_token_id=3,
+                     decoder_start_token_id=2, forced_eos_token_id=3, vocab_size=32, pad_token_id=0)
+FUNNEL = hf.FunnelConfig(block_sizes=[1, 1], num_decoder_layers=1, d_model=16, n_head=2, d_head=8, d_inner=32, vocab_size=32)
+
+
+@pytest.mark.parametrize("config, says", [(BART, "bart.*encoder-decoder"), (FUNNEL, "funnel")], ids=("bart", "funnel"))
+def test_a_family_that_gives_no_vector_a_token_and_layer_is_one_line(tmp_path, config, says):
+    tiny_checkpoint(tmp_path, words=32, config=config)
+    with pytest.raises(InputError, match=says) as refusal: load_checkpoint(tmp_path)
+    assert str(tmp_path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+OTHERS = dict(hidden_size=16, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, vocab_size=32,
+              pad_token_id=0)
+FAMILIES = [hf.AlbertConfig(embedding_size=8, num_hidden_layers=3, **OTHERS),
+            hf.ElectraConfig(embedding_size=8, num_hidden_layers=2, **OTHERS), hf.RobertaConfig(num_hidden_layers=2, **OTHERS),
+            hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=24, vocab_size=32),
+            hf.XLMConfig(emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=24, n_words=32)]
+
+
+@pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.model_type)
+def test_families_that_measure_still_open(tmp_path, config):
+    assert load_checkpoint(tiny_checkpoint(tmp_path, words=32, config=config)).depth in (2, 3)
+
+
+def test_what_other_heads_leave_in_the_file_is_no_fault(tmp_path):
+    tiny_checkpoint(tmp_path)
+    hf.BertForPreTraining.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert not load_checkpoint(tmp_path).headless
+    hf.BertForSequenceClassification.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert load_checkpoint(tmp_path).headless
+
+
+def test_layers_without_a_prefix_are_seen_too(tmp_path):
+    tiny_checkpoint(tmp_path)
+    hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    change("config.json", num_hidden_layers=1)(tmp_path)
+    with pytest.raises(InputError, match="32 weights of the file are in no part"): load_checkpoint(tmp_path)
 
 
 def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import files
 from xlingual_nb.runs.digests import digest_of
+from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import DiskFull, Lock, machine, room, started, write_atomic
 from xlingual_nb.runs.making import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
@@ -353,3 +354,28 @@ def test_runs_and_prune(store):
         begin(store, Count(3), CODE)
         assert prune_runs(store, partial_days=-1).empty, "what somebody is making stays"
     assert store.partial(Count(3)).exists()
+
+
+# ---- folders that cannot be read or written
+
+@pytest.mark.parametrize("mark", [b"\xff\xfe\x00\x01" * 50, b"", b"\x00" * 4000], ids=["binary", "empty", "long"])
+def test_a_broken_mark_is_one_short_line(tmp_path, mark):
+    root = tmp_path / "runs"
+    Store(root)
+    (root / "VERSION").write_bytes(mark)
+    with pytest.raises(InputError, match="another version") as refusal: Store(root)
+    assert len(str(refusal.value)) < 400 and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_store_that_cannot_be_written_is_one_line(store, monkeypatch, number):
+    spec = Count(3)
+    def refuse(folder, *_, **__): raise OSError(number, os.strerror(number), str(folder))
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(InputError, match="cannot be written.*--store") as refusal: run([spec], store, progress=False)
+    assert str(store.root) in str(refusal.value) and "\n" not in str(refusal.value)
+    assert list_runs(store).empty
+
+
+def test_a_file_elsewhere_that_may_not_be_read_is_not_the_store_s_fault(store):
+    with pytest.raises(PermissionError), room(store.root): raise PermissionError(errno.EACCES, "no", "/else/where.txt")

@@ -178,14 +178,16 @@ def write(folder, name, lines): (folder / name).write_text("".join(l + "\n" for 
 
 
 def test_verses_are_matched_by_their_ids_and_lines_by_their_number(store, tmp_path):
-    first = write(tmp_path, "en.tsv", ["GEN.1.1\ta b", "GEN.1.2\tc d", "GEN.1.4\te"])
-    second = write(tmp_path, "es.tsv", ["GEN.1.2\tC", "GEN.1.3\tD", "GEN.1.4\tE"])
+    first = write(tmp_path, "en.tsv", [f"GEN.1.{i}\te{i}" for i in range(12) if i != 2])
+    second = write(tmp_path, "es.tsv", [f"GEN.1.{i}\ts{i}" for i in range(1, 13)])
     lines = write(tmp_path, "es.txt", ["C", "E"])
     run([first, second, lines], store, progress=False)
     one, other = read_parallel(store, first, second)
-    assert one.keys == other.keys == ["GEN.1.2", "GEN.1.4"] and other.sentences == ["C", "E"]
+    shared = [i for i in range(1, 12) if i != 2]
+    assert one.keys == other.keys == [f"GEN.1.{i}" for i in shared] and other.sentences == [f"s{i}" for i in shared]
     assert read_parallel(store, first, None)[1] == read_corpus(store.path(first))
-    with pytest.raises(InputError, match="3 sentences and .* 2: measure on parallel texts"): read_parallel(store, first, lines)
+    with pytest.raises(InputError, match="en.tsv .11 sentences.* and .*es.txt .2 sentences. are not parallel"):
+        read_parallel(store, first, lines)
 
 
 def test_a_wrong_heads_count_or_language_is_said_before_training():

@@ -315,11 +315,11 @@ def runs_accept(stage: Annotated[str, typer.Argument(help="The stage whose stale
 def runs_check(store: StoreOption = ""):
     "Read every byte of every run and compare it with its manifest."
     from xlingual_nb.runs.store import check_runs
-    frame = check_runs(open_store(store))
+    frame = check_runs(at := open_store(store))
     if not len(frame): print("all runs are whole"); return
     print_table(frame)
-    raise InputError(f"{frame.run_id.nunique()} runs are damaged: xlingual runs prune removes them, "
-                     "run makes them again")
+    damaged = frame.run_id.unique()
+    raise InputError(f"{len(damaged)} runs are damaged: `{at.pruning(*damaged)}` removes them, run makes them again")
 
 # %% ../nbs/lib/80_cli.ipynb #813a1d18
 @runs_app.command("prune")

@@ -58,7 +58,9 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", 
 # %% ../../nbs/01_overlap.ipynb #0e76fcf2
 def model_texts(spec: PretrainSpec, store) -> list[Encoded]:
     "What each language of a model reads; nothing while the store lacks a text or the vocabulary."
-    if not all(map(store.has, (spec.tokenizer, *(l.corpus for l in spec.languages)))): return []
+    read = spec.tokenizer, *(l.corpus for l in spec.languages)
+    if not all(map(store.has, read)): return []
+    for run in read: store.sound(run)
     pieces = tokenizers.load(store.path(spec.tokenizer))
     return [model_ids(spec, l, pieces, store) for l in spec.languages]
 

@@ -42,7 +42,7 @@ class Cell:
 # %% ../../nbs/lib/61_study.ipynb #59f36feb
 def numbers(run, store) -> dict:
     "What tables may draw from a finished run, by name (`runs.stages`)."
-    return stage_of(run).values(store.path(run))
+    return stage_of(run).values(store.sound(run))
 
 def value(cell: Cell, held: list[dict]) -> float:
     "The number of a cell, from what each of its runs holds. Raises InputError for a name that a run does not hold."

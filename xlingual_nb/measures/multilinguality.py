@@ -23,7 +23,7 @@ from ..models.settings import step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text import tokenizers
-from ..text.parallel import read_parallel
+from ..text.parallel import parallel_size, read_parallel
 from ..text.sources import CorpusSpec, corpus_size
 from ..text.tokenizers import SPECIALS, Encoded
 from ..text.transforms import transform_strings
@@ -194,8 +194,9 @@ def make_measures(specs, folders, store, progress):
 
 def measuring_cost(spec: MeasureSpec) -> dict:
     """FLOPs of one forward pass over the development text and the training text that is looked at; a bound on this is
-    taken to be sentences of the development text's length."""
-    trained, (sentences, words) = spec.checkpoint, corpus_size(spec.dev)
+    taken to be sentences of the development text's length. InputError for texts that are not parallel, so that it
+    comes before anything is trained."""
+    trained, (sentences, words) = spec.checkpoint, parallel_size(spec.dev, spec.other)
     if spec.sentences: looked_at = [(spec.sentences, words * spec.sentences / sentences)] * len(trained.languages)
     else: looked_at = [corpus_size(l.corpus) for l in trained.languages]
     tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + looked_at)

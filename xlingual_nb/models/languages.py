@@ -40,7 +40,7 @@ def token_ids(language: Language, tokenizer, store, longest: int, chain=None, co
     """The token ids of a language, through `chain` in place of its own transforms, and of another `corpus` as this
     language would say it. Sentences are cut to `longest` tokens, specials included, before they are turned round."""
     chain = language.transforms if chain is None else chain
-    corpus = corpus or read_corpus(store.path(language.corpus))
+    if corpus is None: corpus = read_corpus(store.path(language.corpus))
     ids = tokenizers.encode(tokenizer, corpus.sentences).truncate(longest - 2)
     return transforms.apply(chain, ids, tokenizer.get_vocab_size())
 

@@ -19,8 +19,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError, require
-from .checkpoints import check_folder, find_view, first_line, read_views
+from .checkpoints import find_view
 from .encoder import pick_device
+from .folders import check_folder, first_line, read_views
 from .settings import LanguageView
 from .vectors import read_vectors
 from ..text.tokenizers import SPECIALS
@@ -129,7 +130,7 @@ def load_static(path, device="cpu") -> StaticVectors:
     try: vectors = load_file(path / "vectors.safetensors")["vectors"]
     except (OSError, KeyError):
         raise InputError(f"{path} has no table `vectors` in vectors.safetensors: save it with save_static") from None
-    space = static_space(path, vectors, tokenizer, read_views(config.get("xlingual")), device)
+    space = static_space(path, vectors, tokenizer, read_views(config.get("xlingual"), path), device)
     sizes = config.get("vocab_size", space.vocabulary), config.get("hidden_size", space.width)
     require(sizes == (space.vocabulary, space.width), f"{path}: config.json says {sizes} but the table is "
             f"{tuple(space.vectors.shape)}: copy the files of one space")

@@ -17,7 +17,7 @@ from .files import DiskFull, room, write_atomic
 from .making import begin, finish, publish, renew
 from .plan import needed, plan, results     # noqa: F401
 from .progress import Progress, Watch, human
-from .spec import one_look, run_id
+from .spec import one_look, parents, run_id
 from .staleness import Look
 from .stages import declared, stage_code, stage_of
 from .store import Store
@@ -56,6 +56,7 @@ def make_runs(root, kind: type, make: Callable, specs: tuple, code: dict, accept
         if todo and not mine: time.sleep(.3)
 
 def _make(store, make, specs, code, keep):
+    for parent in dict.fromkeys(p for s in specs for p in parents(s)): store.sound(parent)
     specs = [s for s in specs if not renew(store, s, code)]
     folders = {run_id(s): begin(store, s, code, keep) for s in specs}
     specs = [s for s in specs if not finish(store, s)]

@@ -50,11 +50,16 @@ class DiskFull(InputError): "The disk that holds the store is full."
 
 @contextmanager
 def room(folder):
-    "Turn whatever a full disk makes code raise into one `DiskFull` line that names the folder and the mend."
+    """Turn whatever a full disk makes code raise into one `DiskFull` line that names the folder and the mend, and what
+    a folder raises that must not be written in into an InputError."""
     try: yield
     except DiskFull: raise
     except Exception as error:
-        message = str(error).lower()
+        message, place = str(error).lower(), getattr(error, "filename", None)
+        inside = isinstance(place, str) and Path(place).is_relative_to(folder)
+        if inside and getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise InputError(f"{folder} cannot be written ({place}: {error.strerror}): ask for the right to write "
+                             "there, or name another folder with --store") from error
         said = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
         if not said and not ("write" in message and shutil.disk_usage(folder).free < 2**20): raise
         raise DiskFull(f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "

@@ -7,7 +7,7 @@ __all__ = ['VERSION', 'SCAFFOLD', 'COLUMNS', 'products', 'strip', 'sha256', 'lis
            'list_runs', 'check_runs', 'prune_runs']
 
 # %% ../../nbs/lib/05_store.ipynb #6310f81f
-import hashlib, json, os, shutil, time, uuid
+import hashlib, json, os, shlex, shutil, time, uuid
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def whole(folder: Path) -> bool:
     "Whether the manifest is there and each file that it lists has its size. Cheap; `problems` reads every byte."
     kept = load_json(folder / "manifest.json")
     try: return kept is not None and all((folder / n).stat().st_size == f["size"] for n, f in kept["files"].items())
-    except (OSError, KeyError, TypeError): return False
+    except (OSError, KeyError, TypeError, AttributeError): return False
 
 # %% ../../nbs/lib/05_store.ipynb #32130a25
 def problems(folder: Path) -> list[str]:
@@ -68,6 +68,8 @@ def problems(folder: Path) -> list[str]:
     return found
 
 # %% ../../nbs/lib/05_store.ipynb #fa7068b7
+_SOUND = set()      # (folder, when its files were written) of runs that this process has read every byte of
+
 class Store:
     """A folder of runs. `root` is made if need be (unless `create=False`).
 
@@ -76,7 +78,7 @@ class Store:
         self.root, self._locks = Path(root).expanduser().absolute(), {}
         mark = self.root / "VERSION"
         if not mark.exists(): self._found(mark, create)
-        version = mark.read_text().strip()
+        version = mark.read_bytes()[:20].decode(errors="replace").strip()
         if version != VERSION:
             raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
                              f"here {VERSION!r}); name another folder with --store, or move this one away")
@@ -104,11 +106,26 @@ class Store:
         "Whether the run is there and whole (sizes are looked at, bytes are not)."
         return whole(self.path(spec))
 
-    def read(self, spec, name: str = "measures.json"):
-        "A JSON product of a finished run. Raises InputError when the run is not there."
+    def sound(self, spec) -> Path:
+        """The folder of a finished run, to read from. Raises InputError when it is not there, or not as it was made; the
+        first time in a process all bytes are read."""
+        folder = self.path(spec)
         if not self.has(spec):
-            raise InputError(f"{self.path(spec)}: this {spec.stage} run is not in the store, or damaged; run it first")
-        return json.loads((self.path(spec) / name).read_text(encoding="utf-8"))
+            raise InputError(f"{folder}: this {spec.stage} run is not in the store, or damaged; run it first")
+        if (seen := (folder, *(p.stat().st_mtime_ns for p in sorted(folder.iterdir())))) in _SOUND: return folder
+        if found := problems(folder):
+            raise InputError(f"{folder}: {found[0]} since it was made: `{self.pruning(folder.name)}` removes the run, "
+                             "and the same command as before makes it again")
+        _SOUND.add(seen)
+        return folder
+
+    def pruning(self, *run_ids: str) -> str:
+        "The command that removes runs of this store, for messages."
+        return f"xlingual runs prune {' '.join(key[:16] for key in run_ids)} --store {shlex.quote(str(self.root))}"
+
+    def read(self, spec, name: str = "measures.json"):
+        "A JSON product of a finished run. Raises InputError as `sound` does."
+        return json.loads((self.sound(spec) / name).read_text(encoding="utf-8"))
 
     @contextmanager
     def lock(self, spec, wait: bool = True, ready=None):
