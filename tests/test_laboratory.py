@@ -230,7 +230,7 @@ def test_rows_are_chosen_by_identifier():
 # ---- the grid of scale `paper` trains
 
 TEXT = CorpusSpec("micro/en", parameters=(("sentences", 24), ("vocabulary", 96)))
-SLICE = TEXT, CorpusSpec("micro/en", "dev", (("sentences", 8), ("vocabulary", 96))), TokenizerSpec(TEXT, 101, "words")
+SLICE = TEXT, CorpusSpec("micro/en", "dev", (("sentences", 12), ("vocabulary", 96))), TokenizerSpec(TEXT, 101, "words")
 
 
 def shortened(spec: PretrainSpec) -> PretrainSpec:

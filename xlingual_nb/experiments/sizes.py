@@ -175,8 +175,8 @@ def part_at(sizes, group: str, part: str) -> Part:
     return parts[part]
 
 def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
-    """The text of a language, its names filled in wherever they stand. Raises InputError for a language that the section
-    has not."""
+    """The text of a language, its names filled in wherever they stand. Raises InputError for a language that the
+    section has not."""
     p = part_at(sizes, "text", part)
     def named(value): return filled(sizes, value, language) if isinstance(value, str) else value
     given = tuple((key, named(value)) for key, value in p.parameters)

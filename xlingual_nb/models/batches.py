@@ -146,7 +146,8 @@ def language_pairs(number: int, text: Encoded, ends: np.ndarray, room: int, shor
 def mix_pairs(texts: list[Encoded], ends: list[np.ndarray], views: list[LanguageView], vocabulary: int,
               max_tokens: int, exponent=1.0, word_starts=None, nsp=True, short=0.0) -> Mixture:
     """Pairs of segments of every language; `ends`: after which sentences its documents end; `short` as in
-    `document_pairs`. Without `nsp` nobody is asked whether the second follows. Raises ValueError for an id outside the vocabulary."""
+    `document_pairs`. Without `nsp` nobody is asked whether the second follows. Raises ValueError for an id outside the
+    vocabulary."""
     ids, origins = join(texts, vocabulary)
     tables = [language_pairs(i, text, last, max_tokens - 3, short) for i, (text, last) in enumerate(zip(texts, ends))]
     for i, wanted in enumerate(smoothed(list(map(len, tables)), exponent)):

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['OURS', 'TESTS', 'COMPARISONS', 'PAPERS', 'folder', 'papers', 'tables', 'published', 'value', 'Comparison', 'sides',
-           'floor_names', 'Amendment', 'Claim', 'read_claims', 'claims', 'Ambiguity', 'ambiguities']
+           'floor_names', 'Amendment', 'Claim', 'read_claims', 'claims', 'StandIn', 'stand_in', 'Ambiguity',
+           'ambiguities']
 
 # %% ../../nbs/lib/10_published.ipynb #5b73e6a4
 import tomllib
@@ -175,6 +176,27 @@ def read_claims(path) -> list[Claim]:
 def claims(paper: str | None = None) -> list[Claim]:
     "The claims of a paper, or of all of them."
     return [c for p in ([paper] if paper else papers()) for c in read_claims(folder(p) / "claims.toml")]
+
+# %% ../../nbs/lib/10_published.ipynb #2d490a26
+@dataclass(frozen=True)
+class StandIn:
+    "In some tables, words of our labels that stand for words of the paper's; `said`: what a verdict must say of it."
+    tables: tuple[str, ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
+    said: str = ""
+
+    def printed(self, table: str, label: str) -> str:
+        "A label of ours in the paper's words."
+        for ours, theirs in self.words if table in self.tables else (): label = label.replace(ours, theirs)
+        return label
+
+@cache
+def stand_in(paper: str) -> StandIn:
+    "What stands in for what in the tables of a paper; nothing where its file of claims has no `stand_in`."
+    if paper not in papers(): return StandIn()
+    text = tomllib.loads((folder(paper) / "claims.toml").read_text(encoding="utf-8")).get("stand_in", {})
+    words = tuple(tuple(pair) for pair in text.get("words", ()))
+    return StandIn(tuple(text.get("tables", ())), words, text.get("said", ""))
 
 # %% ../../nbs/lib/10_published.ipynb #aafd7448
 @dataclass(frozen=True)

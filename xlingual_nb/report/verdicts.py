@@ -7,8 +7,8 @@ __all__ = ['FIRST', 'COLUMNS', 'VERDICTS', 'ALPHA', 'PERPLEXITY', 'FIT', 'NEEDS'
            'curve_numbers', 'published_values', 'floors', 'floors_in_words', 'floor_row', 'correlated', 'weighted_rows',
            'arm_of', 'arms', 'Outcome', 'outcome', 'living_rows', 'heights', 'clear_of_floor', 'alive', 'aligned',
            'misfit', 'Examined', 'examine', 'seeds_wanted', 'chance', 'published_effects', 'alone', 'apart', 'decide',
-           'deciding', 'powers', 'shown_effect', 'verdict_row', 'judge', 'verdicts', 'read', 'whose', 'summary',
-           'write', 'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
+           'deciding', 'powers', 'shown_effect', 'verdict_row', 'judge', 'stood_in', 'verdicts', 'read', 'whose',
+           'summary', 'write', 'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
 
 # %% ../../nbs/lib/72_verdicts.ipynb #49ac0dd2
 from dataclasses import dataclass, replace
@@ -36,6 +36,8 @@ def run_values(frame):
     Its name is the set of runs that it was read off."""
     cells = frame.sort_values("step").groupby(["table", "row", "column"])
     last = {key: part.groupby("seed").value.last().rename(frozenset(part.run_id)) for key, part in cells}
+    words = published.stand_in(next(iter(frame.paper), "")).printed
+    for (table, *labels), values in list(last.items()): last.setdefault((table, *(words(table, l) for l in labels)), values)
     def look(table, row, column, curve=None):
         if curve: return curve_numbers(frame[(frame.table == table) & (frame.row == row)], curve)
         places = ((t, row, column) for t in [table, *frame.table.unique()])
@@ -365,6 +367,13 @@ def judge(examined, corpus, look) -> list[dict]:
         rows.append(verdict_row(e, verdict, note, p, corpus, look, level))
     return rows
 
+# %% ../../nbs/lib/72_verdicts.ipynb #9ae04f3e
+def stood_in(claim, frame) -> str:
+    "What a verdict must say of the language that was measured; empty where it is the paper's."
+    stands = published.stand_in(claim.paper)
+    part = frame[frame.table.isin([t.table for t in claim.tests if t.table in stands.tables])]
+    return stands.said if any(stands.printed(t, c) != c for t, c in zip(part.table, part.column)) else ""
+
 # %% ../../nbs/lib/72_verdicts.ipynb #0da78386
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     """The verdict on every claim, for each corpus in `observations` (see `report.tables`); `claims`: by default, of
@@ -380,8 +389,11 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     rows = []
     for corpus in sorted(frame.corpus.unique()) or [""]:
         for paper in dict.fromkeys(c.paper for c in claims):
-            look = run_values(frame[(frame.corpus == corpus) & (frame.paper == paper)])
-            rows += judge([examine(c, scale, look) for c in claims if c.paper == paper], corpus, look)
+            part, about = frame[(frame.corpus == corpus) & (frame.paper == paper)], [c for c in claims if c.paper == paper]
+            look = run_values(part)
+            judged = judge([examine(c, scale, look) for c in about], corpus, look)
+            rows += [row | dict(note="; ".join(filter(None, (stood_in(c, part), row["note"]))))
+                     for c, row in zip(about, judged)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #430e6162
