@@ -82,12 +82,12 @@ def test_a_group_alone_shows_its_help(group):
                                              (["data", "check"], "XLINGUAL_DATA"), (["data", "get", "bible", "en"], "not on the hub")])
 def test_wrong_use_is_one_line(clone, arguments, word):
     refused(xlingual(*arguments, cwd=clone), word)
-    assert not (clone / "results").exists()
+    assert not (clone / "yours").exists() and not (clone / "results").exists()
 
 
 def test_a_missing_data_folder_stops_a_run(clone):
     refused(xlingual("run", "07", cwd=clone, env=dict(XLINGUAL_DATA="/no/such/folder")), "/no/such/folder")
-    assert not (clone / "results").exists()
+    assert not (clone / "yours").exists() and not (clone / "results").exists()
 
 
 def test_outside_a_clone_the_package_s_own_is_taken(tmp_path):
@@ -96,20 +96,20 @@ def test_outside_a_clone_the_package_s_own_is_taken(tmp_path):
 
 def test_run_list_report(clone):
     done = own_process("run", "laboratory", "-p", "seeds=5", cwd=clone)
-    assert done.returncode == 0 and "seeds are 5 smoke" in done.stdout and "results/smoke/07_laboratory/07_laboratory.ipynb" in done.stdout
+    assert done.returncode == 0 and "seeds are 5 smoke" in done.stdout and "yours/results/smoke/07_laboratory/07_laboratory.ipynb" in done.stdout
     assert "07_laboratory [1/5" in done.stdout and done.stderr == ""
-    executed = json.loads((clone / "results/smoke/07_laboratory/07_laboratory.ipynb").read_text())
+    executed = json.loads((clone / "yours/results/smoke/07_laboratory/07_laboratory.ipynb").read_text())
     assert "6" in str(executed["cells"][-1]["outputs"])
     done = xlingual("list", cwd=clone)
     assert "07_laboratory" in done.stdout and "run at: smoke" in done.stdout and "dufter2020" in done.stdout
     done = xlingual("report", cwd=clone)
     assert done.returncode == 0 and (clone / "report/index.html").as_uri() in done.stdout
-    assert (clone / "report/smoke/07_laboratory.html").exists()
+    assert (clone / "report/yours-smoke/07_laboratory.html").exists()
     for page in (clone / "report").rglob("*.html"): assert pages.fetched(page.read_text()) == []
 
 
 def test_a_failing_cell_is_one_line_and_leaves_the_notebook(clone):
-    good = clone / "results/smoke/08_broken/08_broken.ipynb"
+    good = clone / "yours/results/smoke/08_broken/08_broken.ipynb"
     good.parent.mkdir(parents=True); good.write_text("an earlier copy")
     refused(xlingual("run", "08", cwd=clone), "08_broken, cell 3: ZeroDivisionError", "08_broken.failed.ipynb", code=1)
     assert good.read_text() == "an earlier copy" and "ZeroDivisionError" in good.with_name("08_broken.failed.ipynb").read_text()
@@ -130,7 +130,7 @@ def test_a_lost_tag_is_refused(clone):
 def test_a_wrong_parameter_of_the_last_stops_all(clone):
     notebook(clone / "nbs/09_other.ipynb", parameters="scale = 'smoke'")
     refused(xlingual("run", "07", "09", "-p", "seeds=3", cwd=clone), "09_other: no parameter 'seeds'")
-    assert not (clone / "results").exists()
+    assert not (clone / "yours").exists() and not (clone / "results").exists()
 
 
 def test_injected_parameters_must_follow_the_defaults(tmp_path):

@@ -14,7 +14,7 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.inputs import encode_words
 from xlingual_nb.tasks.scores import span_f1, spans
 from xlingual_nb.tasks.tagging import (BiLSTM, Features, Tagging, as_bio, features, legal, like_lengths, predict, spell,
-                                       tag_words, train_tagger, windows)
+                                       ScalarMix, one_epoch, tag_words, train_tagger, windows)
 from xlingual_nb.text import records
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 
@@ -57,6 +57,26 @@ def test_score_by_hand():
     assert span_f1(gold, [["O"] * 4, ["O"] * 2]) == span_f1([["O"]], [["O"]]) == dict(f1=0, precision=0, recall=0)
     with pytest.raises(InputError, match="of one text"): span_f1(gold, gold[:1])
     with pytest.raises(InputError, match="conll or strict"): span_f1(gold, gold, "iob1")
+
+
+@pytest.mark.parametrize("tag", ["U-PER", "L-PER", "E-PER", "S-PER", "B", "I", "PER", "b-PER", "B-", "", "o"])
+def test_tags_of_another_scheme_are_refused(tag):
+    for gold, predicted in (([[tag]], [["O"]]), ([["O"]], [[tag]])):
+        with pytest.raises(InputError, match="not of the scheme BIO") as said: span_f1(gold, predicted)
+        assert repr(tag) in str(said.value) and "\n" not in str(said.value)
+
+
+def test_bio_to_bioul_and_back_by_brute_force():
+    "Every sequence of up to five words; BIOUL as its definition has it, read off the sequence letter by letter."
+    for n in range(1, 6):
+        for tags in itertools.product(["O", "B-X", "I-X", "B-Y", "I-Y"], repeat=n):
+            begins = [t[0] == "B" or t[0] == "I" and (i == 0 or tags[i - 1][2:] != t[2:]) for i, t in enumerate(tags)]
+            ends = [i + 1 == n or begins[i + 1] or tags[i + 1] == "O" for i in range(n)]
+            marks = {(True, True): "U", (True, False): "B", (False, False): "I", (False, True): "L"}
+            wanted = [t if t == "O" else marks[b, e] + t[1:] for t, b, e in zip(tags, begins, ends)]
+            assert spell(tags, "bioul") == wanted
+            back = [t if t == "O" else "IB"[b] + t[1:] for t, b in zip(tags, begins)]
+            assert [as_bio(t) for t in wanted] == back and spell(back, "bioul") == wanted
 
 
 @pytest.mark.parametrize("scheme", ["bio", "bioul"])
@@ -296,3 +316,66 @@ def test_settings_that_make_no_sense(wrong):
 def test_defaults_are_those_of_the_released_configuration():
     s = Tagging()
     assert (s.hidden, s.layers, s.epochs, s.patience, s.learning_rate, s.scheme) == (200, 2, 75, 25, 1e-3, "bioul")
+
+
+# --- the released reading of K: all layers mixed, and the loss of a batch summed
+
+def test_scalar_mix_by_hand():
+    mix, x = ScalarMix(3).double(), np.random.default_rng(0).normal(size=(2, 5, 3, 4))
+    with torch.no_grad(): mix.weights.copy_(torch.tensor([.5, -1., 2.])); mix.scale.fill_(1.7)
+    share = [np.exp(w) / sum(np.exp(v) for v in (.5, -1., 2.)) for w in (.5, -1., 2.)]
+    wanted = 1.7 * (share[0] * x[:, :, 0] + share[1] * x[:, :, 1] + share[2] * x[:, :, 2])
+    np.testing.assert_allclose(mix(torch.from_numpy(x)).detach().numpy(), wanted, rtol=1e-12)
+
+
+def test_mixed_features_are_those_of_each_layer_but_the_embeddings(tmp_path):
+    tiny = load_checkpoint(tiny_checkpoint(tmp_path, num_hidden_layers=3, max_position_embeddings=10))
+    text, firsts = Encoded.of([range(5, 25), [7, 8]]), Encoded.of([[0, 3, 19], [1]])
+    mixed = features(tiny, text, firsts, "any", mix=True)
+    each = [features(tiny, text, firsts, "any", layer).vectors for layer in (1, 2, 3)]
+    assert torch.equal(mixed.vectors, torch.stack(each, 1)) and (mixed.starts == [0, 3, 4]).all()
+    assert features(tiny, text, firsts, "any", 2, mix=True).vectors.shape[1] == 2
+
+
+def toy_layers(count, seed):
+    "Words of three layers, two of noise; the second says whether a word is a name."
+    rng = np.random.default_rng(seed)
+    named, vectors = rng.random(count * 4) < .3, rng.normal(size=(count * 4, 3, 6))
+    vectors[:, 1, 0] = 4 * named - 2
+    tags = [["B-X" if name else "O" for name in named[4 * i:4 * i + 4]] for i in range(count)]
+    return Features(torch.from_numpy(vectors).float(), np.arange(0, 4 * count + 1, 4)), tags
+
+
+def test_the_layer_that_tells_gets_the_weight():
+    settings = Tagging(hidden=8, layers=1, epochs=15, patience=15, learning_rate=2e-2, dropout=0, mix=True)
+    tagger = train_tagger(*toy_layers(80, 0), *toy_layers(30, 1), settings)
+    weights = tagger.network.mix.weights.softmax(0)
+    assert weights.argmax() == 1 and weights[1] > .45
+    words, tags = toy_layers(30, 2)
+    assert span_f1(tags, predict(tagger, words))["f1"] > .9
+
+
+def stepped(loss, clip, rate):
+    "The change of all weights by one plain step on one batch of five sentences."
+    torch.manual_seed(0)
+    words = Features(torch.randn(20, 6), np.arange(0, 21, 4))
+    settings = Tagging(hidden=4, layers=1, dropout=0, batch=8, clip=clip, loss=loss)
+    network = BiLSTM(6, 3, settings)
+    before = torch.nn.utils.parameters_to_vector(network.parameters()).clone()
+    target = torch.arange(20) % 3
+    said = one_epoch(network, torch.optim.SGD(network.parameters(), rate), words, target, settings, np.random.default_rng(0))
+    return torch.nn.utils.parameters_to_vector(network.parameters()) - before, said
+
+
+def test_a_summed_loss_has_the_gradient_of_all_sentences_and_meets_the_clip():
+    (mean, one), (total, same) = stepped("mean", 1e9, 1.0), stepped("sum", 1e9, 1.0)
+    torch.testing.assert_close(total, 5 * mean)
+    assert one == pytest.approx(same)                                # what is told is a sentence's
+    bound = float(total.detach().norm()) / 2                                  # between the two gradients' norms
+    torch.testing.assert_close(stepped("mean", bound, 1.0)[0], mean)
+    assert float(stepped("sum", bound, 1.0)[0].detach().norm()) == pytest.approx(bound, rel=1e-4)
+
+
+def test_the_reading_of_the_settings_is_checked():
+    for wrong in (dict(loss="max"), dict(mix=True, layer=0)):
+        with pytest.raises(InputError): Tagging(**wrong)

@@ -8,7 +8,7 @@ from xlingual_nb.papers.published import Claim, Comparison
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import verdicts as V
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.statistics import holm
+from xlingual_nb.measures.statistics import contrast, holm
 
 FLOOR = ("18 untrained", "19 untrained;lang-pos")
 
@@ -65,7 +65,7 @@ def test_floors_decide_nothing():
     dead = WORLD | {"0 original": [0.009, 0.010, 0.011]}
     for c in (claim(margin=0.0, minus=("3 x",)), claim("within", 0.05, ["3 x"], "floor", alive=("0 original",))):
         row = one(runs(dead), c)
-        assert row.verdict == "inconclusive" and "floor" in row.note and np.isnan(row.p)
+        assert row.verdict == "at floor" and "floor" in row.note and np.isnan(row.p)
     row = one(runs({r: v for r, v in WORLD.items() if r not in FLOORS}), claim())
     assert row.verdict == "not run at this scale" and "18 untrained" in row.note
 
@@ -78,7 +78,7 @@ def test_closeness_of_two_untrained_perplexities_decides_nothing():
     log = stats.ttest_ind(np.log(ppl["0 original"]), np.log(ppl["8 x"]), equal_var=False).confidence_interval()
     assert np.allclose((row.low, row.high), np.exp(log))
     dead = ppl | {"0 original": [240, 241, 243], "8 x": [244, 240, 241]}
-    assert one(runs(dead, "MLM-Perpl. train"), c).verdict == "inconclusive"
+    assert one(runs(dead, "MLM-Perpl. train"), c).verdict == "at floor"
     assert one(runs(ppl | {"8 x": [9, 9.1, 9.2]}, "MLM-Perpl. train"), c).verdict == "not reproduced"
 
 
@@ -103,10 +103,24 @@ def test_values_of_one_row_are_compared_seed_by_seed():
     assert row.verdict == "reproduced" and np.isclose(row.p, paired.pvalue)
 
 
-def test_means_over_several_rows_and_factors():
-    row = one(runs(WORLD), claim(plus=["0 original", "8 x"], minus=("3 x",), factor=0.5))
-    assert np.isclose(row.effect,
-                      (np.mean(WORLD["0 original"]) + np.mean(WORLD["8 x"])) / 2 - 0.5 * np.mean(WORLD["3 x"]))
+def test_means_over_several_rows():
+    row = one(runs(WORLD), claim(plus=["0 original", "8 x"], minus=("3 x",)))
+    assert np.isclose(row.effect, (np.mean(WORLD["0 original"]) + np.mean(WORLD["8 x"])) / 2 - np.mean(WORLD["3 x"]))
+
+
+def test_a_share_is_one_of_what_lies_above_the_floor():
+    "Half of µ stays, if half of what is above the floor stays; and nothing is a share of a dead row."
+    world = WORLD | {"18 untrained": [0.20, 0.21, 0.19], "8 x": [0.24, 0.25, 0.235]}
+    share = dict(plus=["8 x"], minus=("0 original",), factor=0.5, net=True)
+    row = one(runs(world), claim("above", 0.0, **share))
+    a, b, low = (np.mean(world[r]) for r in ("8 x", "0 original", "18 untrained"))
+    assert np.isclose(row.effect, (a - low) - 0.5 * (b - low)) and row.verdict == "not reproduced"
+    assert a > 0.5 * b, "of the raw score more than half stays, all of it floor"
+    arms = [world["8 x"], world["0 original"], world["18 untrained"]]
+    assert np.isclose(one(runs(world), claim("below", 0.0, **share)).p, contrast(arms, [1, -0.5, -0.5]).p_below())
+    dead = world | {"0 original": [0.21, 0.20, 0.22]}
+    assert one(runs(dead), claim("above", 0.0, **share)).verdict == "at floor"
+    with pytest.raises(ValueError, match="net"): Comparison("t", "µ", ("a",), "above", 0.0, ("b",), factor=0.5)
 
 
 def test_a_claim_of_two_parts_needs_both_and_falls_with_one():
@@ -180,8 +194,8 @@ def test_claims_on_curves():
     both = pd.concat([frame, curve("15 overparam", (40, 30, 40))])
     assert one(both, claim(tests=(earlier,))).verdict == "not reproduced"
     over = Comparison("figure6", "µ", ("15 overparam",), "above", 0.5, curve="gain_after_best_dev")
-    assert one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]),
-               claim(tests=(over,))).verdict == "reproduced"
+    row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(over,)))
+    assert row.effect == 1 and row.verdict == "inconclusive" and "do not differ at all" in row.note
 
 
 def test_published_effects_come_from_the_printed_tables():
@@ -241,8 +255,11 @@ def test_files_keep_what_was_decided(tmp_path):
 def test_summary_and_display():
     frame = V.verdicts(runs(WORLD), "laptop")
     line = V.summary(frame)
-    assert line.startswith(f"{len(frame)} claims: ")
+    assert line.startswith(f"{len(frame)} claims of the papers: ") and "of ours" not in line
     assert sum(int(w) for w in line.split(": ")[1].replace(",", "").split() if w.isdigit()) == len(frame)
+    both = V.summary(V.verdicts(runs({}), "laptop"))
+    counted = {o: sum(c.whose == o for c in ledger.claims()) for o in ("paper", "ours")}
+    assert f"{counted['paper']} claims of the papers: " in both and f"{counted['ours']} of ours: " in both
     assert V.display(frame).to_html() == V.display(frame).to_html() and len(V.as_text(frame)) == len(frame)
     assert "D-three-lower" not in V.display(frame, run_only=False).to_html()    # claims are shown in words
 
@@ -269,8 +286,8 @@ def test_a_loss_is_alive_where_its_target_is():
     # though Δ itself is smallest for the better model, and hi's floor higher
     assert one(frame, small()).verdict == "reproduced"
     dead = one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small())
-    assert dead.verdict == "inconclusive" and "floor" in dead.note           # 4 points above it: not alive in percent
-    assert one(losses([33.1, 33.3, 33.2], [37.0, 37.2, 37.1]), small(clear=3.0)).verdict == "reproduced"
+    assert dead.verdict == "at floor"                                        # 4 points above it: not alive in percent
+    assert one(losses([33.1, 33.3, 33.2], [37.0, 37.3, 37.1]), small(clear=3.0)).verdict == "reproduced"
     gone = one(frame[frame.row != "untrained | es"], small())
     assert gone.verdict == "not run at this scale" and "untrained | es" in gone.note and "hi" not in gone.note
 
@@ -317,3 +334,105 @@ def test_a_row_in_two_columns_needs_a_seed_in_both():
                       runs({"0 original": [0.2, 0.3]}, column="Layer 0 Retr. ρ").assign(seed=[2, 3]), runs(FLOORS)])
     row = one(both, claim(minus=("0 original",), minus_column="Layer 0 Retr. ρ"))
     assert row.verdict == "not run at this scale" and row.note == "not run: 0 original (no seed in both columns)"
+
+
+# ---- what belongs to one model, floors of a row's own, like fit
+
+def test_two_languages_of_one_model_are_paired_and_two_models_in_one_row_are_not():
+    base, gain = np.array([50.0, 60.0, 70.0]), np.array([5.0, 5.2, 4.8])
+    def told(first, second, runs_of_second):
+        cells = (("0 original", "a", first, "r"), ("9 y", "a", second, runs_of_second))
+        rows = [("dufter2020", "table1", r, c, "micro", s, v, f"{run}{s}") for r, c, vs, run in cells for s, v in enumerate(vs)]
+        return pd.DataFrame(rows, columns=runs({}).columns)
+    c = claim(margin=3.0, minus=("9 y",), column="a", alive=())
+    paired, apart = (one(told(base + gain, base, run), c) for run in ("r", "q"))
+    assert np.isclose(paired.p, stats.ttest_1samp(gain, 3.0, alternative="greater").pvalue) and paired.verdict == "reproduced"
+    assert np.isclose(apart.p, stats.ttest_ind(base + gain, base + 3, equal_var=False, alternative="greater").pvalue)
+    columns = pd.concat([told(base + gain, base, "q")[:3],                  # one row, two columns: as with and without NSP
+                         told(base, base, "q")[:3].assign(column="b", run_id=["n0", "n1", "n2"])])
+    row = one(columns, claim(margin=3.0, minus=("0 original",), minus_column="b", column="a", alive=()))
+    assert np.isclose(row.p, apart.p) and row.n_seeds == 3
+
+
+FLOORED = ("untrained | {source} | {target}", "majority class | {target}")
+
+
+def languages(values, **fields):
+    "Observations of F1 and a claim on them whose floors are each row's own."
+    test = Comparison(**dict(table="table1", column="F1", plus=("enfake-es | enfake | es", "enfake-hi | enfake | hi"),
+                             test="above", margin=5.0, minus="floor") | fields.pop("test", {}))
+    return runs(values, "F1"), Claim("C", "dufter2020", "§0", "says", ("laptop",), (test,), FLOORED,
+                                     **dict(clear=5.0, alive=()) | fields)
+
+
+NER = {"enfake-es | enfake | es": [60.0, 62.0, 61.0], "enfake-hi | enfake | hi": [20.0, 22.0, 21.0],
+       "untrained | enfake | es": [40.0, 41.0, 39.0], "untrained | enfake | hi": [2.0, 1.0, 3.0],
+       "en-es | en | es": [82.0, 83.0, 81.0], "untrained | en | es": [80.0, 79.0, 81.0]}
+
+
+def test_every_row_is_held_against_its_own_floor():
+    row = one(*languages(NER))
+    assert np.isclose(row.effect, ((61 - 40) + (21 - 2)) / 2) and row.verdict == "reproduced"
+    assert row["apart"] == "es 21 (p < .001); hi 19 (p < .001)" and row.aligned == "6 of 6"
+    english = one(*languages(NER, alive=("en-es | en | es",)))
+    assert english.verdict == "at floor", "two points above its own floor, though 42 above Fake-English's"
+    gone = one(*languages({r: v for r, v in NER.items() if r != "untrained | enfake | hi"}))
+    assert gone.verdict == "not run at this scale" and "untrained | enfake | hi or majority class | hi" in gone.note
+
+
+def test_a_pooled_claim_shows_the_language_that_goes_the_other_way():
+    world = NER | {"en-hi | en | hi": [30.0, 31.0, 29.0]}
+    test = dict(minus=("en-es | en | es", "en-hi | en | hi"), test="below", margin=0.0)
+    row = one(*languages(world | {"en-es | en | es": [55.0, 54.0, 56.0]}, test=test))
+    assert row["apart"].startswith("es 6 (p 0.99") and "hi -9 (p < .001)" in row["apart"]
+
+
+def test_a_drop_in_a_model_that_fits_worse_is_confounded():
+    c = claim(fit=("0 original",))
+    def fitted(factor): return pd.concat([runs(WORLD), runs({"0 original": [9.0, 9.2, 8.8],
+                                                            "8 x": [9.0 * factor, 9.1 * factor, 8.9 * factor]},
+                                                           "MLM-Perpl. train")])
+    assert one(fitted(1.25), c).verdict == "reproduced" and one(fitted(0.2), c).verdict == "reproduced"
+    row = one(fitted(1.5), c)
+    assert row.verdict == "confounded" and np.isnan(row.p) and "8 x is 1.5" in row.note and np.isfinite(row.low)
+    assert "not run" in one(runs(WORLD), c).note, "a fit that nobody measured is not a like fit"
+
+
+def test_power_stands_beside_an_inconclusive_verdict_and_is_the_share_of_studies_that_would_decide():
+    rng = np.random.default_rng(3)
+    world = FLOORS | {"0 original": [0.46, 0.36, 0.41], "8 lang-pos;shift-special;no-random": [0.37, 0.27, 0.35]}
+    test = Comparison("table1", "µ", ("0 original",), "above", 0.02, ("8 lang-pos;shift-special;no-random",))
+    row = one(runs(world), claim(tests=(test,)))
+    sds = [np.std(world[r], ddof=1) for r in (*test.plus, *test.minus)]
+    for effect, power in ((row.effect, row.power_observed), (0.58, row.power_published)):
+        a, b = (rng.normal(mean, sd, (4000, 3)) for mean, sd in zip((effect, 0.02), sds))
+        decided = (stats.ttest_ind(a, b, axis=1, equal_var=False, alternative="greater").pvalue < 0.05).mean()
+        assert abs(decided - power) < 0.05, (effect, decided)
+    assert row.verdict == "inconclusive" and row.power_observed < 0.5 < 0.99 < row.power_published
+    assert np.isnan(one(runs(WORLD), claim()).power_published), "a claim that is decided needs none"
+    assert np.isnan(one(runs(world | {test.minus[0]: [0.3]}), claim(tests=(test,))).power_observed), "one seed: no spread"
+
+
+def test_how_many_models_align_is_counted_one_by_one():
+    "Two of four align wholly, two not at all: the mean is like none of them."
+    row = one(runs(FLOORS | {"0 original": [0.9, 0.01, 0.95, 0.008], "8 x": [0.01, 0.02, 0.01, 0.012]}), claim())
+    assert row.aligned == "2 of 4 against 0 of 4"
+
+
+def test_verdicts_of_an_older_version_are_read(tmp_path):
+    path = tmp_path / "verdicts.csv"
+    V.write(V.verdicts(runs(WORLD), "laptop"), path)
+    old = pd.read_csv(path, keep_default_na=False)[V.FIRST]
+    old.to_csv(path, index=False)
+    read = V.read(path)
+    assert list(read.columns) == V.COLUMNS and read.power_published.isna().all() and (read["apart"] == "").all()
+    assert V.summary(read) == V.summary(V.verdicts(runs(WORLD), "laptop")) and len(V.as_text(read)) == len(read)
+    V.write(V.verdicts(runs(WORLD, corpus="text"), "laptop"), path)
+    assert set(V.read(path).corpus) == {"micro", "text"}
+
+
+def test_amendments_are_shown_in_the_row():
+    shown = V.as_text(V.verdicts(runs(WORLD), "laptop")).set_index("claim").note
+    for c in ledger.claims("dufter2020"):
+        assert all(f"amended {a.when}: {a.why} (before: {a.before})" in shown[c.says] for a in c.amended)
+        assert ("amended" in shown[c.says]) == bool(c.amended)

@@ -89,6 +89,7 @@ def steps(root):
 if __name__ == "__main__":          # toy_stages.py ROOT PROCESSES SEEDS UPTO PAUSE: a plain script, for tests that kill it
     import toy_stages as toys       # not __main__: workers must find the stages by name
     root, workers, seeds, upto, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell's background jobs start with Ctrl-C ignored
     print("begun", flush=True)
     run([toys.Count(upto, seed, "", pause) for seed in range(seeds)], Store(root),
         Processes(workers) if workers else Inline(), stack=1)

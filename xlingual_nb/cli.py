@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments',
-           'Json', 'RunId', 'StoreOption', 'Device', 'Sizes', 'Notebook', 'Encoder', 'Languages', 'Texts', 'Dictionary',
-           'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
-           'notebook_values', 'open_store', 'list_', 'plan', 'run', 'report', 'probe', 'named_folder', 'data_list',
-           'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why', 'runs_accept',
-           'runs_check', 'runs_prune']
+           'Json', 'RunId', 'StoreOption', 'Device', 'Sizes', 'Keep', 'Notebook', 'Encoder', 'Languages', 'Texts',
+           'Dictionary', 'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
+           'known_scales', 'notebook_values', 'open_store', 'list_', 'plan', 'run', 'report', 'probe', 'named_folder',
+           'data_list', 'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why',
+           'runs_accept', 'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
 import json, sys, traceback
@@ -89,14 +89,19 @@ RunId = Annotated[str, typer.Argument(help="The first letters of a run's id (`xl
 StoreOption = Annotated[str, typer.Option("--store", help="Folder of the store (default: runs, in the repository).")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")]
 Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts and sizes, as TOML.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Write the kept study, results/ and figures/, not yours/.")]
 
 # %% ../nbs/lib/80_cli.ipynb #8435440d
 def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None, notebooks) -> dict[str, str]:
-    """The parameters that the options of `plan` and `run` name. InputError for a file of sizes without the notebooks
-    that it is for."""
+    """The parameters that the options of `plan` and `run` name. InputError for one that has an option of its own, and
+    for a file of sizes without the notebooks that it is for."""
     if sizes and not notebooks: raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
     named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
-    return assignments(parameter) | {name: value for name, value in named.items() if value}
+    named, given = {name: value for name, value in named.items() if value}, assignments(parameter)
+    options = {"scale": f"--scale {given.get('scale')}", "keep": "--keep"} | dict.fromkeys(named, "the option alone")
+    for name in given.keys() & options.keys():
+        raise InputError(f"-p {name}={given[name]}: it has an option of its own: give {options[name]}")
+    return given | named
 
 # %% ../nbs/lib/80_cli.ipynb #2e9d2021
 def open_store(store: str = "", create: bool = False):
@@ -133,15 +138,15 @@ def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignm
 # %% ../nbs/lib/80_cli.ipynb #ff616624
 @app.command()
 def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
-        sizes: Sizes = None):
-    "Execute notebooks into results/SCALE/; what the store has is not made again."
-    from xlingual_nb.experiments.sections import check_scale
-    from xlingual_nb.report.notebooks import check_parameters, experiments, resolve, run_notebook
-    names = [resolve(n).stem for n in notebooks] if notebooks else list(experiments())
-    given = notebook_values(parameter, store, sizes, notebooks)
-    check_scale(scale)
-    for name in names: check_parameters(resolve(name), {"scale": scale, **given}, text=True)
-    for name in names: print(f"{name}: {short(run_notebook(name, scale, given, text=True))}")
+        sizes: Sizes = None, keep: Keep = False):
+    "Execute notebooks into yours/results/SCALE/; what the store has is not made again."
+    from xlingual_nb.report.kept import check_keep
+    from xlingual_nb.report.notebooks import experiments, planned, resolve, run_notebook, runnable
+    sources = [resolve(n) for n in notebooks or (planned() if keep else experiments())]
+    given = notebook_values(parameter, store, sizes, notebooks) | ({"keep": "yes"} if keep else {})
+    values = {source: runnable(source, {"scale": scale, **given}, text=True) for source in sources}
+    for source in sources if keep else (): check_keep(source, values[source])
+    for source in sources: print(f"{source.stem}: {short(run_notebook(source, scale, given, text=True))}")
 
 # %% ../nbs/lib/80_cli.ipynb #237b92df
 @app.command()

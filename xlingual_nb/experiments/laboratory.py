@@ -54,11 +54,13 @@ def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> Pre
     training = sizes.large_training if large else sizes.training
     epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if apart else 1)
     masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
-    if reading == "released" and "untrained" in switches:
-        train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
+    if reading == "released":
+        training = replace(training, early_epsilon=True, still_pad=True)
+        if "untrained" in switches:
+            train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
     return PretrainSpec(pair(train, switches, sizes.language), tokenizer, sizes.large if large else sizes.small,
                         replace(training, epochs=epochs), masking, "lang-pos" in switches, "shift-special" in switches,
-                        seed, sizes.snapshots if ident in ("0", "15") else ())
+                        seed, sizes.snapshots if ident in ("0", "15") else (), visible_padding=reading == "released")
 
 # %% ../../nbs/07_laboratory.ipynb #63cd7867
 COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho_lower", "Layer 0 Trans. τ": "tau_lower",

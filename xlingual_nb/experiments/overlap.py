@@ -12,8 +12,7 @@ import pandas as pd
 
 from .bilingual import check, floors, model, read_out, shared_pieces, untrained
 from .study import SEEDS, Cell, grid_of, once
-from ..models.pretraining import PretrainSpec
-from ..models.languages import token_ids
+from ..models.pretraining import PretrainSpec, model_ids
 from ..measures.statistics import contrast
 from ..text import tokenizers, transforms
 from ..text.tokenizers import Encoded
@@ -42,11 +41,14 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def shared_row(sizes, share: float, seed: int) -> list[Cell]:
-    "The model whose languages share so many piece types, and the same model untrained."
+    """The model whose languages share so many piece types, and the same model untrained; of the one that shares none,
+    what it knows in Fake-English, too: token ids are shifted there instead of letters (D footnote 3)."""
     pair, spec = ("enfake", "en"), shared_pieces(sizes, share, seed)
-    row = f"enfake {share:.0%} shared | en"
-    both = ("en-enfake", spec), ("untrained", untrained(spec))
-    return [c for name, made in both for c in read_out(sizes, "table1", f"{name} | {row}", made, pair, "en")]
+    row = f"enfake {share:.0%} shared"
+    rows = [("en-enfake", spec, "en"), ("untrained", untrained(spec), "en")]
+    if share == 0: rows.append(("en-enfake", spec, "enfake"))
+    return [c for name, made, tested in rows
+            for c in read_out(sizes, "table1", f"{name} | {row} | {tested}", made, pair, tested)]
 
 # %% ../../nbs/01_overlap.ipynb #4dc3a297
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
@@ -60,7 +62,7 @@ def model_texts(spec: PretrainSpec, store) -> list[Encoded]:
     if not all(map(store.has, read)): return []
     for run in read: store.sound(run)
     pieces = tokenizers.load(store.path(spec.tokenizer))
-    return [token_ids(l, pieces, store, spec.shape.max_tokens) for l in spec.languages]
+    return [model_ids(spec, l, pieces, store) for l in spec.languages]
 
 def pieces_in_common(spec: PretrainSpec, store) -> dict[str, float] | None:
     """Piece types and tokens that the two texts of a model have in common (`transforms.overlap`); None while the store
@@ -83,7 +85,7 @@ def pairs(targets) -> list[tuple[str, str]]:
 
 def contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.DataFrame:
     """Further observations: the accuracy that the first row of each pair has more than the second, by seed, and 1 if
-    its F1 is significantly higher, else 0 (with one seed: none)."""
+    its F1 is significantly higher, else 0 (with one seed: none); seed by seed where one model is tested in both."""
     at = {k: part.set_index("seed") for k, part in observations.groupby(["row", "column"])}
     def both(rows, column): return [at[row, column] for row in rows if (row, column) in at]
     found = []
@@ -92,6 +94,9 @@ def contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.
             gained = two[0].assign(column=GAIN, value=two[0].value - two[1].value)
             found.append(gained.dropna(subset="value").reset_index())
         if len(two := both(rows, "NER F1-Score")) == 2 and min(map(len, two)) > 1:
-            starred = contrast([t.value for t in two], [1, -1]).p_above() < 0.05
+            one, other = (t.value for t in two)
+            paired = not set(two[0].run_id).isdisjoint(two[1].run_id)
+            gain = contrast([(one - other).dropna()], [1]) if paired else contrast([one, other], [1, -1])
+            starred = gain.p_above() < 0.05
             found.append(two[0].head(1).assign(column=MARK, value=float(starred)).reset_index())
     return pd.concat([observations.head(0), *found])[observations.columns] if found else observations.head(0)

@@ -175,9 +175,12 @@ def part_at(sizes, group: str, part: str) -> Part:
     return parts[part]
 
 def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
-    "The text of a language. Raises InputError for a language that the section has not."
+    """The text of a language, its names filled in wherever they stand. Raises InputError for a language that the
+    section has not."""
     p = part_at(sizes, "text", part)
-    return CorpusSpec(filled(sizes, p.source, known_language(sizes, language)), p.part or "train", p.parameters)
+    def named(value): return filled(sizes, value, language) if isinstance(value, str) else value
+    given = tuple((key, named(value)) for key, value in p.parameters)
+    return CorpusSpec(filled(sizes, p.source, known_language(sizes, language)), p.part or "train", given)
 
 def records_spec(sizes: Bilingual, task: str, language: str, part: str) -> RecordsSpec:
     "The records of a task (`nli` or `ner`) in a language."

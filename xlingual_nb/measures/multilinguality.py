@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError, require
-from ..models.languages import Language, lasting_transforms, token_ids, translations, without
-from ..models.pretraining import PretrainSpec, shifted, view
+from ..models.languages import Language, lasting_transforms, translations, without
+from ..models.pretraining import PretrainSpec, model_ids, shifted, view
 from ..models.settings import step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
@@ -132,8 +132,10 @@ def translation_pairs(spec: MeasureSpec, first: Language, second: Language, toke
     size = tokenizer.get_vocab_size()
     if spec.words == "dictionary": return microworld_dictionary(spec, tokenizer)
     if spec.words == "none": return None
-    ids = np.arange(size) if spec.words == "all" else np.arange(len(SPECIALS), size)
-    return translations(first, second, ids, size)
+    pieces = translations(first, second, np.arange(len(SPECIALS), size), size)
+    if spec.words == "content": return pieces
+    offsets = [view(spec.checkpoint, size, language.name).token_offset for language in (first, second)]
+    return np.concatenate([np.arange(len(SPECIALS))[:, None] + offsets, pieces])
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #8d9341bd
 def between(checkpoint, first: Encoded, second: Encoded, views, pairs) -> dict:
@@ -156,15 +158,15 @@ def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
     "What the checkpoint was trained on, by the name of the language, as far as it is looked at."
     def ids(language):
         chain = without(language.transforms, "half(") if spec.train_text == "whole" else None
-        return token_ids(language, tokenizer, store, spec.checkpoint.shape.max_tokens, chain=chain)
+        return model_ids(spec.checkpoint, language, tokenizer, store, chain=chain)
     return {l.name: thinned(ids(l), spec.sentences) for l in spec.checkpoint.languages}
 
 def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
     "The development text in both languages, sentence by sentence."
     texts = read_parallel(store, spec.dev, spec.other)
-    return [token_ids(language, tokenizer, store, spec.checkpoint.shape.max_tokens,
-                      chain=lasting_transforms(language), corpus=corpus)
-            for language, corpus in zip(compared(spec), texts)]
+    def ids(language, corpus):
+        return model_ids(spec.checkpoint, language, tokenizer, store, chain=lasting_transforms(language), corpus=corpus)
+    return [ids(*each) for each in zip(compared(spec), texts)]
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #d31e146f
 def measure(spec: MeasureSpec, store, device: str) -> dict:

@@ -23,13 +23,16 @@ def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
     "Plain sentences as ids of the encoder's own tokenizer, without special tokens, shifted and inverted like its view."
     view = encoder.view(view)
     rows = encoder.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
-    rows = [np.asarray(row, np.int32) + view.token_offset for row in rows]
+    def shifted(row):
+        special = np.isin(row, encoder.tokenizer.all_special_ids)       # [UNK] in plain text
+        return np.asarray(row, np.int32) + np.where(special, view.special_offset, view.token_offset)
+    rows = map(shifted, rows)
     return Encoded.of(row[::-1] if view.inverted else row for row in rows)
 
 # %% ../../nbs/lib/46_probe.ipynb #13cffcff
 def unknown_share(encoder: Encoder, sentences: Encoded, view) -> float:
     "Share of the tokens that are the unknown one."
-    unknown, offset = encoder.tokenizer.unk_token_id, encoder.view(view).token_offset
+    unknown, offset = encoder.tokenizer.unk_token_id, encoder.view(view).special_offset
     return 0. if unknown is None else float((sentences.ids == unknown + offset).sum() / max(1, len(sentences.ids)))
 
 def remarks(encoder: Encoder, parallel: dict[str, Encoded]) -> list[str]:

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'CLS', 'SEP', 'MASK', 'ORDER', 'MASKS', 'DROPOUT', 'PAIRS', 'PASSES', 'generator', 'Mixture', 'join',
            'mix', 'stretch_end', 'elsewhere', 'fitted', 'SegmentPair', 'document_pairs', 'smoothed', 'language_pairs',
-           'mix_pairs', 'steps_per_epoch', 'Order', 'Sentences', 'assemble', 'mask_tokens', 'first_fit', 'packing_cost',
-           'row_lengths', 'places', 'Batch', 'make_batch']
+           'mix_pairs', 'steps_per_epoch', 'Order', 'Sentences', 'assemble', 'mask_tokens', 'padded', 'first_fit',
+           'packing_cost', 'row_lengths', 'places', 'Batch', 'make_batch']
 
 # %% ../../nbs/lib/31_batches.ipynb #344de335
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class Mixture:
     views: tuple[LanguageView, ...]
     vocabulary: int             # number of entries
     word_starts: np.ndarray | None = None       # (vocabulary,): which entries begin a word; None: not known
+    padded: bool = False                        # is [PAD] part of an example, up to the longest of its batch?
 
     def __len__(self): return len(self.language)
 
@@ -105,20 +106,21 @@ class SegmentPair(NamedTuple):
     second_length: int
     follows: int
 
-def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng) -> list[SegmentPair]:
+def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng, short: float = 0.0) -> list[SegmentPair]:
     """Examples of one pass over `text`, whose documents end before the sentences `ends`. `room`: tokens of both
-    segments together. A document of one sentence only ever meets a random one."""
+    segments together; a share `short` of the documents aims at fewer, evenly drawn. A document of one sentence only
+    ever meets a random one."""
     starts, begins, pairs = text.starts - text.starts[0], np.concatenate([[0], ends[:-1]]), []
     for begin, end in zip(begins.tolist(), ends.tolist()):
-        at = begin
+        at, aim = begin, int(rng.integers(2, room + 1)) if short and rng.random() < short else room
         while at < end:
-            stop = stretch_end(starts, at, end, room)
+            stop = stretch_end(starts, at, end, aim)
             middle = at + 1 if stop == at + 1 else at + int(rng.integers(1, stop - at))
             follows = middle < stop and rng.random() < 0.5
             if follows: second = middle, stop
             else:
                 other, last = elsewhere(begins, ends, begin, rng)
-                second = other, stretch_end(starts, other, last, room - (starts[middle] - starts[at]))
+                second = other, stretch_end(starts, other, last, aim - (starts[middle] - starts[at]))
                 stop = middle
             stretches = [(starts[a], starts[b]) for a, b in ((at, middle), second)]
             pairs.append(SegmentPair(*fitted(*stretches, room, rng), int(follows)))
@@ -135,18 +137,19 @@ def smoothed(counts: list[int], exponent: float) -> list[int]:
 # %% ../../nbs/lib/31_batches.ipynb #dd32726e
 PASSES = 5
 
-def language_pairs(number: int, text: Encoded, ends: np.ndarray, room: int) -> np.ndarray:
+def language_pairs(number: int, text: Encoded, ends: np.ndarray, room: int, short: float = 0.0) -> np.ndarray:
     "(pairs, 5): the fields of `SegmentPair` for all passes over the text of language `number`."
-    passes = [document_pairs(text, ends, room, generator(PAIRS, 0, number, n)) for n in range(PASSES)]
+    passes = [document_pairs(text, ends, room, generator(PAIRS, 0, number, n), short) for n in range(PASSES)]
     return np.array([pair for pairs in passes for pair in pairs], np.int64).reshape(-1, 5)
 
 # %% ../../nbs/lib/31_batches.ipynb #d54b5c95
 def mix_pairs(texts: list[Encoded], ends: list[np.ndarray], views: list[LanguageView], vocabulary: int,
-              max_tokens: int, exponent=1.0, word_starts=None, nsp=True) -> Mixture:
-    """Pairs of segments of every language; `ends`: after which sentences its documents end. Without `nsp` nobody is
-    asked whether the second follows. Raises ValueError for an id outside the vocabulary."""
+              max_tokens: int, exponent=1.0, word_starts=None, nsp=True, short=0.0) -> Mixture:
+    """Pairs of segments of every language; `ends`: after which sentences its documents end; `short` as in
+    `document_pairs`. Without `nsp` nobody is asked whether the second follows. Raises ValueError for an id outside the
+    vocabulary."""
     ids, origins = join(texts, vocabulary)
-    tables = [language_pairs(i, text, last, max_tokens - 3) for i, (text, last) in enumerate(zip(texts, ends))]
+    tables = [language_pairs(i, text, last, max_tokens - 3, short) for i, (text, last) in enumerate(zip(texts, ends))]
     for i, wanted in enumerate(smoothed(list(map(len, tables)), exponent)):
         n = len(tables[i])
         turn = np.arange(n) if wanted == n else generator(PAIRS, 1, i).permutation(n)
@@ -225,6 +228,16 @@ def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng,
     ids[chosen] = new
     return ids, chosen
 
+# %% ../../nbs/lib/31_batches.ipynb #499fd480
+def padded(s: Sentences) -> Sentences:
+    "Every example with [PAD] at its end, up to the longest of the batch; nothing hides it."
+    longest, starts = int(s.lengths.max()), np.cumsum(s.lengths) - s.lengths
+    place = np.minimum(np.arange(longest), s.lengths[:, None] - 1)
+    beyond, source = (np.arange(longest) - place).ravel(), (starts[:, None] + place).ravel()
+    ids = np.where(beyond > 0, PAD + s.special[source], s.ids[source])
+    return Sentences(ids, s.positions[source] + beyond, s.types[source], sentence=s.sentence[source],
+                     lengths=np.full_like(s.lengths, longest), special=s.special[source], content=s.content[source])
+
 # %% ../../nbs/lib/31_batches.ipynb #0948c51a
 def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, int]:
     "First-fit decreasing: (row, offset in the row) of every sentence, and the number of rows."
@@ -274,7 +287,7 @@ class Batch:
 # %% ../../nbs/lib/31_batches.ipynb #bd3cd0cd
 def make_batch(mixture: Mixture, indices: np.ndarray, masking: Masking, rows: tuple[int, int], rng) -> Batch:
     "Assemble, mask and pack the examples `indices` into rows of two lengths."
-    s = assemble(mixture, indices)
+    s = padded(assemble(mixture, indices)) if mixture.padded else assemble(mixture, indices)
     ids, chosen = mask_tokens(s, masking, mixture.vocabulary, rng, mixture.word_starts)
     slots, counts = places(s, rows)
     def laid_out(g, values, empty):

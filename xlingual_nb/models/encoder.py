@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import InputError
-from .batches import DROPOUT, Batch, generator
+from .batches import DROPOUT, PAD, Batch, generator
 from .settings import Shape
 
 # %% ../../nbs/lib/32_encoder.ipynb #ed71bc1a
@@ -67,9 +67,10 @@ def flat_parameters(sizes: dict, models: int, device) -> tuple[torch.Tensor, dic
 # %% ../../nbs/lib/32_encoder.ipynb #81c96cc3
 class Stack:
     """Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps; `weights` their
-    named views. `nsp`: they predict next sentences too."""
-    def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02, nsp=False):
+    named views. `nsp`: they predict next sentences too; `still_pad`: [PAD] learns nothing as an input."""
+    def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02, nsp=False, still_pad=False):
         self.shape, self.vocabulary, self.seeds, self.device, self.nsp = shape, vocabulary, list(seeds), device, nsp
+        self.still_pad = still_pad
         groups = [sizes(shape, vocabulary, nsp) for sizes in (decayed, undecayed)]
         self.flat, views = zip(*(flat_parameters(sizes, len(self.seeds), device) for sizes in groups))
         self.weights = views[0] | views[1]
@@ -224,7 +225,9 @@ def look_up(stack: Stack, name, ids):
 # %% ../../nbs/lib/32_encoder.ipynb #348d33e5
 def embed(stack: Stack, batch: StackedBatch, dropout: Dropout | None):
     "Token, position and segment embeddings, normed: layer 0."
-    x = look_up(stack, "word_embeddings", batch.ids) + look_up(stack, "position_embeddings", batch.positions)
+    words = look_up(stack, "word_embeddings", batch.ids)
+    if stack.still_pad: words = torch.where((batch.ids == PAD)[..., None], words.detach(), words)
+    x = words + look_up(stack, "position_embeddings", batch.positions)
     x = norm(stack, x + look_up(stack, "token_type_embeddings", batch.types), "embeddings")
     return x * dropout.hidden(0) if dropout else x
 

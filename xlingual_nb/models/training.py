@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from .batches import MASKS, Mixture, Order, generator, make_batch, row_lengths, steps_per_epoch
 from .encoder import Dropout, Stack, losses, pick_device, stack_batches
-from .settings import Masking, Shape, Training, learning_rate
+from .settings import Masking, Shape, Training, epsilon, learning_rate
 from ..runs.files import whole, write_atomic
 from ..text import tokenizers
 
@@ -182,7 +182,8 @@ def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Trainin
         loss = losses(stack, batch, dropout)
     stack.backward(loss)
     clip_(stack, training.clip)
-    for group in adam.param_groups: group["lr"] = learning_rate(training, step, steps)
+    for group in adam.param_groups:
+        group.update(lr=learning_rate(training, step, steps), eps=epsilon(training, step))
     adam.step()
     return loss.detach()
 
@@ -200,7 +201,7 @@ def new_stack(jobs: list[Job], shape: Shape, training: Training, device) -> tupl
     vocabulary, nsp = mixture.vocabulary, len(mixture.follows) > 0
     if any(total_steps(j, training) != steps or j.mixture.vocabulary != vocabulary for j in jobs):
         raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
-    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp)
+    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp, still_pad=training.still_pad)
     return stack, [hub_config(shape, vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
 
 # %% ../../nbs/lib/33_training.ipynb #59a36540

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MEANINGS', 'TRUTH', 'YOURS', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'parameters',
-           'read_value', 'check_value', 'check_parameters', 'planned', 'all_values', 'specs_of', 'grid_of',
-           'NotebookError', 'announcing', 'execute', 'failure', 'check_injected', 'check_corpus', 'is_own', 'check_own',
-           'run_notebook']
+           'read_value', 'check_value', 'check_parameters', 'planned', 'all_values', 'specs_of', 'check_corpus',
+           'check_device', 'checked_values', 'grid_of', 'runnable', 'NotebookError', 'announcing', 'execute', 'failure',
+           'check_injected', 'run_notebook']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, logging, os, re, sys, time
@@ -162,12 +162,49 @@ def specs_of(path: Path, values: dict) -> list:
         raise InputError(f"{path.stem} declares no grid of runs: there is nothing to plan, run it") from None
     return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
 
+# %% ../../nbs/lib/73_notebooks.ipynb #f048f763
+def check_corpus(scale: str, corpus: str) -> None:
+    """InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named
+    and not there."""
+    known = sorted({"auto"} | {c for study in STUDIES for c in corpora(study, scale)})
+    if corpus not in known:
+        raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
+    data_folder()
+
+def check_device(device: str, here: bool = False) -> None:
+    "InputError for what is no device or, `here`, for one that this machine does not have."
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"device {device!r} does not exist: choose cpu, cuda or cuda:0")
+    if not here or device == "cpu": return
+    import torch
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(device.partition(":")[2] or 0) >= count:
+        raise InputError(f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu")
+
+# %% ../../nbs/lib/73_notebooks.ipynb #e8e11d79
+def checked_values(path: Path, given: dict, text: bool = False) -> dict:
+    """All parameters of a notebook, defaults filled in, the path of a file of one's own made absolute. InputError for a
+    name, a type, a scale, a corpus or a device that does not exist."""
+    values = all_values(path, check_parameters(path, given, text))
+    if values.get("own"): values["own"] = str(Path(values["own"]).expanduser().absolute())
+    else: check_corpus(values["scale"], values.get("corpus", "auto"))
+    check_device(values.get("device", "cpu"))
+    return values
+
 def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
     """The specs of an experiment for these command-line parameters, and the notebook's parameters, defaults filled in.
     InputError for an experiment, scale or parameter that does not exist."""
     path = resolve(name)
-    values = all_values(path, check_parameters(path, {"scale": scale, **given}, text=True))
+    values = checked_values(path, {"scale": scale, **given}, text=True)
     return specs_of(path, values), values
+
+def runnable(path: Path, given: dict, text: bool = False) -> dict:
+    """`checked_values` of a notebook that may run here. InputError as well for what its grid refuses, where it has one,
+    and for a device that this machine does not have."""
+    values = checked_values(path, given, text)
+    check_device(values.get("device", "cpu"), here=True)
+    if path.stem in planned(): specs_of(path, values)
+    return values
 
 # %% ../../nbs/lib/73_notebooks.ipynb #3382d06d
 class NotebookError(RuntimeError):
@@ -229,48 +266,25 @@ def check_injected(path: Path) -> None:
         raise NotebookError(f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
                             f"{defaults}: do not trust this run")
 
-# %% ../../nbs/lib/73_notebooks.ipynb #f048f763
-def check_corpus(scale: str, corpus: str) -> None:
-    """InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named
-    and not there."""
-    known = sorted({"auto"} | {c for study in STUDIES for c in corpora(study, scale)})
-    if corpus not in known:
-        raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
-    data_folder()
-
-# %% ../../nbs/lib/73_notebooks.ipynb #bb3fd9a0
+# %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
 YOURS = "yours"
 
-def is_own(values: dict) -> bool:
-    "Do the parameters ask for a study in languages, or on texts, of one's own?"
-    return bool(values.get("own") or values.get("languages"))
-
-def check_own(source: Path, values: dict) -> dict:
-    """The values, a path made absolute in them. Raises InputError for what is wrong with a study of one's own, where
-    the notebook has a grid to find it by."""
-    if values.get("own"): values = values | {"own": str(Path(values["own"]).expanduser().absolute())}
-    if is_own(values) and source.stem in planned(): specs_of(source, all_values(source, values))
-    return values
-
-# %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
 def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, *, out: Path | None = None,
                  text: bool = False, say=print) -> Path:
     """Execute a notebook strictly, in the repository's root; the path of the executed copy,
-    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `results` of the repository; of a study of one's own,
-    `yours/results`).
+    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `yours/results` of the repository, or with the parameter `keep`
+    its `results`).
 
     `text`: values come from a command line. When a cell fails, what there is stays beside as `<notebook>.failed.ipynb`,
-    and an earlier good copy is left alone. InputError before a kernel starts for a wrong name, value or notebook."""
-    source, cwd = resolve(str(name)), repository()
-    values = check_parameters(source, {"scale": scale, **(parameters or {})}, text)
-    if not values.get("own"): check_corpus(values["scale"], values.get("corpus", "auto"))
-    values = check_own(source, values)
-    home = cwd / YOURS if is_own(values) else cwd
+    and an earlier good copy is left alone. InputError before a kernel starts for what is not `runnable`."""
+    source, cwd, given = resolve(str(name)), repository(), {"scale": scale, **(parameters or {})}
+    values = runnable(source, given, text)
+    home = cwd if values.get("keep") else cwd / YOURS
     folder = Path(out or home / "results").resolve() / values["scale"] / source.stem
     folder.mkdir(parents=True, exist_ok=True)
     final, failed, partial = (folder / f"{source.stem}{end}.ipynb" for end in ("", ".failed", f".partial{os.getpid()}"))
     try:
-        with room(folder): execute(source, partial, values, cwd, say)
+        with room(folder): execute(source, partial, {n: values[n] for n in given}, cwd, say)
         check_injected(partial)
         os.replace(partial, final)
         failed.unlink(missing_ok=True)

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['STYLE', 'MARKS', 'INTRODUCTION', 'page', 'write_page', 'number', 'html_table', 'readable', 'notebook_body', 'fetched',
            'by_scale', 'read_verdicts', 'score', 'verdict_table', 'html_figure', 'claim_texts', 'verdict_sections',
-           'flat_columns', 'result_tables', 'NotebookPage', 'front_page', 'notebook_pages', 'write_report']
+           'flat_columns', 'result_tables', 'both_verdicts', 'yours_sections', 'NotebookPage', 'front_page',
+           'notebook_pages', 'write_report']
 
 # %% ../../nbs/lib/74_pages.ipynb #1a30005e
 import base64, html, json, re
@@ -17,7 +18,9 @@ import pandas as pd
 import xlingual_nb
 from ..runs.files import room, write_atomic
 from ..experiments.sections import SCALES
-from .notebooks import heading, repository
+from . import tables
+from .kept import agreement, in_words, result_files
+from .notebooks import YOURS, heading, repository
 
 # %% ../../nbs/lib/74_pages.ipynb #f0dd7b15
 STYLE = """
@@ -194,41 +197,65 @@ def flat_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis([name(c) for c in frame.columns], axis=1)
 
 # %% ../../nbs/lib/74_pages.ipynb #fc1c6718
-def result_tables(results: Path) -> str:
-    "Every result table, folded, ours beside the published one. Training curves are left to the figures."
-    from xlingual_nb.report import tables
+def result_tables(results: Path, kept: Path | None = None) -> str:
+    """Every result table, folded, ours beside the published one; with a folder of `kept` results those as well, and
+    how far the two agree. Training curves are left to the figures."""
     folds = []
     for scale in by_scale({p.parents[1].name for p in Path(results).glob("*/*/*.csv")}):
-        for path in sorted(Path(results).glob(f"{scale}/*/*.csv")):
-            if not set(tables.COLUMNS) <= set(frame := pd.read_csv(path, nrows=0)) or "step" in frame: continue
-            for (paper, name), part in tables.read(path).groupby(["paper", "table"], sort=False):
+        for path in (p for folder in sorted(Path(results, scale).iterdir()) for p in result_files(folder)):
+            if "step" in (frame := tables.read(path)): continue
+            at = Path(kept or "nowhere", path.relative_to(results))
+            other = tables.read(at) if at.is_file() else frame[:0]
+            for (paper, name), part in frame.groupby(["paper", "table"], sort=False):
                 title = html.escape(f"{scale}: {paper}, {name} (notebook {path.parent.name})")
-                shown = html_table(flat_columns(tables.beside(part)))
+                said = "".join(f"<p>{html.escape(s)}</p>" for s in in_words(agreement(part, other)))
+                shown = said + html_table(flat_columns(tables.beside(part, other)))
                 folds.append(f"<details><summary>{title}</summary>{shown}</details>")
     return "\n".join(folds)
 
+# %% ../../nbs/lib/74_pages.ipynb #fbe2e6de
+def both_verdicts(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
+    "One's own verdicts beside the kept ones, those that differ first; without claims that one's own do not decide."
+    keys, idle = ["claim", "scale", "corpus"], "not run at this scale"
+    both = yours[yours.verdict != idle].merge(kept[[*keys, "verdict"]], "left", keys, suffixes=("", " (kept)"))
+    both = both.rename(columns={"verdict": "yours", "verdict (kept)": "kept"}).fillna({"kept": idle})
+    first = both.assign(same=both.yours == both.kept).sort_values("same", kind="stable")
+    return first[["claim", "paper", "where", "scale", "corpus", "yours", "kept"]]
+
+def yours_sections(results: Path, yours: Path) -> list[str]:
+    "What a user's own folder holds, beside the kept results; nothing where it is empty."
+    both = both_verdicts(read_verdicts(yours / "results"), read_verdicts(results))
+    folds, parts = result_tables(yours / "results", results), []
+    if len(both): parts = [f"<p>{(both.yours == both.kept).sum()} of {len(both)} verdicts are the kept ones.</p>"]
+    if len(both): parts.append(html_table(both))
+    found = [*parts, *[folds] * bool(folds), *map(html_figure, sorted((yours / "figures").glob("*.png")))]
+    return ["<h2>Yours</h2>", *found] if found else []
+
 # %% ../../nbs/lib/74_pages.ipynb #5687915b
 class NotebookPage(NamedTuple):
-    "The page of an executed notebook."
+    "The page of an executed notebook, of the kept study or of `yours`."
     scale: str
     notebook: str
     title: str
+    yours: bool = False
 
     @property
     def place(self) -> str:
         "Where it lies in the report."
-        return f"{self.scale}/{self.notebook}.html"
+        return f"{'yours-' * self.yours}{self.scale}/{self.notebook}.html"
 
     def link(self) -> str:
         "A line of the list on the front page."
-        return f'<li><a href="{self.place}">{html.escape(f"{self.notebook}: {self.title}")}</a> ({self.scale})</li>\n'
+        name = html.escape(f"{self.notebook}: {self.title}")
+        return f'<li><a href="{self.place}">{name}</a> ({self.scale}{", yours" * self.yours})</li>\n'
 
 # %% ../../nbs/lib/74_pages.ipynb #e24edd72
-def front_page(results: Path, figures: Path, pages: list[NotebookPage]) -> str:
+def front_page(results: Path, figures: Path, pages: list[NotebookPage], yours: Path) -> str:
     "The page to start from."
     verdicts, parts = read_verdicts(results), [INTRODUCTION]
     none = '<p class="note">No verdicts yet: run one (<code>xlingual run laboratory --scale laptop</code>).</p>'
     parts += verdict_sections(verdicts) if len(verdicts) else [none]
+    parts += yours_sections(results, yours)
     if folds := result_tables(results): parts += ["<h2>Tables</h2>", folds]
     drawn = sorted(p for p in Path(figures).glob("**/*") if p.suffix in (".png", ".svg"))
     drawn = [p for p in drawn if "-smoke-" not in p.name] or drawn
@@ -238,25 +265,26 @@ def front_page(results: Path, figures: Path, pages: list[NotebookPage]) -> str:
     return page("xlingual_nb: results", "\n".join(parts))
 
 # %% ../../nbs/lib/74_pages.ipynb #f8bf24f3
-def notebook_pages(results: Path) -> dict[NotebookPage, Path]:
+def notebook_pages(results: Path, yours: bool = False) -> dict[NotebookPage, Path]:
     "The executed notebooks of all scales, in order, and where each lies."
     found = {}
     for scale in by_scale({p.parents[1].name for p in results.glob("*/*/*.ipynb")}):
         for path in sorted(p for p in results.glob(f"{scale}/*/*.ipynb") if p.stem == p.parent.name):
-            found[NotebookPage(scale, path.stem, heading(path)[0])] = path
+            found[NotebookPage(scale, path.stem, heading(path)[0], yours)] = path
     return found
 
 def write_report(out: Path | None = None, results: Path | None = None, figures: Path | None = None) -> Path:
     """Write a page per executed notebook (`<out>/<scale>/<notebook>.html`) and the front page, `<out>/index.html`,
-    whose path is returned. Defaults are `report`, `results` and `figures` of the repository."""
+    whose path is returned. Defaults are `report`, `results` and `figures` of the repository; what a user has made is
+    looked for in the folder `yours` beside `results`."""
     root = repository() if None in (out, results, figures) else None
     out, results = Path(out or root / "report"), Path(results or root / "results")
-    figures = Path(figures or root / "figures")
-    pages = notebook_pages(results)
+    figures, yours = Path(figures or root / "figures"), results.parent / YOURS
+    pages = notebook_pages(results) | notebook_pages(yours / "results", yours=True)
     for one, path in pages.items():
-        note = f'<p class="note">{html.escape(one.notebook)}, run at scale {html.escape(one.scale)}</p>'
-        body = note + notebook_body(path, figures.parent / "nbs")
+        note = f"{one.notebook}, {'yours, ' * one.yours}run at scale {one.scale}"
+        body = f'<p class="note">{html.escape(note)}</p>' + notebook_body(path, figures.parent / "nbs")
         write_page(out / one.place, page(one.title, body, "../index.html"))
-    write_page(out / "index.html", front_page(results, figures, list(pages)))
+    write_page(out / "index.html", front_page(results, figures, list(pages), yours))
     for old in set(out.glob("*/*.html")) - {out / one.place for one in pages}: old.unlink()
     return out / "index.html"

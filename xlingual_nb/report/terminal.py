@@ -63,14 +63,14 @@ def print_json(told) -> None:
 def listing() -> dict:
     "Experiments with the scales that they were run at, papers with their tables and claims, and files of results."
     from xlingual_nb.papers import published
-    from xlingual_nb.report.notebooks import experiments, heading, repository
-    results, made = repository() / "results", []
+    from xlingual_nb.report.notebooks import YOURS, experiments, heading, repository
+    homes, made = [(root := repository()) / "results", root / YOURS / "results"], []
     for name, path in experiments().items():
-        scales = sorted(p.parents[1].name for p in results.glob(f"*/{name}/{name}.ipynb"))
+        scales = sorted({p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")})
         made.append(dict(name=name) | dict(zip(("title", "about"), heading(path))) | dict(run_at=scales))
     papers = [dict(paper=p, claims=len(published.claims(p)), tables=list(published.tables(p)))
               for p in published.papers()]
-    files = [p.relative_to(results.parent).as_posix() for p in sorted(results.glob("*/**/*.csv"))]
+    files = [p.relative_to(root).as_posix() for home in homes for p in sorted(home.glob("*/**/*.csv"))]
     return dict(experiments=made, papers=papers, results=files)
 
 def print_listing(told: dict) -> None:

@@ -9,6 +9,7 @@ __all__ = ['NLI', 'NliSpec', 'nli_cost', 'make_nli']
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..errors import require
 from ..models.pretraining import PretrainSpec
 from ..models.settings import FineTuning, step_flops
 from ..runs.stages import declare
@@ -24,13 +25,20 @@ NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, hea
 @dataclass(frozen=True)
 class NliSpec:
     """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a classifier fine-tuned
-    on `train` (K section 3.1.3; two languages in one pair: Table 11)."""
+    on `train` (K section 3.1.3; two languages in one pair: Table 11); `dev` is what it is stopped on, where the
+    settings have patience."""
     stage: ClassVar[str] = "nli"
     checkpoint: PretrainSpec
     train: Labelled
     tests: tuple[tuple[Labelled, Labelled], ...]
     settings: FineTuning = FineTuning()
     seed: int = 0
+    dev: Labelled | None = None
+
+    def __post_init__(self):
+        given = "no pairs to stop on" if self.dev is None else "pairs to stop on that nothing uses"
+        require((self.dev is None) == (not self.settings.patience),
+                f"patience={self.settings.patience}, and {given}: give both, dev and patience, or neither")
 
 # %% ../../nbs/lib/57_nli.ipynb #1a397d4a
 def nli_cost(spec: NliSpec) -> dict:

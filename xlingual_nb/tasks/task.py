@@ -46,7 +46,7 @@ class Task:
 def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
     "Fine-tune the encoder and a classifier on sentence pairs (`models.settings.FineTuning`)."
     from xlingual_nb.tasks.classifier import fine_tune
-    return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress)
+    return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress, dev)
 
 def classify(encoder, classifier, inputs: Inputs):
     "Labels of sentence pairs, (n,) places in `LABELS`."
@@ -57,10 +57,10 @@ CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/56a_task.ipynb #f78df818
 def word_features(encoder, inputs: Inputs, settings):
-    "The vectors of the words of tagged sentences, at the layer of the settings."
+    "The vectors of the words of tagged sentences, at the layer of the settings, or at all up to it to be mixed."
     from xlingual_nb.tasks.tagging import features
     (words,), (view,) = inputs.texts, inputs.views
-    return features(encoder, words, inputs.firsts, view, settings.layer)
+    return features(encoder, words, inputs.firsts, view, settings.layer, getattr(settings, "mix", False))
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     "Train a BiLSTM-CRF on frozen features (`models.settings.Tagging`)."
@@ -119,7 +119,7 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
         trained, tokenizer = spec.checkpoint, tokenizers.load(store.path(spec.checkpoint.tokenizer))
         encoder = load_encoder(store.path(trained), device())
         def said(sides): return as_read(task, trained, sides, tokenizer, store)
-        dev, seed = said(spec.dev) if hasattr(spec, "dev") else None, getattr(spec, "seed", 0)
+        dev, seed = said(spec.dev) if getattr(spec, "dev", None) else None, getattr(spec, "seed", 0)
         learnt = task.head.train(encoder, said(spec.train), dev, spec.settings, seed,
                                  lambda done, total: progress(spec, done, total))
         values = {}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERSE', 'DATA_SETS', 'Corpus', 'cut_to_shared_ids', 'read_lines', 'read_bible', 'read_plain', 'split_sentences',
-           'data_folder', 'find']
+           'split_phrases', 'data_folder', 'find']
 
 # %% ../../nbs/lib/11_corpora.ipynb #d746e475
 import gzip, os, re, zlib
@@ -147,6 +147,21 @@ def split_sentences(text: str, clauses: bool = False) -> list[str]:
         if _begins(text[m.end():]) and not _abbreviated(text[cuts[-1]:m.start()], m.group()): cuts.append(m.end())
     if clauses: cuts = sorted({*cuts, *(m.end() for m in _CLAUSE.finditer(text))})
     return [s for a, b in zip(cuts, cuts[1:] + [None]) if (s := text[a:b].strip())]
+
+# %% ../../nbs/lib/11_corpora.ipynb #f1a7224a
+_COMMA = re.compile(r"[,،](?=\s)|[、，]")
+
+def split_phrases(clause: str, most: int = 16, least: int = 4) -> list[str]:
+    """A clause of more than `most` words cut at the comma nearest to its middle, and its parts again; no part has fewer
+    than `least`. Only white space is lost."""
+    count = len(clause.split())
+    places = [m.end() for m in _COMMA.finditer(clause)] if count > most else []
+    before = {place: len(clause[:place].split()) for place in places}
+    fit = [place for place, words in before.items() if least <= words <= count - least]
+    if not fit: return [clause]
+    middle = min(fit, key=lambda place: abs(before[place] - count / 2))
+    halves = clause[:middle].strip(), clause[middle:].strip()
+    return [part for half in halves for part in split_phrases(half, most, least)]
 
 # %% ../../nbs/lib/11_corpora.ipynb #d265606c
 DATA_SETS = ("bible", "text", "nli", "dictionaries", "ud", "ner", "tatoeba", "langid", "doc", "alignment", "vocab")
