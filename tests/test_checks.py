@@ -1,10 +1,11 @@
 """`xlingual data check` reads every file as its reader would: a broken file of each kind is named with its line and the mend."""
-import gzip
+import builtins, gzip
+from pathlib import Path
 
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text import records, sources
+from xlingual_nb.text import fetch, records, sources
 from xlingual_nb.text.checks import LAYOUT, check
 from xlingual_nb.text.parallel import read_dictionary
 
@@ -111,3 +112,71 @@ def test_a_name_that_nothing_reads_is_said_and_is_no_error(folder):
     (folder / "pictures/map.png").write_bytes(b"\x89PNG")
     seen = check(folder).set_index("file")
     assert set(seen.problem) == {""} and "xx-EDITION.tsv" in seen.holds["bible/LICENSE"] and "folders: bible, text" in seen.holds["pictures/map.png"]
+
+
+# ---- what a reader refuses the check does not pass
+
+@pytest.mark.parametrize("name, call", [
+    ("nli/xnli.test.zh-Hans.tsv", lambda: records.load("nli", "xnli/zh-Hans", "test")),
+    ("ner/zh-min-nan-panx.train.conll", lambda: records.load("ner", "panx/zh-min-nan")),
+    ("ner/be-x-old-wikiann.test.conll", lambda: records.load("ner", "panx/be-x-old", "test")),
+    ("ud/fi.test.conllu", lambda: records.load("pos", "ud/fi", "test")),
+    ("ud/qpm-philotis-1.train.conllu", lambda: records.load("pos", "ud/qpm-philotis-1")),
+    ("bible/zh-min-nan.tsv", lambda: sources.load("bible/zh-min-nan"))])
+def test_a_language_with_a_hyphen_is_checked_as_it_is_read(folder, monkeypatch, name, call):
+    monkeypatch.setenv("XLINGUAL_DATA", str(folder))
+    (folder / name).write_text("broken\n", encoding="utf-8")
+    with pytest.raises(InputError) as refused: call()
+    (problem,) = check(folder).query("file == @name").problem
+    assert problem == str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["bible/fi-toy.tsv", "vocab/mbert-cased.vocab.txt"])
+def test_a_file_that_cannot_be_read_is_a_problem_and_no_crash(folder, monkeypatch, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to(folder / "nowhere")
+    (problem,) = check(folder).query("file == @name").problem
+    assert name in problem and "does not exist" in problem
+
+
+def test_a_file_that_may_not_be_read_is_a_problem_and_no_crash(folder, monkeypatch):
+    fetch.record(folder)
+    usual = Path.read_bytes, builtins.open
+    def locked(path): return str(path).endswith("fi-toy.tsv")
+    def refuse(path): raise PermissionError(13, "Permission denied", str(path))
+    monkeypatch.setattr(Path, "read_bytes", lambda path: refuse(path) if locked(path) else usual[0](path))
+    monkeypatch.setattr(builtins, "open", lambda path, *a, **k: refuse(path) if locked(path) else usual[1](path, *a, **k))
+    row, = (r for r in check(folder).itertuples() if r.problem)
+    assert row.file == "bible/fi-toy.tsv" and "Permission denied" in row.problem and row.state == "not readable"
+
+
+# ---- the hub
+
+class Rows(list):
+    def take(self, n): return Rows(self[:n])
+
+
+def hub(rows): return lambda name, configuration, split, streaming: Rows(rows)
+
+
+PAIR = dict(premise="It rains.", hypothesis="It is wet.", label=0)
+
+
+@pytest.mark.parametrize("label", [-1, 3, None])
+def test_a_label_that_is_none_is_refused_and_nothing_is_written(tmp_path, label):
+    with pytest.raises(InputError, match=f"record 2 .*label {label} .*entailment") as refused:
+        fetch.get("xnli", "fi", tmp_path, load=hub([PAIR, PAIR | dict(label=label)]))
+    assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.gz"))
+
+
+@pytest.mark.parametrize("tag", [-1, 7])
+def test_a_tag_that_is_none_is_refused(tmp_path, tag):
+    with pytest.raises(InputError, match=f"record 1 .*label {tag} .*B-PER"):
+        fetch.get("panx", "fi", tmp_path, load=hub([dict(tokens=["Aino"], ner_tags=[tag])]))
+
+
+@pytest.mark.parametrize("name, rows", [("xnli", []), ("panx", []), ("panx", [dict(tokens=[], ner_tags=[])]),
+                                        ("wikipedia", [dict(text=" \n ")])])
+def test_an_empty_reply_is_no_success(tmp_path, name, rows):
+    with pytest.raises(InputError, match="fi.*no records") as refused: fetch.get(name, "fi", tmp_path, load=hub(rows))
+    assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.*"))

@@ -110,15 +110,15 @@ PART = "(train|dev|test)"
 LAYOUT = {
     "bible": [Kind(r".+\.tsv", "xx-EDITION.tsv", verses)],
     "text": [Kind(r".+\.txt", "xx.txt, xx.KIND.txt", sentences)],
-    "nli": [Kind(r"(xnli|snli)\.(dev|test)\.\w+\.tsv|mnli\.train\.\w+\.tsv", "xnli.PART.xx.tsv", entailments)],
-    "ner": [Kind(rf"\w+-\w+\.{PART}\.conll", "xx-SET.PART.conll", names)],
-    "ud": [Kind(rf"\w+-\w+\.{PART}\.conllu", "xx-TREEBANK.PART.conllu", treebank)],
-    "doc": [Kind(rf"\w+\.{PART}\.tsv", "xx.PART.tsv", topics)],
-    "langid": [Kind(rf"(\w+\.)?{PART}\.tsv", "PART.tsv, SET.PART.tsv", identified)],
-    "tatoeba": [Kind(r"\w+-en\.tsv", "xx-en.tsv", sentence_pairs)],
-    "dictionaries": [Kind(r"\w+-\w+\.txt", "en-xx.txt", translations)],
-    "alignment": [Kind(r"\w+-\w+\.(src|tgt)", "xx-en.src, .tgt", tokenised),
-                  Kind(r"\w+-\w+\.gold", "xx-en.gold", links)],
+    "nli": [Kind(r"(xnli|snli)\.(dev|test)\..+\.tsv|mnli\.train\..+\.tsv", "xnli.PART.xx.tsv", entailments)],
+    "ner": [Kind(rf".+-\w+\.{PART}\.conll", "xx-SET.PART.conll", names)],
+    "ud": [Kind(rf".+\.{PART}\.conllu", "xx-TREEBANK.PART.conllu", treebank)],
+    "doc": [Kind(rf".+\.{PART}\.tsv", "xx.PART.tsv", topics)],
+    "langid": [Kind(rf"(.+\.)?{PART}\.tsv", "PART.tsv, SET.PART.tsv", identified)],
+    "tatoeba": [Kind(r".+-en\.tsv", "xx-en.tsv", sentence_pairs)],
+    "dictionaries": [Kind(r".+-.+\.txt", "en-xx.txt", translations)],
+    "alignment": [Kind(r".+-.+\.(src|tgt)", "xx-en.src, .tgt", tokenised),
+                  Kind(r".+-.+\.gold", "xx-en.gold", links)],
     "vocab": [Kind(r".+\.vocab\.txt", "NAME.vocab.txt", word_pieces)],
 }
 
@@ -140,7 +140,7 @@ def unlike(folder: Path) -> dict[Path, str]:
     out."""
     found, first = {}, {}
     for path in data_files(folder):
-        if not (m := re.fullmatch(r"xnli\.(dev|test)\.\w+\.tsv(\.gz)?", path.name)): continue
+        if not (m := re.fullmatch(r"xnli\.(dev|test)\..+\.tsv(\.gz)?", path.name)): continue
         try: here = [pair["label"] for pair in read_pairs(path)]
         except InputError: continue
         model, usual = first.setdefault(m[1], (path, here))
@@ -157,9 +157,9 @@ def check(folder: Path, sums: Path | None = None) -> pd.DataFrame:
     recorded, differing = read_sums(Path(sums or folder / SUMS)), unlike(folder)
     for path in data_files(folder):
         name = path.relative_to(folder).as_posix()
-        holds, problem = examine(path, folder)
-        digest = recorded.pop(name, None)
-        state = "not recorded" if digest is None else "same" if digest == sha256(path) else "changed"
+        (holds, problem), digest = examine(path, folder), recorded.pop(name, None)
+        try: state = "not recorded" if digest is None else "same" if digest == sha256(path) else "changed"
+        except OSError: state = "not readable"
         rows.append((name, state, holds, problem or differing.get(path, "")))
     rows += [(name, "missing", "", "") for name in recorded]
     return pd.DataFrame(rows, columns=["file", "state", "holds", "problem"])
