@@ -13,7 +13,8 @@ from functools import cache
 
 import pandas as pd
 
-from .bilingual import PAPER, check, model, never_saw_the_target, nli, read_out, untrained
+from .bilingual import (PAPER, check, given_away, model, never_saw_the_target, nli,
+                                                nli_floors, read_out, untrained)
 from .sizes import Bilingual, paper_of
 from .study import SEEDS, Cell, chosen, grid_of, once
 from ..models.pretraining import PretrainSpec
@@ -118,7 +119,8 @@ def floor_rows(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[C
         drawn, minus = (f"majority {l}|{l}" if l else "" for l in (language, less))
         row, column = f"majority class | {code}", f"XNLI {column}"
         made.append(Cell(paper, table, row, column, base.seed, (run,), drawn, 100.0, minus))
-    return made
+    without = nli_floors(sizes, untrained(base), source, (target,))
+    return made + given_away(paper, table, f"XNLI {column_of}", base.seed, without, target)
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
 def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec:
@@ -139,7 +141,7 @@ def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
     "Table 7: English with every other language in one model, and the floors of each column."
     languages, made, paper = ("en", *sizes.targets), [], study_of(sizes)[0]
     base = deep(sizes, languages, seed, sizes.deep.shape)
-    run = (nli(sizes, untrained(base), "en", sizes.targets),)
+    run, without = (nli(sizes, untrained(base), "en", sizes.targets),), nli_floors(sizes, base, "en", sizes.targets)
     def score(row, spec, language):
         columns = f"XNLI {language}", f"NER {language}", ""
         return read_out(sizes, "table7", row, spec, languages, language, columns, paper=paper)
@@ -153,6 +155,7 @@ def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
             made += score(f"never saw the target | en | {language}", never_saw_the_target(base), language)
         row, drawn = f"majority class | {language}", f"majority {language}|{language}"
         made.append(Cell(paper, "table7", row, f"XNLI {language}", seed, run, drawn, 100.0))
+        made += given_away(paper, "table7", f"XNLI {language}", seed, without, language)
     return made
 
 # %% ../../nbs/04_architecture.ipynb #60004c5e

@@ -8,10 +8,11 @@ __all__ = ['SIDES', 'COLUMNS', 'belongs_here', 'four', 'cells', 'grid', 'kinds']
 # %% ../../nbs/06_mixed_pairs.ipynb #643b1952
 import pandas as pd
 
-from .bilingual import check, model, never_saw_the_target, nli, untrained
+from .bilingual import check, model, never_saw_the_target, nli, nli_floors, untrained
 from .sizes import Bilingual, paper_of
 from .study import SEEDS, Cell, grid_of, numbers, once
 from ..models.pretraining import PretrainSpec
+from ..tasks.floors import FLOORS
 
 # %% ../../nbs/06_mixed_pairs.ipynb #78e7e239
 def belongs_here(claim) -> bool:
@@ -24,8 +25,8 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in SIDES)
 
 def four(sizes: Bilingual, row: str, spec: PretrainSpec, target: str, drawn: str = "accuracy") -> list[Cell]:
     "The cells of one model: the same pairs, answered in four ways."
-    run, side = nli(sizes, spec, "enfake", (target,)), {"enfake": "enfake", "target": target}
-    paper = paper_of(sizes)
+    made, side = (nli_floors if drawn in FLOORS else nli), {"enfake": "enfake", "target": target}
+    paper, run = paper_of(sizes), made(sizes, spec, "enfake", (target,))
     return [Cell(paper, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0)
             for column, (p, h) in zip(COLUMNS, SIDES)]
 
@@ -42,6 +43,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
             half = four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target)
             found += [c for c in half if c.column != "XNLI enfake-enfake"]
             found += four(sizes, f"majority class | {target}", untrained(spec), target, drawn="majority")
+            for name in FLOORS: found += four(sizes, f"{name} | {target}", spec, target, drawn=name)
     return once(found)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
