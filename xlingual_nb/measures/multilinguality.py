@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import InputError, require
+from ..errors import require
 from ..models.languages import Language, lasting_transforms, translations, without
 from ..models.pretraining import PretrainSpec, model_ids, shifted, view
 from ..models.settings import step_flops
