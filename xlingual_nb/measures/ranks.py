@@ -6,7 +6,7 @@
 __all__ = ['SIMILARITIES', 'TIES', 'PLACES', 'Ranks', 'rank', 'first_right', 'over_ties', 'reciprocal', 'within', 'scores',
            'chance']
 
-# %% ../../nbs/lib/48_ranks.ipynb #7c5835a2
+# %% ../../nbs/lib/48_ranks.ipynb #765bd77f
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -17,7 +17,7 @@ import torch
 from ..errors import InputError, require
 from ..models.neighbours import blocks, check_widths, nearest_means, unit
 
-# %% ../../nbs/lib/48_ranks.ipynb #71ddbef4
+# %% ../../nbs/lib/48_ranks.ipynb #7ad9cda5
 @dataclass(frozen=True)
 class Ranks:
     "Of each query: wrong candidates `better` than the best right one, wrong ones `level` with it, and `right` ones."
@@ -25,11 +25,12 @@ class Ranks:
     level: np.ndarray
     right: np.ndarray
 
-# %% ../../nbs/lib/48_ranks.ipynb #c6ced1c4
+# %% ../../nbs/lib/48_ranks.ipynb #c03e11cf
 SIMILARITIES = ("cosine", "csls")
 
 @torch.inference_mode()
-def rank(queries, candidates, gold, similarity: str = "cosine", k: int = 10, tie: float = 1e-6, size: int = 1024) -> Ranks:
+def rank(queries, candidates, gold, similarity: str = "cosine", k: int = 10, tie: float = 1e-6,
+         size: int = 1024) -> Ranks:
     """Rank candidates (m, H) for queries (n, H). `gold` (pairs, 2): numbers of a query and of a right candidate; every
     query has one or more. `similarity`: cosine, or csls over the `k` nearest; closer than `tie` is level."""
     check_widths(queries, candidates)
@@ -50,7 +51,7 @@ def rank(queries, candidates, gold, similarity: str = "cosine", k: int = 10, tie
         kept.append(torch.stack([better.sum(1), near.sum(1), level.long()]).cpu().numpy())
     return Ranks(*np.concatenate(kept, 1))
 
-# %% ../../nbs/lib/48_ranks.ipynb #d37712b6
+# %% ../../nbs/lib/48_ranks.ipynb #a199ce6f
 TIES = ("expected", "best", "worst")
 
 @lru_cache(maxsize=None)
@@ -69,7 +70,7 @@ def over_ties(ranks: Ranks, gain, ties: str = "expected") -> np.ndarray:
         earned[i] = chances @ gain(1. + ranks.better[i] + np.arange(len(chances)))
     return earned
 
-# %% ../../nbs/lib/48_ranks.ipynb #2f328dad
+# %% ../../nbs/lib/48_ranks.ipynb #e40700bb
 def reciprocal(ranks: Ranks, ties: str = "expected") -> np.ndarray:
     "One over the rank of the best right candidate, a query each (Liu et al. 2020a, equation 2)."
     return over_ties(ranks, lambda r: 1 / r, ties)
@@ -78,7 +79,7 @@ def within(ranks: Ranks, k: int, ties: str = "expected") -> np.ndarray:
     "Is a right candidate among the `k` nearest? 1 or 0 a query, or the chance of it in a tie."
     return over_ties(ranks, lambda r: (r <= k).astype(float), ties)
 
-# %% ../../nbs/lib/48_ranks.ipynb #002ac575
+# %% ../../nbs/lib/48_ranks.ipynb #18851992
 PLACES = (1, 5, 10)
 
 def scores(ranks: Ranks, ties: str = "expected", missed: int = 0) -> dict[str, float]:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'TRANSLATIONS', 'MADE', 'Dictionary', 'dictionary_file', 'in_part', 'file_pairs', 'check_one_world',
-           'microworld_pairs', 'shifted_pairs', 'one_each', 'word_pairs']
+           'microworld_pairs', 'shifted_pairs', 'one_each', 'is_word', 'word_pairs']
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #00bbe3a9
+# %% ../../nbs/lib/16a_dictionaries.ipynb #51577175
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from .sources import CorpusSpec, load_spec
 from .tokenizers import count_words
 from .transforms import transform_strings
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #ebf16007
+# %% ../../nbs/lib/16a_dictionaries.ipynb #ab319381
 PARTS = {"all": slice(None), "train": slice(5000), "test": slice(5000, 6500), "even": slice(0, None, 2),
          "odd": slice(1, None, 2)}      # of the source words, in their order
 TRANSLATIONS, MADE = ("any", "each", "first"), ("muse", "micro", "same")
@@ -40,7 +40,7 @@ class Dictionary:
             value = getattr(self, name)
             require(value in known, f"{name}={value!r} of a dictionary: choose {', '.join(known)}")
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #d32ad551
+# %% ../../nbs/lib/16a_dictionaries.ipynb #b3420853
 def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
     "The file behind a dictionary of two languages, None where there is none to read; InputError for one not there."
     if dictionary.source.startswith("file:"): return Path(dictionary.source.removeprefix("file:")).expanduser()
@@ -61,7 +61,7 @@ def file_pairs(dictionary: Dictionary, languages) -> list[tuple[str, str]]:
     turned = dictionary.source == "muse" and not path.name.startswith(f"{natural_language(languages[0])}-")
     return [(b, a) for a, b in pairs] if turned else pairs
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #cac3634a
+# %% ../../nbs/lib/16a_dictionaries.ipynb #98d18793
 def check_one_world(first: CorpusSpec, second: CorpusSpec) -> None:
     "InputError for two texts of the microworld that do not speak of the same things."
     from xlingual_nb import microworld
@@ -87,15 +87,14 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
     sides = zip(texts, zip(*ranked))
     return [*zip(*(transform_strings(text.transforms, list(words)) for text, words in sides))]
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #ff7d7b16
+# %% ../../nbs/lib/16a_dictionaries.ipynb #685ae310
 def shifted_pairs(texts) -> list[tuple[str, str]]:
-    "Every word of the first text as both languages spell it, the commonest first; signs are no words."
-    plain = load_spec(texts[0]).sentences
-    counts = Counter({word: n for word, n in count_words(plain).items() if any(map(str.isalnum, word))})
+    "Every word of the first text as both languages spell it, the commonest first."
+    counts = count_words(load_spec(texts[0]).sentences)
     words = sorted(counts, key=lambda word: (-counts[word], word))
     return [*zip(*(transform_strings(text.transforms, words) for text in texts))]
 
-# %% ../../nbs/lib/16a_dictionaries.ipynb #0f0123cc
+# %% ../../nbs/lib/16a_dictionaries.ipynb #89437c10
 def one_each(pairs) -> list[tuple[str, str]]:
     "The first pair of each word, no word twice on either side."
     kept, seen = [], (set(), set())
@@ -106,13 +105,17 @@ def one_each(pairs) -> list[tuple[str, str]]:
         seen[1].add(other)
     return kept
 
+def is_word(text: str) -> bool:
+    "Has it a letter or a digit?"
+    return any(map(str.isalnum, text))
+
 def word_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str, str]]:
     """(first, second) of two `languages`, by name, in the dictionary's order. `texts`: the two languages' `CorpusSpec`,
     which the microworld's dictionary and `same` are made for. InputError where no pair is left, and for a bad file."""
     if dictionary.source == "micro": found = in_part(microworld_pairs(texts), dictionary.part)
     elif dictionary.source == "same": found = in_part(shifted_pairs(texts), dictionary.part)
     else: found = file_pairs(dictionary, languages)
-    kept = [pair for pair in dict.fromkeys(found) if dictionary.identical or pair[0] != pair[1]]
+    kept = [(a, b) for a, b in dict.fromkeys(found) if is_word(a) and is_word(b) and (dictionary.identical or a != b)]
     if not kept:
         name = dictionary_file(dictionary, languages) or f"the dictionary {dictionary.source!r}"
         raise InputError(f"{name} has no pair of words for {'-'.join(languages)} with part={dictionary.part!r} and "
