@@ -6,7 +6,7 @@
 __all__ = ['SPELLINGS', 'UNSPACED', 'bare', 'units', 'split_unspaced', 'Finder', 'Found', 'cut', 'pieces_of', 'locate_words',
            'moved', 'shifted_text', 'WordVectors', 'add_words', 'word_means']
 
-# %% ../../nbs/lib/47_occurrences.ipynb #db4913fe
+# %% ../../nbs/lib/47_occurrences.ipynb #7f80dee6
 import re, unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from .embeddings import check_layers, fit, run_layers
 from ..models.encoders import Encoder
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/47_occurrences.ipynb #c3f41303
+# %% ../../nbs/lib/47_occurrences.ipynb #88b2384c
 def bare(word: str) -> str:
     "Lower-cased and without combining marks."
     letters = unicodedata.normalize("NFD", word.lower())
@@ -30,7 +30,7 @@ def bare(word: str) -> str:
 SPELLINGS = {"lower": lambda word: unicodedata.normalize("NFC", word.lower()),
              "exact": lambda word: unicodedata.normalize("NFC", word), "bare": bare}
 
-# %% ../../nbs/lib/47_occurrences.ipynb #af299a7c
+# %% ../../nbs/lib/47_occurrences.ipynb #a0ca3d4b
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"     # Thai, Lao, Burmese, Khmer, kana
                       "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")          # Chinese characters
 _CUT = BertPreTokenizer()
@@ -50,7 +50,7 @@ def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
         at = m.end()
     if at < len(piece): yield piece[at:], start + at, start + len(piece)
 
-# %% ../../nbs/lib/47_occurrences.ipynb #e1a3cbc8
+# %% ../../nbs/lib/47_occurrences.ipynb #b92e753b
 class Finder:
     "Finds the words of a list in sentences; words that are spelt alike (`SPELLINGS`) are one."
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
@@ -75,7 +75,7 @@ class Finder:
             yield number, found[i][1], found[i + n - 1][2]
             i += n
 
-# %% ../../nbs/lib/47_occurrences.ipynb #d45c4176
+# %% ../../nbs/lib/47_occurrences.ipynb #410dd29c
 @dataclass(frozen=True)
 class Found:
     "Sentences with words in them: `text` in plain ids; `words` (n, 4): word, sentence, first piece, piece after."
@@ -96,7 +96,7 @@ def pieces_of(places: list, start: int, stop: int, at: int = 0) -> tuple[int, in
     while after < len(places) and places[after][0] < stop: after += 1
     return at, after
 
-# %% ../../nbs/lib/47_occurrences.ipynb #d534525e
+# %% ../../nbs/lib/47_occurrences.ipynb #c7bc8339
 def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> Found:
     "Where the words stand in those of the sentences that have any."
     met = [(sentence, words) for sentence in sentences if (words := [*finder.find(sentence)])]
@@ -109,7 +109,7 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
             if after > first and unknown not in ids[first:after]: places.append((word, number, first, after))
     return Found(Encoded.of(rows), np.array(places, np.int64).reshape(-1, 4))
 
-# %% ../../nbs/lib/47_occurrences.ipynb #edf05613
+# %% ../../nbs/lib/47_occurrences.ipynb #d414fd0a
 def moved(words: np.ndarray, lengths: np.ndarray, inverted: bool) -> np.ndarray:
     "Places of words in sentences that were cut to these lengths and perhaps turned round; those beyond are left out."
     words = words[words[:, 3] <= lengths[words[:, 1]]]
@@ -126,10 +126,10 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
     return read
 
-# %% ../../nbs/lib/47_occurrences.ipynb #13a1a16c
+# %% ../../nbs/lib/47_occurrences.ipynb #79aa80ef
 @dataclass(frozen=True)
 class WordVectors:
-    "`vectors[layer]` (words, H), zeros for a word without occurrence; `counts` of them, (words,); `truncated` sentences."
+    "`vectors[layer]` (words, H), zeros for a word not met; `counts` (words,) of occurrences; sentences `truncated`."
     vectors: dict[int, torch.Tensor]
     counts: np.ndarray
     truncated: int
@@ -144,7 +144,7 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
     for layer, vectors in states.items():
         sums[layer].index_add_(0, which, vectors[at].float() * share.unsqueeze(1))
 
-# %% ../../nbs/lib/47_occurrences.ipynb #143e964a
+# %% ../../nbs/lib/47_occurrences.ipynb #594871ce
 def word_means(encoder: Encoder, sentences: Iterable[str], finder: Finder, view, layers=None, reads=None, budget=None,
                portion: int = 2048) -> WordVectors:
     """Means over all occurrences of the finder's words, by layer (None: all), float32 on the encoder's device.
