@@ -104,7 +104,8 @@ def earlier(kept: Kept) -> str:
         except InputError: continue                     # a text that is not here
         if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
     if not told: return ""
-    return f"{' and '.join(told)} were made under an earlier reading, which today's grid no longer has: to be made again."
+    why = "were made under an earlier reading, which today's grid no longer has: to be made again."
+    return f"{' and '.join(told)} {why}"
 
 # %% ../../nbs/lib/73a_kept.ipynb #364016f4
 ADDRESS = ["table", "row", "column"]
