@@ -269,14 +269,14 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     short = Language("es", CorpusSpec(f"file:{tmp_path / 'es.txt'}"))
     trained = []
     for by in ("by_gensim", "by_counts"): monkeypatch.setattr(embedding, by, lambda *args: trained.append(args))
-    with pytest.raises(engine.RunsFailed, match="es: 4 tokens of text for a window of 5"):
+    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
         engine.run([spec((PAIR[0], short), method)], Store(tmp_path / "store"), progress=False)
     assert trained == []
 
 
 def test_without_gensim_what_to_install_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gensim", None)
-    with pytest.raises(engine.RunsFailed, match=r"gensim is missing: pip install .*\[lab\]"):
+    with pytest.raises(InputError, match=r"gensim is missing: pip install .*\[lab\]"):
         engine.run([spec()], Store(tmp_path / "store"), progress=False)
     engine.run([spec(method=Glove(epochs=1))], Store(tmp_path / "other"), progress=False)      # which needs no gensim
 
