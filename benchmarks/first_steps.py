@@ -40,7 +40,7 @@ def shorten_task(spec, steps: int, records: int):
     tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
     shorter = dict(checkpoint=shorten_pretraining(spec.checkpoint, steps), train=few(spec.train), tests=tests,
                    settings=replace(spec.settings, epochs=1))
-    return replace(spec, **shorter, **(dict(dev=few(spec.dev)) if isinstance(spec, NerSpec) else {}))
+    return replace(spec, **shorter, **(dict(dev=few(spec.dev)) if spec.dev else {}))
 
 
 def shortened(grid: list, steps: int, records: int) -> dict[PretrainSpec, list]:

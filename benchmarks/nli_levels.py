@@ -66,21 +66,22 @@ def study(level: str):
                    nli={name: of_level(part) for name, part in sizes.nli.items()})
 
 
-def trained(level: str, seed: int, store: Store) -> tuple[list[tuple], list]:
-    "Rows of a level for one seed: the model, the model untrained, and the one that never saw Fake-English; their runs."
+KINDS = {"trained": lambda spec: spec, "untrained": bilingual.untrained,
+         "never saw the target": bilingual.never_saw_the_target}
+
+
+def measured(kind: str, level: str, seed: int, store: Store) -> tuple[tuple, list]:
+    "The row of a model of one kind, fine-tuned on English and asked in Fake-English; and the runs behind it."
     sizes, pair = study(level), ("en", "enfake")
-    spec, rows, specs = bilingual.model(sizes, pair, seed), [], []
-    for name, one in (("trained", spec), ("untrained", bilingual.untrained(spec)),
-                      ("never saw the target", bilingual.never_saw_the_target(spec))):
-        task = bilingual.nli(sizes, one, "en", ("enfake",))
-        found = replace(bilingual.retrieval(sizes, one, "en", "enfake"), words="dictionary")
-        wanted = [task] + [found] * (name == "trained")
-        run(wanted, store)
-        held = json.loads((store.path(task) / "measures.json").read_text())["accuracy"]
-        tau = json.loads((store.path(found) / "measures.json").read_text())["tau_upper"] if name == "trained" else None
-        rows.append((name, level, seed, tau, held["en|en"], held["enfake|enfake"]))
-        specs += wanted
-    return rows, specs
+    spec = KINDS[kind](bilingual.model(sizes, pair, seed))
+    task, tau = bilingual.nli(sizes, spec, "en", ("enfake",)), None
+    found = replace(bilingual.retrieval(sizes, spec, "en", "enfake"), words="dictionary")
+    specs = [task, found] if kind == "trained" else [task]
+    run(specs, store)
+    def held(run): return json.loads((store.path(run) / "measures.json").read_text(encoding="utf-8"))
+    if kind == "trained": tau = held(found)["tau_upper"]
+    scores = held(task)["accuracy"]
+    return (kind, level, seed, tau, scores["en|en"], scores["enfake|enfake"]), specs
 
 
 def picture(frame: pd.DataFrame):
@@ -108,7 +109,7 @@ def picture(frame: pd.DataFrame):
 
 def parse(arguments) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--levels", nargs="+", default=["plain", "negated", "quantified"])
+    parser.add_argument("--levels", nargs="*", default=["plain", "negated", "quantified"])
     parser.add_argument("--draws", type=int, default=5, help="lexicons drawn for each share (default 5)")
     parser.add_argument("--train", type=int, default=6000, help="training pairs of the simulation (default 6000)")
     parser.add_argument("--test", type=int, default=2400, help="test pairs of the simulation (default 2400)")
@@ -119,20 +120,31 @@ def parse(arguments) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def over(kept: pd.DataFrame, rows: list[tuple]) -> pd.DataFrame:
+    "What was kept before, with the rows over it."
+    key = ["what", "level", "seed", "tau"]
+    new = pd.DataFrame(rows, columns=COLUMNS)
+    old = kept[~kept.what.isin(KINDS) | ~kept.set_index(key[:3]).index.isin(new.set_index(key[:3]).index)]
+    old = old[old.what.isin(KINDS) | ~old.level.isin(new[~new.what.isin(KINDS)].level)]
+    return pd.concat([part for part in (old, new) if len(part)], ignore_index=True)
+
+
 def main(arguments=None) -> pd.DataFrame:
     args = parse(arguments)
     from xlingual_nb.report import figures as draw
-    kept = pd.read_csv(args.output) if args.output.exists() else pd.DataFrame(columns=COLUMNS)
     rows, specs = [], []
+    frame = pd.read_csv(args.output) if args.output.exists() else pd.DataFrame(columns=COLUMNS)
+    def keep(rows):
+        kept = over(frame, rows).sort_values(COLUMNS[:4], ignore_index=True)
+        write_atomic(args.output, kept.to_csv(index=False, float_format="%.4f"))
+        return kept
     for level in args.levels: rows += simulated(level, args.draws, args.train, args.test)
-    for seed in range(args.seeds):
-        made, runs = trained(CHOSEN, seed, Store(args.store))
-        rows, specs = rows + made, specs + runs
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    if not args.seeds:                               # models that were trained before stay
-        models = kept[kept.what.isin(["trained", "untrained", "never saw the target"])]
-        frame = pd.concat([frame, models]) if len(models) else frame
-    write_atomic(args.output, frame.to_csv(index=False, float_format="%.4f"))
+    for kind in KINDS:
+        for seed in range(args.seeds):
+            row, runs = measured(kind, CHOSEN, seed, Store(args.store))
+            rows, specs = [*rows, row], specs + runs
+            keep(rows)
+    frame = keep(rows)
     caption = ("NLI in a target language against the share of words translated right: simulated on the words that differ "
                "(band: over lexicons drawn), the highest floor, and models of English with Fake-English (microworld)")
     draw.save(picture(frame), args.output.with_suffix(".png"), caption, specs)

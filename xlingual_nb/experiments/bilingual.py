@@ -152,8 +152,9 @@ FLOOR_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING)) 
 def given_away(paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str) -> list[Cell]:
     "The rows of a column of NLI that need no model: what a target's pairs give away, and the ceiling."
     source = run.said.language
-    rows = [(name, target) for name in FLOORS] + [(CEILING, source)]
-    return [Cell(paper, table, f"{name} | {target}", column, seed, (run,), f"{name} {l}|{l}", 100.0) for name, l in rows]
+    rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
+    rows.append((f"{CEILING} | {source} | {target}", f"{CEILING} {source}|{source}"))
+    return [Cell(paper, table, row, column, seed, (run,), drawn, 100.0) for row, drawn in rows]
 
 # %% ../../nbs/lib/62_bilingual.ipynb #24a42bb3
 def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = "") -> list[Cell]:
@@ -175,8 +176,7 @@ def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUM
 def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
     "The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was measured."
     pair = f"{source} | {target}"
-    alone = [f"{name} | {target}" for name in ("majority class", *FLOORS)]
-    rows = [f"untrained | {pair}", f"never saw the target | {pair}", *alone]
+    rows = [f"{name} | {pair}" for name in ("untrained", "never saw the target", *FLOORS)] + [f"majority class | {target}"]
     return tidy[tidy.row.isin(rows) & (tidy.column == column)].value.max()
 
 # %% ../../nbs/lib/62_bilingual.ipynb #8f25e325

@@ -43,7 +43,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
             half = four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target)
             found += [c for c in half if c.column != "XNLI enfake-enfake"]
             found += four(sizes, f"majority class | {target}", untrained(spec), target, drawn="majority")
-            for name in FLOORS: found += four(sizes, f"{name} | {target}", spec, target, drawn=name)
+            for name in FLOORS: found += four(sizes, f"{name} | enfake | {target}", spec, target, drawn=name)
     return once(found)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
