@@ -99,7 +99,8 @@ def picture(frame: pd.DataFrame):
         floor = part[part.what.isin([*FLOORS, "untrained", "never saw the target"])].target.max()
         ax.axhline(floor, color=draw.INK[0], linestyle=":", label="highest floor")
         models = part[part.what == "trained"]
-        ax.plot(models.tau, models.target, "D", color=draw.INK[2], markeredgecolor=draw.INK[0], label="our models")
+        look = dict(color=draw.INK[2], markeredgecolor=draw.INK[0], label="our models")
+        if len(models): ax.plot(models.tau, models.target, "D", **look)
         ax.set(title=level, xlabel="word translation τ", xlim=(0, 1), ylim=(.2, 1))
     axes[0][0].set_ylabel("accuracy in the target")
     axes[0][0].legend(frameon=False, fontsize=8)

@@ -4,9 +4,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from xlingual_nb.errors import InputError
+from xlingual_nb.microworld import task
 from xlingual_nb.microworld.edits import FRAMES, LABELS
-from xlingual_nb.microworld.inference import (Design, FRAME_NAMES, SITES, SUBSTITUTION_NAMES, UNSAFE, draw_design,
-                                              giveaways, nli_pairs)
+from xlingual_nb.microworld.designs import Design, FRAME_NAMES, SITES, SUBSTITUTION_NAMES, UNSAFE, draw_design
+from xlingual_nb.microworld.inference import giveaways, nli_pairs
 from xlingual_nb.microworld.lexicon import make_lexicon
 from xlingual_nb.microworld.meanings import in_part
 from xlingual_nb.microworld.typology import preset
@@ -112,3 +114,21 @@ def test_unrelated_pairs_only_where_asked_for():
     stray = p.design.substitution == SUBSTITUTION_NAMES.index("unrelated")
     assert stray.sum() == 40 and (p.labels[stray] == 1).all()
     assert p.design.tags()[np.flatnonzero(stray)[0]] == "unrelated"
+
+
+@pytest.mark.parametrize("level", ["plain", "negated"])
+def test_numbers_of_words_tell_nothing_on_an_easier_level(level):
+    "And its frames are those it names."
+    w = make_world(128)
+    sets = [nli_pairs(w, part, n, level=level) for part, n in (("train", 1500), ("dev", 900))]
+    frames = {FRAME_NAMES[f] for p in sets for f in p.design.frames.ravel()}
+    assert frames == ({"plain"} if level == "plain" else {"plain", "negated"})
+    floors = giveaways(*(p.records(make_lexicon(preset("en"), w)) for p in sets))
+    alone = ["hypothesis alone", "premise alone"] * (level == "negated")
+    assert floors[["lengths", "set differences", *alone]].max() < .42, floors
+
+
+def test_a_level_is_a_dial_of_the_task():
+    easy, usual = (task("nli", size=30, **dials) for dials in (dict(level="plain"), {}))
+    assert easy != usual and usual == task("nli", size=30, level="quantified")
+    with pytest.raises(InputError, match="level='hard': the microworld has plain, negated, quantified"): task("nli", size=30, level="hard")

@@ -1,5 +1,6 @@
 """Fine-tuning on sentence pairs: BERT's own classifier as the oracle, a task that can be learnt, seeds, and what stays untouched."""
 import hashlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.settings import FineTuning
 from xlingual_nb.tasks.classifier import fine_tune, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.pairs import pair_batch
 from xlingual_nb.tasks.scores import accuracy, by_kind, majority
 from xlingual_nb.text.tokenizers import Encoded
@@ -163,6 +165,42 @@ def test_the_optimiser_is_that_of_bert(tiny):
     assert shares == {.3} and {m.p for m in tiny.model.modules() if isinstance(m, torch.nn.Dropout)} == {.1}
 
 
+def stored(model): return {name: weights.clone() for name, weights in model.base_model.named_parameters()}
+
+
+def test_frozen_embeddings_stay_and_the_rest_moves(tiny):
+    before = stored(tiny.model)
+    learnt = fine_tune(tiny, *toy(64, 0), "en", replace(QUICK, frozen="embeddings"), 0)
+    moved = {name for name, weights in stored(learnt.checkpoint.model).items() if not torch.equal(weights, before[name])}
+    assert moved == {name for name in before if not name.startswith("embeddings.")} and len(moved) > 20
+
+
+def dev_of(count, seed):
+    first, second, label = toy(count, seed)
+    return Inputs((first, second), label, views=("en", "en"))
+
+
+def test_the_best_epoch_on_source_pairs_is_kept(tiny):
+    "What comes out is the model that as many epochs give whose schedule is the same, found by stopping it by hand."
+    settings, dev = FineTuning(epochs=6, batch=32, learning_rate=5e-3, dropout=0.0, head="siamese", patience=6), dev_of(60, 3)
+    learnt = fine_tune(tiny, *toy(320, 0), "en", settings, 0, dev=dev)
+    scores = learnt.dev_accuracy
+    assert len(scores) == 6 and len(learnt.losses) == 60 and max(scores) > scores[0]
+    assert accuracy(predict(learnt, *dev.texts, "en"), dev.gold) == max(scores)
+    through = fine_tune(tiny, *toy(320, 0), "en", replace(settings, patience=0), 0)
+    assert through.losses == learnt.losses and through.dev_accuracy == ()        # looking changes nothing
+    same = digest(through.checkpoint.model) == digest(learnt.checkpoint.model)
+    assert same == (int(np.argmax(scores)) == 5)
+
+
+def test_patience_ends_the_training(tiny):
+    heard, unlearnable = [], dev_of(60, 3)
+    unlearnable = Inputs(unlearnable.texts, np.full(60, 2), views=("en", "en"))
+    settings = FineTuning(epochs=9, batch=32, learning_rate=1e-9, dropout=0.0, head="siamese", patience=2)
+    learnt = fine_tune(tiny, *toy(64, 0), "en", settings, 0, lambda *done: heard.append(done), dev=unlearnable)
+    assert len(learnt.dev_accuracy) == 3 and len(learnt.losses) == 6 and heard[-1] == (18, 18)
+
+
 # --- scores and wrong input
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from("abc")), min_size=1, max_size=30))
@@ -183,6 +221,8 @@ EMPTY, (A, B, L) = Encoded.of([]), toy(4, 0)
     (lambda c: fine_tune(c, A, B.take([0]), L, "en", QUICK, 0), "4 premises and 1 hypotheses"),
     (lambda c: fine_tune(c, EMPTY, EMPTY, [], "en", QUICK, 0), "no sentences of 'en'"), (lambda c: fine_tune(c, A, B, L, "es", QUICK, 0), "not 'es'"),
     (lambda c: fine_tune(c, A, B, L, "en", FineTuning(max_tokens=4), 0), "a pair takes 5 or more"),
+    (lambda c: fine_tune(c, A, B, L, "en", FineTuning(patience=1), 0), "patience=1 needs development pairs: give dev"),
+    (lambda c: FineTuning(patience=-1), "patience=-1"), (lambda c: FineTuning(frozen="head"), "frozen='head': choose from nothing, embeddings"),
     (lambda c: fine_tune(c, A, B, L, "fake", QUICK, 0), "outside 40..79"), (lambda c: FineTuning(head="mean"), "head='mean': choose from cls, siamese"),
     (lambda c: accuracy([0], [0, 1]), "1 predictions for 2 labels"), (lambda c: accuracy([], []), "of at least one"), (lambda c: majority([]), "at least one"),
     (lambda c: by_kind([0], [0], ["a", "b"]), "2 kinds for 1 labels"),

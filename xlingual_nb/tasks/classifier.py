@@ -192,7 +192,7 @@ def fine_tune(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, la
             if scores[-1] > max(scores[:-1], default=-1): kept = weights_of(classifier)
             if epoch - int(np.argmax(scores)) >= settings.patience: break
     if kept: load_weights(classifier, kept)
-    progress(steps, steps)
+    if len(losses) < steps: progress(steps, steps)
     for module in modules: module.eval().requires_grad_(False)
     return replace(classifier, losses=tuple(torch.stack(losses).tolist()), dev_accuracy=tuple(scores))
 
