@@ -68,7 +68,7 @@ def holds(frame, things, spoken, side):
 @lru_cache(maxsize=None)
 def judged(frames, nouns, deeds, asides):
     "0, 1, 2 by trying every model; each sentence speaks of something, so there is something of either noun."
-    both, premises, meets = [], 0, 0
+    premises = meets = 0
     for many in (1, 2, 3):
         for things in combinations_with_replacement(tuple(product(nouns, deeds)), many):
             if not all(any(noun[side] for noun, _ in things) for side in (0, 1)): continue

@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['WORLD_DIALS', 'RECORDS', 'TASKS', 'LABEL_NAMES', 'world_of', 'speech', 'corpus', 'parallel', 'dictionary', 'task',
-           'dataset', 'BIO', 'LABELS', 'LEVELS', 'PRESETS', 'RELATIONS', 'TAGS', 'Typology', 'align', 'distance',
-           'halfway', 'preset']
+           'dataset', 'BIO', 'LABELS', 'PRESETS', 'RELATIONS', 'TAGS', 'Typology', 'align', 'distance', 'halfway',
+           'preset']
 
 # %% ../../nbs/lib/20_microworld.ipynb #344de335
 import numpy as np
 
 from ..errors import InputError, installed
-from .designs import LEVELS
 from .edits import LABELS
 from .inference import nli_pairs
 from .lexicon import BUNDLES, check_scripts, make_lexicon
@@ -21,7 +20,7 @@ from .speech import BIO, RELATIONS, TAGS, UPOS, align, speak
 from .typology import PRESETS, Typology, distance, halfway, preset
 from .world import make_world
 
-_all_ = ["BIO", "LABELS", "LEVELS", "PRESETS", "RELATIONS", "TAGS", "Typology", "align", "distance", "halfway", "preset"]
+_all_ = ["BIO", "LABELS", "PRESETS", "RELATIONS", "TAGS", "Typology", "align", "distance", "halfway", "preset"]
 
 # %% ../../nbs/lib/20_microworld.ipynb #f29ce816
 WORLD_DIALS = ("topics", "zipf", "noise", "variant")
@@ -80,7 +79,7 @@ TASKS = ("nli", *RECORDS, "langid")
 
 def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
     """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind; two more dials, `level`, one of
-    LEVELS, and `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head, deprel),
+    `designs.LEVELS`, and `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head, deprel),
     topics (text, label; `size` counts sentences, eight or so a document), langid (text, label; `language` is then a
     list, `size` counts the sentences of each, all different). InputError for an unknown task."""
     if name not in TASKS: raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import InputError
 from .edits import FRAMES, LABELS, REGION, SUBSTITUTIONS, follows
-from .world import Dice
 
 # %% ../../nbs/lib/26a_designs.ipynb #552e7eab
 SITES, FRAME_NAMES = tuple(k for k in REGION if k != "same"), tuple(FRAMES)

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InputError, installed
 from .designs import (Design, FRAME_NAMES, LEVELS, SITES, SUBSTITUTION_NAMES, UNSAFE,
                                             check_level, draw_design)
-from .edits import LABELS, frame, substitute, versions
+from .edits import frame, substitute, versions
 from .meanings import (AT, LONGEST, Meanings, PARTS, SHORTEST, Style, bag_number, block,
                                              check_part, check_whole, in_part, length)
 from .speech import inflect, speak
