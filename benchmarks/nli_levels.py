@@ -146,8 +146,9 @@ def main(arguments=None) -> pd.DataFrame:
             rows, specs = [*rows, row], specs + runs
             keep(rows)
     frame = keep(rows)
-    caption = ("NLI in a target language against the share of words translated right: simulated on the words that differ "
-               "(band: over lexicons drawn), the highest floor, and models of English with Fake-English (microworld)")
+    caption = ("NLI in a target language against the share of words translated right: simulated on the words that "
+               "differ (band: over lexicons drawn), the highest floor, and models of English with Fake-English, where "
+               "there are any (microworld)")
     draw.save(picture(frame), args.output.with_suffix(".png"), caption, specs)
     print(frame.groupby(["level", "what", "tau"], dropna=False).target.agg(["mean", "min", "max"]).round(3).to_string())
     return frame

@@ -42,7 +42,8 @@ def exclude(world, one, other):
     if not (nouns[0] <= nouns[1] or nouns[1] <= nouns[0]): return False           # another group
     numbers = [{v for slot, v in side if slot == "main.subj.numeral"} for side in (one, other)]
     if all(numbers) and numbers[0] != numbers[1]: return True
-    a, b = ([v - world.first["adjective"] for slot, v in side if slot == "main.subj.adjective"] for side in (one, other))
+    a, b = ([v - world.first["adjective"] for slot, v in side if slot == "main.subj.adjective"]
+            for side in (one, other))
     return any(x ^ 1 == y for x in a for y in b)
 
 

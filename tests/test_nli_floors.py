@@ -36,7 +36,7 @@ def test_set_differences_answer_with_the_commonest_label_of_their_class():
 
 
 def test_floors_are_blind_to_words():
-    "All words replaced one to one, and put in another order: no floor moves. The ceiling falls to where it knows nothing."
+    "All words replaced one to one, and put in another order: no floor moves. The ceiling falls down."
     train, test = micro("train", 900), micro("test", 300)
     def turned(text): return " ".join(transform_strings(("unicode_shift",), [text])[0].split()[::-1])
     other = [r | {side: turned(r[side]) for side in ("premise", "hypothesis")} for r in test]
@@ -58,7 +58,8 @@ def test_the_run_asks_every_test_and_leaves_out_what_is_not_parallel(tmp_path):
     store = Store(tmp_path)
     run([spec], store, progress=False)
     values = stage_of(spec).values(store.path(spec))
-    assert set(values) == {f"{name} {l}" for name in FLOORS for l in ("en|en", "es|es", "en|es")} | {"true lexicon en|en"}
+    wanted = {f"{name} {l}" for name in FLOORS for l in ("en|en", "es|es", "en|es")} | {"true lexicon en|en"}
+    assert set(values) == wanted
     assert all(0 <= value <= 1 for value in values.values())
 
 
@@ -86,6 +87,7 @@ def test_the_simulation_writes_its_table_and_keeps_models_of_before(levels, tmp_
     frame = levels.main(given)
     again = levels.main(given)
     assert len(again) == len(frame) == 1 + len(FLOORS) + len(levels.TAUS)
-    assert frame[frame.what == "trained"].target.tolist() == [.6] and at.with_suffix(".png").exists() and at.with_suffix(".json").exists()
+    assert frame[frame.what == "trained"].target.tolist() == [.6]
+    assert at.with_suffix(".png").exists() and at.with_suffix(".json").exists()
     line = frame[frame.what == "simulated"].set_index("tau").target
     assert line[1.0] == frame[frame.what == "simulated"].source.iloc[0] > .6 > line[0.0]

@@ -79,9 +79,9 @@ TASKS = ("nli", *RECORDS, "langid")
 
 def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
     """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind; two more dials, `level`, one of
-    `designs.LEVELS`, and `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head, deprel),
-    topics (text, label; `size` counts sentences, eight or so a document), langid (text, label; `language` is then a
-    list, `size` counts the sentences of each, all different). InputError for an unknown task."""
+    `designs.LEVELS`, and `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head,
+    deprel), topics (text, label; `size` counts sentences, eight or so a document), langid (text, label; `language` is
+    then a list, `size` counts the sentences of each, all different). InputError for an unknown task."""
     if name not in TASKS: raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
     check_part(part)
     if name == "langid":

@@ -37,7 +37,7 @@ RULES = rule_table()
 # %% ../../nbs/lib/26a_designs.ipynb #dc0232bd
 FORCED = np.array([*SUBSTITUTIONS.values(), 0])               # label by substitution; the last is for none (-1)
 AT_SUBJECT = np.array([REGION[s] == "subject" for s in SITES])
-SAME_PLACE = np.array([[e == f"other_{s}" for s in SITES] for e in (*SUBSTITUTIONS, "none")])     # (substitutions, sites)
+SAME_PLACE = np.array([[e == f"other_{s}" for s in SITES] for e in (*SUBSTITUTIONS, "none")])
 
 @dataclass(frozen=True, eq=False)
 class Design:
@@ -101,7 +101,8 @@ class Level:
 BOTH = ("plain", "plain"), ("negated", "negated")
 TURNED = ("plain", "negated"), ("negated", "plain")
 LEVELS = dict(
-    plain=Level((("plain", "plain"),), (("number", 6), ("antonym", 4), ("tense", 0), ("swap", 0)), share=.6, replaces=True, sides=False),
+    plain=Level((("plain", "plain"),), (("number", 6), ("antonym", 4), ("tense", 0), ("swap", 0)), share=.6,
+                replaces=True, sides=False),
     negated=Level((*BOTH, *BOTH, *TURNED), share=.3, changed=True),
     quantified=Level((*((f, f) for f in FRAMES), *[("plain", "plain")] * 2, ("negated", "negated"),
                       *(*TURNED, ("some", "no"), ("no", "some")) * 2,
