@@ -147,7 +147,7 @@ def read_out(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, t
 
 # %% ../../nbs/lib/62_bilingual.ipynb #a8c28701
 CEILING = "true lexicon"
-FLOOR_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING))      # rows that are no model's, a pattern
+FLOOR_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING))      # a pattern
 
 def given_away(paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str) -> list[Cell]:
     "The rows of a column of NLI that need no model: what a target's pairs give away, and the ceiling."
@@ -176,7 +176,8 @@ def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUM
 def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
     "The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was measured."
     pair = f"{source} | {target}"
-    rows = [f"{name} | {pair}" for name in ("untrained", "never saw the target", *FLOORS)] + [f"majority class | {target}"]
+    names = "untrained", "never saw the target", *FLOORS
+    rows = [f"majority class | {target}", *(f"{name} | {pair}" for name in names)]
     return tidy[tidy.row.isin(rows) & (tidy.column == column)].value.max()
 
 # %% ../../nbs/lib/62_bilingual.ipynb #8f25e325
