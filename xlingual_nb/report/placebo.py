@@ -6,7 +6,7 @@
 __all__ = ['KNOW_NOTHING', 'WORLDS', 'kept_cells', 'is_floor', 'drawn', 'by_column', 'own_floor', 'untrained', 'one_condition',
            'shuffled', 'dealt', 'holds', 'reproduced', 'false_claims', 'studies', 'rate', 'rates']
 
-# %% ../../nbs/lib/72a_placebo.ipynb #d3e61459
+# %% ../../nbs/lib/72a_placebo.ipynb #a195eb92
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from . import tables
 from .outcomes import ALPHA, Outcome, outcome, run_values
 from .verdicts import examine
 
-# %% ../../nbs/lib/72a_placebo.ipynb #f951b984
+# %% ../../nbs/lib/72a_placebo.ipynb #4bed22f7
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
     "The cells of all kept tables of a scale and corpus but for curves: mean, sd, number of seeds and runs of each."
     files = sorted(Path(results, scale).glob("*/table*.csv"))
@@ -36,7 +36,7 @@ def is_floor(row: str) -> bool:
     "Whether a row label is that of a floor, or of what a true lexicon gives: of no trained model."
     return "untrained" in row or row.startswith(KNOW_NOTHING)
 
-# %% ../../nbs/lib/72a_placebo.ipynb #15f8a686
+# %% ../../nbs/lib/72a_placebo.ipynb #70526714
 def drawn(cells, rng) -> pd.DataFrame:
     "Observations: as many draws as a cell has seeds (`report.tables.OBSERVED`)."
     at = cells.loc[cells.index.repeat(cells.n_seeds)]
@@ -47,7 +47,7 @@ def drawn(cells, rng) -> pd.DataFrame:
     made = at.assign(seed=seed, run_id=runs, value=rng.normal(at.value, at.sd)).reset_index(drop=True)
     return made[tables.OBSERVED]
 
-# %% ../../nbs/lib/72a_placebo.ipynb #43642978
+# %% ../../nbs/lib/72a_placebo.ipynb #185dfa74
 def by_column(cells, change) -> pd.DataFrame:
     "The cells, with what `change` makes of each column of each table."
     parts = [change(part) for _, part in cells.groupby(["paper", "table", "column"], sort=False)]
@@ -97,7 +97,7 @@ def dealt(observations, rng) -> pd.DataFrame:
 
 WORLDS = {"untrained": untrained, "shuffled": shuffled, "one condition": one_condition}
 
-# %% ../../nbs/lib/72a_placebo.ipynb #1452181f
+# %% ../../nbs/lib/72a_placebo.ipynb #383d1501
 def holds(claim, look) -> bool | None:
     "Whether a claim is true of the means that `look` knows; None where rows were not run."
     found = [outcome(claim, test, look) for test in claim.tests]
@@ -128,7 +128,7 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
         told.append((len(false), len(false & reproduced(claims, seen, scale))))
     return pd.DataFrame(told, columns=["false", "reproduced"])
 
-# %% ../../nbs/lib/72a_placebo.ipynb #e59031ba
+# %% ../../nbs/lib/72a_placebo.ipynb #2e7ba622
 def rate(found: pd.DataFrame) -> dict[str, float]:
     "What came of `studies`: how many, false claims in each, those reproduced, studies with any, and their share."
     wrong = int((found.reproduced > 0).sum())
@@ -136,7 +136,7 @@ def rate(found: pd.DataFrame) -> dict[str, float]:
     return dict(studies=len(found), false_claims=float(found.false.mean()), reproduced=int(found.reproduced.sum()),
                 studies_with_any=wrong, share=wrong / len(found), low=float(low), high=float(high), stated=ALPHA)
 
-# %% ../../nbs/lib/72a_placebo.ipynb #88badb09
+# %% ../../nbs/lib/72a_placebo.ipynb #f1171f0d
 def rates(results, scale, n, seed=0) -> Iterator[dict]:
     "One row after the other, the rate of each world for each paper and corpus that has kept tables."
     for corpus in ("micro", "bible"):
