@@ -28,7 +28,8 @@ UNTAGGED = ("table4", "table5", "table6", "table7")          # tables in which t
 FLOORS = set(CLAIMS["K-order"].floor)  # the default: those of the row's own source and target
 SIDED = [f"{kind} | {source} | {target}" for kind in ("untrained", "never saw the target")
          for source in ("en", "enfake") for target in (*TARGETS, "en")]
-KNOWN_FLOORS = {*SIDED, *(f"majority class | {target}" for target in (*TARGETS, "en"))}
+ALONE = ("majority class", "lengths", "set differences", "hypothesis alone")     # no model's: of a target alone
+KNOWN_FLOORS = {*SIDED, *(f"{kind} | {target}" for kind in ALONE for target in (*TARGETS, "en"))}
 KNOWN_FLOORS |= {f"untrained | enfake {share} shared | en" for share in ("0%", "50%")}
 
 
@@ -229,7 +230,7 @@ def test_floors_are_those_of_the_rows_own_source_and_target():
         kind, *source, target = floor.split(" | ")
         english, tested = row.startswith("en-") and not row.startswith("en-enfake"), row.split(" | ")[-1]
         assert target == (row.split(" | ")[0][-2:] if tested == "Δ" else tested), (row, floor)
-        if kind == "majority class": assert source == []
+        if kind in ALONE: assert source == []
         elif "% shared" in row and kind == "untrained": assert source == [row.split(" | ")[1]]
         else: assert source == ["en" if english else "enfake"], (row, floor)
 

@@ -43,14 +43,18 @@ def as_printed(table, n=5) -> pd.DataFrame:
 def run_values(frame):
     """Look-up in observations of one paper and corpus: (table, row, column, curve) -> Series of values by seed, or
     None. Its name is the set of runs that it was read off."""
-    cells = frame.sort_values("step").groupby(["table", "row", "column"])
-    last = {key: part.groupby("seed").value.last().rename(frozenset(part.run_id)) for key, part in cells}
+    cell = ["table", "row", "column"]
+    ends = frame.sort_values("step").drop_duplicates([*cell, "seed"], keep="last").sort_values("seed")
+    values, seeds, runs = (ends[c].to_numpy() for c in ("value", "seed", "run_id"))
+    last = {key: pd.Series(values[at], pd.Index(seeds[at], name="seed"), name=frozenset(runs[at]))
+            for key, at in ends.groupby(cell).indices.items()}
     words = published.stand_in(next(iter(frame.paper), "")).printed
     for (table, *labels), values in list(last.items()):
         last.setdefault((table, *(words(table, label) for label in labels)), values)
+    others = list(frame.table.unique())
     def look(table, row, column, curve=None):
         if curve: return curve_numbers(frame[(frame.table == table) & (frame.row == row)], curve)
-        places = ((t, row, column) for t in [table, *frame.table.unique()])
+        places = ((t, row, column) for t in [table, *others])
         return next((last[place] for place in places if place in last), None)
     return look
 
