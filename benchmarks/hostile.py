@@ -32,7 +32,7 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 # ---- kills
 
 def study() -> list[MeasureSpec]:
-    "Two models of English and Fake-English, measured: a text to train on, one to develop on, a vocabulary, six runs more."
+    "Two models of English and Fake-English, measured twice each; with their texts and vocabulary nine runs."
     def text(part): return CorpusSpec("micro/en", part, (("sentences", 40),))
     languages = Language("en", text("train")), Language("enfake", text("train"), ("enfake",))
     models = [PretrainSpec(languages, TokenizerSpec(text("train"), 100, "wordpiece"), Shape(1, 16, 1, 32, 32),
@@ -76,13 +76,14 @@ def reap(pids: list[int], wait: bool = False) -> list[int]:
     return codes
 
 
-def disturbed(root: Path, specs, kills: int, processes: int, moments: random.Random) -> dict:
-    "One store: processes are killed and replaced until the study is there or `kills` are done, and then let finish."
+def disturbed(root: Path, specs, kills: int, processes: int, pause) -> dict:
+    """One store: after each `pause()` seconds a process is killed and replaced, until the study is there or `kills` are
+    done; then the rest may finish."""
     store, pids, done, failed, unreadable = Store(root), [], 0, 0, 0
     while done < kills and not all(map(store.has, specs)):
         pids += [worker(root, specs) for _ in range(processes - len(pids))]
-        time.sleep(moments.uniform(0, .25))
-        os.kill(moments.choice(pids), signal.SIGKILL)
+        time.sleep(pause())
+        os.kill(random.choice(pids), signal.SIGKILL)
         time.sleep(.01)
         codes = reap(pids)
         done += codes.count(-signal.SIGKILL)
@@ -94,25 +95,26 @@ def disturbed(root: Path, specs, kills: int, processes: int, moments: random.Ran
     return dict(kills=done, failed=failed + sum(c > 0 for c in codes), unreadable=unreadable)
 
 
-EACH = 20           # kills of a store at most, so that several stores are seen to their end
+EACH, SHARE = 10, 6     # kills of a store at most; a pause is at most the undisturbed study's time by SHARE
 
 
-def kill(kills: int, processes: int, seed: int = 0) -> pd.DataFrame:
-    "A row a store: kills, processes that failed, looks at a store that was not whole, products, equal to undisturbed ones."
-    specs, moments, rows = study(), random.Random(seed), []
+def kill(kills: int, processes: int, seed: int = 0, output: Path | None = None) -> pd.DataFrame:
+    "A row a store: kills, processes that failed, looks that saw a fault, products, those equal to undisturbed ones."
+    specs, rows, began = study(), [], time.monotonic()
+    random.seed(seed)
     with tempfile.TemporaryDirectory() as folder:
         calm = Store(Path(folder) / "calm")
         assert os.waitstatus_to_exitcode(os.waitpid(worker(calm.root, specs), 0)[1]) == 0
-        wanted = digests(calm, specs)
+        wanted, usual = digests(calm, specs), time.monotonic() - began
         while (left := kills - sum(row["kills"] for row in rows)) > 0:
-            began, root = time.monotonic(), Path(folder) / f"store{len(rows)}"
-            row = disturbed(root, specs, min(left, EACH), processes, moments)
+            root = Path(folder) / f"store{len(rows)}"
+            row = disturbed(root, specs, min(left, EACH), processes, lambda: random.uniform(0, usual / SHARE))
             found = digests(Store(root), specs)
             same = sum(found.get(name) == digest for name, digest in wanted.items())
-            extra = dict(products=len(wanted), equal=same, whole=check_runs(Store(root)).empty,
-                         seconds=round(time.monotonic() - began, 1))
-            rows.append(dict(store=len(rows), processes=processes) | row | extra)
+            row |= dict(products=len(wanted), equal=same, whole=check_runs(Store(root)).empty)
+            rows.append(dict(store=len(rows), processes=processes) | row)
             print(rows[-1], flush=True)
+            if output: write_atomic(output, pd.DataFrame(rows).to_csv(index=False))
             shutil.rmtree(root)
     return pd.DataFrame(rows)
 
@@ -129,12 +131,13 @@ def workshop(folder: Path) -> None:
     "What the commands below are given: a checkpoint, texts, a data folder, a store; and spoilt copies of each."
     lines = [f"w{5 + i} w{6 + i} w{(7 * i) % 50 + 5}\n" for i in range(30)]
     write(folder / "en.txt", "".join(lines)), write(folder / "es.txt", "".join(reversed(lines)))
-    for name, text in {"short.txt": lines[0], "longer.txt": "".join(lines) + "w5\n", "empty.txt": "", "latin.txt": b"se\xf1or\n",
-                       "bom.txt": b"\xef\xbb\xbfw5\n", "utf16.txt": "w5\n".encode("utf-16"), "cut.txt.gz": b"\x1f\x8b\x08",
-                       "pairs.txt": "one two three\n", "old.tsv": "".join(f"GEN.1.{i}\tw5\n" for i in range(20)),
-                       "new.tsv": "".join(f"MAT.1.{i}\tw5\n" for i in range(20)), "broken.toml": "study = ",
-                       "data/bible/en-x.tsv": "GEN 1\tIn the beginning.\n", "binary/VERSION": b"\xff\xfe\x00"}.items():
-        write(folder / name, text)
+    def verses(book): return "".join(f"{book}.1.{i}\tw5\n" for i in range(20))
+    for name, text in {
+            "short.txt": lines[0], "longer.txt": "".join(lines) + "w5\n", "empty.txt": "", "latin.txt": b"se\xf1or\n",
+            "bom.txt": b"\xef\xbb\xbfw5\n", "utf16.txt": "w5\n".encode("utf-16"), "cut.txt.gz": b"\x1f\x8b\x08",
+            "pairs.txt": "one two three\n", "old.tsv": verses("GEN"), "new.tsv": verses("MAT"),
+            "data/bible/en-x.tsv": "GEN 1\tIn the beginning.\n", "broken.toml": "study = ",
+            "binary/VERSION": b"\xff\xfe\x00"}.items(): write(folder / name, text)
     spoil(folder)
     spec = CorpusSpec("micro/en", parameters=(("sentences", 5),))
     run([spec], store := Store(folder / "runs"), progress=False)
@@ -150,9 +153,10 @@ def spoil(folder: Path) -> None:
         path = copy(name) / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
     config("shallow", num_hidden_layers=1), config("deep", num_hidden_layers=9), config("wide", hidden_size=32)
-    config("roomless", "tokenizer_config.json", model_max_length=2), config("maskless", "tokenizer_config.json", mask_token=None)
-    for n, views in enumerate(([], dict(languages={}), dict(languages=["en"]), dict(languages=[dict(name="en", token_offset="1")]))):
-        config(f"views{n}", xlingual=views)
+    config("roomless", "tokenizer_config.json", model_max_length=2)
+    config("maskless", "tokenizer_config.json", mask_token=None)
+    for n, views in enumerate(({}, ["en"], [dict(name="en", token_offset="1")])):
+        config(f"views{n}", xlingual=dict(languages=views))
     for name in ("config.json", "tokenizer.json", "model.safetensors"): (copy(f"no-{name}") / name).unlink()
     weights = copy("cut") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
@@ -161,18 +165,21 @@ def spoil(folder: Path) -> None:
     save_file(table, copy("nan") / "model.safetensors", metadata=dict(format="pt"))
 
 
-SPOILT = ("shallow", "deep", "wide", "roomless", "maskless", "views0", "views1", "views2", "views3", "no-config.json",
+SPOILT = ("shallow", "deep", "wide", "roomless", "maskless", "views0", "views1", "views2", "no-config.json",
           "no-tokenizer.json", "no-model.safetensors", "cut", "nan", "nowhere", "en.txt")
-TEXTS = ("short.txt", "longer.txt", "empty.txt", "latin.txt", "bom.txt", "utf16.txt", "cut.txt.gz", "nowhere.txt", "data")
+TEXTS = ("short.txt", "longer.txt", "empty.txt", "latin.txt", "bom.txt", "utf16.txt", "cut.txt.gz", "nowhere.txt",
+         "data")
+OWN = "probe model --text en=en.txt --text es=es.txt"
 OTHERS = (
     "probe model --text en=old.tsv --text es=new.tsv", "probe model --text en=en.txt", "probe model --text en",
     "probe model --languages en", "probe model --languages en,en", "probe model --languages en,xx",
-    "probe model --sentences -5", "probe model --sentences many", "probe model --out no/such/numbers.csv", "probe model --out data",
-    "probe model --dictionary pairs.txt", "probe model --dictionary nowhere.txt", "probe model --device tpu",
-    "plan 99", "plan laboratry", "plan 07 --scale hugh", "plan 07 -p seeds=-1", "plan 07 -p seeds=five", "plan 07 -p sede=5",
-    "plan 07 -p corpus=moon", "plan 07 -p rows=99", "plan 01 -p languages=xx", "plan 01 --sizes nowhere.toml", "plan 01 --sizes broken.toml",
-    "plan 07 --store en.txt", "plan 07 --store data", "plan 07 --store binary", "run 99", "run 07 -p seeds=-1", "run 07 --skale smoke",
-    "list 99", "runs list --store nowhere", "runs list --store runs --stage corpsu", "runs show zz --store runs",
+    f"{OWN} --sentences -5", f"{OWN} --sentences many", f"{OWN} --out no/such/numbers.csv", f"{OWN} --out data",
+    f"{OWN} --dictionary pairs.txt", f"{OWN} --dictionary nowhere.txt", f"{OWN} --device tpu",
+    "plan 99", "plan laboratry", "plan 07 --scale hugh", "plan 07 -p seeds=-1", "plan 07 -p seeds=five",
+    "plan 07 -p sede=5", "plan 07 -p corpus=moon", "plan 07 -p rows=99", "plan 01 -p languages=xx",
+    "plan 01 --sizes nowhere.toml", "plan 01 --sizes broken.toml", "plan 07 --store en.txt", "plan 07 --store data",
+    "plan 07 --store binary", "run 99", "run 07 -p seeds=-1", "run 07 --skale smoke", "list 99",
+    "runs list --store nowhere", "runs list --store runs --stage corpsu", "runs show zz --store runs",
     "runs check --store runs", "runs accept corpus --prove 0 --store runs", "runs prune --days -1 --store runs",
     "data check", "data get xnly en", "data get bible en", "data get xnli en --limit -1", "nothing", "run --nothing")
 
@@ -211,11 +218,13 @@ def main(arguments=None) -> pd.DataFrame:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args(arguments)
-    frame = kill(given.kills, given.processes, given.seed) if given.what == "kills" else inputs()
     if given.what == "kills":
+        frame = kill(given.kills, given.processes, given.seed, given.output)
         print(f"{frame.kills.sum()} kills; {frame.equal.sum()} of {frame.products.sum()} products equal; "
               f"{frame.failed.sum()} processes failed; {frame.unreadable.sum()} looks at a store that was not whole")
-    else: print(f"{frame.well.sum()} of {len(frame)} bad inputs: exit code 2, one line, no traceback")
+        return frame
+    frame = inputs()
+    print(f"{frame.well.sum()} of {len(frame)} bad inputs: exit code 2, one line, no traceback")
     if given.output: write_atomic(given.output, frame.to_csv(index=False))
     return frame
 
