@@ -10,6 +10,7 @@ import pytest
 
 from xlingual_nb import cli
 from xlingual_nb.report import notebooks, pages
+from xlingual_nb.runs.files import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -209,6 +210,18 @@ def test_runs_list_show_check_prune(store):
     refused(done, "1 runs are damaged"); assert "text.txt has changed" in done.stdout
     assert "1 runs would go" in xlingual("runs", "prune", folder.name[:8], "--dry", "--store", at.root).stdout and folder.exists()
     assert "1 runs removed" in xlingual("runs", "prune", folder.name[:8], "--store", at.root).stdout and not folder.exists()
+
+
+def test_prune_knows_what_dead_processes_leave(clone, store):
+    at, spec, folder = store
+    (lock := at.root / "locks" / folder.name).write_text(json.dumps(dict(machine=machine(), pid=2**22 + 1, started="1")))
+    half, new = (clone / f"yours/results/smoke/07_laboratory/07_laboratory.partial{2**22 + n}.ipynb" for n in (1, 2))
+    half.parent.mkdir(parents=True)
+    half.touch(); new.touch(); os.utime(half, (0, 0))
+    for options, left in ((["--dry"], True), ([], False)):
+        done = xlingual("runs", "prune", *options, "--store", at.root, cwd=clone)
+        assert "1 locks of dead processes, 1 half-written notebooks" in done.stdout and done.returncode == 0, done.stderr
+        assert lock.exists() == half.exists() == left and new.exists() and folder.exists()
 
 
 def test_a_store_of_another_version_is_one_line(store):

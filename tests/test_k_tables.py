@@ -20,7 +20,7 @@ from xlingual_nb.experiments.sizes import bilingual_sizes
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import tables, verdicts
+from xlingual_nb.report import outcomes, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
@@ -66,7 +66,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
     for test in claim.tests:
         rows = (*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ()))
         assert {(row, test.column) for row in rows} <= seen
-        floors = {f for row in verdicts.living_rows(claim, test) for f in verdicts.floors(claim, test, row)}
+        floors = {f for row in outcomes.living_rows(claim, test) for f in outcomes.floors(claim, test, row)}
         wanted = {f for f in floors if "XNLI" in test.column or not f.startswith("majority")}
         assert wanted and {(row, test.column) for row in wanted} <= seen
 

@@ -140,6 +140,28 @@ def test_the_second_takes_over_when_the_first_is_killed(tmp_path):
     assert by == {first: 5, second: 35}, "the second went on where the first had stopped"
 
 
+def test_a_lock_from_another_container_does_not_hang_a_later_study(tmp_path, monkeypatch):
+    "Its process was killed with the lock in hand, and no process number of it means anything here."
+    store, spec = Store(tmp_path / "runs"), Count(20)
+    hold = held(store)
+    def elsewhere():
+        files.machine = lambda: "node7 an-earlier-boot pid:[9]"
+        run([spec], Store(store.root), progress=False)
+    first = child(elsewhere)
+    wait_for(lambda: at_five(store, spec))
+    os.kill(first, signal.SIGKILL); os.waitpid(first, 0); hold.unlink()
+    assert list((store.root / "locks").glob("[0-9a-f]*"))
+    def later():
+        files.LIMIT = 1.0
+        run([spec], Store(store.root), progress=False)
+    second = child(later)
+    end = time.monotonic() + 60
+    while (ended := os.waitpid(second, os.WNOHANG)) == (0, 0) and time.monotonic() < end: time.sleep(.05)
+    if ended == (0, 0): os.kill(second, signal.SIGKILL); os.waitpid(second, 0); pytest.fail("it waits for ever")
+    assert os.waitstatus_to_exitcode(ended[1]) == 0 and (store.path(spec) / "value.txt").read_text() == value(spec)
+    assert Counter(pid for pid, *_ in steps(store.root)) == {first: 5, second: 15}, "and goes on where the first had stopped"
+
+
 def script(root, *numbers):
     process = subprocess.Popen([sys.executable, str(TOYS), str(root), *map(str, numbers)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

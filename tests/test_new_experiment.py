@@ -20,7 +20,8 @@ from xlingual_nb.papers.published import OURS
 %%
 from xlingual_nb.experiments.study import make, observe
 from xlingual_nb.report import tables
-from xlingual_nb.report.chapters import completeness, places, priced
+from xlingual_nb.report.chapters import completeness, priced
+from xlingual_nb.report.kept import places, write_results
 %%
 #| export
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
@@ -51,9 +52,8 @@ make(wanted, at.store, sizes.stack, patient=scale != "smoke")
 observations = observe(wanted, at.store, sizes.corpus)
 completeness(wanted, observations, at.store)
 %%
-tidy = tables.tidy(observations)
-tables.write(tidy, at.tables / "width.csv")
-tables.alone(tidy)
+write_results(observations, at)
+tables.alone(tables.tidy(observations))
 '''
 TITLE = "# Does the width of an encoder matter?\n> Ours: sentence retrieval by hidden size"
 
@@ -107,7 +107,7 @@ def test_the_command_line_knows_it(clone):
     assert "18_width" in (listed := xlingual(clone, "list")) and "Does the width of an encoder matter?" in listed
     assert planned(clone) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, "three widths and two floors, none found yet"
     xlingual(clone, "run", "width")
-    found = tables.read(clone / "results" / "smoke" / "18_width" / "width.csv")
+    found = tables.read(clone / "yours" / "results" / "smoke" / "18_width" / "width.csv")
     assert set(found.paper) == {"ours"} and set(found.column) == {"Retrieval ρ"}
     assert set(found.row) == {*(f"{n} times as wide" for n in (1, 2, 4)), "untrained | enfake | en", "never saw the target | enfake | en"}
     assert planned(clone) == {"measure": ("5", "5"), "pretrain": ("5", "5")}, "what was run is found"

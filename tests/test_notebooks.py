@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from nbdev.test import test_nb as run_cells
+from recomputed import unlike_its_seeds
 
 from xlingual_nb.measures import multilinguality
 from xlingual_nb.report import notebooks
@@ -44,6 +45,8 @@ def in_short(path):
 def test_experiment_without_data(path, tmp_path, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     assert in_short(smoke(path, tmp_path)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
+    assert unlike_its_seeds(tmp_path / "results/smoke") == []
+    assert path.stem == "00_start_here" or (tmp_path / "results/smoke" / path.stem / "seeds.csv").is_file()
 
 
 @pytest.mark.skipif("XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder")

@@ -9,7 +9,7 @@ import pytest
 
 from xlingual_nb.models.settings import Shape, parameters
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import verdicts as V
+from xlingual_nb.report import outcomes
 
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
 ARCHITECTURE = ["Parameters (in Millions)", "Depth", "Multi-head Attention", "XNLI Fake-English",
@@ -210,7 +210,7 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         assert t.column in columns and (t.minus_column or t.column) in columns
         assert t.plus and set(t.plus) <= rows and len(set(t.plus)) == len(t.plus)
         assert (t.minus == "floor" or set(t.minus) <= rows)
-        named = {f for r in V.living_rows(claim, t) for f in V.floors(claim, t, r)}
+        named = {f for r in outcomes.living_rows(claim, t) for f in outcomes.floors(claim, t, r)}
         assert (named or claim.alive == ()) and named <= KNOWN_FLOORS, "every row that must be alive has floors"
         assert t.alive_column is None or t.alive_column in columns
         for task in ("XNLI", "NER"):
@@ -223,7 +223,7 @@ def test_claims_name_rows_and_columns_that_exist(claim):
 def test_floors_are_those_of_the_rows_own_source_and_target():
     "English tags the names that it spells as Spanish does: no row of Fake-English is measured by that, nor the other way."
     claims = [c for c in CLAIMS.values() if not {t.table for t in c.tests} & set(UNTAGGED)]
-    seen = {(r, f) for c in claims for t in c.tests for r in (*V.living_rows(c, t), *t.plus) for f in V.floors(c, t, r)}
+    seen = {(r, f) for c in claims for t in c.tests for r in (*outcomes.living_rows(c, t), *t.plus) for f in outcomes.floors(c, t, r)}
     assert len({r for r, _ in seen}) > 30
     for row, floor in seen:
         kind, *source, target = floor.split(" | ")
@@ -259,7 +259,7 @@ def test_the_papers_own_numbers_bear_out_every_test_that_they_can():
     seen, undecided = 0, set()
     for c in CLAIMS.values():
         for t in c.tests:
-            o = V.outcome(c, t, look)
+            o = outcomes.outcome(c, t, look)
             if isinstance(o, list): undecided.add(c.id); continue
             assert min(o.distances()) > 0, (c.id, t, o.estimate.value); seen += 1
     assert seen >= 60

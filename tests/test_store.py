@@ -13,7 +13,7 @@ from xlingual_nb.runs.files import DiskFull, Lock, machine, room, started, write
 from xlingual_nb.runs.making import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.staleness import Look
-from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_runs
+from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_locks, prune_runs
 from toy_stages import Count, Total
 
 CODE = dict(count=dict(make="c1"), total=dict(make="t1"))
@@ -307,6 +307,51 @@ def test_an_owner_elsewhere_is_given_up_when_its_heart_stops(tmp_path, monkeypat
     clock[0] += files.LIMIT; assert not lock.take()
     clock[0] += 1; assert lock.take()
     lock.release()
+
+
+@pytest.mark.parametrize("left", (owner(machine="node7 other-boot pid:[1]", pid=7), "{", ""), ids=("another boot", "broken", "empty"))
+def test_a_lock_that_nobody_will_ever_touch_again_is_taken_over(store, monkeypatch, capsys, left):
+    "By a study, that is: it tries again and again with locks of its own, each of which sees the old one for the first time."
+    monkeypatch.setattr(files, "LIMIT", 1.0)
+    (store.root / "locks").mkdir()
+    (lock := store.root / "locks" / run_id(Count())).write_text(left)
+    thread = threading.Thread(target=lambda: run([Count()], store), daemon=True)
+    thread.start(); thread.join(60)
+    assert not thread.is_alive() and store.has(Count()) and not lock.exists()
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("waiting for")]
+    assert str(lock) in line and ("process 7 on node7" in line or left in ("", "{")) and "taken over" in line
+
+
+def test_a_dead_owner_here_is_not_waited_for(store, capsys):
+    (store.root / "locks").mkdir()
+    (store.root / "locks" / run_id(Count())).write_text(owner(pid=2**22 + 1))
+    began = time.monotonic()
+    run([Count()], store)
+    assert store.has(Count()) and time.monotonic() - began < files.LIMIT / 4 and "waiting for" not in capsys.readouterr().out
+
+
+def test_an_owner_elsewhere_that_beats_is_waited_for(store, monkeypatch):
+    monkeypatch.setattr(files, "LIMIT", .5)
+    (store.root / "locks").mkdir()
+    (lock := store.root / "locks" / run_id(Count())).write_text(owner(machine="elsewhere"))
+    thread = threading.Thread(target=lambda: run([Count()], store, progress=False), daemon=True)
+    thread.start()
+    for beat in range(30): os.utime(lock, (1e9 + beat,) * 2); time.sleep(.1)
+    assert thread.is_alive() and not store.has(Count())
+    thread.join(60)
+    assert store.has(Count())
+
+
+def test_prune_knows_dead_locks(store):
+    folder = store.root / "locks"; folder.mkdir()
+    left = dict(alive=owner(), gone=owner(pid=2**22 + 1), reused=owner(started="12345"), fresh=owner(machine="elsewhere"),
+                silent=owner(machine="elsewhere"), broken="{")
+    paths = {name: folder / f"{i:064x}" for i, name in enumerate(left)}
+    for name, text in left.items(): paths[name].write_text(text)
+    for name in ("silent", "broken", "alive"): os.utime(paths[name], (time.time() - 2 * files.SILENT,) * 2)
+    dead = [paths[name] for name in ("gone", "reused", "silent", "broken")]
+    assert prune_locks(store, dry=True) == dead and all(p.exists() for p in dead)
+    assert prune_locks(store) == dead and sorted(folder.glob("0*")) == [paths["alive"], paths["fresh"]]
 
 
 def test_the_heart_beats(tmp_path, monkeypatch):

@@ -342,13 +342,15 @@ def test_two_languages_of_one_model_are_paired_and_two_models_in_one_row_are_not
     base, gain = np.array([50.0, 60.0, 70.0]), np.array([5.0, 5.2, 4.8])
     def told(first, second, runs_of_second):
         cells = (("0 original", "a", first, "r"), ("9 y", "a", second, runs_of_second))
-        rows = [("dufter2020", "table1", r, c, "micro", s, v, f"{run}{s}") for r, c, vs, run in cells for s, v in enumerate(vs)]
+        rows = [("dufter2020", "table1", r, c, "micro", s, v, f"{run}{s}")
+                for r, c, vs, run in cells for s, v in enumerate(vs)]
         return pd.DataFrame(rows, columns=runs({}).columns)
     c = claim(margin=3.0, minus=("9 y",), column="a", alive=())
     paired, apart = (one(told(base + gain, base, run), c) for run in ("r", "q"))
-    assert np.isclose(paired.p, stats.ttest_1samp(gain, 3.0, alternative="greater").pvalue) and paired.verdict == "reproduced"
+    assert paired.verdict == "reproduced"
+    assert np.isclose(paired.p, stats.ttest_1samp(gain, 3.0, alternative="greater").pvalue)
     assert np.isclose(apart.p, stats.ttest_ind(base + gain, base + 3, equal_var=False, alternative="greater").pvalue)
-    columns = pd.concat([told(base + gain, base, "q")[:3],                  # one row, two columns: as with and without NSP
+    columns = pd.concat([told(base + gain, base, "q")[:3],              # one row, two columns: as with and without NSP
                          told(base, base, "q")[:3].assign(column="b", run_id=["n0", "n1", "n2"])])
     row = one(columns, claim(margin=3.0, minus=("0 original",), minus_column="b", column="a", alive=()))
     assert np.isclose(row.p, apart.p) and row.n_seeds == 3
@@ -410,7 +412,8 @@ def test_power_stands_beside_an_inconclusive_verdict_and_is_the_share_of_studies
         assert abs(decided - power) < 0.05, (effect, decided)
     assert row.verdict == "inconclusive" and row.power_observed < 0.5 < 0.99 < row.power_published
     assert np.isnan(one(runs(WORLD), claim()).power_published), "a claim that is decided needs none"
-    assert np.isnan(one(runs(world | {test.minus[0]: [0.3]}), claim(tests=(test,))).power_observed), "one seed: no spread"
+    single = one(runs(world | {test.minus[0]: [0.3]}), claim(tests=(test,)))
+    assert np.isnan(single.power_observed), "one seed: no spread"
 
 
 def test_how_many_models_align_is_counted_one_by_one():

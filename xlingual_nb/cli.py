@@ -177,7 +177,8 @@ def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictiona
     from xlingual_nb.text.parallel import gather, parallel_words
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
-        raise InputError(f"{path} declares no languages: name some, --languages en,es")
+        raise InputError(f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
+                         "name two or more, --languages en,es")
     texts, source = gather(names, files, sentences)
     words = parallel_words(names[:2], texts, dictionary)
     def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
@@ -334,14 +335,18 @@ def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished
                days: Annotated[float, typer.Option(min=0, help="Interrupted runs untouched for so long go.")] = 7.0,
                dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
                store: StoreOption = ""):
-    "Remove damaged and long-interrupted runs, and those that are named."
+    "Remove damaged and long-interrupted runs, those that are named, and what dead processes left."
+    from xlingual_nb.report.notebooks import half_written, repository
     from xlingual_nb.runs.staleness import stale_runs
-    from xlingual_nb.runs.store import prune_runs
+    from xlingual_nb.runs.store import prune_locks, prune_runs
     at = open_store(store)
     doomed = [one_run(at, r).run_id for r in run_id or []]
     if stale: doomed += list(stale_runs(at).query("state == 'stale'").run_id)
+    locks, halves = prune_locks(at, dry), half_written(repository())
     gone = prune_runs(at, doomed, days, dry)
-    print(f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB")
+    for path in () if dry else halves: path.unlink(missing_ok=True)
+    print(f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB; "
+          f"{len(locks)} locks of dead processes, {len(halves)} half-written notebooks")
 
 # %% ../nbs/lib/80_cli.ipynb #ce612c01
 if __name__ == "__main__" and "__file__" in globals(): main()

@@ -105,11 +105,11 @@ class Comparison:
             raise ValueError("a correlation needs three plus rows or more, a minus_column, no minus rows and a margin "
                              "between -1 and 1")
 
-# %% ../../nbs/lib/10_published.ipynb #c21bdc88
+# %% ../../nbs/lib/10_published.ipynb #1869bd99
 def sides(row: str) -> dict[str, str]:
     """Source, target and setting of a row label such as `en-es | en | es` or `enfake-es | permutation 1.0 | es`: the
-    last field is the target (a Δ is of the pair's second), and unless the middle one begins with the source, that is the
-    pair's other language; nothing for other labels."""
+    last field is the target (a Δ is of the pair's second), and unless the middle one begins with the source, that is
+    the pair's other language; nothing for other labels."""
     pair, *rest = row.split(" | ")
     languages = pair.split("-")
     if not rest or len(languages) != 2: return {}
@@ -124,7 +124,7 @@ def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
     filled = sides(row)
     return tuple(f.format(**filled) for f in floors if filled or "{" not in f)
 
-# %% ../../nbs/lib/10_published.ipynb #9ba4f20b
+# %% ../../nbs/lib/10_published.ipynb #b9f44e57
 PAPERS = "paper"                    # whose a claim is, if it is not `OURS`
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ class Amendment:
 # %% ../../nbs/lib/10_published.ipynb #ad3db0c4
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims (or, `whose` = `OURS`, what we add), where, the tests that decide it and the scales where they
-    mean something. `alive` None: the rows of the tests; `clear`: how far above the floor is alive. ValueError for
-    another `whose`."""
+    """What a paper claims (or, `whose` = `OURS`, what we add), where, the tests that decide it and the scales where
+    they mean something. `alive` None: the rows of the tests; `clear`: how far above the floor is alive. ValueError
+    for another `whose`."""
     id: str
     paper: str
     where: str

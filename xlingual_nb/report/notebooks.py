@@ -6,7 +6,7 @@
 __all__ = ['MEANINGS', 'TRUTH', 'YOURS', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'parameters',
            'read_value', 'check_value', 'check_parameters', 'planned', 'all_values', 'specs_of', 'check_corpus',
            'check_device', 'checked_values', 'grid_of', 'runnable', 'NotebookError', 'announcing', 'execute', 'failure',
-           'check_injected', 'run_notebook']
+           'check_injected', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, logging, os, re, sys, time
@@ -19,7 +19,7 @@ from textwrap import shorten
 
 import xlingual_nb
 from ..errors import InputError
-from ..runs.files import room
+from ..runs.files import SILENT, room, started
 from ..experiments.sections import corpora
 from ..experiments.sizes import STUDIES
 from ..text.corpora import data_folder
@@ -181,7 +181,7 @@ def check_device(device: str, here: bool = False) -> None:
     if int(device.partition(":")[2] or 0) >= count:
         raise InputError(f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu")
 
-# %% ../../nbs/lib/73_notebooks.ipynb #e8e11d79
+# %% ../../nbs/lib/73_notebooks.ipynb #e5a87898
 def checked_values(path: Path, given: dict, text: bool = False) -> dict:
     """All parameters of a notebook, defaults filled in, the path of a file of one's own made absolute. InputError for a
     name, a type, a scale, a corpus or a device that does not exist."""
@@ -293,3 +293,12 @@ def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, *, 
         raise type(error)(f"{error} (see {os.path.relpath(failed)})") from None
     finally: partial.unlink(missing_ok=True)
     return final
+
+# %% ../../nbs/lib/73_notebooks.ipynb #9966a191
+def half_written(root: Path) -> list[Path]:
+    "Executed copies under a repository, kept or yours, whose process is gone and that nobody has touched for an hour."
+    def dead(path):
+        pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
+        return pid and started(int(pid[1])) is None and time.time() - path.stat().st_mtime > SILENT
+    homes = (Path(root) / "results", Path(root) / YOURS / "results")
+    return [path for home in homes for path in sorted(home.glob("*/*/*.partial*.ipynb")) if dead(path)]

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STYLE', 'MARKS', 'INTRODUCTION', 'page', 'write_page', 'number', 'html_table', 'readable', 'notebook_body', 'fetched',
-           'by_scale', 'read_verdicts', 'score', 'verdict_table', 'html_figure', 'claim_texts', 'verdict_sections',
-           'flat_columns', 'result_tables', 'both_verdicts', 'yours_sections', 'NotebookPage', 'front_page',
-           'notebook_pages', 'write_report']
+           'by_scale', 'read_verdicts', 'score', 'scores', 'verdict_table', 'html_figure', 'claim_texts',
+           'verdict_sections', 'flat_columns', 'result_tables', 'both_verdicts', 'yours_sections', 'NotebookPage',
+           'front_page', 'notebook_pages', 'write_report']
 
 # %% ../../nbs/lib/74_pages.ipynb #1a30005e
 import base64, html, json, re
@@ -113,7 +113,8 @@ def fetched(text: str) -> list[str]:
     return [u for group in found for u in group if u and not u.startswith("data:")]
 
 # %% ../../nbs/lib/74_pages.ipynb #9fed3df1
-MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "?", "not run at this scale": "–"}
+MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "?", "at floor": "⊥", "confounded": "≠",
+         "not run at this scale": "–"}
 
 def by_scale(names) -> list[str]:
     "Scales from small to large; a folder of another name goes last."
@@ -136,18 +137,38 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
     counts = counts.reindex(columns=[*MARKS, *(c for c in counts.columns if c not in MARKS)], fill_value=0)
     return counts.assign(claims=counts.sum(axis=1)).reset_index().rename_axis(None, axis=1)
 
+# %% ../../nbs/lib/74_pages.ipynb #b7404222
+def scores(verdicts: pd.DataFrame) -> str:
+    "The score of the papers' claims, and of ours apart."
+    from xlingual_nb.papers import published
+    from xlingual_nb.report.verdicts import whose
+    owner, parts = whose(verdicts), ["<h2>Score</h2>"]
+    parts.append(html_table(score(verdicts[owner == published.PAPERS])))
+    if (owner == published.OURS).any():
+        parts += ["<p>Claims of ours, on what the papers do not print, counted apart:</p>"]
+        parts.append(html_table(score(verdicts[owner == published.OURS])))
+    return "\n".join(parts)
+
 # %% ../../nbs/lib/74_pages.ipynb #ac9dca37
 def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
     """Verdicts for the eye: the claim in words, where the paper makes it, the verdict with its mark, the effect with
-    its interval."""
+    its interval, power where it is inconclusive, and what was amended in its test."""
+    from xlingual_nb.report.verdicts import amendments, shown_power
+    from xlingual_nb.papers import published
+    changed, ours = amendments(), {c.id for c in published.claims() if c.whose == published.OURS}
+    def note(v): return "; ".join(s for s in (v.get("note"), changed.get(v.claim)) if isinstance(s, str) and s) or None
+    def power(v): return shown_power(v) or None if "power_published" in v else None
+    def said(v, column): return text if isinstance(text := v.get(column), str) and text else None
     def interval(v):
         bounds = "" if pd.isna(v.low) else f" [{number(float(v.low))}, {number(float(v.high))}]"
         return number(float(v.effect)) + bounds
-    def in_words(v): return f"{v.claim}: {texts[v.claim]}" if v.claim in texts else v.claim
+    def in_words(v):
+        words = f"{v.claim}: {texts[v.claim]}" if v.claim in texts else v.claim
+        return f"{words} (ours)" if v.claim in ours else words
     rows = [{"": MARKS.get(v.verdict, ""), "verdict": v.verdict, "claim": in_words(v),
              "paper, where": f"{v.paper}, {v['where']}", "corpus": v.get("corpus", ""),
              "effect [interval]": interval(v), "p": v.p, "n": v.n_seeds, "published": v.published,
-             "note": v.get("note")}
+             "power": power(v), "aligned": said(v, "aligned"), "by language": said(v, "apart"), "note": note(v)}
             for _, v in verdicts.iterrows()]
     return html_table(pd.DataFrame(rows).dropna(axis=1, how="all"))
 
@@ -166,9 +187,9 @@ def html_figure(path: Path) -> str:
 # %% ../../nbs/lib/74_pages.ipynb #04d70662
 INTRODUCTION = """<h1>Why is multilingual BERT multilingual?</h1>
 <p>Five papers asked what makes one encoder work across languages. This report shows what came out when their
-experiments were run again, beside what was published. Each claim has a statistical test that was fixed beforehand; a
-verdict is its outcome at the scale that was run. Small scales show whether an effect is there, not how large it was in
-the paper.</p>"""
+experiments were run again, beside what was published. Each claim has a stated statistical test; where it was changed
+after results had been seen, the row says when, why, and what the verdict was before. A verdict is the outcome at the
+scale that was run. Small scales show whether an effect is there, not how large it was in the paper.</p>"""
 
 def claim_texts() -> dict[str, str]:
     "The ledger's claims in words, by id."
@@ -178,7 +199,7 @@ def claim_texts() -> dict[str, str]:
 # %% ../../nbs/lib/74_pages.ipynb #5cef51a7
 def verdict_sections(verdicts: pd.DataFrame) -> list[str]:
     "The score, and the verdicts of every scale."
-    parts, texts = ["<h2>Score</h2>", html_table(score(verdicts)), "<h2>Verdicts</h2>"], claim_texts()
+    parts, texts = [scores(verdicts), "<h2>Verdicts</h2>"], claim_texts()
     for scale, group in verdicts.groupby("scale", sort=False):
         parts.append(f"<h3>Scale: {html.escape(scale)}</h3>")
         if scale == "smoke": parts.append('<p class="note">A check that everything runs: the numbers mean nothing.</p>')

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from ..errors import InputError
 from .digests import changes, definitions, edited
 from .executors import Failure, Inline, Job
-from .files import DiskFull, room, write_atomic
+from .files import LIMIT, DiskFull, room, write_atomic
 from .making import begin, finish, publish, renew
 from .plan import needed, plan, results     # noqa: F401
 from .progress import Progress, Watch, human
@@ -76,9 +76,9 @@ def _make(store, make, specs, code, keep):
 # %% ../../nbs/lib/09_engine.ipynb #d7ce0c2d
 class Study:
     "The state of one `run`: what waits, what is queued, what is done, what has failed."
-    def __init__(self, nodes, store, code, executor, stack, accept_stale):
+    def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
         self.nodes, self.store, self.code, self.executor = nodes, store, code, executor
-        self.stack, self.accept = stack, accept_stale
+        self.stack, self.accept, self.tell = stack, accept_stale, tell
         self.waiting, self.queued, self.done = dict(nodes), set(), set()
         self.failed, self.skipped, self._groups = {}, set(), {}
 
@@ -109,10 +109,20 @@ class Study:
         there = [n for n in group if look.state(n.spec) == "found"]
         rest = [n for n in group if n not in there]
         self.done |= {n.key for n in there}; self.queued -= {n.key for n in group}
-        if rest and failure is None and not waited: self.submit(rest, wait=True)       # somebody else is making them
+        if rest and failure is None and not waited:                         # somebody else is making them
+            self.say_who(rest)
+            self.submit(rest, wait=True)
         elif len(group) > 1 and rest and (failure is None or failure.kind != "full"):
             for node in rest: self.submit([node], wait=True)
         elif rest: self.fail(rest, failure or Failure(f"{job.name}: was made, but is not found in the store"))
+
+    def say_who(self, group):
+        "Say who is making runs that we wait for, and where the lock of the first one is."
+        makers = [who for n in group if (who := self.store.maker(n.spec))]
+        for who in {who.partition(" (")[0]: who for who in reversed(makers)}.values():
+            count = sum(other.startswith(who.partition("(")[0]) for other in makers)
+            self.tell(f"waiting for {count} {group[0].spec.stage} run{'s' * (count > 1)} of {who}; to be taken over if "
+                      f"that process dies, or is elsewhere and silent for {human(LIMIT)}")
 
     def fail(self, group, failure):
         self.failed |= {n.key: failure for n in group}
@@ -142,7 +152,7 @@ def run(specs, store, executor=None, stack: int = 4, progress: bool = True, acce
         _say_stale(specs, nodes, look, tell)
     if not nodes: return
     if isinstance(executor, Inline): _refuse_edited({n.spec.stage for n in nodes.values()})
-    study, began = Study(nodes, store, code, executor, stack, accept_stale), time.monotonic()
+    study, began = Study(nodes, store, code, executor, stack, accept_stale, tell), time.monotonic()
     try:
         with Watch(study, progress):
             study.release()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERSION', 'SCAFFOLD', 'COLUMNS', 'products', 'strip', 'sha256', 'listed', 'fingerprint', 'whole', 'problems', 'Store',
-           'list_runs', 'check_runs', 'prune_runs']
+           'list_runs', 'check_runs', 'prune_runs', 'prune_locks']
 
 # %% ../../nbs/lib/05_store.ipynb #6310f81f
 import hashlib, json, os, shlex, shutil, time, uuid
@@ -75,7 +75,7 @@ class Store:
 
     Raises InputError for a folder that is not a store, or a store of another version."""
     def __init__(self, root, create: bool = True):
-        self.root, self._locks = Path(root).expanduser().absolute(), {}
+        self.root, self._locks, self._seen = Path(root).expanduser().absolute(), {}, {}
         mark = self.root / "VERSION"
         if not mark.exists(): self._found(mark, create)
         version = mark.read_bytes()[:20].decode(errors="replace").strip()
@@ -135,7 +135,7 @@ class Store:
         taken over from an owner that is dead (see `runs.files`)."""
         ready, key, folder = ready or (lambda: self.has(spec)), run_id(spec), self.root / "locks"
         with room(self.root): folder.mkdir(exist_ok=True)
-        own = Lock(folder / key)
+        own = Lock(folder / key, self._seen)
         try:
             with room(self.root):
                 while not ready() and not own.take() and wait: time.sleep(.2)
@@ -149,6 +149,11 @@ class Store:
         "Whether this store object holds the lock of a run, still."
         own = self._locks.get(run_id(spec))
         return own is not None and own.held()
+
+    def maker(self, spec) -> str:
+        "Who holds the lock of a run and where it lies, for people; empty when nobody does."
+        lock = Lock(self.root / "locks" / run_id(spec))
+        return lock.told() if lock.path.exists() else ""
 
     def aside(self, folder: Path) -> Path:
         "A folder out of the way in one rename, so that nothing half-removed is seen in its place; where it lies now."
@@ -199,6 +204,10 @@ def prune_runs(store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = 
         for folder in (*store.root.glob("trash/*"), *proofs): shutil.rmtree(folder, ignore_errors=True)
         for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples(): strip(Path(row.path))
     return frame.loc[gone].reset_index(drop=True)
+
+def prune_locks(store: Store, dry: bool = False) -> list[Path]:
+    "Remove the locks of owners that are gone, or elsewhere and silent for an hour; `dry` only says which."
+    return [path for path in sorted(store.root.glob("locks/[0-9a-f]*")) if Lock(path).clear(dry)]
 
 def _remove(store: Store, row) -> bool:
     own = Lock(store.root / "locks" / row.run_id)

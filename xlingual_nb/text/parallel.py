@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['FEWEST', 'natural_language', 'extent', 'check_documents', 'common', 'parallel_sentences', 'paired_lines', 'left_out',
-           'bible_of', 'read_named', 'gather', 'read_dictionary', 'parallel_words', 'read_parallel', 'parallel_size']
+           'bible_of', 'read_named', 'gather', 'read_pairs', 'read_dictionary', 'parallel_words', 'read_parallel',
+           'parallel_size']
 
 # %% ../../nbs/lib/16_parallel.ipynb #6fd590aa
+from collections.abc import Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
 
@@ -126,18 +128,24 @@ def gather(languages: list[str], files: dict[str, str] | None = None,
     where = ", ".join(dict.fromkeys(n.removeprefix("file:") for n in names.values()))
     return made, f"{len(made[languages[0]])} sentences of {where}{left_out(lost)}"
 
-# %% ../../nbs/lib/16_parallel.ipynb #d7e7b469
-def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
-    """The two sides of a dictionary file (`first second` a line), the first pair of each word only, `limit` of them
-    (0: all). Bad lines: InputError."""
-    first, second = {}, set()
+# %% ../../nbs/lib/16_parallel.ipynb #a86aea12
+def read_pairs(path) -> Iterator[tuple[str, str]]:
+    "The pairs of a dictionary file (`first second` a line), one after the other. Bad lines: InputError."
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip(): continue
         if len(pair := line.split()) != 2:
             raise InputError(f"{path} line {n}: {line[:40]!r} is not two words: write `first second`")
-        if pair[0] not in first and pair[1] not in second:
-            first[pair[0]] = pair[1]
-            second.add(pair[1])
+        yield tuple(pair)
+
+# %% ../../nbs/lib/16_parallel.ipynb #d7e7b469
+def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
+    """The two sides of a dictionary file (`read_pairs`), the first pair of each word only, `limit` of them (0: all).
+    Bad lines: InputError."""
+    first, second = {}, set()
+    for one, other in read_pairs(path):
+        if one not in first and other not in second:
+            first[one] = other
+            second.add(other)
         if limit and len(first) == limit: break
     return list(first), list(first.values())
 

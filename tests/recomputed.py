@@ -1,0 +1,62 @@
+"""What is written beside values by seed, made again from them: tables, verdicts, answers; what does not come out the
+same."""
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.experiments import answers, dials
+from xlingual_nb.papers.published import claims
+from xlingual_nb.report import tables, verdicts
+
+
+def unlike(path: Path, ours: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
+    "Lines of one frame that the other does not have, as the file that they stand in writes them."
+    ours, theirs = (set(tables.text(frame[sorted(frame)]).splitlines()) for frame in (ours, theirs))
+    return [f"{path}: {line}" for line in sorted(ours ^ theirs)]
+
+
+def tables_of(path: Path, seeds: pd.DataFrame) -> list[str]:
+    "Of a corpus without values by seed nothing can be said."
+    found = []
+    for table, part in tables.tidy(seeds).groupby("table"):
+        if "step" in part and part.step.isna().all(): part = part.drop(columns="step")
+        file = path.with_name(f"{table}{path.stem.removeprefix('seeds')}.csv")
+        written = tables.read(file)
+        found += unlike(file, part, written[written.corpus.isin(part.corpus)])
+    return found
+
+
+def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
+    "Verdicts that say something; that a claim was not run replaces none that was."
+    module, (scale, notebook) = import_module(f"xlingual_nb.experiments.{path.parent.name[3:]}"), path.parts[-3:-1]
+    paper = "dufter2020" if notebook == "07_laboratory" else "k2020"
+    about = [c for c in claims(paper) if getattr(module, "belongs_here", lambda c: True)(c)]
+    beside = (path.parents[1] / name / path.name for name in getattr(module, "BESIDE", ()))
+    others = [tables.read_seeds(other) for other in beside if other.is_file()]
+    made = verdicts.verdicts(pd.concat([seeds, *others]), scale, about)
+    made = made[made.corpus.isin(seeds.corpus) & (made.verdict != verdicts.VERDICTS[-1])]
+    written = verdicts.read(file := path.parents[1] / "verdicts.csv")
+    known = set(zip(made.claim, made.corpus))
+    return unlike(file, made, written[[key in known for key in zip(written.claim, written.corpus)]])
+
+
+def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
+    scale, seeds = path.parts[-3], seeds[seeds.corpus == "micro"]
+    found, settings = [], dials.turned(dials.cells(scale, "micro"))
+    for score, name in (("µ", "trends"), (dials.NAMES, "transfer")):
+        made = answers.as_table(answers.judged(dials.questions(seeds, settings, score), scale))
+        file = path.with_name(f"{name}.csv")
+        if tables.text(made) != file.read_text(encoding="utf-8"): found.append(str(file))
+    return found
+
+
+def unlike_its_seeds(home: Path) -> list[str]:
+    "Everything under `<results>/<scale>` that does not follow from the values by seed that lie there."
+    found = []
+    for path in sorted(Path(home).glob("*/seeds*.csv")):
+        seeds = tables.read_seeds(path)
+        found += tables_of(path, seeds)
+        if path.stem != "seeds": continue                   # another reading judges nothing
+        found += answers_of(path, seeds) if path.parent.name == "17_dials" else verdicts_of(path, seeds)
+    return found

@@ -1,0 +1,338 @@
+"""What is kept and what is yours: nothing is written over that was not asked for, all that is written follows from
+values by seed, and whether two studies agree is a test that holds its level."""
+import re, shutil, subprocess, zlib
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from recomputed import unlike_its_seeds
+from scipy import stats
+
+from xlingual_nb import cli
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import frequency, overlap
+from xlingual_nb.papers.published import claims, value as published_value
+from xlingual_nb.report import kept, notebooks, pages, tables, verdicts
+from xlingual_nb.runs.spec import run_id
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def observed(notebook, corpus="micro", scale="laptop", keep=lambda c: True, **values):
+    "Made-up values by seed of an experiment's cells, from the runs that it asks for."
+    def one(c):
+        rng = np.random.default_rng(zlib.crc32(f"{c.row} {c.column} {c.seed}".encode()))
+        step = float(c.runs[0].percent if c.runs[0].percent is not None else 100) if c.step else float("nan")
+        return c.paper, c.table, c.row, c.column, corpus, c.seed, 50 + 10 * rng.normal(), run_id(c.runs[0]), step
+    cells = filter(keep, kept.cells_of(notebook, scale=scale, corpus=corpus, **values))
+    return pd.DataFrame(map(one, cells), columns=[*tables.OBSERVED, "step"])
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    "A clone with our notebooks and no results."
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    (tmp_path / "settings.ini").write_text("")
+    (tmp_path / "nbs").mkdir()
+    for path in (ROOT / "nbs").glob("*.ipynb"): shutil.copy(path, tmp_path / "nbs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(notebook, observations, keep=False, about=(), **more):
+    at = kept.places(notebook, "laptop", keep=keep)
+    return at, kept.write_results(observations, at, about, **more)
+
+
+# ---- all that is written follows from the values by seed
+
+OF_K = "01_overlap", "02_ordering", "03_frequency", "04_architecture", "05_objective", "06_mixed_pairs"
+
+
+@pytest.mark.parametrize("home", sorted((ROOT / "results").iterdir()), ids=lambda p: p.name)
+def test_what_is_committed_follows_from_values_by_seed(home):
+    "Wherever there are some: a study that was kept before values by seed were has none."
+    assert unlike_its_seeds(home) == []
+
+
+def whole_study():
+    "Every experiment written with made-up values: two seeds, which is few enough to be quick."
+    for notebook in OF_K:
+        module = import_module(f"xlingual_nb.experiments.{notebook[3:]}")
+        about, beside = filter(module.belongs_here, claims("k2020")), getattr(module, "BESIDE", ())
+        at, _ = written(notebook, observed(notebook, seeds=2), about=about, beside=beside)
+    return at.verdicts.parent
+
+
+def test_tables_and_verdicts_follow_from_values_by_seed(clone):
+    home, some, other = whole_study(), dict(seeds=2, rows="0,3,8,18"), dict(seeds=2, rows="0", reading="released")
+    _, judged = written("07_laboratory", observed("07_laboratory", **some), about=claims("dufter2020"))
+    written("07_laboratory", observed("07_laboratory", **other), about=claims("dufter2020"), reading="-released")
+    assert len(list(home.glob("*/seeds*.csv"))) == 8 and unlike_its_seeds(home) == []
+    assert {"seeds-released.csv", "table1-released.csv"} < {p.name for p in (home / "07_laboratory").iterdir()}
+    assert (verdicts.read(home / "verdicts.csv").verdict != verdicts.VERDICTS[-1]).sum() > 20 < len(judged)
+
+
+EDITS = [("seeds.csv", r"\d\.\d+,(?=[0-9a-f]{64})", "1.25,"), ("table3.csv", r",(\d\d)\.", r",9\1."),
+         ("../verdicts.csv", "inconclusive|reproduced", "believed")]
+
+@pytest.mark.parametrize("file, old, new", EDITS, ids=("value", "table", "verdict"))
+def test_it_is_noticed_when_they_do_not(clone, file, old, new):
+    about = filter(frequency.belongs_here, claims("k2020"))
+    at, _ = written("03_frequency", observed("03_frequency"), about=about)
+    assert unlike_its_seeds(at.tables.parent) == []
+    path = at.tables / file
+    changed = re.sub(old, new, path.read_text(), count=1)
+    assert changed != path.read_text()
+    path.write_text(changed)
+    assert unlike_its_seeds(at.tables.parent)
+
+
+def test_values_by_seed_are_one_stable_file(clone):
+    frame = observed("03_frequency")
+    at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
+    text = (at.tables / "seeds.csv").read_text()
+    written("03_frequency", frame)
+    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step"])
+    read = tables.read_seeds(at.tables / "seeds.csv").set_index(["row", "column", "seed"])
+    exact = frame.set_index(["row", "column", "seed"]).value.reindex(read.index)
+    assert np.allclose(read.value, exact, rtol=1e-9, atol=0)
+    assert read.run_id.str.len().eq(64).all() and len(read) == len(frame)
+
+
+def test_another_corpus_stays_and_a_smaller_table_is_said(clone, capsys):
+    frame = observed("03_frequency")
+    at, _ = written("03_frequency", pd.concat([frame, frame.assign(corpus="bible")]))
+    before = tables.read(at.tables / "table3.csv")
+    capsys.readouterr()
+    written("03_frequency", frame[frame.row == frame.row[0]])
+    after, cells = tables.read(at.tables / "table3.csv"), (before.corpus == "micro").sum()
+    assert f"table3 (micro): {(after.corpus == 'micro').sum()} cells replace {cells}" in capsys.readouterr().out
+    assert tables.text(after[after.corpus == "bible"]) == tables.text(before[before.corpus == "bible"])
+    assert set(tables.read_seeds(at.tables / "seeds.csv").corpus) == {"micro", "bible"}
+
+
+def test_a_broken_file_of_values_is_one_line(tmp_path):
+    (tmp_path / "seeds.csv").write_text("paper,table\nk2020,table1\n")
+    with pytest.raises(InputError, match="lack the column 'row'"): tables.read_seeds(tmp_path / "seeds.csv")
+
+
+# ---- the kept study is written only when asked, and not with less
+
+def call(*arguments):
+    with pytest.raises(SystemExit) as end: cli.main(list(arguments))
+    return end.value.code
+
+
+@pytest.fixture
+def started(monkeypatch):
+    "The notebooks that were started, with their values; none is."
+    found = []
+    def execute(source, target, values, cwd, say):
+        found.append((source.stem, target.parent, values))
+        shutil.copy(source, target)
+    monkeypatch.setattr(notebooks, "execute", execute)
+    monkeypatch.setattr(notebooks, "check_injected", lambda path: None)
+    return found
+
+
+def everything(folder): return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_run_touches_yours_alone(clone, started):
+    written("03_frequency", observed("03_frequency"), keep=True)
+    before = everything(clone)
+    at, _ = written("03_frequency", observed("03_frequency", seeds=1))
+    assert at.tables == clone / "yours/results/laptop/03_frequency" and at.pictures == clone / "yours/figures"
+    assert call("run", "03", "--scale", "laptop") == 0 and started[0][1] == at.tables
+    after = everything(clone)
+    assert {p: after[p] for p in before} == before
+    assert {p.relative_to(clone).parts[0] for p in after.keys() - before.keys()} == {"yours"}
+
+
+def test_git_does_not_see_what_a_run_leaves():
+    names = ["yours/results/laptop/01_overlap/table1.csv", "yours/figures/a.png", "runs/VERSION", "report/index.html"]
+    done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 128: pytest.skip("not a git checkout")
+    assert done.stdout.splitlines() == names
+
+
+LESS = [(["17", "03"], ["-p", "seeds=1"], "table3 (micro) has"),
+        (["07"], ["-p", "rows=0", "-p", "seeds=5"], "rows that this would not have"),
+        (["03"], ["-p", "languages=tr"], "languages='tr' is no part of the kept study"),
+        (["07"], ["-p", "reading=released"], "reading='released' is no part")]
+
+@pytest.mark.parametrize("names, given, says", LESS, ids=["seeds", "rows", "languages", "reading"])
+def test_less_than_is_kept_is_refused_before_anything_runs(clone, started, capsys, names, given, says):
+    for notebook in ("03_frequency", "07_laboratory"): written(notebook, observed(notebook), keep=True)
+    before, asked = everything(clone / "results"), ["--scale", "laptop", "--keep", "-p", "corpus=micro"]
+    assert call("run", *names, *asked, *given) == 2
+    error = capsys.readouterr().err
+    assert says in error and len(error.splitlines()) == 1 and started == [] and everything(clone / "results") == before
+    assert call("run", *names, *asked) == 0, "the whole grid may be kept"
+    assert [(stem[:2], values["keep"]) for stem, _, values in started] == [(name, True) for name in names]
+
+
+def test_some_tables_of_many_may_be_kept(clone, started):
+    written("05_objective", observed("05_objective"), keep=True)
+    assert call("run", "05", "--scale", "laptop", "--keep", "-p", "only=8") == 0
+
+
+def test_a_notebook_by_hand_refuses_as_well(clone):
+    frame = observed("03_frequency")
+    at, _ = written("03_frequency", frame, keep=True)
+    few = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
+    with pytest.raises(InputError, match="leave out keep"): kept.may_keep(at, few, "micro")
+    kept.may_keep(kept.places("03_frequency", "laptop"), few, "micro")
+    kept.may_keep(at, few, "bible")
+    before = everything(clone / "results")
+    half = frame[frame.column != "NER F1-Score"]
+    with pytest.raises(InputError, match="leave out keep"): written("03_frequency", half, keep=True)
+    assert everything(clone / "results") == before, "half of the runs are there: what is kept stays"
+    with pytest.raises(InputError, match="leave out keep"): kept.places("03_frequency", "laptop", keep=True, yours=True)
+
+
+def test_a_column_that_is_worked_out_from_others_is_none_to_run(clone, started):
+    frame = observed("01_overlap")
+    at, _ = written("01_overlap", pd.concat([frame, overlap.contributions(frame)]), keep=True)
+    assert overlap.GAIN in set(tables.read(at.tables / "table1.csv").column)
+    assert call("run", "01", "--scale", "laptop", "--keep", "-p", "corpus=micro") == 0
+
+
+# ---- an earlier reading
+
+def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, started):
+    frame = observed("03_frequency")
+    some, changed = frame.row.str.contains("frequency based") & (frame.column == "NER F1-Score"), frame.copy()
+    changed.loc[some, "run_id"] = [f"{i:012d}" + "f" * 52 for i in range(some.sum())]
+    at, _ = written("03_frequency", changed, keep=True)
+    k, n = some.sum(), changed.run_id.nunique()
+    assert k < n and kept.earlier(kept.kept_study("03_frequency")) == (
+        f"{k} of {n} runs behind these tables (micro) were made under an earlier reading, as today's grid has it no more: "
+        "to be made again.")
+    assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro") == 0
+    one = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
+    with pytest.raises(InputError): kept.may_keep(at, one, "micro")           # what is still asked for is not lost
+    written("03_frequency", changed.assign(run_id=[f"{i:064d}" for i in range(len(changed))]), keep=True)
+    kept.may_keep(at, one, "micro")
+    written("03_frequency", observed("03_frequency", seeds=1), keep=True)
+    assert kept.earlier(kept.kept_study("03_frequency")) == ""
+
+
+def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
+    written("03_frequency", observed("03_frequency", seeds=7), keep=True)
+    assert kept.earlier(kept.kept_study("03_frequency")) == ""
+
+
+# ---- yours against what is kept
+
+def tidied(arms, run="a"):
+    rows = [("k2020", "table3", row, "NER F1-Score", "micro", seed, value, f"{run}{row}{seed}".ljust(64, "0"))
+            for row, arm in arms.items() for seed, value in enumerate(arm)]
+    return tables.tidy(pd.DataFrame(rows, columns=tables.OBSERVED))
+
+
+def test_welch_and_holm_by_other_means():
+    rng = np.random.default_rng(5)
+    mine = {f"row {i}": rng.normal(i, 1 + i, size=2 + i) for i in range(5)}
+    theirs = {row: rng.normal(3, 2, size=4) for row in mine}
+    both = kept.agreement(tidied(mine), tidied(theirs, run="b")).set_index("row")
+    p = {row: stats.ttest_ind(mine[row], theirs[row], equal_var=False).pvalue for row in mine}
+    assert both.p.to_dict() == pytest.approx(p, rel=1e-9)
+    ordered = sorted(p, key=p.get)
+    def adjusted(i): return min(1, max((len(p) - j) * p[r] for j, r in enumerate(ordered[:i + 1])))
+    holm = {row: adjusted(i) for i, row in enumerate(ordered)}
+    assert both.adjusted.to_dict() == pytest.approx(holm)
+    assert both.differ.to_dict() == {row: q < .05 for row, q in holm.items()}
+
+
+def test_studies_that_are_alike_differ_at_the_stated_rate():
+    "Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one pair of twenty, or fewer."
+    rng, names = np.random.default_rng(11), dict(paper="toy", table="t", column="c", corpus="micro", n_seeds=3)
+    def draw(mean=0.):
+        arms = rng.normal(mean, 1, size=(40, 3))
+        about = dict(row=[f"row {i}" for i in range(40)], run_ids=f"{rng.integers(10**9)}")
+        return pd.DataFrame(about | dict(value=arms.mean(1), sd=arms.std(1, ddof=1))).assign(**names)
+    wrong = sum(kept.agreement(draw(), draw()).differ.any() for _ in range(200))
+    assert 0 < wrong <= stats.binom.ppf(.999, 200, .05)
+    assert kept.agreement(draw(30.), draw()).differ.mean() > .8
+
+
+def test_what_cannot_be_tested_is_said_so():
+    one = tidied({"a": [1.], "b": [1., 2.], "c": [4., 4.], "d": [1., 2., 4.]})
+    two = tidied({"a": [1.], "b": [7.], "c": [5., 5.], "d": [1., 2., 3.]}, run="b")
+    both = kept.agreement(one, two).set_index("row")
+    assert both.p.isna().to_dict() == {"a": True, "b": True, "c": True, "d": False} and not both.differ.any()
+    assert kept.in_words(both.reset_index()) == [
+        "table3 (micro): 4 cells in both; of 1 tested (Welch, Holm over the table) 0 differ; 3 cannot be tested, "
+        "without a spread over seeds."]
+
+
+def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
+    frame = observed("03_frequency")
+    (at, _), (mine, _) = written("03_frequency", frame, keep=True), written("03_frequency", frame)
+    live = tables.tidy(frame)
+    plainly = f"table3 (micro): all {len(live)} cells are equal, and come from the same runs."
+    for tidy in (live, tables.read(mine.tables / "table3.csv")):
+        assert kept.in_words(kept.agreement(tidy, at.kept.tables())) == [plainly]
+    elsewhere = frame.assign(value=frame.value + 1e-3)
+    both = kept.agreement(tables.tidy(elsewhere), live)
+    assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), "another machine: other digits"
+
+
+def test_curves_are_compared_step_by_step():
+    frame = observed("07_laboratory", seeds=2, rows="0")
+    tidy = tables.tidy(frame[frame.table == "figure6"])
+    assert kept.agreement(tidy, tidy).equal.all() and len(kept.agreement(tidy, tidy)) == len(tidy)
+
+
+def test_published_kept_and_yours_stand_beside_each_other(clone):
+    frame, names, column = observed("03_frequency"), ["yours", "kept", "published"], "NER F1-Score"
+    mine, row = frame.assign(value=frame.value + 40), "enfake-es | frequency based | es"
+    written("03_frequency", frame, keep=True)
+    written("03_frequency", mine)
+    shown = tables.beside(tables.tidy(mine), kept.kept_study("03_frequency").table("table3"))
+    assert list(shown[column].columns) == names
+    yours, ours, theirs = (float(shown[column].loc[row, name].split(" ")[0]) for name in names)
+    assert yours == pytest.approx(ours + 40, abs=.011) and theirs == published_value("k2020", "table3", row, column)
+    page = pages.write_report().read_text()
+    assert "<h2>Yours</h2>" in page and all(f"{column} {name}" in page for name in names) and "differ" in page
+    shutil.rmtree(clone / "yours")
+    assert "<h2>Yours</h2>" not in pages.write_report().read_text()
+
+
+# ---- what `plan` refuses `run` refuses, of every notebook, before a kernel starts
+
+WRONG = [(["--scale", "smoke", "-p", "scale=laptop"], "give --scale laptop"), (["-p", "seeds=-1"], "seeds=-1"),
+         (["-p", "seeds=99"], "seeds=99"), (["-p", "corpus=nothing"], "'nothing'"),
+         (["-p", "device=tpu"], "device 'tpu' does not exist: choose cpu, cuda or cuda:0"),
+         (["-p", "device=cuda:x"], "device 'cuda:x'"), (["--scale", "hugh"], "scale 'hugh'"),
+         (["--store", "a", "-p", "store=b"], "-p store=b: it has an option of its own")]
+ONE = [("07", ["-p", "rows=77"], "there is no row '77'"), ("07", ["-p", "reading=mine"], "reading='mine'"),
+       ("04", ["-p", "only=9"], "there is no '9'"), ("02", ["-p", "reading=mine"], "mine"),
+       ("17", ["-p", "languages=xx"], "language 'xx'")]
+CALLS = [*((["06", "07"], *w) for w in WRONG), *(([name], *rest) for name, *rest in ONE)]
+
+@pytest.mark.parametrize("command", ("plan", "run"))
+@pytest.mark.parametrize("names, given, says", CALLS, ids=range(len(CALLS)))
+def test_plan_and_run_refuse_alike(clone, started, capsys, command, names, given, says):
+    assert call(command, *names, *given) == 2
+    error = capsys.readouterr().err
+    assert says in error and len(error.splitlines()) == 1 and started == [] and not (clone / "yours").exists()
+
+
+def test_the_last_notebook_of_a_call_stops_the_first(clone, started, capsys):
+    "The first has both languages, and would run for hours before the second is asked."
+    assert call("run", "17", "07", "-p", "languages=hi,es") == 2 and started == []
+    assert "the study is of one language and its copy" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_here_is_planned_for_and_not_run_on(clone, started, capsys, monkeypatch):
+    import torch
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("xlingual_nb.runs.plan.plan", lambda specs, store: pd.DataFrame({"runs": [len(specs)]}))
+    assert call("plan", "06", "-p", "device=cuda") == 0
+    assert call("run", "06", "-p", "device=cuda") == 2 and started == []
+    assert "torch finds no GPUs here: choose cpu" in capsys.readouterr().err
