@@ -8,7 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.models import embedding, glove
@@ -18,7 +20,9 @@ from xlingual_nb.models.languages import Language
 from xlingual_nb.models.settings import METHODS, Glove, LinearTagging, Word2Vec
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.text import tokenizers
+from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -41,9 +45,9 @@ def store(tmp_path_factory):
     return store
 
 
-def train(text, size, method, **fields):
+def train(text, entries, method, **fields):
     "Vectors of a text that is given as lists of ids."
-    names = [f"w{i}" for i in range(size)]
+    names = [f"w{i}" for i in range(entries)]
     by = by_counts if isinstance(method, Glove) else by_gensim
     return torch.as_tensor(by(spec(method=method, **fields), Encoded.of(text), names, lambda done, total: None))
 
@@ -103,16 +107,16 @@ def test_a_batch_of_one_is_a_step_a_cell(doubles):
     for ours, theirs in zip(tables, plain): assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("rank", [2, 5])
+@pytest.mark.parametrize("rank", [2, 4])
 def test_planted_counts_of_low_rank_are_recovered(rank):
     from scipy.sparse import csr_array
     dice = np.random.default_rng(rank)
-    logs = dice.normal(size=(50, rank)) @ dice.normal(size=(rank, 50)) / rank + dice.normal(size=(50, 1)) + dice.normal(size=50)
+    logs = dice.normal(size=(50, rank)) @ dice.normal(size=(rank, 50)) + dice.normal(size=(50, 1)) + dice.normal(size=50)
     seen = dice.random((50, 50)) < .6         # a table with holes
     counts = csr_array(np.where(seen, np.exp(logs), 0))
     fitting = Glove(epochs=150, power=0, batch=250, learning_rate=.2)
     first, second = (table.numpy() for table in glove.factorise(counts, fitting, rank))
-    assert (first @ second.T - logs)[~seen].std() < .05 * logs.std(), "the holes are filled as they were planted"
+    assert (first @ second.T - logs)[~seen].std() < .01 * logs.std(), "the holes are filled as they were planted"
     lacking = glove.factorise(counts, fitting, rank - 1)
     assert ((lacking[0] @ lacking[1].T).numpy() - logs)[seen].std() > .1 * logs.std(), "a column less is not enough"
 
@@ -130,16 +134,13 @@ def planted(distance, pairs=6, fillers=40, repeats=80):
     return text, np.arange(0, 2 * pairs, 2), 3 * pairs + fillers
 
 
-THOROUGH = {"word2vec": Word2Vec(epochs=20, sample=0, shrink=False), "cbow": Word2Vec(epochs=20, sample=0, shrink=False, skip_gram=False),
-            "glove": Glove(x_max=10, batch=256)}
-
-
-@pytest.mark.parametrize("name", THOROUGH)
-def test_the_window_is_as_wide_as_it_says(name):
+@pytest.mark.parametrize("skip_gram", [True, False], ids=["skip-gram", "cbow"])
+def test_the_window_is_as_wide_as_it_says(skip_gram):
+    "(GloVe's window is in its counts, which are held against two loops above.)"
     text, words, size = planted(4)
-    found = {}
+    thorough, found = Word2Vec(epochs=20, sample=0, shrink=False, skip_gram=skip_gram), {}
     for window in (3, 4):
-        vectors = train(text, size, THOROUGH[name], size=16, window=window)
+        vectors = train(text, size, thorough, size=16, window=window)
         found[window] = precision_at_1(vectors[words], vectors[words + 1])
     assert found[4] > .9 > .5 > found[3], found
 
@@ -197,26 +198,17 @@ def test_fake_english_is_not_given_away_by_its_letters(store):
 
 
 def test_the_probe_takes_it(store, tmp_path):
-    from xlingual_nb import cli
-    sides = {}
-    for name in ("en", "enfake"):
-        (tmp_path / f"{name}.txt").write_text("\n".join(tokenizers_text()), encoding="utf-8")
-        sides[name] = tmp_path / f"{name}.txt"
-    arguments = [f"{name}={path}" for name, path in sides.items()]
-    from typer.testing import CliRunner
-    told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec())), *arguments])
+    "Languages enter it as they did in training, so Fake-English is read from the same words."
+    (tmp_path / "en.txt").write_text("\n".join(microworld.corpus("en", "dev", sentences=20).sentences), encoding="utf-8")
+    texts = [f"--text={name}={tmp_path}/en.txt" for name in ("en", "enfake")]
+    told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec())), *texts, "--out", str(tmp_path / "out.csv")])
     assert told.exit_code == 0 and "rho en>enfake" in told.output, told.output
-
-
-def tokenizers_text():
-    from xlingual_nb import microworld
-    return microworld.corpus("en", "dev", sentences=20).sentences
+    rows = [line.split(",")[:3] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert rows == [[measure, *pair] for measure in ("rho", "tau") for pair in (["en", "enfake"], ["enfake", "en"])]
 
 
 def test_a_task_reads_it_like_a_checkpoint(store):
-    from xlingual_nb.tasks.pos import PosSpec
-    from xlingual_nb.text.records import Labelled, RecordSpec
-    def said(part, n): return Labelled("en", RecordSpec("pos", "micro/en", part, n))
+    def said(part, n): return Labelled("en", RecordsSpec("pos", "micro/en", part, n))
     asked = PosSpec(spec(), said("train", 60), said("dev", 20), (said("test", 20),), LinearTagging(steps=5))
     engine.run([asked], store, progress=False)
     assert 0 < store.read(asked)["accuracy"]["en"] <= 1
@@ -277,14 +269,14 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     short = Language("es", CorpusSpec(f"file:{tmp_path / 'es.txt'}"))
     trained = []
     for by in ("by_gensim", "by_counts"): monkeypatch.setattr(embedding, by, lambda *args: trained.append(args))
-    with pytest.raises(engine.RunFailed if hasattr(engine, "RunFailed") else Exception, match="es: 4 tokens of text for a window of 5"):
+    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
         engine.run([spec((PAIR[0], short), method)], Store(tmp_path / "store"), progress=False)
     assert trained == []
 
 
 def test_without_gensim_what_to_install_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gensim", None)
-    with pytest.raises(Exception, match=r"gensim is missing: pip install .*\[lab\]"):
+    with pytest.raises(InputError, match=r"gensim is missing: pip install .*\[lab\]"):
         engine.run([spec()], Store(tmp_path / "store"), progress=False)
     engine.run([spec(method=Glove(epochs=1))], Store(tmp_path / "other"), progress=False)      # which needs no gensim
 

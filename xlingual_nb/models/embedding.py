@@ -6,13 +6,13 @@
 __all__ = ['LONGEST', 'SLOWER', 'CELL', 'EmbedSpec', 'pieces', 'language_text', 'mixed_text', 'spellings', 'Readings',
            'by_gensim', 'by_counts', 'make_embeddings', 'embedding_cost']
 
-# %% ../../nbs/lib/38a_embedding.ipynb #a5945049
+# %% ../../nbs/lib/38a_embedding.ipynb #d6e5d7d8
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import InputError, installed, require
+from ..errors import installed, require
 from .languages import Language
 from .pretraining import PIECES, model_ids, model_tokenizer, share, shifted, views
 from .settings import METHODS, Glove, Shape, Word2Vec
@@ -24,7 +24,7 @@ from ..text.tokenizers import Encoded
 from ..text.transforms import shift_character
 from ..text.vocabularies import TokenizerSpec
 
-# %% ../../nbs/lib/38a_embedding.ipynb #bc9d36c8
+# %% ../../nbs/lib/38a_embedding.ipynb #dc7fc0c8
 @dataclass(frozen=True)
 class EmbedSpec:
     """A folder of static vectors: one space (vocabulary, `size`) trained on the mixed text of `languages` (L1 section
@@ -60,7 +60,7 @@ class EmbedSpec:
         "What tasks price their own work by."
         return Shape(1, self.size, 1, 1, self.max_tokens)
 
-# %% ../../nbs/lib/38a_embedding.ipynb #94634c5c
+# %% ../../nbs/lib/38a_embedding.ipynb #8b5f4acc
 LONGEST = 10_000    # gensim's MAX_WORDS_IN_BATCH
 
 def pieces(text: Encoded, ends, longest: int = LONGEST) -> Encoded:
@@ -69,7 +69,7 @@ def pieces(text: Encoded, ends, longest: int = LONGEST) -> Encoded:
     inner = [np.arange(first, last, longest) for first, last in zip(starts, starts[1:])]
     return Encoded(text.ids, np.concatenate([*inner, starts[-1:]]).astype(np.int64))
 
-# %% ../../nbs/lib/38a_embedding.ipynb #923d7360
+# %% ../../nbs/lib/38a_embedding.ipynb #3a7692a0
 def language_text(spec: EmbedSpec, language: Language, tokenizer, store) -> Encoded:
     "What one language brings. InputError where it has no more tokens than a window."
     text, ends = model_ids(spec, language, tokenizer, store), slice(1, None)
@@ -85,14 +85,14 @@ def mixed_text(spec: EmbedSpec, tokenizer, store) -> Encoded:
     whole = Encoded.of(run for text in texts for run in text)
     return whole.take(np.random.default_rng(spec.seed).permutation(len(whole)))
 
-# %% ../../nbs/lib/38a_embedding.ipynb #2aa6af3b
+# %% ../../nbs/lib/38a_embedding.ipynb #f9da41a5
 def spellings(tokenizer, copies: bool) -> list[str]:
     "How every id is spelt; the second half, where it is made of `copies`, in other letters."
     size = tokenizer.get_vocab_size()
     names = [tokenizer.id_to_token(i) for i in range(size)]
     return names + ["".join(shift_character(c, 200_000) for c in name) for name in names] * copies
 
-# %% ../../nbs/lib/38a_embedding.ipynb #f864711b
+# %% ../../nbs/lib/38a_embedding.ipynb #a7011939
 class Readings:
     "The text as lists of names, to be read again and again; `report(n)` is told before the reading number n, from 0."
     def __init__(self, text: Encoded, names, report):
@@ -103,7 +103,7 @@ class Readings:
         self.count += 1
         return (self.names[ids].tolist() for ids in self.text)
 
-# %% ../../nbs/lib/38a_embedding.ipynb #79640216
+# %% ../../nbs/lib/38a_embedding.ipynb #b814c6a1
 def by_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.ndarray:
     "Vectors (names, size), float32, by word2vec or fastText; names that are not in the text have zeros."
     from gensim.models import FastText, Word2Vec as Plain
@@ -121,7 +121,7 @@ def by_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.nd
     report(method.epochs, method.epochs)
     return vectors
 
-# %% ../../nbs/lib/38a_embedding.ipynb #da886bf6
+# %% ../../nbs/lib/38a_embedding.ipynb #f75d76cf
 def by_counts(spec: EmbedSpec, text: Encoded, names: list[str], report):
     "Vectors (names, size), float32, by GloVe."
     from xlingual_nb.models import glove
@@ -140,22 +140,20 @@ def make_embeddings(specs, folders, store, progress):
         entering = [asdict(view) for view in views(spec, tokenizer.get_vocab_size())]
         save_static(folder, vectors, model_tokenizer(spec, tokenizer), entering)
 
-# %% ../../nbs/lib/38a_embedding.ipynb #7d63d8e6
-SLOWER = 25             # times slower than matrix products are operations on looked-up vectors
-CELL = 40_000           # operations of a matrix product in the time that a cell of GloVe takes besides
+# %% ../../nbs/lib/38a_embedding.ipynb #5bb6f83f
+SLOWER = {Word2Vec: 6, Glove: 35}   # times as long as a matrix product's takes an operation on looked-up vectors
+CELL = 13_000                       # operations of a matrix product in the time that a cell of GloVe takes besides
 
 def embedding_cost(spec: EmbedSpec) -> dict:
     "FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it knows an upper bound."
     words = sum(corpus_size(l.corpus)[1] for l in spec.languages) * share(spec)
     tokens, entries = PIECES.get(spec.tokenizer.kind, 1.3) * words, spec.tokenizer.size * (1 + shifted(spec))
-    method = spec.method
-    if isinstance(method, Glove):
-        cells = min(entries ** 2, 2 * spec.window * tokens)
-        work = cells * (6 * spec.size * SLOWER + CELL)
+    method, column = spec.method, 6 * spec.size * SLOWER[type(spec.method)]
+    if isinstance(method, Glove): work = min(entries ** 2, 2 * spec.window * tokens) * (column + CELL)
     else:
         near = spec.window + 1 if method.shrink else 2 * spec.window
         rows = (near if method.skip_gram else 1) * (1 + method.negative) + near * bool(method.letters)
-        work = tokens * rows * 6 * spec.size * SLOWER
+        work = tokens * column * rows
     return {"flops": method.epochs * work, "bytes": 4 * entries * spec.size}
 
 declare(EmbedSpec, make_embeddings, cost=embedding_cost)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ONES', 'pairs_at', 'portions', 'cooccurrences', 'beginnings', 'slopes', 'gradients', 'descend', 'factorise', 'fit']
 
-# %% ../../nbs/lib/37a_glove.ipynb #d60fd8f3
+# %% ../../nbs/lib/37a_glove.ipynb #5ff37c62
 import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
@@ -13,14 +13,14 @@ from torch.nn.functional import embedding_bag
 from .settings import Glove
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/37a_glove.ipynb #1c753457
+# %% ../../nbs/lib/37a_glove.ipynb #e2636a2b
 def pairs_at(text: Encoded, distance: int) -> tuple[np.ndarray, np.ndarray]:
     "All tokens that have a token of their own sentence `distance` places behind them, and those tokens."
     sentence = np.repeat(np.arange(len(text)), text.lengths)
     together = sentence[:-distance] == sentence[distance:]
     return text.ids[:-distance][together], text.ids[distance:][together]
 
-# %% ../../nbs/lib/37a_glove.ipynb #1ebc67dc
+# %% ../../nbs/lib/37a_glove.ipynb #b740b6c3
 def portions(text: Encoded, tokens: int):
     "The text in parts of about so many tokens, cut between sentences."
     cuts = np.searchsorted(text.starts, np.arange(0, len(text.ids) + tokens, tokens))
@@ -39,7 +39,7 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2 ** 23):
         total = total + csr_array((weight, (first, second)), shape=(size, size))
     return total + total.T
 
-# %% ../../nbs/lib/37a_glove.ipynb #cf27d59b
+# %% ../../nbs/lib/37a_glove.ipynb #90f41b4b
 ONES = -1, -2       # the columns of ones in both tables
 
 def beginnings(size: int, width: int, seed: int) -> list[torch.Tensor]:
@@ -49,7 +49,7 @@ def beginnings(size: int, width: int, seed: int) -> list[torch.Tensor]:
     for table, ones in zip(tables, ONES): table[:, ones] = 1
     return tables
 
-# %% ../../nbs/lib/37a_glove.ipynb #397188dd
+# %% ../../nbs/lib/37a_glove.ipynb #0e8d6d29
 def slopes(own, other, residual, opposite) -> tuple[torch.Tensor, torch.Tensor]:
     "The rows (n,) among the cells' `own`, and for each the sum of residual x opposite[other] over its cells (n, H)."
     own, order = own.sort(stable=True)
@@ -61,22 +61,22 @@ def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """For both tables the rows that the cells touch and their gradients of half the loss. `cells`: first and second
     words, logarithms of their counts, weights."""
     first, second, logs, weights = cells
-    products = torch.einsum("nh,nh->n", tables[0][first], tables[1][second])
-    residual = weights * (products - logs)
+    rows, columns = tables[0].index_select(0, first), tables[1].index_select(0, second)
+    residual = weights * (torch.linalg.vecdot(rows, columns) - logs)
     found = [slopes(first, second, residual, tables[1]), slopes(second, first, residual, tables[0])]
     for (_, slope), ones in zip(found, ONES): slope[:, ones] = 0
     return found
 
-# %% ../../nbs/lib/37a_glove.ipynb #ab49d742
+# %% ../../nbs/lib/37a_glove.ipynb #f5c33341
 @torch.no_grad()
 def descend(tables, squares, cells, rate: float) -> None:
     "One step of AdaGrad on the rows that the cells touch; `squares` are what the tables' gradients have summed up to."
     for table, square, (rows, slope) in zip(tables, squares, gradients(tables, cells)):
-        seen = square[rows].addcmul_(slope, slope)
+        seen = square.index_select(0, rows).addcmul_(slope, slope)
         square[rows] = seen
-        table[rows] -= rate * slope / seen.sqrt()
+        table.index_add_(0, rows, seen.rsqrt_().mul_(slope), alpha=-rate)
 
-# %% ../../nbs/lib/37a_glove.ipynb #08e8ff01
+# %% ../../nbs/lib/37a_glove.ipynb #3f4dce6a
 def factorise(counts, method: Glove, width: int, seed: int = 0, device: str = "cpu", report=None):
     """Both tables, fitted to `cooccurrences` (V, V). `report(done, total)` hears of every
     epoch."""
@@ -88,12 +88,12 @@ def factorise(counts, method: Glove, width: int, seed: int = 0, device: str = "c
     squares = [torch.ones_like(table) for table in tables]
     for epoch in range(method.epochs):
         for batch in torch.randperm(len(cells.data), generator=dice).split(method.batch):
-            first, second, *rest = (column[batch.to(device)] for column in columns)
+            first, second, *rest = (column.index_select(0, batch.to(device)) for column in columns)
             descend(tables, squares, (first.long(), second.long(), *rest), method.learning_rate)
         if report: report(epoch + 1, method.epochs)
     return tables
 
-# %% ../../nbs/lib/37a_glove.ipynb #08faaf8a
+# %% ../../nbs/lib/37a_glove.ipynb #c82bfdc8
 def fit(counts, method: Glove, width: int, **rest) -> torch.Tensor:
     "Vectors (V, width), float32, of `factorise`; a word without a neighbour has the vector zero."
     tables = factorise(counts, method, width, **rest)

@@ -213,8 +213,9 @@ class Word2Vec:
         for name in ("epochs", "negative", "learning_rate", "buckets"):
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} of word2vec: give more than 0")
         require(0 <= self.sample < 1, f"sample={self.sample} of word2vec: give a share from 0 up to, not including, 1")
-        fitting = len(self.letters) in (0, 2) and list(self.letters) == sorted(self.letters) and min(self.letters or [1])
-        require(fitting, f"letters={self.letters} of fastText: give the shortest and the longest n-gram, as (3, 6)")
+        fitting = len(self.letters) in (0, 2) and [*self.letters] == sorted(self.letters)
+        require(fitting and min(self.letters, default=1) > 0,
+                f"letters={self.letters} of fastText: give the shortest and the longest n-gram, as (3, 6)")
 
 # %% ../../nbs/lib/30_settings.ipynb #ae6364c3
 @dataclass(frozen=True)

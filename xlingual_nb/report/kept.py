@@ -7,7 +7,7 @@ __all__ = ['QUOTED', 'ADDRESS', 'SAME', 'Kept', 'result_files', 'kept_study', 'r
            'earlier', 'seeds_by_cell', 'lost', 'refuse_less', 'Places', 'places', 'may_keep', 'corpus_of', 'check_keep',
            'write_results', 'write_table', 'welch', 'agreement', 'in_words']
 
-# %% ../../nbs/lib/73a_kept.ipynb #64ed577d
+# %% ../../nbs/lib/73a_kept.ipynb #28aa52e8
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,7 +25,7 @@ from ..experiments.study import Cell
 from . import tables, verdicts
 from .notebooks import YOURS, all_values, repository
 
-# %% ../../nbs/lib/73a_kept.ipynb #7f168877
+# %% ../../nbs/lib/73a_kept.ipynb #7bf9d6ac
 QUOTED = ("paper", "gpu", "laptop")
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Kept:
         "Its pictures, in order: all, or those of one name."
         return sorted((self.root / "figures").glob(f"{self.notebook}-{name}-{self.scale}-*.png")) if self.scale else []
 
-# %% ../../nbs/lib/73a_kept.ipynb #1bdb76ef
+# %% ../../nbs/lib/73a_kept.ipynb #19651b39
 def result_files(folder: Path) -> list[Path]:
     "The result tables in a folder (`report.tables`), among whatever else lies there."
     def is_table(path): return set(tables.COLUMNS) <= set(path.read_text(encoding="utf-8").split("\n", 1)[0].split(","))
@@ -77,7 +77,7 @@ def kept_study(notebook: str, root: Path | None = None, scale: str = "") -> Kept
     there = (s for s in QUOTED if any((root / "results" / s / notebook).glob("*.csv")))
     return Kept(notebook, scale or next(there, ""), root)
 
-# %% ../../nbs/lib/73a_kept.ipynb #e9fde77e
+# %% ../../nbs/lib/73a_kept.ipynb #1aeb6200
 def runs_behind(kept: pd.DataFrame) -> set[str]:
     "The runs behind kept tables, twelve characters each."
     return {run for runs in kept.run_ids for run in runs.split()}
@@ -95,7 +95,7 @@ def todays(notebook: str, scale: str, kept: pd.DataFrame) -> list[Cell]:
     "The whole grid of today on the one corpus of kept tables, with as many seeds as any of their cells."
     return cells_of(notebook, scale=scale, corpus=kept.corpus.iloc[0], seeds=int(kept.n_seeds.max()))
 
-# %% ../../nbs/lib/73a_kept.ipynb #4266f65d
+# %% ../../nbs/lib/73a_kept.ipynb #a128b826
 def earlier(kept: Kept) -> str:
     "How many of the runs behind kept tables today's grid no longer asks for, in a sentence; empty where it is none."
     told, study = [], kept.tables()
@@ -104,9 +104,10 @@ def earlier(kept: Kept) -> str:
         except InputError: continue                     # a text that is not here
         if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
     if not told: return ""
-    return f"{' and '.join(told)} were made under an earlier reading, as today's grid has it no more: to be made again."
+    why = "were made under an earlier reading, which today's grid no longer has: to be made again."
+    return f"{' and '.join(told)} {why}"
 
-# %% ../../nbs/lib/73a_kept.ipynb #8caf9b07
+# %% ../../nbs/lib/73a_kept.ipynb #364016f4
 ADDRESS = ["table", "row", "column"]
 
 def seeds_by_cell(cells: Iterable) -> pd.Series:
@@ -124,7 +125,7 @@ def lost(kept: pd.DataFrame, given: Iterable, today: list[Cell]) -> pd.DataFrame
     both = known.to_frame().assign(given=seeds.reindex(known.index).fillna(0).astype(int))
     return both[both.given < both.n_seeds].reset_index()
 
-# %% ../../nbs/lib/73a_kept.ipynb #0a3ffc7e
+# %% ../../nbs/lib/73a_kept.ipynb #a68816f4
 def refuse_less(kept: Kept, given: Iterable, corpus: str) -> None:
     "InputError where what is `given`, cells or observations, has less than the kept tables on this corpus."
     given, study = list(given), kept.tables()
@@ -138,7 +139,7 @@ def refuse_less(kept: Kept, given: Iterable, corpus: str) -> None:
     raise InputError(f"{kept.notebook}: what is kept of {table} ({corpus}) has {what} that this would not have: give "
                      "the whole grid with as many seeds, or leave out keep")
 
-# %% ../../nbs/lib/73a_kept.ipynb #a588fa34
+# %% ../../nbs/lib/73a_kept.ipynb #4f34b1b4
 @dataclass(frozen=True)
 class Places:
     """Where a notebook's own runs are, and where its tables, verdicts and pictures go; `kept` is what is kept at the
@@ -164,7 +165,7 @@ def places(notebook: str, scale: str, store: str = "", results: str = "", figure
     home, pictures = Path(results or base / "results") / scale, Path(figures or base / "figures")
     return Places(scale, Store(store or root / "runs"), home / notebook, home / "verdicts.csv", pictures, keep, kept)
 
-# %% ../../nbs/lib/73a_kept.ipynb #a51a4f48
+# %% ../../nbs/lib/73a_kept.ipynb #882dbeb1
 def may_keep(at: Places, cells: Iterable[Cell], corpus: str) -> None:
     "InputError, before anything runs, where `keep` would leave the kept study with less than it has."
     if at.keep: refuse_less(at.kept, cells, corpus)
@@ -182,7 +183,7 @@ def check_keep(source: Path, values: dict) -> None:
     cells = cells_of(notebook, **values)
     refuse_less(kept_study(notebook, scale=values["scale"]), cells, corpus_of(cells, values))
 
-# %% ../../nbs/lib/73a_kept.ipynb #724368fb
+# %% ../../nbs/lib/73a_kept.ipynb #af1726be
 def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim] = (), *, beside=(),
                   reading: str = "") -> pd.DataFrame:
     """Write values by seed (`seeds.csv`), a file a table, and the verdicts on `claims`, which are returned, those on
@@ -198,10 +199,12 @@ def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim
     judged = verdicts.verdicts(pd.concat([seeds, *others]), at.scale, claims)
     judged = judged[judged.corpus.isin(seeds.corpus)]
     if claims and not reading: verdicts.write(judged, at.verdicts)
-    print(f"written to {at.tables}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
+    home, folder = repository(), at.tables
+    where = folder.relative_to(home).as_posix() if folder.is_relative_to(home) else folder.name
+    print(f"written to {where}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
     return judged[judged.corpus.isin(observations.corpus)]
 
-# %% ../../nbs/lib/73a_kept.ipynb #8e79b45b
+# %% ../../nbs/lib/73a_kept.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
     "Write a table as `report.tables` does, without steps where it is no curve; say so if it had more cells before."
     if "step" in tidy and tidy.step.isna().all(): tidy = tidy.drop(columns="step")
@@ -212,7 +215,7 @@ def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
         if gone > 0: print(f"{name} ({corpus}): {len(part)} cells replace {len(part) + gone}")
     tables.write(tidy, path)
 
-# %% ../../nbs/lib/73a_kept.ipynb #af8d7f1d
+# %% ../../nbs/lib/73a_kept.ipynb #f1fad98e
 SAME = ["paper", "table", "corpus"]
 
 def welch(both: pd.DataFrame) -> pd.Series:
@@ -236,7 +239,7 @@ def agreement(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     both["adjusted"] = both.groupby(SAME).p.transform(holm)
     return both.assign(differ=both.adjusted < verdicts.ALPHA)
 
-# %% ../../nbs/lib/73a_kept.ipynb #daa52b77
+# %% ../../nbs/lib/73a_kept.ipynb #f6142547
 def in_words(compared: pd.DataFrame) -> list[str]:
     "A sentence a table on how far one's own and what is kept agree (`agreement`)."
     return [f"{table} ({corpus}): {' '.join(_told(part))}" for (_, table, corpus), part in compared.groupby(SAME)]
