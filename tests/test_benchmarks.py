@@ -159,20 +159,48 @@ def test_first_steps_write_what_was_run(first, tmp_path, capsys):
     with pytest.raises(first.InputError, match="corpus"): first.main(["06", "-p", "corpus=moon"])
 
 
-# ---- hostile hands
-
-@pytest.fixture(scope="module")
-def hostile():
-    spec = importlib.util.spec_from_file_location("benchmark_hostile", SCRIPT.with_name("hostile.py"))
-    module = importlib.util.module_from_spec(spec)
-
-
 # ---- word vectors
 
 @pytest.fixture(scope="module")
 def vectors():
     spec = importlib.util.spec_from_file_location("benchmark_vectors", SCRIPT.with_name("vectors.py"))
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_operations_of_vectors_are_those_that_are_counted_by_hand(vectors):
+    "A sentence of three words has two pairs a word in a window of five, and three cells to either side of the diagonal."
+    from xlingual_nb.text.tokenizers import Encoded
+    task = vectors.Task(Encoded.of([[0, 1, 2]]), entries=3, size=10)
+    assert task.pairs == task.counts.nnz == 6
+    assert vectors.flops(task, task.counts.nnz) == {"glove": 6 * 12 * 6, "word2vec": 6 * 10 * 6 * 6}
+
+
+def test_ratios_of_vectors_are_taken_within_a_round(vectors):
+    def turn(speed): return {"rates": {"arithmetic": 100 / speed, "look-ups": 10 / speed}, "glove": 2. * speed, "word2vec": speed}
+    ours, gensim = vectors.summarise([turn(1.), turn(3.), turn(2.)], {"glove": 20., "word2vec": 50.})
+    assert ours["seconds"] == {"min": 2, "median": 4, "max": 6}
+    assert ours["over arithmetic"] == {"min": 10, "median": 10, "max": 10} and ours["over look-ups"]["median"] == 1
+    assert gensim["over glove"] == {"min": 5, "median": 5, "max": 5}
+
+
+def test_the_race_of_vectors_at_a_tiny_size(vectors, tmp_path, capsys):
+    pytest.importorskip("gensim")
+    path = tmp_path / "vectors.json"
+    vectors.main(["--sizes", "4", "--entries", "20", "--sentences", "30", "--rounds", "1", "--output", str(path)])
+    assert "GloVe, ours" in capsys.readouterr().out
+    result, = json.loads(path.read_text())["results"]
+    assert result["size"] == 4 and [row["member"] for row in result["summary"]] == ["glove", "word2vec"]
+    with pytest.raises(vectors.InputError, match="at least 1"): vectors.main(["--rounds", "0"])
+
+
+# ---- hostile hands
+
+@pytest.fixture(scope="module")
+def hostile():
+    spec = importlib.util.spec_from_file_location("benchmark_hostile", SCRIPT.with_name("hostile.py"))
+    module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -217,29 +245,3 @@ def test_the_kept_tables_are_whole():
     assert kills.kills.sum() >= 10 and (kills.equal == kills.products).all() and kills.whole.all()
     assert not kills.failed.sum() and not kills.unreadable.sum()
     assert len(inputs) > 60 and inputs.well.all() and not inputs.said.str.contains("/tmp|/work").any()
-
-
-def test_operations_of_vectors_are_those_that_are_counted_by_hand(vectors):
-    "A sentence of three words has two pairs a word in a window of five, and three cells to either side of the diagonal."
-    from xlingual_nb.text.tokenizers import Encoded
-    task = vectors.Task(Encoded.of([[0, 1, 2]]), entries=3, size=10)
-    assert task.pairs == task.counts.nnz == 6
-    assert vectors.flops(task, task.counts.nnz) == {"glove": 6 * 12 * 6, "word2vec": 6 * 10 * 6 * 6}
-
-
-def test_ratios_of_vectors_are_taken_within_a_round(vectors):
-    def turn(speed): return {"rates": {"arithmetic": 100 / speed, "look-ups": 10 / speed}, "glove": 2. * speed, "word2vec": speed}
-    ours, gensim = vectors.summarise([turn(1.), turn(3.), turn(2.)], {"glove": 20., "word2vec": 50.})
-    assert ours["seconds"] == {"min": 2, "median": 4, "max": 6}
-    assert ours["over arithmetic"] == {"min": 10, "median": 10, "max": 10} and ours["over look-ups"]["median"] == 1
-    assert gensim["over glove"] == {"min": 5, "median": 5, "max": 5}
-
-
-def test_the_race_of_vectors_at_a_tiny_size(vectors, tmp_path, capsys):
-    pytest.importorskip("gensim")
-    path = tmp_path / "vectors.json"
-    vectors.main(["--sizes", "4", "--entries", "20", "--sentences", "30", "--rounds", "1", "--output", str(path)])
-    assert "GloVe, ours" in capsys.readouterr().out
-    result, = json.loads(path.read_text())["results"]
-    assert result["size"] == 4 and [row["member"] for row in result["summary"]] == ["glove", "word2vec"]
-    with pytest.raises(vectors.InputError, match="at least 1"): vectors.main(["--rounds", "0"])
