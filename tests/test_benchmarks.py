@@ -193,3 +193,55 @@ def test_the_race_of_vectors_at_a_tiny_size(vectors, tmp_path, capsys):
     result, = json.loads(path.read_text())["results"]
     assert result["size"] == 4 and [row["member"] for row in result["summary"]] == ["glove", "word2vec"]
     with pytest.raises(vectors.InputError, match="at least 1"): vectors.main(["--rounds", "0"])
+
+
+# ---- hostile hands
+
+@pytest.fixture(scope="module")
+def hostile():
+    spec = importlib.util.spec_from_file_location("benchmark_hostile", SCRIPT.with_name("hostile.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_kills_are_counted_and_products_compared(hostile, tmp_path, monkeypatch):
+    frame = hostile.main(["kills", "--kills", "2", "--processes", "2", "--output", str(tmp_path / "kills.csv")])
+    assert frame.kills.sum() >= 2 and frame.whole.all() and not frame.failed.sum() and not frame.unreadable.sum()
+    assert (frame.equal == frame.products).all() and frame.products.min() > 20
+    assert pd.read_csv(tmp_path / "kills.csv").products.tolist() == frame.products.tolist()
+
+
+def test_a_changed_product_is_not_equal(hostile, tmp_path):
+    from xlingual_nb.runs.engine import run
+    from xlingual_nb.runs.store import Store
+    text = [hostile.study()[0].dev]
+    run(text, store := Store(tmp_path / "runs"), progress=False)
+    before = hostile.digests(store, text)
+    (store.path(text[0]) / "corpus.json").write_text("{}")
+    after = hostile.digests(store, text)
+    assert before.keys() == after.keys() and sum(before[name] != after[name] for name in before) == 1
+
+
+def test_every_bad_input_is_one_line(hostile, monkeypatch):
+    monkeypatch.setattr(hostile, "SPOILT", ("shallow", "nan", "nowhere"))
+    monkeypatch.setattr(hostile, "TEXTS", ("longer.txt",))
+    monkeypatch.setattr(hostile, "OTHERS", ("runs check --store runs", "data check", "run --nothing"))
+    frame = hostile.inputs()
+    assert len(frame) == 7 and frame.well.all() and not frame.said.str.contains("/tmp|Error:").any()
+
+
+def test_what_is_told_badly_is_seen(hostile, monkeypatch):
+    "A command that breaks is not counted as told well."
+    def broken(*_): raise RuntimeError("a bug")
+    monkeypatch.setattr("xlingual_nb.report.pages.write_report", broken)
+    told = hostile.said("report")
+    assert told["code"] == 1 and "a bug" in told["said"]
+
+
+def test_the_kept_tables_are_whole():
+    kept = SCRIPT.parent / "results"
+    kills, inputs = (pd.read_csv(kept / f"hostile-{name}.csv") for name in ("kills", "inputs"))
+    assert kills.kills.sum() >= 10 and (kills.equal == kills.products).all() and kills.whole.all()
+    assert not kills.failed.sum() and not kills.unreadable.sum()
+    assert len(inputs) > 60 and inputs.well.all() and not inputs.said.str.contains("/tmp|/work").any()

@@ -1,4 +1,4 @@
-"""Texts that are compared say the same, sentence by sentence; where they do not, one line names both and what they share."""
+"""Texts that are compared say the same; where they do not, one line names both and what they share."""
 import pytest
 import torch
 

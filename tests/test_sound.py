@@ -1,4 +1,4 @@
-"""A file of the store that was edited, or lost a bit, is found when it is read, and the command that is printed mends it."""
+"""A file of the store that was edited, or lost a bit, is found on reading, and the command that is printed mends it."""
 import json, os, shlex
 
 import pytest

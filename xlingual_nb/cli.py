@@ -177,7 +177,8 @@ def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictiona
     from xlingual_nb.text.parallel import gather, parallel_words
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
-        raise InputError(f"{path} declares no languages: name some, --languages en,es")
+        raise InputError(f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
+                         "name two or more, --languages en,es")
     texts, source = gather(names, files, sentences)
     words = parallel_words(names[:2], texts, dictionary)
     def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None

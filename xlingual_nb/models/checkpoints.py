@@ -176,8 +176,8 @@ def check_sizes(checkpoint: Checkpoint) -> None:
         raise InputError(f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: "
                          "save the model's own tokenizer")
     longest = checkpoint.tokenizer.model_max_length
-    require(longest > 2, f"{checkpoint.path}: model_max_length={longest} in tokenizer_config.json leaves no room beside "
-            "[CLS] and [SEP]: set it to the number of positions")
+    require(longest > 2, f"{checkpoint.path}: model_max_length={longest} in tokenizer_config.json leaves no room "
+            "beside [CLS] and [SEP]: set it to the number of positions")
     for view in checkpoint.views.values():
         special = view.special_offset + max(checkpoint.cls, checkpoint.sep, checkpoint.mask)
         wrong = (f"has token ids beyond the {size} embeddings" if max(special, view.token_offset) >= size else
@@ -191,7 +191,8 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
     """Open a Hugging Face masked language model from a folder: safetensors, local files, no code of the model's own.
 
     `device`: cpu, cuda, cuda:N or auto. Weights are float32. InputError for a missing folder, configuration or
-    tokenizer, weights that are damaged, pickled, NaN or of other layers, a tokenizer without mask token or of another vocabulary, and wrong views."""
+    tokenizer, weights that are damaged, pickled, NaN or of other layers, a tokenizer without mask token or of another
+    vocabulary, and wrong views."""
     path, device = Path(path), pick_device(device)
     check_folder(path)
     tokenizer, specials = load_tokenizer(path)

@@ -45,7 +45,8 @@ def read_views(entry, path="config.json") -> dict[str, LanguageView]:
     views = [read_view(view, f"{path}: language {n}") for n, view in enumerate(declared, 1)]
     names = [view.name for view in views]
     twice = [name for name in names if names.count(name) > 1]
-    require(not twice, f"{path}: language {''.join(twice[:1])!r} is there twice: mend xlingual.languages in config.json")
+    require(not twice, f"{path}: language {''.join(twice[:1])!r} is there twice: mend xlingual.languages in "
+            "config.json")
     return dict(zip(names, views))
 
 # %% ../../nbs/lib/35a_folders.ipynb #065e0812
@@ -148,8 +149,8 @@ def check_states(path: Path, model: nn.Module) -> None:
 
 # %% ../../nbs/lib/35a_folders.ipynb #a5d52db2
 def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
-    """The folder's masked language model, in evaluation mode, and whether it has no head. InputError for weights that are
-    missing, in no part of the model, or no numbers, and for a family that cannot be measured."""
+    """The folder's masked language model, in evaluation mode, and whether it has no head. InputError for weights that
+    are missing, in no part of the model, or no numbers, and for a family that cannot be measured."""
     try:
         with quiet():
             model, report = transformers.AutoModelForMaskedLM.from_pretrained(

@@ -53,7 +53,9 @@ def print_table(frame, empty: str = "nothing") -> None:
 
 def rows_of(frame) -> list[dict]:
     "The rows of a data frame as plain values; None for what is missing."
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+    def plain(value): return value.item() if hasattr(value, "item") else value
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{name: plain(value) for name, value in row.items()} for row in rows]
 
 def print_json(told) -> None:
     "Print plain values as JSON."

@@ -107,8 +107,8 @@ class Store:
         return whole(self.path(spec))
 
     def sound(self, spec) -> Path:
-        """The folder of a finished run, to read from. Raises InputError when it is not there, or not as it was made; the
-        first time in a process all bytes are read."""
+        """The folder of a finished run, to read from. Raises InputError when it is not there, or not as it was made;
+        the first time in a process all bytes are read."""
         folder = self.path(spec)
         if not self.has(spec):
             raise InputError(f"{folder}: this {spec.stage} run is not in the store, or damaged; run it first")
