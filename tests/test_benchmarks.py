@@ -193,3 +193,16 @@ def test_the_race_of_vectors_at_a_tiny_size(vectors, tmp_path, capsys):
     result, = json.loads(path.read_text())["results"]
     assert result["size"] == 4 and [row["member"] for row in result["summary"]] == ["glove", "word2vec"]
     with pytest.raises(vectors.InputError, match="at least 1"): vectors.main(["--rounds", "0"])
+
+
+# ---- mapping
+
+def test_mapping_tells_each_part(tmp_path):
+    script = SCRIPT.with_name("mapping.py")
+    spec = importlib.util.spec_from_file_location("benchmark_mapping", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    told = module.main(["--words", "300", "--few", "150", "--width", "12", "--output", str(tmp_path / "m.json")])
+    assert json.loads((tmp_path / "m.json").read_text()) == told
+    assert told["whole, few"]["found"] > .9 and told["whole, few"]["rounds"] >= 50
+    assert set(told["steps"]) == {"start", "round, a tenth kept", "round, all kept", "rotation", "end", "floor of a round"}
