@@ -67,7 +67,8 @@ def holding(name, value):
 
 
 def without(part):
-    def spoil(table): [table.pop(name) for name in list(table) if part in name]
+    def spoil(table):
+        for name in [name for name in table if part in name]: del table[name]
     return weights(spoil)
 
 
