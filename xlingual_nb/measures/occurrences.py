@@ -6,7 +6,7 @@
 __all__ = ['SPELLINGS', 'UNSPACED', 'bare', 'units', 'split_unspaced', 'Finder', 'Found', 'cut', 'pieces_of', 'locate_words',
            'moved', 'shifted_text', 'WordVectors', 'add_words', 'word_means']
 
-# %% ../../nbs/lib/47_occurrences.ipynb #7f80dee6
+# %% ../../nbs/lib/47_occurrences.ipynb #d171a0f0
 import re, unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from .embeddings import check_layers, fit, run_layers
 from ..models.encoders import Encoder
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/47_occurrences.ipynb #88b2384c
+# %% ../../nbs/lib/47_occurrences.ipynb #0740018b
 def bare(word: str) -> str:
     "Lower-cased and without combining marks."
     letters = unicodedata.normalize("NFD", word.lower())
@@ -30,7 +30,7 @@ def bare(word: str) -> str:
 SPELLINGS = {"lower": lambda word: unicodedata.normalize("NFC", word.lower()),
              "exact": lambda word: unicodedata.normalize("NFC", word), "bare": bare}
 
-# %% ../../nbs/lib/47_occurrences.ipynb #a0ca3d4b
+# %% ../../nbs/lib/47_occurrences.ipynb #8164a809
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"     # Thai, Lao, Burmese, Khmer, kana
                       "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")          # Chinese characters
 _CUT = BertPreTokenizer()
@@ -50,7 +50,7 @@ def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
         at = m.end()
     if at < len(piece): yield piece[at:], start + at, start + len(piece)
 
-# %% ../../nbs/lib/47_occurrences.ipynb #b92e753b
+# %% ../../nbs/lib/47_occurrences.ipynb #4e76c276
 class Finder:
     "Finds the words of a list in sentences; words that are spelt alike (`SPELLINGS`) are one."
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
@@ -67,15 +67,17 @@ class Finder:
         "(number of the word, first place, place after) of each occurrence, from left to right."
         found, i = [(self.spell(what), start, stop) for what, start, stop in units(sentence)], 0
         while i < len(found):
-            for n in self.lengths.get(found[i][0], ()):
-                number = self.numbers.get(tuple(what for what, _, _ in found[i:i + n]))
-                if number is not None: break
-            else:
-                i += 1; continue
-            yield number, found[i][1], found[i + n - 1][2]
+            n = 1
+            for length in self.lengths.get(found[i][0], ()):
+                here = found[i:i + length]
+                number = self.numbers.get(tuple(what for what, _, _ in here))
+                if number is None or len(here) < length: continue
+                yield number, here[0][1], here[-1][2]
+                n = length
+                break
             i += n
 
-# %% ../../nbs/lib/47_occurrences.ipynb #410dd29c
+# %% ../../nbs/lib/47_occurrences.ipynb #f7d8ce89
 @dataclass(frozen=True)
 class Found:
     "Sentences with words in them: `text` in plain ids; `words` (n, 4): word, sentence, first piece, piece after."
@@ -96,7 +98,7 @@ def pieces_of(places: list, start: int, stop: int, at: int = 0) -> tuple[int, in
     while after < len(places) and places[after][0] < stop: after += 1
     return at, after
 
-# %% ../../nbs/lib/47_occurrences.ipynb #c7bc8339
+# %% ../../nbs/lib/47_occurrences.ipynb #8605c3af
 def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> Found:
     "Where the words stand in those of the sentences that have any."
     met = [(sentence, words) for sentence in sentences if (words := [*finder.find(sentence)])]
@@ -109,7 +111,7 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
             if after > first and unknown not in ids[first:after]: places.append((word, number, first, after))
     return Found(Encoded.of(rows), np.array(places, np.int64).reshape(-1, 4))
 
-# %% ../../nbs/lib/47_occurrences.ipynb #d414fd0a
+# %% ../../nbs/lib/47_occurrences.ipynb #b7bde1a6
 def moved(words: np.ndarray, lengths: np.ndarray, inverted: bool) -> np.ndarray:
     "Places of words in sentences that were cut to these lengths and perhaps turned round; those beyond are left out."
     words = words[words[:, 3] <= lengths[words[:, 1]]]
@@ -126,7 +128,7 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
     return read
 
-# %% ../../nbs/lib/47_occurrences.ipynb #79aa80ef
+# %% ../../nbs/lib/47_occurrences.ipynb #a54af5fe
 @dataclass(frozen=True)
 class WordVectors:
     "`vectors[layer]` (words, H), zeros for a word not met; `counts` (words,) of occurrences; sentences `truncated`."
@@ -144,7 +146,7 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
     for layer, vectors in states.items():
         sums[layer].index_add_(0, which, vectors[at].float() * share.unsqueeze(1))
 
-# %% ../../nbs/lib/47_occurrences.ipynb #594871ce
+# %% ../../nbs/lib/47_occurrences.ipynb #0c33aead
 def word_means(encoder: Encoder, sentences: Iterable[str], finder: Finder, view, layers=None, reads=None, budget=None,
                portion: int = 2048) -> WordVectors:
     """Means over all occurrences of the finder's words, by layer (None: all), float32 on the encoder's device.
