@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.linalg import fractional_matrix_power, orthogonal_procrustes
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.mapping import (SelfLearning, first_pairs, induce, normalised, procrustes, reweighted, signatures,
-                                        supervised, vecmap, whitening)
+from xlingual_nb.models.mapping import (SelfLearning, first_pairs, induce, normalised, procrustes, reweighted,
+                                        signatures, supervised, vecmap, whitening)
 from xlingual_nb.models.neighbours import unit
 
 seeds = st.integers(0, 10 ** 6)
@@ -89,7 +89,7 @@ def test_reweighting_step_by_step(seed):
     one = X @ np.linalg.inv(roots[0]) @ U @ np.diag(S ** .5) @ (U.T @ roots[0] @ U)
     other = Z @ np.linalg.inv(roots[1]) @ Vt.T @ np.diag(S ** .5) @ (Vt @ roots[1] @ Vt.T)
     made = reweighted(*map(torch.from_numpy, (X, Z)), torch.from_numpy(pairs))
-    assert np.allclose(made[0] @ made[1].T, one @ other.T, atol=1e-7)       # signs of directions are free, on both sides
+    assert np.allclose(made[0] @ made[1].T, one @ other.T, atol=1e-7)       # signs of directions are free
 
 
 @settings(max_examples=30)

@@ -226,7 +226,8 @@ def test_a_language_and_its_fake(tmp_path):
 def refusal(folder, text, **choices):
     (folder / "d.txt").write_bytes(text)
     one, other = (CorpusSpec(f"micro/{name}", parameters=(("sentences", 20),)) for name in ("en", "es"))
-    model = PretrainSpec((Language("en", one),), TokenizerSpec(one, 133, "words"), Shape(1, 8, 1, 16, 24), Training(epochs=1))
+    vocabulary = TokenizerSpec(one, 133, "words")
+    model = PretrainSpec((Language("en", one),), vocabulary, Shape(1, 8, 1, 16, 24), Training(epochs=1))
     return WordSpec(model, ("en", "es"), (one, other), Dictionary(f"file:{folder}/d.txt", **choices))
 
 
