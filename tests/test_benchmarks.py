@@ -245,3 +245,16 @@ def test_the_kept_tables_are_whole():
     assert kills.kills.sum() >= 10 and (kills.equal == kills.products).all() and kills.whole.all()
     assert not kills.failed.sum() and not kills.unreadable.sum()
     assert len(inputs) > 60 and inputs.well.all() and not inputs.said.str.contains("/tmp|/work").any()
+
+
+# ---- mapping
+
+def test_mapping_tells_each_part(tmp_path):
+    script = SCRIPT.with_name("mapping.py")
+    spec = importlib.util.spec_from_file_location("benchmark_mapping", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    told = module.main(["--words", "300", "--few", "150", "--width", "12", "--output", str(tmp_path / "m.json")])
+    assert json.loads((tmp_path / "m.json").read_text()) == told
+    assert told["whole, few"]["found"] > .9 and told["whole, few"]["rounds"] >= 50
+    assert set(told["steps"]) == {"start", "round, a tenth kept", "round, all kept", "rotation", "end", "floor of a round"}

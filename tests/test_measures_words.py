@@ -223,6 +223,27 @@ def test_a_language_and_its_fake(tmp_path):
     assert made["mrr"] == pytest.approx(1) and made["words"] == made["pairs"] > 50
 
 
+def test_static_vectors_enter_by_the_same_door(wanted, tmp_path):
+    "A word's vector is the mean of its pieces' rows in the table of the run, shared pieces and all."
+    from dataclasses import replace
+    from xlingual_nb.models.embedding import EmbedSpec
+    from xlingual_nb.models.settings import Glove
+    space = EmbedSpec(wanted.checkpoint.languages, wanted.checkpoint.tokenizer, Glove(epochs=2), size=12)
+    spec, store = replace(wanted, checkpoint=space, spelling="exact"), Store(tmp_path / "runs")
+    run([spec], store, progress=False)
+    found, encoder = json.loads((store.path(spec) / "measures.json").read_text()), load_encoder(store.path(space))
+    def ids(word): return encoder.tokenizer(word, add_special_tokens=False)["input_ids"]
+    def vector(word): return encoder.vectors[ids(word)].mean(0).numpy()
+    said = [set(" ".join(load_spec(text).sentences).replace(".", " ").replace(",", " ").split()) for text in spec.texts]
+    pairs = [(a, b) for a, b in word_pairs(spec.dictionary, spec.pair, spec.texts) if a in said[0] and b in said[1]]
+    known = [pair for pair in pairs if "[UNK]" not in encoder.tokenizer.tokenize(" ".join(pair))]
+    words = [sorted(set(side)) for side in zip(*known)]
+    gold = [(words[0].index(a), words[1].index(b)) for a, b in known]
+    expected = scores(rank(*(np.array([vector(w) for w in side]) for side in words), gold))
+    assert found["usable"] == len(known) > 50 and [*found["layers"]] == ["0"]
+    assert found["mrr_forward"] == pytest.approx(expected["mrr"], abs=1e-3)
+
+
 def refusal(folder, text, **choices):
     (folder / "d.txt").write_bytes(text)
     one, other = (CorpusSpec(f"micro/{name}", parameters=(("sentences", 20),)) for name in ("en", "es"))

@@ -202,7 +202,8 @@ LATE = {"datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "n
 LIGHT = {"xlingual_nb": TABLES, "xlingual_nb.cli": TABLES}
 LIGHT |= {f"xlingual_nb.{m}": set() for m in (
     "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora", "text.records",
-    "text.vocabularies", "models.pretraining", "models.embedding", "measures.multilinguality", "tasks.nli", "tasks.ner",
+    "text.vocabularies", "text.dictionaries", "models.pretraining", "models.embedding", "measures.multilinguality",
+    "measures.words", "tasks.nli", "tasks.ner",
     "tasks.pos")}
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError, require
-from ..models.pretraining import PretrainSpec, reader, shifted
+from ..models.pretraining import PretrainSpec, reader
 from ..models.settings import LanguageView, step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
@@ -29,10 +29,11 @@ UNSEEN, CONTEXTS = ("skip", "miss"), ("text", "alone")
 class WordSpec:
     """Word retrieval between two languages of a checkpoint: MRR and P@1, 5, 10, each way, layer by layer.
 
-    `checkpoint`: a spec whose run leaves an encoder; `pair`: the two languages, by name; `texts`: where their words are
-    looked up; `dictionary`: which words, and what counts for them. `spelling` (`measures.occurrences`), `ties` and
-    `similarity` (`measures.ranks`), `unseen`, `context` and `centred` are readings; `layers`: which (none: all);
-    `sentences` bounds what is looked at of a text, evenly (0: all). The score is of the last layer."""
+    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors; `pair`: the two languages, by name;
+    `texts`: where their words are looked up; `dictionary`: which words, and what counts for them. `spelling`
+    (`measures.occurrences`), `ties` and `similarity` (`measures.ranks`), `unseen`, `context` and `centred` are
+    readings; `layers`: which (none: all); `sentences` bounds what is looked at of a text, evenly (0: all). The score is
+    of the last layer."""
     stage: ClassVar[str] = "words"
     checkpoint: object
     pair: tuple[str, str]
@@ -81,7 +82,7 @@ def finders(spec: WordSpec, pairs, texts) -> list:
 # %% ../../nbs/lib/49_words.ipynb #43791bbb
 def entrance(spec: WordSpec, name: str, encoder, store=None):
     "How a language enters the encoder: (view, function from plain ids to its own, None where the view says it all)."
-    if store and isinstance(spec.checkpoint, PretrainSpec):
+    if store and hasattr(spec.checkpoint, "languages"):
         return reader(spec.checkpoint, name, tokenizers.load(store.path(spec.checkpoint.tokenizer)))
     return encoder.views.get(name, LanguageView(name)), None
 
@@ -139,7 +140,8 @@ def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -
 # %% ../../nbs/lib/49_words.ipynb #2aeed220
 def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
     """What `measures.json` holds: the last layer's `both_ways`, every layer's in `layers`; how many `pairs` there are,
-    `usable` ones, different `words` and `candidates` among these, and sentences `truncated`. A checkpoint's vocabulary is in `store`."""
+    `usable` ones, different `words` and `candidates` among these, and sentences `truncated`. A checkpoint's own
+    vocabulary is in `store`."""
     found = vectors_of(spec, encoder, pairs, texts, store)
     numbers, usable = usable_pairs(pairs, found)
     if not usable.any():
@@ -168,10 +170,9 @@ def looking_cost(spec: WordSpec) -> dict:
     "FLOPs of a forward pass over both texts; static vectors are looked up and cost none."
     sizes = [corpus_size(text) for text in spec.texts]
     if spec.sentences: sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
-    shape = getattr(spec.checkpoint, "shape", None)
-    if shape is None or spec.context == "alone": return {"flops": 0.0, "bytes": 10_000}
-    vocabulary = spec.checkpoint.tokenizer.size * (1 + shifted(spec.checkpoint))
+    trained = spec.checkpoint
+    if not isinstance(trained, PretrainSpec) or spec.context == "alone": return {"flops": 0.0, "bytes": 10_000}
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
-    return {"flops": step_flops(shape, vocabulary, tokens) / 3, "bytes": 10_000}
+    return {"flops": step_flops(trained.shape, trained.tokenizer.size, tokens) / 3, "bytes": 10_000}
 
 declare(WordSpec, make_words, cost=looking_cost)
