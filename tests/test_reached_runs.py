@@ -9,6 +9,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 import xlingual_nb
 from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import FineTuning, LinearTagging, Shape, Tagging, Training
@@ -20,6 +21,7 @@ from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -91,6 +93,8 @@ NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", 
 SPECS = [
     *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
     MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
+    WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even", "each"), unseen="miss", similarity="csls"),
+    WordSpec(D, ("en", "enfake"), (EN, EN), Dictionary("same", translations="first"), "bare", "alone", centred=True),
     MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
     *(labelled(task, "en", "dev", transforms=("unicode_shift",)).records for task in ("ner", "nli")),
     NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
