@@ -28,7 +28,8 @@ UNTAGGED = ("table4", "table5", "table6", "table7")          # tables in which t
 FLOORS = set(CLAIMS["K-order"].floor)  # the default: those of the row's own source and target
 SIDED = [f"{kind} | {source} | {target}" for kind in ("untrained", "never saw the target")
          for source in ("en", "enfake") for target in (*TARGETS, "en")]
-ALONE = ("majority class", "lengths", "set differences", "hypothesis alone")     # no model's: of a target alone
+ALONE, PAIRS = ("majority class",), ("lengths", "set differences", "hypothesis alone")      # no model's
+SIDED += [f"{kind} | {source} | {target}" for kind in PAIRS for source in ("en", "enfake") for target in (*TARGETS, "en")]
 KNOWN_FLOORS = {*SIDED, *(f"{kind} | {target}" for kind in ALONE for target in (*TARGETS, "en"))}
 KNOWN_FLOORS |= {f"untrained | enfake {share} shared | en" for share in ("0%", "50%")}
 

@@ -59,7 +59,9 @@ def test_a_nli_run_is_the_task_called_by_hand(store):
     checkpoint, tokenizer = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
     def sides(l): return inputs.encode_pairs(tokenizer, read_records(store.path(l.records)))
     p, h, labels = sides(asked.train)
-    classifier = pairs_task.fine_tune(checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings, asked.seed)
+    *watched, gold = sides(asked.dev)
+    dev = inputs.Inputs(tuple(watched), gold, views=("enfake", "enfake"))
+    classifier = pairs_task.fine_tune(checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings, asked.seed, dev=dev)
     assert set(kept["accuracy"]) == {"enfake|enfake", "es|es", "enfake|es", "es|enfake"}
     for first, second in asked.tests:
         p, h, labels = sides(first)[0], sides(second)[1], sides(first)[2]

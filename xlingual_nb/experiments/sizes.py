@@ -234,6 +234,7 @@ def reads_of(sizes) -> list[tuple[str, str, str]]:
     every = named_languages(sizes)
     whole = [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
     learnt = [("nli", "train", "en"), ("ner", "train", "en"), ("ner", "dev", "en")]
+    if sizes.fine_tuning.patience: learnt.append(("nli", "dev", "en"))
     return [(*read, language) for read in whole for language in every] + learnt
 
 # %% ../../nbs/lib/60_sizes.ipynb #42f7a96f
