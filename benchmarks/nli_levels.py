@@ -103,8 +103,9 @@ def picture(frame: pd.DataFrame):
         if len(models): ax.plot(models.tau, models.target, "D", **look)
         ax.set(title=level, xlabel="word translation τ", xlim=(0, 1), ylim=(.2, 1))
     axes[0][0].set_ylabel("accuracy in the target")
-    axes[0][0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
+    names = dict(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(.5, 1.0), ncols=3)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), **names)
     return figure
 
 
