@@ -56,6 +56,18 @@ def test_labels_are_dealt_out_a_whole_model_at_a_time():
     assert mu(true).tolist() == pytest.approx([mu(LABORATORY).mean()])
 
 
+def test_a_deal_that_gives_all_labels_back_is_none():
+    "Two rows of three seeds: of eight deals the true one never comes, the other seven alike often."
+    rows = [(row, seed, float(row == "a")) for row in "ab" for seed in range(3)]
+    study = pd.DataFrame(rows, columns=["row", "seed", "value"]).assign(table="table1")
+    rng, found = np.random.default_rng(0), []
+    for _ in range(700):
+        seen = placebo.dealt(study, rng)
+        found.append(tuple(seen[seen.row == "a"].sort_values("seed").value))
+    counts = pd.Series(found).value_counts()
+    assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(60, 145).all()
+
+
 def test_what_holds_is_worked_out_from_the_means():
     look = run_values(LABORATORY.assign(seed=0, run_id="", step=np.nan))
     claims = {c.id: c for c in ledger.claims("dufter2020")}

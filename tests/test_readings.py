@@ -194,6 +194,15 @@ def test_training_texts_are_no_translations_but_development_texts_are():
     assert meanings(replace(bilingual.text(control, "en"))) == meanings(bilingual.text(control, "es"))
 
 
+def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
+    sizes = bilingual_sizes("gpu", "mix")
+    def books(language, part): return set(dict(bilingual.text(sizes, language, part).parameters)["books"].split(","))
+    for target in sizes.targets: assert not books("en", "train") & books(target, "train")
+    learnt = set().union(*(books(language, "train") for language in ("en", *sizes.targets)))
+    dev = {frozenset(books(language, "dev")) for language in ("en", *sizes.targets)}
+    assert len(dev) == 1 and not learnt & set(*dev) and len(learnt | set(*dev)) == 27, "a New Testament has 27 books"
+
+
 def test_the_shared_pieces_are_drawn_by_the_seed():
     sizes = bilingual_sizes("laptop", "micro")
     chains = {bilingual.shared_pieces(sizes, .25, seed).languages[0].transforms for seed in range(3)}

@@ -87,13 +87,18 @@ def shuffled(cells, rng=None) -> pd.DataFrame:
     return by_column(cells, alike)
 
 def dealt(observations, rng) -> pd.DataFrame:
-    "Observations with the row labels of a table, but for floors, dealt out anew for each seed."
-    free = observations[~observations.row.map(is_floor)]
+    """Observations with the row labels of a table, but for floors, dealt out anew for each seed. A deal that gives all
+    labels of a table back is the study itself, no placebo, and is dealt again."""
     def deal(part):
         rows = part.row.unique()
         return part.row.map(dict(zip(rows, rng.permutation(rows))))
-    labels = pd.concat([deal(part) for _, part in free.groupby(["table", "seed"])])
-    return observations.assign(row=labels.reindex(observations.index).fillna(observations.row))
+    free = observations[~observations.row.map(is_floor)]
+    free = free[free.groupby(["table", "seed"]).row.transform("nunique") > 1]
+    labels = observations.row.copy()
+    for _, table in free.groupby("table"):
+        while labels[table.index].equals(table.row):
+            labels[table.index] = pd.concat([deal(part) for _, part in table.groupby("seed")]).reindex(table.index)
+    return observations.assign(row=labels)
 
 WORLDS = {"untrained": untrained, "shuffled": shuffled, "one condition": one_condition}
 
