@@ -61,11 +61,11 @@ def test_a_deal_that_gives_all_labels_back_is_none():
     rows = [(row, seed, float(row == "a")) for row in "ab" for seed in range(3)]
     study = pd.DataFrame(rows, columns=["row", "seed", "value"]).assign(table="table1")
     rng, found = np.random.default_rng(0), []
-    for _ in range(700):
+    for _ in range(210):
         seen = placebo.dealt(study, rng)
         found.append(tuple(seen[seen.row == "a"].sort_values("seed").value))
     counts = pd.Series(found).value_counts()
-    assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(60, 145).all()
+    assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(10, 55).all()
 
 
 def test_what_holds_is_worked_out_from_the_means():

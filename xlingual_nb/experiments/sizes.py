@@ -177,10 +177,10 @@ def part_at(sizes, group: str, part: str) -> Part:
 def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
     """The text of a language, its names filled in wherever they stand. Raises InputError for a language that the
     section has not."""
-    p = part_at(sizes, "text", part)
+    p, language = part_at(sizes, "text", part), known_language(sizes, language)
     def named(value): return filled(sizes, value, language) if isinstance(value, str) else value
     given = tuple((key, named(value)) for key, value in p.parameters)
-    return CorpusSpec(filled(sizes, p.source, known_language(sizes, language)), p.part or "train", given)
+    return CorpusSpec(filled(sizes, p.source, language), p.part or "train", given)
 
 def records_spec(sizes: Bilingual, task: str, language: str, part: str) -> RecordsSpec:
     "The records of a task (`nli` or `ner`) in a language."
