@@ -14,9 +14,9 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.models import embedding, glove
-from xlingual_nb.models.embedding import EmbedSpec, by_counts, by_gensim, mixed_text, pieces
+from xlingual_nb.models.embedding import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language
+from xlingual_nb.models.languages import Language, pieces
 from xlingual_nb.models.settings import METHODS, Glove, LinearTagging, Word2Vec
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
@@ -175,7 +175,7 @@ def test_gensim_would_drop_what_lies_beyond_its_longest_text():
         begun, ended = (train(sentences, 4, Word2Vec(epochs=n, sample=0, learning_rate=rate)) for n, rate in ((1, 1e-9), (3, .025)))
         return ((begun - ended).abs().max(1).values > 1e-4).tolist()
     assert moved([text]) == [True, True, False, False]
-    assert moved(pieces(Encoded.of([text]), [1])) == [True] * 4
+    assert moved(pieces(Encoded.of([text]), [1], LONGEST)) == [True] * 4
 
 
 # --- runs

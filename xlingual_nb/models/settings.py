@@ -65,7 +65,10 @@ class Training:
 
     `epsilon` is added to the root of the second moment after the correction for its start at zero, as in PyTorch, or
     before it, as in the library of D's code (`early_epsilon`). With `still_pad` a [PAD] that replaces a token at random
-    learns nothing as an input, as in that library."""
+    learns nothing as an input, as in that library.
+
+    In the first `opening` steps a share `opening_rate` of the tokens is masked, and inputs are cut at random places
+    into slices of at most `opening_slice` pieces (0: they stay whole)."""
     epochs: int = 100
     batch: int = 256
     learning_rate: float = 2e-3
@@ -78,6 +81,9 @@ class Training:
     steps: int = 0
     early_epsilon: bool = False
     still_pad: bool = False
+    opening: int = 0
+    opening_rate: float = 0.5
+    opening_slice: int = 0
 
     def __post_init__(self):
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")
@@ -87,6 +93,9 @@ class Training:
         require(self.warmup >= 0 and self.learning_rate > 0,
                 f"warmup={self.warmup}, learning_rate={self.learning_rate}: no negative steps, a positive rate")
         require(self.precision in ("float32", "bfloat16"), f"precision={self.precision!r}: choose float32 or bfloat16")
+        require(min(self.opening, self.opening_slice) >= 0 and 0 < self.opening_rate <= 1,
+                f"opening={self.opening}, opening_rate={self.opening_rate}, opening_slice={self.opening_slice}: "
+                "no negative counts, a share above 0")
 
 # %% ../../nbs/lib/30_settings.ipynb #d10b8349
 def learning_rate(training: Training, step: int, steps: int) -> float:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TEXT_FOLDERS', 'TESTAMENTS', 'SPLITS', 'COUNTS', 'VERSES', 'locate', 'source_parts', 'digest', 'of_books',
            'into_sentences', 'held_out', 'over_defaults', 'has_verses', 'applying', 'joined', 'load', 'available',
-           'CorpusSpec', 'load_spec', 'corpus_size', 'write_corpus', 'read_corpus', 'make_corpus']
+           'CorpusSpec', 'load_spec', 'corpus_size', 'document_sizes', 'write_corpus', 'read_corpus', 'make_corpus']
 
 # %% ../../nbs/lib/14_sources.ipynb #fca86929
 import hashlib, json, re
@@ -185,6 +185,11 @@ def corpus_size(spec: CorpusSpec) -> tuple[int, int]:
     "(sentences, words) of a corpus."
     sentences = load_spec(spec).sentences
     return len(sentences), sum(len(s.split()) for s in sentences)
+
+@lru_cache(maxsize=64)
+def document_sizes(spec: CorpusSpec) -> tuple[int, ...]:
+    "Words of every document of a corpus."
+    return tuple(sum(len(s.split()) for s in document) for document in load_spec(spec).documents)
 
 # %% ../../nbs/lib/14_sources.ipynb #4a0c95a9
 def write_corpus(corpus: Corpus, folder: Path) -> None:

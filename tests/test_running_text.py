@@ -1,0 +1,173 @@
+"""Running text as input: documents cut where an input is full, openings of training, and whether it was learnt, against brute force."""
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from transformers import AutoModelForMaskedLM
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.fit import FitSpec, dev_ids, read_fit, unigram_nll
+from xlingual_nb.models import training as loop
+from xlingual_nb.models.batches import MASKS, SLICES, generator, make_batch, mix, slices
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec, mixture, running_ids
+from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.spec import canonical
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text import tokenizers
+from xlingual_nb.text.sources import CorpusSpec, read_corpus
+from xlingual_nb.text.tokenizers import Encoded
+from xlingual_nb.text.vocabularies import TokenizerSpec
+
+TEXTS = [CorpusSpec(f"micro/{name}", parameters=(("sentences", 60), ("seed", f"text {name}"))) for name in ("en", "es")]
+DEV = tuple(CorpusSpec(f"micro/{name}", "dev", (("sentences", 30),)) for name in ("en", "es"))
+LANGUAGES = tuple(Language(text.source.removeprefix("micro/"), text) for text in TEXTS)
+VOCABULARY = TokenizerSpec(TEXTS[0], 160, "wordpiece", (TEXTS[1],))
+
+
+def spec(longest=12, training=Training(0, 8, steps=3), **rest):
+    return PretrainSpec(LANGUAGES, VOCABULARY, Shape(1, 8, 1, 16, longest, 256), training, **dict(inputs="documents") | rest)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    found = Store(tmp_path_factory.mktemp("store"))
+    run([FitSpec(spec(), DEV)], found, Inline(), progress=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tokenizer(store): return tokenizers.load(store.path(VOCABULARY))
+
+
+# ---- documents
+
+@pytest.mark.parametrize("longest", (7, 12, 22, 256))
+def test_inputs_are_the_documents_cut_where_they_are_full(store, tokenizer, longest):
+    "Token by token: a list for each document, cut from its beginning on."
+    wanted = []
+    for language in LANGUAGES:
+        for document in read_corpus(store.path(language.corpus)).documents:
+            tokens = [i for sentence in document for i in tokenizer.encode(sentence, add_special_tokens=False).ids]
+            while tokens: wanted, tokens = [*wanted, tokens[:longest - 2]], tokens[longest - 2:]
+    made = mixture(spec(longest), tokenizer, store)
+    assert [made.ids[a:a + n].tolist() for a, n in made.first] == wanted
+    assert made.language.tolist() == sorted(made.language) and not made.second.any()
+
+
+def test_fake_english_is_cut_where_english_is(store, tokenizer):
+    fake = Language("enfake", TEXTS[0], ("enfake",))
+    both = replace(spec(), languages=(LANGUAGES[0], fake))
+    plain, shifted = (running_ids(both, language, tokenizer, store) for language in both.languages)
+    assert plain.starts.tolist() == shifted.starts.tolist()
+    assert set((shifted.ids - plain.ids).tolist()) == {tokenizer.get_vocab_size()}
+
+
+@pytest.mark.parametrize("wrong, told", (
+    (dict(inputs="pages"), "inputs='pages': choose sentences, documents, pairs"),
+    (dict(languages=tuple(replace(l, transforms=("half(0)",)) for l in LANGUAGES)), "half of the sentences make no documents: drop half(…)"),
+    (dict(inputs="pairs", training=Training(opening=1, opening_slice=4)),
+     "opening_slice cuts inputs of one segment: set inputs='sentences' or 'documents'")))
+def test_what_cannot_be_read_is_refused(wrong, told):
+    with pytest.raises(InputError) as error: replace(spec(), **wrong)
+    assert str(error.value) == told
+
+
+# ---- openings
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(0, 99))
+def test_slices_lose_nothing_and_are_full_but_for_the_ends(lengths, most, seed):
+    texts = [Encoded.of(np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1]))] * 2
+    whole = mix(texts, [LanguageView("a"), LanguageView("b")], 999, max_tokens=64)
+    asked = generator(0, seed).permutation(len(whole))[:5]
+    cut = slices(whole, asked, most, generator(SLICES, seed))
+    at = iter(zip(cut.first.tolist(), cut.language.tolist()))
+    for (start, length), language in zip(whole.first[asked].tolist(), whole.language[asked].tolist()):
+        place, sizes = start, []
+        while place < start + length or not sizes:
+            (begin, size), spoken = next(at)
+            assert begin == place and spoken == language
+            place, sizes = place + size, [*sizes, size]
+        assert place == start + length and max(sizes) <= most and set(sizes[1:-1]) <= {most}
+    assert next(at, None) is None
+
+
+def test_slices_begin_anywhere():
+    whole = mix([Encoded.of([range(40)])], [LanguageView("a")], 99, max_tokens=64)
+    heads = [int(slices(whole, np.array([0]), 8, generator(SLICES, seed)).first[0, 1]) for seed in range(800)]
+    assert np.bincount(heads, minlength=9)[1:].min() > 70 and set(heads) == {*range(1, 9)}
+
+
+def test_an_opening_ends_and_leaves_no_trace(store, tokenizer):
+    "Before it ends a batch is the slices' with more masks; from then on it is, array by array, what it is without."
+    made = mixture(spec(64), tokenizer, store)
+    job = loop.Job(made, MASKING["original"], seed=5, tokenizer=None, folder=None)
+    usual, opened = Training(batch=16), Training(batch=16, opening=2, opening_rate=.6, opening_slice=5)
+    asked, rows = np.arange(16), (24, 64)
+    for step in (1, 2):
+        cut = slices(made, asked, 5, generator(SLICES, 5, step))
+        whole = make_batch(made, asked, job.masking, rows, generator(MASKS, 5, step))
+        short = make_batch(cut, np.arange(len(cut)), replace(job.masking, rate=.6), rows, generator(MASKS, 5, step))
+        read = [loop.job_batch(job, training, asked, step, rows) for training in (usual, opened)]
+        for batch, wanted in zip(read, (whole, short if step < 2 else whole)):
+            assert all((batch.groups[g][k] == wanted.groups[g][k]).all() for g in (0, 1) for k in wanted.groups[g])
+            assert (batch.labels == wanted.labels).all() and (batch.masked == wanted.masked).all()
+    assert short.groups[0]["positions"].max() == 6
+
+
+def test_a_step_of_an_opening_depends_on_its_number_alone(store, tokenizer):
+    "So a training that was stopped within it goes on as it would have."
+    job = loop.Job(mixture(spec(64), tokenizer, store), MASKING["original"], seed=1, tokenizer=None, folder=None)
+    training = Training(batch=8, opening=4, opening_slice=8)
+    begun, resumed = (loop.Steps([job], training, first, 6) for first in (0, 3))
+    for ahead, step in enumerate(range(3, 6)): assert torch.equal(begun[step].ids, resumed[ahead].ids)
+
+
+def test_what_is_off_is_not_in_the_name_of_a_run():
+    assert "opening" not in str(canonical(spec())) and "opening" in str(canonical(spec(training=Training(opening=1))))
+
+
+# ---- fit
+
+def test_the_unigram_is_the_frequencies_of_the_text():
+    text = Encoded.of([[5, 5, 5, 9], [], [7, 9]])
+    nll, count = unigram_nll(text)
+    by_hand = -sum(math.log({5: 3, 9: 2, 7: 1}[i] / 6) for i in text.ids.tolist())
+    assert count == 6 and nll == pytest.approx(by_hand)
+
+
+def test_fit_is_asked_on_inputs_as_in_training(store, tokenizer):
+    made = dev_ids(FitSpec(spec(), DEV), tokenizer, store)
+    assert list(made) == ["en", "es"] and made["es"].lengths.max() == 10
+    for name, dev in zip(made, DEV):
+        said = tokenizers.encode(tokenizer, read_corpus(store.path(dev)).sentences)
+        assert made[name].ids.tolist() == said.ids.tolist()
+    sentences = dev_ids(FitSpec(spec(64, inputs="sentences"), DEV), tokenizer, store)
+    assert len(sentences["en"]) == 30
+
+
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity(store, tokenizer):
+    folder = store.path(spec())
+    model = AutoModelForMaskedLM.from_pretrained(folder)
+    kept = (folder / "model.safetensors").read_bytes()
+    with torch.no_grad():
+        model.cls.predictions.decoder.weight.zero_(); model.cls.predictions.decoder.bias.zero_()
+    try:
+        model.save_pretrained(folder)
+        told = read_fit(FitSpec(spec(), DEV), store, "cpu")
+    finally: (folder / "model.safetensors").write_bytes(kept)
+    size = tokenizer.get_vocab_size()
+    pooled = [np.array(unigram_nll(text)) for text in dev_ids(FitSpec(spec(), DEV), tokenizer, store).values()]
+    unigram = math.exp(np.sum(pooled, 0)[0] / np.sum(pooled, 0)[1])
+    assert told["perplexity"] == pytest.approx(size, rel=1e-4) and told["unigram"] == pytest.approx(unigram)
+    assert told["share"] == pytest.approx(size / unigram, rel=1e-4) and told["en"]["share"] != told["es"]["share"]
+
+
+def test_fit_wants_a_text_a_language():
+    with pytest.raises(InputError, match="^dev: 1 texts for 2 languages: give one each$"): FitSpec(spec(), DEV[:1])
+    with pytest.raises(InputError, match="^inputs='pairs' is not running text"): FitSpec(spec(inputs="pairs"), DEV)
