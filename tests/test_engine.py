@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import progress
-from xlingual_nb.runs.engine import RunsFailed, needed, plan, results, run, split
+from xlingual_nb.runs.engine import RunsFailed, make_runs, needed, plan, results, run, split
+from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.stages import stage_code
 from xlingual_nb.runs.executors import Inline, Job, Processes
 from xlingual_nb.runs.files import DiskFull
@@ -274,3 +275,19 @@ def test_runs_begun_together_go_on_together(store):
         with pytest.raises(KeyboardInterrupt): run(first, store, stack=9, progress=False)
         run([later[0], *first, *later[1:]], store, stack=9, progress=False)
     assert sorted(map(sorted, groups[1:])) == [[0, 1, 2], [5, 6, 7]]
+
+
+@pytest.mark.parametrize("held", [0, 1, 2])
+def test_what_another_engine_makes_is_not_made_in_part(store, held):
+    "Two engines on one group: whoever has the first lock gets all of it, in whatever order it is told."
+    specs, groups, elsewhere = [Count(5, s) for s in range(3)], [], Store(store.root)
+    other = sorted(specs, key=run_id)[held]
+    def make(specs, folders, store, progress):
+        groups.append([s.seed for s in specs])
+        for folder in folders: (folder / "value.txt").write_text("x")
+    def asked(): make_runs(store.root, Count, make, tuple(specs), stage_code(), accept_stale=False, wait=False)
+    with redeclared(Count, make, group=lambda s: s.upto):
+        with elsewhere.lock(other): asked()
+        asked()
+    before = [s.seed for s in specs if run_id(s) < run_id(other)]
+    assert groups == [g for g in (before, [s.seed for s in specs if s.seed not in before]) if g]

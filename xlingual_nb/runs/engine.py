@@ -9,6 +9,7 @@ __all__ = ['split', 'make_runs', 'Study', 'RunsFailed', 'run', 'plan', 'results'
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import takewhile
 
 from ..errors import InputError
 from .digests import changes, definitions, edited
@@ -47,11 +48,12 @@ def make_runs(root, kind: type, make: Callable, specs: tuple, code: dict, accept
         raise InputError(f"the code of stage {kind.stage!r} was edited while the study was running; "
                          "run again to go on with the new code")
     def ready(spec): return Look(store, None if accept_stale else code).state(spec) == "found"
-    while todo:
+    while todo := [s for s in todo if not ready(s)]:
         with ExitStack() as locks:
-            mine = [s for s in todo if locks.enter_context(store.lock(s, wait=False, ready=lambda s=s: ready(s)))]
-            if mine: _make(store, make, mine, code, accept_stale)
-        todo = [s for s in todo if s not in mine and not ready(s)]
+            def ours(spec): return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
+            mine = set(takewhile(ours, sorted(todo, key=run_id)))
+            if mine: _make(store, make, [s for s in todo if s in mine], code, accept_stale)
+        todo = [s for s in todo if s not in mine]
         if not wait: return
         if todo and not mine: time.sleep(.3)
 
