@@ -13,12 +13,13 @@ from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import FineTuning, Glove, LinearTagging, Shape, Tagging, Training, Word2Vec
+from xlingual_nb.models.settings import FineTuning, Glove, LinearTagging, Readout, Shape, Tagging, Training, Word2Vec
 from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared, stage_code
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.floors import NliFloorsSpec
+from xlingual_nb.tasks.frozen_nli import FrozenNliSpec
 from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.tasks.pos import PosSpec
@@ -103,6 +104,8 @@ SPECS = [
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     NliFloorsSpec(NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), NLI_TEST),
     *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2) for method in (Glove(epochs=1), Word2Vec(epochs=1))),
+    FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
+    FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
       for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
     PosSpec(D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)),
