@@ -93,14 +93,14 @@ def test_views_are_those_of_figure_3():
     assert views(spec(lang_pos=True), 2048)[1] == LanguageView("enfake", 2048, 0, SHAPE.max_tokens, 1)
     assert views(spec(shift_special=True), 2048)[1] == LanguageView("enfake", 2048, 2048)
     shared = spec((Language("a", TRAIN), Language("b", DEV)), shift_special=True)
-    assert views(shared, 10)[1] == LanguageView("b"), "languages that share a vocabulary share its specials"
+    assert views(shared, 10) == [LanguageView("a"), LanguageView("b", 0, 10)], "special tokens of its own, behind all pieces"
 
 
 def test_positions_suffice_for_two_languages(store):
     three = spec((*PAIR, Language("third", DEV)))
     assert [v.name for v in views(three, 101)] == ["en", "enfake", "third"]
-    with pytest.raises(InputError, match="two languages, not for 3: leave it off"): views(replace(three, lang_pos=True), 101)
-    with pytest.raises(InputError, match="two languages, not for 3"): made(store, replace(three, lang_pos=True))
+    with pytest.raises(InputError, match="wants .* positions and 3 segments for 3 languages: .*leave it off"): views(replace(three, lang_pos=True), 101)
+    with pytest.raises(InputError, match="3 segments for 3 languages"): made(store, replace(three, lang_pos=True))
 
 
 # ---- groups

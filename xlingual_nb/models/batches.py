@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'CLS', 'SEP', 'MASK', 'ORDER', 'MASKS', 'DROPOUT', 'PAIRS', 'SLICES', 'PASSES', 'generator', 'Mixture',
            'join', 'mix', 'stretch_end', 'elsewhere', 'fitted', 'SegmentPair', 'document_pairs', 'smoothed',
-           'language_pairs', 'mix_pairs', 'steps_per_epoch', 'Order', 'Sentences', 'assemble', 'mask_tokens', 'padded',
-           'first_fit', 'packing_cost', 'row_lengths', 'slices', 'places', 'Batch', 'make_batch']
+           'language_pairs', 'mix_pairs', 'steps_per_epoch', 'Order', 'Sentences', 'assemble', 'neighbours_of',
+           'mask_tokens', 'padded', 'first_fit', 'packing_cost', 'row_lengths', 'slices', 'places', 'Batch',
+           'make_batch']
 
 # %% ../../nbs/lib/31_batches.ipynb #344de335
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ class Mixture:
     vocabulary: int             # number of entries
     word_starts: np.ndarray | None = None       # (vocabulary,): which entries begin a word; None: not known
     padded: bool = False                        # is [PAD] part of an example, up to the longest of its batch?
+    neighbours: np.ndarray | None = None        # (languages, vocabulary, other languages, k): ids, -1 for none
 
     def __len__(self): return len(self.language)
 
@@ -210,11 +212,18 @@ def assemble(mixture: Mixture, indices: np.ndarray) -> Sentences:
     return Sentences(ids, positions, types, sentence=sentence, lengths=lengths, special=special,
                      content=~(opening | closing))
 
+# %% ../../nbs/lib/31_batches.ipynb #80b085c6
+def neighbours_of(table: np.ndarray, languages: np.ndarray, ids: np.ndarray, rng) -> np.ndarray:
+    "A neighbour (n,) of each id (n,) of a language (n,), from a `Mixture.neighbours`; the id itself where it has none."
+    _, _, others, k = table.shape
+    found = table[languages, ids, rng.integers(0, others, len(ids)), rng.integers(0, k, len(ids))]
+    return np.where(found < 0, ids, found)
+
 # %% ../../nbs/lib/31_batches.ipynb #85f99cb6
-def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng,
-                word_starts=None) -> tuple[np.ndarray, np.ndarray]:
+def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng, word_starts=None, languages=None,
+                neighbours=None) -> tuple[np.ndarray, np.ndarray]:
     """Returns (ids with the chosen tokens replaced, indices of the chosen tokens). Specials are never chosen. Whole
-    words need to know which ids begin one."""
+    words need to know which ids begin one, neighbours (`Mixture.neighbours`) the language of each example."""
     draws = rng.random(len(sentences.ids), np.float32)
     if masking.whole_words:
         begins = ~sentences.content | word_starts[sentences.ids]
@@ -225,6 +234,11 @@ def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng,
     random = rng.integers(0, vocabulary, len(chosen))
     new = np.where(u < masking.mask, MASK + sentences.special[chosen], sentences.ids[chosen])
     new = np.where(u >= 1 - masking.random, random, new) if masking.random else new
+    if masking.knn:
+        near = (u >= masking.mask) & (u < masking.mask + masking.knn)
+        spoken = languages[sentences.sentence[chosen]]
+        near &= (spoken == 0) | (not masking.first)
+        new = np.where(near, neighbours_of(neighbours, spoken, sentences.ids[chosen], rng), new)
     ids = sentences.ids.copy()
     ids[chosen] = new
     return ids, chosen
@@ -302,7 +316,8 @@ class Batch:
 def make_batch(mixture: Mixture, indices: np.ndarray, masking: Masking, rows: tuple[int, int], rng) -> Batch:
     "Assemble, mask and pack the examples `indices` into rows of two lengths."
     s = padded(assemble(mixture, indices)) if mixture.padded else assemble(mixture, indices)
-    ids, chosen = mask_tokens(s, masking, mixture.vocabulary, rng, mixture.word_starts)
+    ids, chosen = mask_tokens(s, masking, mixture.vocabulary, rng, mixture.word_starts, mixture.language[indices],
+                              mixture.neighbours)
     slots, counts = places(s, rows)
     def laid_out(g, values, empty):
         laid = np.full((counts[g], rows[g]), empty, np.int64)

@@ -39,7 +39,7 @@ def decayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple
     h, i = shape.hidden, shape.intermediate
     sizes = {"embeddings.word_embeddings.weight": (vocabulary, h),
              "embeddings.position_embeddings.weight": (shape.position_table, h),
-             "embeddings.token_type_embeddings.weight": (2, h), "transform.dense.weight": (h, h)}
+             "embeddings.token_type_embeddings.weight": (shape.segments, h), "transform.dense.weight": (h, h)}
     for l in range(shape.layers):
         sizes |= {f"{l}.attention.qkv.weight": (3 * h, h), f"{l}.attention.output.dense.weight": (h, h),
                   f"{l}.intermediate.dense.weight": (i, h), f"{l}.output.dense.weight": (h, i)}

@@ -16,16 +16,17 @@ from ..errors import require
 @dataclass(frozen=True)
 class Shape:
     """Size of a BERT encoder (D section 2.1). `max_tokens` is the longest input, [CLS] and [SEP] included;
-    `positions` the rows of the position table (0: twice that)."""
+    `positions` the rows of the position table (0: twice that), `segments` those of the table of token types."""
     layers: int = 12
     hidden: int = 64
     heads: int = 1
     intermediate: int = 256
     max_tokens: int = 128
     positions: int = 0
+    segments: int = 2
 
     def __post_init__(self):
-        smallest = min(self.layers, self.hidden, self.heads, self.intermediate)
+        smallest = min(self.layers, self.hidden, self.heads, self.intermediate, self.segments)
         require(smallest >= 1, f"{self}: every size must be at least 1")
         require(self.hidden % self.heads == 0,
                 f"{self.heads} heads do not divide a hidden size of {self.hidden}: choose a divisor")
@@ -43,7 +44,7 @@ def parameters(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
     """Number of parameters of the masked language model (`nsp`: and of its next sentence head), tied output
     embeddings counted once."""
     h, i = shape.hidden, shape.intermediate
-    embeddings = (vocabulary + shape.position_table + 2 + 2) * h
+    embeddings = (vocabulary + shape.position_table + shape.segments + 2) * h
     layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h
     return embeddings + shape.layers * layer + h * h + 3 * h + vocabulary + nsp * (h * h + 3 * h + 2)
 
@@ -111,17 +112,23 @@ def epsilon(training: Training, step: int, decay: float = 0.999) -> float:
 # %% ../../nbs/lib/30_settings.ipynb #dde9f872
 @dataclass(frozen=True)
 class Masking:
-    "Share of tokens chosen, and what becomes of those: [MASK], unchanged, or a random token (D section 2.3)."
+    """Share of tokens chosen, and what becomes of those: [MASK], unchanged, a random token (D section 2.3), or a
+    neighbour from another language (`knn`, D section 4), where `first` replaces tokens of the first language alone."""
     mask: float
     keep: float
     random: float
     rate: float = 0.15
     whole_words: bool = False
+    knn: float = 0.0
+    first: bool = False
 
 MASKING = {
     "original": Masking(0.8, 0.1, 0.1),
     "no_random": Masking(0.8, 0.2, 0.0),
     "no_random_released": Masking(0.9, 0.1, 0.0),
+    "knn": Masking(0.5, 0.1, 0.1, knn=0.3),
+    "knn_released": Masking(0.5, 0.16, 0.1, knn=0.24),
+    "knn_first": Masking(0.5, 0.16, 0.1, knn=0.24, first=True),
 }
 
 # %% ../../nbs/lib/30_settings.ipynb #de8301d9

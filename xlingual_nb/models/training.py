@@ -40,7 +40,7 @@ def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool =
     return {"architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"], "model_type": "bert",
             "vocab_size": vocabulary, "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
             "num_attention_heads": shape.heads, "intermediate_size": shape.intermediate,
-            "max_position_embeddings": shape.position_table, "type_vocab_size": 2, "hidden_act": "gelu",
+            "max_position_embeddings": shape.position_table, "type_vocab_size": shape.segments, "hidden_act": "gelu",
             "layer_norm_eps": 1e-12, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
             "initializer_range": 0.02, "pad_token_id": 0,
             "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]}}
@@ -63,7 +63,8 @@ def load_checkpoints(folders, device="cpu") -> Stack:
     configs = [json.loads((Path(f) / "config.json").read_text(encoding="utf-8")) for f in folders]
     c = configs[0]
     shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"],
-                  max_tokens=c["xlingual"]["max_tokens"], positions=c["max_position_embeddings"])
+                  max_tokens=c["xlingual"]["max_tokens"], positions=c["max_position_embeddings"],
+                  segments=c["type_vocab_size"])
     stack = Stack(shape, c["vocab_size"], range(len(configs)), device, nsp=c["architectures"] == ["BertForPreTraining"])
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")

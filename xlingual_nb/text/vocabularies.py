@@ -156,10 +156,10 @@ def word_starts(tokenizer: Tokenizer) -> np.ndarray:
     return starts
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #3bb12fba
-def add_markers(tokenizer: Tokenizer, languages: Iterable[str]) -> Tokenizer:
+def add_markers(tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[str] = ("[SEP]",)) -> Tokenizer:
     """One more entry `[SEP-en]` a language, in order, at the end of the vocabulary; text is encoded as before. K
-    section 3.4.2."""
-    v, marks = tokenizer.get_vocab(), [f"[SEP-{language}]" for language in languages]
+    section 3.4.2; with all of the `SPECIALS` as `signs`, a language's own special tokens."""
+    v, marks = tokenizer.get_vocab(), [f"{sign[:-1]}-{language}]" for language in languages for sign in signs]
     if twice := [m for i, m in enumerate(marks) if m in v or m in marks[:i]]:
         raise InputError(f"the vocabulary holds {twice[0]} already: name each language once")
     return blank(v | {m: len(v) + i for i, m in enumerate(marks)})
