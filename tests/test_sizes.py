@@ -13,7 +13,7 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
 from xlingual_nb.experiments.sections import SCALES, brought, corpora
-from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec
+from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec
 from xlingual_nb.microworld import typology
 from xlingual_nb.papers.published import OURS, claims
 from xlingual_nb.report import notebooks, tables, verdicts
@@ -87,12 +87,23 @@ K = (
     ("500k steps", "spelt.steps", 500_000, "Table 10"),
     ("batch size 2k", "spelt.batch", 2048, "Table 10"),
 )
+LIU = (
+    ("the number of dimensions was all set to 768", "width", 768, "section 2.2"),
+    ("the number of dimensions was all set to 768", "base.shape.hidden", 768, "section 2.2"),
+    ("200k and 1000k sentences per language", "sentences", (200_000, 1_000_000), "section 2.3"),
+    ("the remaining 14 languages", "targets", tuple("fr es de el bg ru tr ar vi th zh hi sw ur".split()), "section 2.2"),
+    ("often limited to 5~30 tokens", "window", 5, "section 2.4"),
+    ("original 512", "base.shape.max_tokens", 512, "L2 Figure 6"),
+    ("the vocabulary of mBERT, especially the cased one", "vocabulary", ("mbert-cased", 119_000), "L2 section 3.2"),
+)
 PAPERS = [("dufter2020", "paper.bible", *row) for row in DUFTER] + [("k2020", "paper.wiki", *row) for row in K]
+PAPERS += [("liu2020", "paper.wiki", *row) for row in LIU]
 
 
 @pytest.mark.parametrize("study, section, says, key, value, where", PAPERS, ids=[f"{p[0]}-{p[3]}" for p in PAPERS])
 def test_the_papers_values_stand_beside_their_sections(study, section, says, key, value, where):
-    found = {"dufter2020": laboratory_sizes, "k2020": bilingual_sizes}[study](*section.split("."))
+    read = {"dufter2020": laboratory_sizes, "k2020": bilingual_sizes, "liu2020": joint_sizes}
+    found = read[study](*section.split("."))
     if not key.startswith("text."): assert at(found, key) == value, says
     else: assert {"source": (part := found.text[key.split(".")[1]]).source, **dict(part.parameters)}[key.split(".")[2]] == value, says
     written, comment = line_of(study, section, key)
@@ -101,15 +112,17 @@ def test_the_papers_values_stand_beside_their_sections(study, section, says, key
 
 def test_every_value_at_paper_scale_says_where_it_is_from():
     "A section of the paper, the released code, or ours; the other section of the scale differs in its text alone."
-    for study, section in (("dufter2020", "paper.bible"), ("k2020", "paper.wiki")):
+    for study, section in (("dufter2020", "paper.bible"), ("k2020", "paper.wiki"), ("liu2020", "paper.wiki")):
         part = (FOLDER / f"{study}.toml").read_text(encoding="utf-8").split(f"\n[{section}]\n")[1].split("\n[")[0]
         for line in part.strip().splitlines():
             if line.startswith("needs"): continue
-            assert re.search(r"# (section \d|Table \d|released code|ours|as base|the length is given in steps)", line), line
+            assert re.search(r"# (L2 )?(section \d|Table \d|Figure \d|released code|ours|as base|the length is given in steps)", line), line
     real, made = (asdict(laboratory_sizes("paper", corpus)) for corpus in ("bible", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "vocabulary"}
     real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "ner"}
+    real, made = (asdict(joint_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
+    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "dictionary", "learnt", "vocabulary"}
 
 
 def test_k_has_one_encoder_at_paper_scale():
@@ -129,6 +142,7 @@ def test_sizes_are_plain_data():
     for scale in SCALES:
         for corpus in corpora("k2020", scale): look(bilingual_sizes(scale, corpus), f"k2020 {scale}.{corpus}")
         for corpus in corpora("dufter2020", scale): look(laboratory_sizes(scale, corpus), f"dufter2020 {scale}.{corpus}")
+        for corpus in corpora("liu2020", scale): look(joint_sizes(scale, corpus), f"liu2020 {scale}.{corpus}")
     assert set(STUDIES) == {p.name.removesuffix(".toml") for p in FOLDER.iterdir() if p.name.endswith(".toml")}
 
 

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'HEADS', 'SETTABLE', 'NAME', 'ON_THE_HUB', 'RowSeeds', 'Vocabulary', 'Laboratory', 'StudySeeds',
-           'Pretraining', 'Bilingual', 'read_section', 'shipped_sizes', 'filled', 'languages_of', 'named_languages',
-           'known_language', 'part_at', 'corpus_spec', 'records_spec', 'with_targets', 'with_languages', 'paper_of',
-           'published_targets', 'way_to_get', 'reads_of', 'specs_of', 'read_whole', 'read_once', 'check_texts',
-           'sizes_of', 'laboratory_sizes', 'bilingual_sizes', 'laboratory_text']
+           'Pretraining', 'Bilingual', 'Joint', 'read_section', 'shipped_sizes', 'filled', 'languages_of',
+           'named_languages', 'known_language', 'part_at', 'corpus_spec', 'records_spec', 'with_targets',
+           'with_languages', 'paper_of', 'study_of', 'published_targets', 'way_to_get', 'reads_of', 'specs_of',
+           'read_whole', 'read_once', 'check_texts', 'sizes_of', 'laboratory_sizes', 'bilingual_sizes', 'joint_sizes',
+           'laboratory_text']
 
 # %% ../../nbs/lib/60_sizes.ipynb #4a522ea0
 import re
@@ -18,8 +19,9 @@ from typing import NamedTuple
 from ..errors import InputError
 from .sections import Part, brought, build, choose, unknown
 from ..models.pretraining import PretrainSpec
-from ..models.settings import FineTuning, Shape, Tagging, Training
+from ..models.settings import FineTuning, Glove, Shape, Tagging, Training, Word2Vec
 from ..papers.published import OURS
+from ..text.dictionaries import Dictionary
 from ..text.parallel import parallel_sentences
 from ..text.records import RecordsSpec, load
 from ..text.sources import CorpusSpec, load_spec
@@ -107,8 +109,39 @@ class Bilingual:
     stack: int
     languages: dict[str, dict[str, str]]
 
+# %% ../../nbs/lib/60_sizes.ipynb #a3bf09f2
+@dataclass(frozen=True)
+class Joint:
+    """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
+    from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
+    trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
+    the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors.
+    `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    scale: str
+    corpus: str
+    label: str
+    text: dict[str, Part]
+    nli: dict[str, Part]
+    targets: tuple[str, ...]
+    sentences: tuple[int, ...]
+    readings: tuple[str, ...]
+    methods: tuple[str, ...]
+    dictionary: Dictionary
+    learnt: str
+    vocabulary: Vocabulary
+    switches: dict[str, object]
+    base: Pretraining
+    width: int
+    window: int
+    word2vec: Word2Vec
+    fasttext: Word2Vec
+    glove: Glove
+    seeds: int
+    stack: int
+    languages: dict[str, dict[str, str]]
+
 # %% ../../nbs/lib/60_sizes.ipynb #a0291681
-STUDIES = {"k2020": Bilingual, "dufter2020": Laboratory}
+STUDIES = {"k2020": Bilingual, "dufter2020": Laboratory, "liu2020": Joint}
 
 # %% ../../nbs/lib/60_sizes.ipynb #dea286e0
 HEADS = ("needs", "own")          # keys that are about a section, not in it
@@ -157,8 +190,8 @@ def languages_of(sizes) -> list[str]:
     return named_languages(sizes)
 
 def named_languages(sizes) -> list[str]:
-    "The languages that a section names: English and K's targets, or D's language."
-    return ["en", *sizes.targets] if isinstance(sizes, Bilingual) else [sizes.language]
+    "The languages that a section names: English and the targets, or D's language."
+    return [sizes.language] if isinstance(sizes, Laboratory) else ["en", *sizes.targets]
 
 def known_language(sizes, language: str) -> str:
     "The language itself, or an InputError that lists those there are and says how to bring one."
@@ -182,20 +215,21 @@ def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
     given = tuple((key, named(value)) for key, value in p.parameters)
     return CorpusSpec(filled(sizes, p.source, language), p.part or "train", given)
 
-def records_spec(sizes: Bilingual, task: str, language: str, part: str) -> RecordsSpec:
+def records_spec(sizes: Bilingual | Joint, task: str, language: str, part: str) -> RecordsSpec:
     "The records of a task (`nli` or `ner`) in a language."
     p = part_at(sizes, task, part)
     source, read = (filled(sizes, t, known_language(sizes, language)) for t in (p.source, p.part or part))
     return RecordsSpec(task, source, read, p.size, p.parameters)
 
 # %% ../../nbs/lib/60_sizes.ipynb #7e7b3f49
-def with_targets(sizes: Bilingual, targets: tuple[str, ...]) -> Bilingual:
-    "The sizes of K's study for these targets; Tables 4 to 6 take the first where theirs is not among them."
+def with_targets(sizes: Bilingual | Joint, targets: tuple[str, ...]):
+    "The sizes of a study for these targets; K's Tables 4 to 6 take the first where theirs is not among them."
+    if isinstance(sizes, Joint): return replace(sizes, targets=targets)
     deep = sizes.deep_target if sizes.deep_target in targets else (*targets, "")[0]
     return replace(sizes, targets=targets, deep_target=deep)
 
 def with_languages(sizes, languages: str):
-    """The sizes for other languages than the section's: K's targets, with commas between (`en` may be among them), or
+    """The sizes for other languages than the section's: the targets, with commas between (`en` may be among them), or
     D's one language."""
     named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
     for language in named: known_language(sizes, language)
@@ -204,19 +238,26 @@ def with_languages(sizes, languages: str):
     targets = tuple(l for l in named if l != "en")
     if not named or named == [getattr(sizes, "language", "")] or targets == getattr(sizes, "targets", ""): return sizes
     labelled = replace(sizes, label="-".join((sizes.corpus, *(targets or named))))
-    if isinstance(labelled, Bilingual): return with_targets(labelled, targets)
-    return replace(labelled, language=named[0])
+    if isinstance(labelled, Laboratory): return replace(labelled, language=named[0])
+    return with_targets(labelled, targets)
 
 # %% ../../nbs/lib/60_sizes.ipynb #3e38ff0d
 def paper_of(sizes) -> str:
-    "The paper that all results are held against; `ours` where they are on languages that it is not about."
-    study = next(name for name, kind in STUDIES.items() if isinstance(sizes, kind))
+    """The paper that all results are held against; `ours` where they are on languages that it is not about. What both
+    papers of Liu et al. show is held against the first."""
+    study = study_of(sizes)
     if isinstance(sizes, Laboratory): return study if sizes.language == "en" else OURS
-    return study if set(sizes.targets) <= set(published_targets()) else OURS
+    if not set(sizes.targets) <= set(published_targets(study)): return OURS
+    return study if isinstance(sizes, Bilingual) else f"{study}a"
 
-def published_targets() -> tuple[str, ...]:
-    "The languages beside English that K et al. are about (section 3.1.2)."
-    return shipped_sizes("k2020", "paper", "wiki").targets
+def study_of(sizes) -> str:
+    "The name of the study that sizes are of; or that a paper, by name, has: none of `OURS`."
+    if isinstance(sizes, str): return next((name for name in STUDIES if sizes.startswith(name)), "")
+    return next(name for name, kind in STUDIES.items() if isinstance(sizes, kind))
+
+def published_targets(study: str) -> tuple[str, ...]:
+    "The languages beside English that K et al. (section 3.1.2) or Liu et al. (2020a, section 2.2) are about."
+    return shipped_sizes(study, "paper", "wiki").targets
 
 # %% ../../nbs/lib/60_sizes.ipynb #94887bd4
 ON_THE_HUB = {r"panx/(\w+)": "panx", r"xnli/(\w+)": "xnli", r"text/(\w+)\.wiki": "wikipedia"}
@@ -228,10 +269,11 @@ def way_to_get(source: str) -> str:
 
 # %% ../../nbs/lib/60_sizes.ipynb #00bedc23
 def reads_of(sizes) -> list[tuple[str, str, str]]:
-    """(`text` or a task, part, language) of all that a study reads: K's tasks are learnt in English and tested in every
+    """(`text` or a task, part, language) of all that a study reads: tasks are learnt in English and tested in every
     language."""
     if isinstance(sizes, Laboratory): return [("text", part, sizes.language) for part in ("train", "dev")]
     every = named_languages(sizes)
+    if isinstance(sizes, Joint): return [("text", "train", language) for language in every]
     whole = [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
     learnt = [("nli", "train", "en"), ("ner", "train", "en"), ("ner", "dev", "en")]
     if sizes.fine_tuning.patience: learnt.append(("nli", "dev", "en"))
@@ -282,7 +324,7 @@ def sizes_of(study: str, scale: str, corpus: str = "auto", languages: str = "", 
     corpus = choose(sections, scale, corpus)
     section = sections[scale, corpus]
     sizes = read_section(study, scale, corpus, section, known) if own else shipped_sizes(study, scale, corpus)
-    if "own" in section and isinstance(sizes, Bilingual): sizes = with_targets(sizes, sizes.targets)
+    if "own" in section and study == "k2020": sizes = with_targets(sizes, sizes.targets)
     sizes = with_languages(sizes, languages)
     if "own" in section or (own and languages): check_texts(sizes, section.get("own", f"{study}.toml"))
     return sizes
@@ -294,6 +336,11 @@ def laboratory_sizes(scale: str, corpus: str = "auto", languages: str = "", own=
 def bilingual_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Bilingual:
     "The sizes of K's study, as `sizes_of`."
     return sizes_of("k2020", scale, corpus, languages, own)
+
+# %% ../../nbs/lib/60_sizes.ipynb #10616787
+def joint_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Joint:
+    "The sizes of the study of Liu et al., as `sizes_of`."
+    return sizes_of("liu2020", scale, corpus, languages, own)
 
 # %% ../../nbs/lib/60_sizes.ipynb #7d505185
 def laboratory_text(sizes: Laboratory) -> tuple[CorpusSpec, CorpusSpec, TokenizerSpec]:

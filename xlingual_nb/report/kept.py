@@ -20,7 +20,7 @@ import pandas as pd
 from ..errors import InputError
 from ..runs.spec import run_id
 from ..papers.published import Claim
-from ..experiments.sizes import STUDIES, sizes_of
+from ..experiments.sizes import sizes_of, study_of
 from ..experiments.study import Cell
 from . import tables, verdicts
 from .notebooks import YOURS, all_values, repository
@@ -172,8 +172,8 @@ def may_keep(at: Places, cells: Iterable[Cell], corpus: str) -> None:
 
 def corpus_of(cells: list[Cell], values: dict) -> str:
     "The corpus that a study's parameters come to; studies of our own are on the microworld."
-    study = cells[0].paper if cells else ""
-    return sizes_of(study, values["scale"], values.get("corpus", "auto")).corpus if study in STUDIES else "micro"
+    study = study_of(cells[0].paper) if cells else ""
+    return sizes_of(study, values["scale"], values.get("corpus", "auto")).corpus if study else "micro"
 
 def check_keep(source: Path, values: dict) -> None:
     "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
