@@ -400,6 +400,14 @@ def test_a_drop_in_a_model_that_fits_worse_is_confounded():
     assert "not run" in one(runs(WORLD), c).note, "a fit that nobody measured is not a like fit"
 
 
+def test_a_model_that_reads_no_better_than_frequencies_would_is_not_compared():
+    def reading(seeds): return pd.concat([runs(WORLD), runs({"8 x": seeds}, "Perpl. dev / unigram")])
+    assert one(reading([0.1, 0.5, 0.3]), claim()).verdict == "reproduced"
+    row = one(reading([0.1, 0.51, 0.3]), claim())
+    assert row.verdict == "not trained" and np.isnan(row.p) and row.note == "Perpl. dev / unigram of 8 x is 0.51 in 1 of 3 seeds"
+    assert one(runs(WORLD), claim()).verdict == "reproduced", "where nobody asks how a model reads, nothing is refused"
+
+
 def test_power_stands_beside_an_inconclusive_verdict_and_is_the_share_of_studies_that_would_decide():
     rng = np.random.default_rng(3)
     world = FLOORS | {"0 original": [0.46, 0.36, 0.41], "8 lang-pos;shift-special;no-random": [0.37, 0.27, 0.35]}

@@ -114,7 +114,7 @@ def fetched(text: str) -> list[str]:
 
 # %% ../../nbs/lib/74_pages.ipynb #9fed3df1
 MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "?", "at floor": "⊥", "confounded": "≠",
-         "not run at this scale": "–"}
+         "not trained": "○", "not run at this scale": "–"}
 
 def by_scale(names) -> list[str]:
     "Scales from small to large; a folder of another name goes last."

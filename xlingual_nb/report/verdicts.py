@@ -19,12 +19,13 @@ from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
 from .outcomes import (ALPHA, Outcome, aligned, alive, apart, chance, floors_in_words, living_rows,
-                                         misfit, outcome, published_effects, published_values, run_values)
+                                         misfit, outcome, published_effects, published_values, run_values, unlearnt)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #ca76f447
 FIRST = ["claim", "paper", "where", "corpus", "verdict", "effect", "low", "high", "p", "n_seeds", "published", "note"]
 COLUMNS = [*FIRST[:-1], "power_published", "power_observed", "aligned", "apart", "note"]
-VERDICTS = ("reproduced", "not reproduced", "inconclusive", "at floor", "confounded", "not run at this scale")
+VERDICTS = ("reproduced", "not reproduced", "inconclusive", "at floor", "confounded", "not trained",
+            "not run at this scale")
 
 # %% ../../nbs/lib/72_verdicts.ipynb #edbc360e
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ def examine(claim, scale, look) -> Examined:
     if scale not in claim.scales:
         return replace(idle, note=f"its test means something only at: {', '.join(claim.scales)}")
     if missing: return replace(idle, note=f"not run: {', '.join(missing)}")
+    if stuck := next(filter(None, (unlearnt(t, look) for t in claim.tests)), ""):
+        return replace(idle, verdict="not trained", note=stuck)
     living = [alive(claim, t, look) for t in claim.tests]
     if None in living:
         test = claim.tests[living.index(None)]
