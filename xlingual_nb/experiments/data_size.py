@@ -6,7 +6,7 @@
 __all__ = ['MEAN', 'amounts', 'row', 'belongs_here', 'mean_of', 'with_mean', 'one_language', 'somebodys', 'joint_table', 'cells',
            'grid']
 
-# %% ../../nbs/09_data_size.ipynb #23a7119b
+# %% ../../nbs/09_data_size.ipynb #5f572ccb
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from .sizes import Joint
 from .study import Cell, choose, grid_of, once, seeds_of
 from ..models.brought import BroughtSpec
 
-# %% ../../nbs/09_data_size.ipynb #960bd73e
+# %% ../../nbs/09_data_size.ipynb #a724acac
 MEAN = "mean"
 
 def amounts(sizes: Joint) -> dict[int, str]:
@@ -33,7 +33,7 @@ def belongs_here(claim) -> bool:
     "Is this a claim on the amount of text?"
     return all(t.table in ("figure1", "figure2", "joint") for t in claim.tests)
 
-# %% ../../nbs/09_data_size.ipynb #1b8a0135
+# %% ../../nbs/09_data_size.ipynb #df1b32e4
 def mean_of(same: tuple[Cell, ...]) -> Cell:
     "One cell over the runs of the same cell in several languages."
     *front, target = same[0].row.split(" | ")
@@ -44,7 +44,7 @@ def with_mean(by_target: list[list[Cell]]) -> list[Cell]:
     "The cells of each language, and those of their mean; of all languages the same cells in the same order."
     return [*(c for cells in by_target for c in cells), *map(mean_of, zip(*by_target))]
 
-# %% ../../nbs/09_data_size.ipynb #2b7d0d13
+# %% ../../nbs/09_data_size.ipynb #bc066677
 def one_language(sizes: Joint, readings, target: str, seed: int) -> list[Cell]:
     "All rows of a language: every method on every amount of text, the ceilings, the floors."
     made = []
@@ -63,7 +63,7 @@ def somebodys(sizes: Joint, checkpoint: str, target: str) -> list[Cell]:
     spec = BroughtSpec(checkpoint, Path(checkpoint).name)
     return read_out(sizes, "figure1", f"{SOURCE}-{target} | {spec.name} | {target}", spec, target, 0)
 
-# %% ../../nbs/09_data_size.ipynb #8d61f996
+# %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table(found: list[Cell]) -> list[Cell]:
     "The means on the most text, floors and ceilings as cells of the second paper, where they are of the first."
     kept = [c for c in found if c.paper == PAPER and c.row.endswith(f"| {MEAN}")
@@ -71,7 +71,7 @@ def joint_table(found: list[Cell]) -> list[Cell]:
     def label(name): return name.replace(", equal steps", "").replace(", equal epochs", "")
     return [replace(c, paper="liu2020b", table="joint", row=label(c.row)) for c in kept]
 
-# %% ../../nbs/09_data_size.ipynb #9ae65f51
+# %% ../../nbs/09_data_size.ipynb #415df3b2
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading: str = "",
           checkpoint: str = "") -> list[Cell]:
     """Every cell of Figure 1. `reading`: one of `READINGS` in the place of the scale's own; `checkpoint`: a folder to
