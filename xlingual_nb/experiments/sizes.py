@@ -110,12 +110,10 @@ class Bilingual:
     languages: dict[str, dict[str, str]]
 
 # %% ../../nbs/lib/60_sizes.ipynb #a3bf09f2
-@dataclass(frozen=True)
-class Windows:
-    """Sizes of the study of windows (L1 section 2.4) at one scale: `base` reads running text in inputs of up to its
-    `max_tokens`, `typical` pieces of text in the mean; `slices` are the lengths that its inputs are cut to, in pieces;
-    `spans` the windows of Word2Vec beside the usual one. `sentences` of each language: little text and, where the scale
-    is up to it, much; `targets` as in `Joint`."""
+class Windows(NamedTuple):
+    """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of much; `base` reads it
+    as it runs, `typical` pieces an input in the mean, `slices` the pieces of an input that is cut, `spans` the windows
+    of Word2Vec beside the usual one."""
     targets: tuple[str, ...]
     sentences: tuple[int, ...]
     base: Pretraining
@@ -129,8 +127,7 @@ class Joint:
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors.
-    `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`; `windows`: what the study of windows has of its
-    own, on the same text."""
+    `windows` is what that study has of its own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str

@@ -129,7 +129,7 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
     return read
 
-# %% ../../nbs/lib/47_occurrences.ipynb #461e3dfc
+# %% ../../nbs/lib/47_occurrences.ipynb #84bc28a1
 def in_slices(found: Found, most: int) -> Found:
     "The same sentences in slices of at most `most` pieces, one after another; words that a cut divides are left out."
     whole, words = found.text, found.words
