@@ -127,7 +127,7 @@ class Joint:
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors.
-    `windows` is what that study has of its own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    `windows` is that study's own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
