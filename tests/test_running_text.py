@@ -10,8 +10,10 @@ from transformers import AutoModelForMaskedLM
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.fit import FitSpec, dev_ids, read_fit, unigram_nll
+from xlingual_nb.measures.occurrences import Finder, Found, in_slices, word_means
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.batches import MASKS, SLICES, generator, make_batch, mix, slices
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec, mixture, running_ids
 from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
@@ -171,3 +173,30 @@ def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity(store, toke
 def test_fit_wants_a_text_a_language():
     with pytest.raises(InputError, match="^dev: 1 texts for 2 languages: give one each$"): FitSpec(spec(), DEV[:1])
     with pytest.raises(InputError, match="^inputs='pairs' is not running text"): FitSpec(spec(inputs="pairs"), DEV)
+
+
+# ---- words in slices
+
+@given(st.lists(st.lists(st.integers(1, 4), max_size=9), min_size=1, max_size=6), st.integers(1, 9), st.data())
+def test_words_in_slices_are_those_that_no_cut_divides(sentences, most, data):
+    "Sentences of words of so many pieces each; every piece is told apart by its id."
+    lengths, words, number = [sum(s) for s in sentences], [], 0
+    for i, sizes in enumerate(sentences):
+        for at, size in zip(np.cumsum([0, *sizes]).tolist(), sizes):
+            if data.draw(st.booleans()): words.append((number := number + 1, i, at, at + size))
+    text = Encoded.of(np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1]))
+    found = in_slices(Found(text, np.array(words, np.int64).reshape(-1, 4)), most)
+    assert found.text.ids.tolist() == text.ids.tolist() and found.text.lengths.max(initial=0) <= most
+    read = {w: found.text.ids[found.text.starts[row] + first:found.text.starts[row] + after].tolist() for w, row, first, after in found.words.tolist()}
+    whole = {w: [*range(text.starts[i] + first, text.starts[i] + after)] for w, i, first, after in words if first // most == (after - 1) // most}
+    assert read == whole
+
+
+def test_late_words_have_vectors_only_where_sentences_are_sliced(tmp_path):
+    model = load_checkpoint(tiny_checkpoint(tmp_path, words=64, max_position_embeddings=6))
+    sentence, finder = " ".join(f"w{i}" for i in range(5, 15)), Finder(["w6", "w13"])
+    cut, sliced = (word_means(model, [sentence], finder, "en", (2,), sliced=whether) for whether in (False, True))
+    assert cut.counts.tolist() == [1, 0] and cut.truncated == 1 and sliced.counts.tolist() == [1, 1] and not sliced.truncated
+    room = model.room(model.view("en"))
+    part = word_means(model, [" ".join(sentence.split()[8 // room * room:8 // room * room + room])], finder, "en", (2,))
+    assert torch.allclose(sliced.vectors[2][1], part.vectors[2][1], atol=1e-6) and torch.equal(sliced.vectors[2][0], cut.vectors[2][0])

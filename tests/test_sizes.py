@@ -94,6 +94,10 @@ LIU = (
     ("the remaining 14 languages", "targets", tuple("fr es de el bg ru tr ar vi th zh hi sw ur".split()), "section 2.2"),
     ("often limited to 5~30 tokens", "window", 5, "section 2.4"),
     ("original 512", "base.shape.max_tokens", 512, "L2 Figure 6"),
+    ("original 512", "windows.base.shape.max_tokens", 512, "L2 Figure 6"),
+    ("limiting input length to 20 tokens", "windows.slices", (20, 5, 10, 40), "section 2.4"),
+    ("varying window size to 128 and 256", "windows.spans", (128, 256), "section 2.4"),
+    ("200k and 1000k sentences per language", "windows.sentences", (200_000, 1_000_000), "section 2.3"),
     ("the vocabulary of mBERT, especially the cased one", "vocabulary", ("mbert-cased", 119_000), "L2 section 3.2"),
 )
 PAPERS = [("dufter2020", "paper.bible", *row) for row in DUFTER] + [("k2020", "paper.wiki", *row) for row in K]
@@ -122,7 +126,7 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
     real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "ner"}
     real, made = (asdict(joint_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
-    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "dictionary", "vocabulary"}
+    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "dictionary", "vocabulary", "windows"}
 
 
 def test_k_has_one_encoder_at_paper_scale():

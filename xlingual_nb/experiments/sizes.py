@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'HEADS', 'SETTABLE', 'NAME', 'ON_THE_HUB', 'RowSeeds', 'Vocabulary', 'Laboratory', 'StudySeeds',
-           'Pretraining', 'Bilingual', 'Joint', 'read_section', 'shipped_sizes', 'filled', 'languages_of',
+           'Pretraining', 'Bilingual', 'Windows', 'Joint', 'read_section', 'shipped_sizes', 'filled', 'languages_of',
            'named_languages', 'known_language', 'part_at', 'corpus_spec', 'records_spec', 'with_targets',
            'with_languages', 'paper_of', 'study_of', 'published_targets', 'way_to_get', 'reads_of', 'specs_of',
            'read_whole', 'read_once', 'check_texts', 'sizes_of', 'laboratory_sizes', 'bilingual_sizes', 'joint_sizes',
@@ -110,13 +110,24 @@ class Bilingual:
     languages: dict[str, dict[str, str]]
 
 # %% ../../nbs/lib/60_sizes.ipynb #a3bf09f2
+class Windows(NamedTuple):
+    """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of much; `base` reads it
+    as it runs, `typical` pieces an input in the mean, `slices` the pieces of an input that is cut, `spans` the windows
+    of Word2Vec beside the usual one."""
+    targets: tuple[str, ...]
+    sentences: tuple[int, ...]
+    base: Pretraining
+    typical: int
+    slices: tuple[int, ...]
+    spans: tuple[int, ...]
+
 @dataclass(frozen=True)
 class Joint:
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors.
-    `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    `windows` is that study's own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
@@ -139,6 +150,7 @@ class Joint:
     seeds: int
     stack: int
     languages: dict[str, dict[str, str]]
+    windows: Windows | None = None
 
 # %% ../../nbs/lib/60_sizes.ipynb #a0291681
 STUDIES = {"k2020": Bilingual, "dufter2020": Laboratory, "liu2020": Joint}

@@ -50,8 +50,8 @@ def dev_ids(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
     trained, found = spec.checkpoint, {}
     read = running_ids if trained.inputs == "documents" else model_ids
     for language, dev in zip(trained.languages, spec.dev):
-        chain = lasting_transforms(language)
-        found[language.name] = read(trained, language, tokenizer, store, chain=chain, corpus=read_corpus(store.path(dev)))
+        said = dict(chain=lasting_transforms(language), corpus=read_corpus(store.path(dev)))
+        found[language.name] = read(trained, language, tokenizer, store, **said)
     return found
 
 def read_fit(spec: FitSpec, store, device: str) -> dict:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPELLINGS', 'UNSPACED', 'bare', 'units', 'split_unspaced', 'Finder', 'Found', 'cut', 'pieces_of', 'locate_words',
-           'moved', 'shifted_text', 'WordVectors', 'add_words', 'word_means']
+           'moved', 'shifted_text', 'in_slices', 'WordVectors', 'add_words', 'word_means']
 
 # %% ../../nbs/lib/47_occurrences.ipynb #d171a0f0
 import re, unicodedata
@@ -19,6 +19,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from ..errors import InputError, require
 from .embeddings import check_layers, fit, run_layers
 from ..models.encoders import Encoder
+from ..models.languages import pieces
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/47_occurrences.ipynb #0740018b
@@ -128,6 +129,17 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
     return read
 
+# %% ../../nbs/lib/47_occurrences.ipynb #84bc28a1
+def in_slices(found: Found, most: int) -> Found:
+    "The same sentences in slices of at most `most` pieces, one after another; words that a cut divides are left out."
+    whole, words = found.text, found.words
+    text = pieces(whole, np.arange(1, len(whole) + 1), most)
+    first, last = (whole.starts[words[:, 1]] + places for places in (words[:, 2], words[:, 3] - 1))
+    row, other = (np.searchsorted(text.starts, at, "right") - 1 for at in (first, last))
+    begin = first - text.starts[row]
+    moved = np.stack([words[:, 0], row, begin, begin + words[:, 3] - words[:, 2]], 1)
+    return Found(text, moved[row == other])
+
 # %% ../../nbs/lib/47_occurrences.ipynb #a54af5fe
 @dataclass(frozen=True)
 class WordVectors:
@@ -148,11 +160,12 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
 
 # %% ../../nbs/lib/47_occurrences.ipynb #0c33aead
 def word_means(encoder: Encoder, sentences: Iterable[str], finder: Finder, view, layers=None, reads=None, budget=None,
-               portion: int = 2048) -> WordVectors:
+               portion: int = 2048, sliced: bool = False) -> WordVectors:
     """Means over all occurrences of the finder's words, by layer (None: all), float32 on the encoder's device.
 
     `sentences` may be any stream: `portion` of them are held at a time. `reads` makes a language's ids of plain ones,
-    where its view does not say it all. Source: Liu et al. (2020a), 2.1.1. InputError for layers that there are not."""
+    where its view does not say it all; with `sliced`, sentences that are too long for the encoder are read in slices.
+    Source: Liu et al. (2020a), 2.1.1. InputError for layers that there are not."""
     view = encoder.view(view)
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads, stream, truncated = reads or shifted_text(encoder, view), iter(sentences), 0
@@ -160,6 +173,7 @@ def word_means(encoder: Encoder, sentences: Iterable[str], finder: Finder, view,
     counts = np.zeros(len(finder.numbers), np.int64)
     while part := list(islice(stream, portion)):
         found = locate_words(encoder, part, finder)
+        if sliced: found = in_slices(found, encoder.room(view))
         if not len(found.words): continue
         text, cut_short = fit(encoder, reads(found.text), view)
         words, truncated = moved(found.words, text.lengths, view.inverted), truncated + cut_short

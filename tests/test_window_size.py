@@ -1,0 +1,117 @@
+"""Notebook 10: arms that differ in the length of their inputs alone, and cells for every claim on windows."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import window_size
+from xlingual_nb.experiments.window_size import AMOUNTS, FIGURE3, FIGURE4, LEARNT_COLUMN, WHOLE, bert, cells, check, of_bert, row
+from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.models.pretraining import mixture
+from xlingual_nb.models.settings import parameters
+from xlingual_nb.papers.published import claims, floor_names
+from xlingual_nb.report.outcomes import SHARE
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text import tokenizers
+
+ON_WINDOWS = list(filter(window_size.belongs_here, claims("liu2020a")))
+SIZES = check("smoke", "micro")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    found, spec = Store(tmp_path_factory.mktemp("store")), bert(SIZES, SIZES.sentences[0], 0, 0)
+    run([spec.tokenizer, *(l.corpus for l in spec.languages)], found, Inline(), progress=False)
+    return found
+
+
+def arms(pieces, reading="tokens", sizes=SIZES): return bert(sizes, sizes.sentences[0], pieces, seed=0, reading=reading)
+
+
+def test_slices_hold_the_tokens_of_whole_inputs(store):
+    tokenizer = tokenizers.load(store.path(arms(0).tokenizer))
+    read = [mixture(arms(pieces), tokenizer, store) for pieces in (0, 20, 5)]
+    assert [m.ids.tolist() == read[0].ids.tolist() for m in read] == [True] * 3
+    assert [int(m.first[:, 1].sum()) for m in read] == [len(read[0].ids)] * 3
+    assert [int(m.first[:, 1].max()) for m in read] == [read[0].first[:, 1].max(), 20, 5] and read[0].first[:, 1].max() > 60
+
+
+@pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
+def test_arms_differ_in_their_inputs_alone(scale):
+    "As many parameters, the same text, schedule and seed; a step reads as many tokens, up to what a whole input rounds."
+    sizes = check(scale, "micro")
+    whole = arms(0, sizes=sizes)
+    for pieces in sizes.windows.slices:
+        sliced = arms(pieces, sizes=sizes)
+        assert parameters(sliced.shape, 1000) == parameters(whole.shape, 1000) and sliced.shape.max_tokens == pieces + 2
+        same = dict(shape=whole.shape, training=replace(sliced.training, batch=whole.training.batch))
+        assert replace(sliced, **same) == whole and whole.inputs == "documents"
+        assert sliced.training.batch * pieces == pytest.approx(whole.training.batch * sizes.windows.typical, rel=.04)
+
+
+def test_the_other_reading_takes_more_steps():
+    whole, sliced = arms(0), arms(20, "inputs")
+    times = SIZES.windows.typical / 20
+    assert sliced.training.batch == whole.training.batch and sliced.training.steps == round(whole.training.steps * times)
+    assert sliced.training.opening == round(whole.training.opening * times)
+    with pytest.raises(InputError, match="^reading='steps' does not exist: choose tokens or inputs$"): cells("smoke", "micro", reading="steps")
+
+
+@pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
+def test_typical_is_the_length_of_a_whole_input(scale):
+    "In words of the microworld, which have a little more than one piece each."
+    from xlingual_nb.text.sources import document_sizes
+    sizes = check("laptop", "micro")
+    words = np.concatenate([document_sizes(l.corpus) for l in arms(0, sizes=sizes).languages])
+    assert np.minimum(words, 128).mean() < check(scale, "micro").windows.typical < 1.2 * words.mean()
+
+
+@pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
+def test_every_claim_on_windows_has_its_cells(scale):
+    there = {(c.table, c.row, c.column) for c in cells(scale, "micro", seeds=1)}
+    assert len(ON_WINDOWS) == 5
+    for claim in (c for c in ON_WINDOWS if scale in c.scales):
+        for test in claim.tests:
+            rows = {*test.plus, *test.minus}
+            floors = {floor for r in rows for floor in floor_names(claim.floor, r)}
+            assert {(test.table, r, test.column) for r in rows | floors} <= there, claim.id
+            if test.table == FIGURE3: assert {(FIGURE3, r, SHARE) for r in rows} <= there, "or nobody asks whether it is trained"
+
+
+def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
+    "Much text is for larger scales: at laptop scale there is none."
+    rows = {c.row for c in cells("laptop", "micro", seeds=1)}
+    assert row(of_bert(AMOUNTS[1], WHOLE)) not in rows and row(of_bert(AMOUNTS[0], 20)) in rows
+    assert {c.id for c in ON_WINDOWS if "laptop" not in c.scales} == {"L1-windows-large", "L1-windows-more"}
+
+
+def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
+    made = cells("gpu", "micro", seeds=1)
+    targets = check("gpu", "micro").targets
+    for cell in made:
+        if cell.column == LEARNT_COLUMN:
+            (fit,) = cell.runs
+            assert len(fit.dev) == len(targets) + 1 and cell.drawn == "share"
+        elif cell.row.endswith("| mean"): assert [(getattr(r, "words", r)).pair[1] for r in cell.runs] == list(targets)
+        else: assert [(getattr(r, "words", r)).pair for r in cell.runs] == [("en", cell.row.split(" | ")[-1])]
+
+
+def test_all_models_are_asked_for_the_same_words():
+    looked = [r for c in cells("gpu", "micro", seeds=1) for r in c.runs if isinstance(r, WordSpec) and r.pair == ("en", "fr")]
+    assert len({r.texts for r in looked}) == 1 and len({replace(r.dictionary, identical=True) for r in looked}) == 1
+
+
+def test_real_text_on_a_laptop_is_for_word2vec_alone():
+    made = cells("laptop", "running", seeds=1)
+    assert {c.table for c in made} == {FIGURE4} and {c.paper for c in made} == {"liu2020a"}
+
+
+def test_languages_of_ones_own_are_targets_and_a_section_without_windows_is_told(monkeypatch):
+    plain = dict(study="liu2020", laptop=dict(mine=dict(like="laptop.micro-parallel")))
+    assert check("laptop", "mine", own=plain).targets == ("es",)
+    assert check("smoke", "micro", languages="de,el").targets == ("de", "el")
+    monkeypatch.setattr(window_size.joint, "check", lambda *given: replace(SIZES, windows=None))
+    with pytest.raises(InputError, match="^smoke.micro says nothing of windows: add `windows` to it, or choose micro$"): check("smoke", "micro")
