@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['READINGS', 'WORDS', 'turned_round', 'order_scores', 'match_alignment', 'spaced', 'units', 'EveryWord', 'layer_of',
-           'vectors_of', 'match_sentences', 'gold_links', 'read_links', 'OrderSpec', 'parallel_texts', 'compare_order',
-           'measure_order', 'make_orders', 'order_cost', 'order_by']
+           'vectors_of', 'match_sentences', 'gold_links', 'read_links', 'OrderSpec', 'both_sides', 'distinct',
+           'parallel_texts', 'compare_order', 'measure_order', 'make_orders', 'order_cost', 'order_by']
 
 # %% ../../nbs/lib/49a_order.ipynb #edd33e91
 import json
@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError, require
 from .words import entrance
 from ..models.pretraining import PretrainSpec
-from ..models.settings import step_flops
+from ..models.settings import LanguageView, step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text.parallel import read_parallel
@@ -150,17 +150,20 @@ class OrderSpec:
                 f"checkpoint={self.checkpoint!r}: give the spec of a run, or none for the microworld's gold")
 
 # %% ../../nbs/lib/49a_order.ipynb #a623f624
+def both_sides(records: list[dict]) -> list[str]:
+    "Premises and hypotheses as they come."
+    return [r[column] for r in records for column in ("premise", "hypothesis")]
+
+def distinct(first: list[str], second: list[str], most: int = 0) -> list[list[str]]:
+    "The first `most` pairs (0: all) of translations, each once. InputError for texts of unequal length."
+    require(len(first) == len(second), f"{len(first)} sentences beside {len(second)} translations: give parallel text")
+    return [list(side) for side in zip(*[*dict.fromkeys(zip(first, second))][:most or None])]
+
 def parallel_texts(store, texts, most: int) -> list[list[str]]:
-    "The first `most` sentences (0: all) of two parallel texts, or of records, each pair of translations once."
-    if not isinstance(texts[0], RecordsSpec): sides = [text.sentences for text in read_parallel(store, *texts)]
-    else:
-        each = [read_records(store.path(text)) for text in texts]
-        sides = [[r[column] for r in records for column in ("premise", "hypothesis")] for records in each]
-        if len(sides[0]) != len(sides[1]):
-            raise InputError(f"{texts[0].source} and {texts[1].source} have {len(each[0])} and {len(each[1])} "
-                             "records: give the same pairs in both languages")
-    both = list(dict.fromkeys(zip(*sides)))
-    return [list(side) for side in zip(*both[:most or None])]
+    "The first `most` sentences (0: all) of two parallel texts, or of records of NLI."
+    if isinstance(texts[0], RecordsSpec):
+        return distinct(*(both_sides(read_records(store.path(text))) for text in texts), most)
+    return distinct(*(text.sentences for text in read_parallel(store, *texts)), most)
 
 # %% ../../nbs/lib/49a_order.ipynb #3371e46d
 def compare_order(encoder, sentences, entrances, words: str = "units", layer: int | None = None):
@@ -203,13 +206,8 @@ def order_cost(spec: OrderSpec) -> dict:
 declare(OrderSpec, make_orders, cost=order_cost)
 
 # %% ../../nbs/lib/49a_order.ipynb #9f3d8733
-def order_by(encoder, sentences: dict[str, list[str]], words: str = "units", layer: int | None = None) -> dict:
-    """`order_scores` between the first language and each other one, by name, from parallel sentences by language. A
-    language that the encoder does not know enters it plainly."""
-    from xlingual_nb.models.settings import LanguageView
-    first, *others = sentences
-    enters = {language: (encoder.views.get(language, LanguageView(language)), None) for language in sentences}
-    def links(other):
-        both = first, other
-        return compare_order(encoder, [sentences[l] for l in both], [enters[l] for l in both], words, layer)
-    return {other: order_scores(links(other)) for other in others}
+def order_by(encoder, pair, sentences, words: str = "units", layer: int | None = None) -> dict[str, float]:
+    """`order_scores` of parallel `sentences` in a `pair` of languages, by name; one that the encoder does not know
+    enters it plainly."""
+    enters = [(encoder.views.get(language, LanguageView(language)), None) for language in pair]
+    return order_scores(compare_order(encoder, sentences, enters, words, layer))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from string import Formatter
 
 import pandas as pd
 
@@ -120,9 +121,10 @@ def sides(row: str) -> dict[str, str]:
     return dict(source=source, target=target, setting=setting)
 
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
-    "The floors of a row: those without places for its sides as they stand; the others filled, if it has sides."
-    filled = sides(row)
-    return tuple(f.format(**filled) for f in floors if filled or "{" not in f)
+    "The floors of a row, their places filled with its label and its sides; none that has places for sides it lacks."
+    known = dict(row=row) | sides(row)
+    def fits(floor): return all(name in known for _, name, _, _ in Formatter().parse(floor) if name)
+    return tuple(floor.format(**known) for floor in floors if fits(floor))
 
 # %% ../../nbs/lib/10_published.ipynb #b9f44e57
 PAPERS = "paper"                    # whose a claim is, if it is not `OURS`
