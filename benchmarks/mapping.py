@@ -60,6 +60,12 @@ def whole(words: int, width: int, device) -> dict[str, float]:
     return {"seconds": took, "rounds": len(mapped.history), "found": float(nearest.eq(places).float().mean())}
 
 
+def minutes(steps: dict[str, float], rounds: int) -> dict[str, float]:
+    "What a mapping of so many rounds takes, by its parts: between all rounds of the one kind and all of the other."
+    def total(kind): return (steps["start"] + rounds * (steps[kind] + steps["rotation"]) + steps["end"]) / 60
+    return dict(zip(("least", "most"), sorted(map(total, ("round, all kept", "round, a tenth kept")))))
+
+
 def main(arguments=None) -> dict:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name, usual in (("words", 20_000), ("few", 1_000), ("width", 300)):
@@ -72,8 +78,9 @@ def main(arguments=None) -> dict:
                         "threads": torch.get_num_threads(), "device": str(device), "load": os.getloadavg()[0]},
             "words": a.words, "few": a.few, "width": a.width,
             "whole, few": whole(a.few, a.width, device), "steps": steps(a.words, a.width, device)}
-    for part in ("whole, few", "steps"):
-        for name, value in told[part].items(): print(f"{part:12} {name:22} {value:9.2f}", flush=True)
+    told["minutes, as many rounds"] = minutes(told["steps"], told["whole, few"]["rounds"])
+    for part in ("whole, few", "steps", "minutes, as many rounds"):
+        for name, value in told[part].items(): print(f"{part:24} {name:22} {value:9.2f}", flush=True)
     if a.output: write_atomic(Path(a.output), json.dumps(told, indent=1) + "\n")
     return told
 

@@ -1,5 +1,5 @@
 """The benchmark's arithmetic and the structure of what it writes; never its speed."""
-import importlib.util, json, os, subprocess, sys
+import importlib.util, json, os, random, subprocess, sys
 from pathlib import Path
 
 import numpy as np
@@ -259,3 +259,32 @@ def test_mapping_tells_each_part(tmp_path):
     assert json.loads((tmp_path / "m.json").read_text()) == told
     assert told["whole, few"]["found"] > .9 and told["whole, few"]["rounds"] >= 50
     assert set(told["steps"]) == {"start", "round, a tenth kept", "round, all kept", "rotation", "end", "floor of a round"}
+    assert 0 < told["minutes, as many rounds"]["least"] <= told["minutes, as many rounds"]["most"]
+    a_second_each = dict.fromkeys(told["steps"], 1.)
+    assert module.minutes(a_second_each, 59) == dict(least=2, most=2)
+
+
+# ---- VecMap on MUSE
+
+def test_muse_s_dictionary_is_asked_of_small_vectors(tmp_path, monkeypatch):
+    "A second language that says the same in other letters, in capitals: half of its pairs are held back and found."
+    script = SCRIPT.with_name("muse.py")
+    spec = importlib.util.spec_from_file_location("benchmark_muse", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    dice, words = random.Random(0), [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(60)]
+    lines = [" ".join(dice.choices(words[(k := dice.randrange(6)) * 10:k * 10 + 10], k=8)) for _ in range(400)]
+    other = [line.replace("w", "v").upper() for line in lines]
+    for folder in ("bible", "dictionaries"): (tmp_path / folder).mkdir()
+    for language, text in (("en", lines), ("es", other)):
+        rows = [f"GEN.1.{i}\t{line}\n" for i, line in enumerate(text, 1)]
+        (tmp_path / f"bible/{language}-own.tsv").write_text("".join(rows))
+    (tmp_path / "dictionaries/en-es.txt").write_text("".join(f"{w} {w.replace('w', 'v')}\n" for w in words))
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
+    small = ["--languages", "es", "--words", "60", "--size", "12", "--epochs", "5"]
+    frame = module.main([*small, "--output", str(tmp_path / "m.csv")])
+    assert len(pd.read_csv(tmp_path / "m.csv")) == len(frame)
+    assert set(frame.pair) == {"en-es", "en, another seed", "en, two halves"}
+    assert (frame[frame.pair == "en-es"].known == 30).all() and (frame.asked >= 30).all() and frame.mrr.between(0, 1).all()
+    best = frame[frame.pair == "en-es"].groupby("mapping").mrr.max()
+    assert best["half of the pairs, Procrustes"] > 2 * best["random vectors"]

@@ -234,7 +234,19 @@ def test_an_unknown_word_leaves_a_sentence_where_its_known_words_put_it(tmp_path
     known, mixed = ({"es": encode_text(space, text, "es"), "en": encode_text(space, ["vieja", "casa", "la casa"], "en")}
                     for text in (["vieja", "casa la", "la"], ["vieja nueva nueva", "una casa la", "la x"]))
     assert probe(space, known).equals(probe(space, mixed)) and mixed["es"][0].tolist() == [2, 3, 3]
-    assert remarks(space, mixed)[0] == "unknown tokens: 50.0% of es"
+    told = remarks(space, mixed, {"es": encode_text(space, ["la", "nueva", "casa", "vieja"], "es")})
+    assert told[:2] == ["unknown tokens: 50.0% of es", "unknown dictionary words: 25.0% of es"]
+    assert "part punctuation off" in told[2] and len(told) == 4 and len(remarks(space, known)) == 1
+
+
+def test_a_language_of_which_nothing_is_known_is_one_line(tmp_path):
+    (tmp_path / "x.vec").write_text("3 2\nla 0.5 -1\ncasa 0.25 8\nvieja 3 1\n", encoding="utf-8")
+    space = load_vectors(tmp_path / "x.vec")
+    texts = {name: encode_text(space, text, name) for name, text in dict(es=["la"], en=["the house", "the"]).items()}
+    for given, what in ((({"es": texts["es"]}, texts), "dictionary words"), ((texts,), "tokens")):
+        with pytest.raises(InputError, match=f"x.vec knows none of the {what} of 'en': give") as error:
+            remarks(space, *given)
+        assert "\n" not in str(error.value)
 
 
 def test_unknown_words_are_counted_in_any_language(encoder):

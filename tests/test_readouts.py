@@ -1,5 +1,5 @@
 """Inference over frozen vectors: pools against loops over sentences, what stays frozen, what is learnt, runs."""
-import hashlib
+import hashlib, shutil
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,7 +11,6 @@ from torch import nn
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.embedding import EmbedSpec
-from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import Glove, LanguageView, Readout, Shape, Training
@@ -217,30 +216,35 @@ def test_inference_does_not_reach_a_copy_of_english(tmp_path, kind):
 
 @dataclass(frozen=True)
 class Outside:
-    "A folder from elsewhere, copied into a run; its tokenizer is its own."
+    "A folder from elsewhere, whose spec says nothing of languages and has no tokenizer of its own."
     path: str
     stage: ClassVar[str] = "outside_toy"
-    languages: ClassVar[tuple] = ()
-    lang_pos: ClassVar[bool] = False
-    shift_special: ClassVar[bool] = False
-    markers: ClassVar[bool] = False
-
-    @property
-    def tokenizer(self): return self
 
 
 def make_outside(specs, folders, store, progress):
-    for spec, folder in zip(specs, folders):
-        encoder = load_encoder(spec.path)
-        save_static(folder, encoder.vectors, encoder.tokenizer.backend_tokenizer)
+    for spec, folder in zip(specs, folders): shutil.copytree(spec.path, folder, dirs_exist_ok=True)
 
 
-def test_vectors_from_elsewhere(tmp_path, monkeypatch):
+@pytest.fixture
+def outside(monkeypatch):
     monkeypatch.setattr(stages, "_DECLARED", dict(stages._DECLARED))
     stages.declare(Outside, make_outside)
-    words = ["[UNK]", "no", "some", "all"]
-    save_static(tmp_path / "mine", torch.randn(4, 6), word_tokenizer(words))
-    spec, store = asked(Outside(str(tmp_path / "mine")), languages=("en",), pool="mean"), Store(tmp_path / "runs")
+
+
+def test_what_was_brought_is_read_as_it_says_itself(tmp_path, outside):
+    "The model of a run, brought as a folder, answers as the run's own spec has it, Fake-English from its end included."
+    languages = (PAIR[0], replace(PAIR[1], transforms=("enfake", "inv_order")))
+    for kind, model in MODELS.items():
+        ours, store = asked(replace(model, languages=languages), 200, 3, hidden=8, units=8), Store(tmp_path / kind)
+        run([ours], store, progress=False)
+        brought = replace(ours, checkpoint=Outside(str(store.path(ours.checkpoint))))
+        run([brought], store, progress=False)
+        assert store.read(brought) == store.read(ours)
+
+
+def test_vectors_of_whole_words_from_elsewhere(tmp_path, outside):
+    save_static(tmp_path / "mine", torch.randn(4, 6), word_tokenizer(["[UNK]", "no", "some", "all"]))
+    spec, store = asked(Outside(str(tmp_path / "mine")), pool="mean", languages=("en",)), Store(tmp_path / "runs")
     run([spec], store, progress=False)
     assert 0 < store.read(spec)["accuracy"]["en|en"] < 1
 
@@ -250,7 +254,7 @@ def test_a_layer_and_a_pool_are_other_runs_and_a_plan_knows_them(tmp_path):
     table = plan(specs, Store(tmp_path), speed=1e9).set_index("stage")
     assert table.loc["frozen_nli", "to make"] == 4 and table.loc["frozen_nli", "FLOPs"] > 0
     static = [frozen_cost(asked(MODELS["static"], pool=pool))["flops"] for pool in POOLS]
-    assert frozen_cost(specs[0])["flops"] > static[0] > 10 * static[1]
+    assert frozen_cost(specs[0])["flops"] > static[0] > 5 * static[1]
 
 
 # --- what is refused

@@ -182,10 +182,10 @@ def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictiona
     texts, source = gather(names, files, sentences)
     words = parallel_words(names[:2], texts, dictionary)
     def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
-    parallel = ids(texts)
-    said = remarks(encoder, parallel)
+    parallel, entries = ids(texts), ids(words)
+    said = remarks(encoder, parallel, entries)
     if not as_json: print(source, *said, sep="\n")
-    frame = measure(encoder, parallel, ids(words))
+    frame = measure(encoder, parallel, entries)
     if as_json: print_json(dict(sentences=source, remarks=said, numbers=rows_of(frame)))
     else: print_table(by_layer(frame))
     try: out and frame.to_csv(out, index=False)

@@ -44,7 +44,9 @@ def read_header(file, path: Path) -> tuple[int, int]:
     require(line, f"{path} is empty: copy it again")
     mend = "write the number of words and of columns there, as `400000 300`"
     try: words, width = map(int, line.split())
-    except ValueError: raise InputError(f"{path}, line 1: {shown(line)} is no header: {mend}") from None
+    except ValueError:
+        raise InputError(f"{path}, line 1: {shown(line)} is no header: {mend}; "
+                         "of a model of fastText, which is a .bin of another kind, give the .vec") from None
     require(words > 0 and width > 0, f"{path}, line 1: {words} words of {width} columns: {mend}")
     return words, width
 

@@ -4,19 +4,24 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIER', 'CRF', 'LINEAR', 'Head', 'Task', 'tune_classifier', 'classify', 'word_features', 'train_crf',
-           'tag_by_crf', 'train_regression', 'tag_by_regression', 'as_read', 'name_of', 'make_task']
+           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'entrance', 'as_read', 'name_of',
+           'make_task']
 
 # %% ../../nbs/lib/56a_task.ipynb #cbbe7e25
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import require
-from ..models.pretraining import PretrainSpec, reader
+from ..models.pretraining import reader
+from ..models.settings import LanguageView
 from ..runs.executors import device
 from .inputs import Inputs
 from ..text import tokenizers
 from ..text.records import Labelled, read_records
+from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/56a_task.ipynb #07cf8192
 @dataclass(frozen=True, repr=False)
@@ -89,10 +94,24 @@ def tag_by_regression(encoder, tagger, inputs: Inputs):
 
 LINEAR = Head(train_regression, tag_by_regression)
 
+# %% ../../nbs/lib/56a_task.ipynb #499f4a2f
+def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
+    "Plain ids as a view of the encoder's wants them: shifted, and read from the end."
+    special = np.isin(text.ids, encoder.tokenizer.all_special_ids)
+    ids = text.ids + np.where(special, view.special_offset, view.token_offset)
+    shifted = Encoded(ids.astype(np.int32), text.starts)
+    return Encoded.of(row[::-1] for row in shifted) if view.inverted else shifted
+
+def entrance(trained, encoder, name: str, tokenizer):
+    "How a checkpoint reads other text of a language: (view, function from plain ids to the language's)."
+    if hasattr(trained, "languages"): return reader(trained, name, tokenizer)
+    view = encoder.views.get(name, LanguageView(name))
+    return view, lambda text: own_ids(encoder, view, text)
+
 # %% ../../nbs/lib/56a_task.ipynb #f1039e06
-def as_read(task: Task, trained: PretrainSpec, sides, tokenizer, store) -> Inputs:
-    """Labelled text as a checkpoint reads it. `sides`: a `Labelled`, or one for each side of a pair. Records of
-    another task: `InputError`."""
+def as_read(task: Task, trained, sides, tokenizer, store, encoder=None) -> Inputs:
+    """Labelled text as a checkpoint reads it. `trained`: its spec; `encoder`: itself, where the spec has no languages.
+    `sides`: a `Labelled`, or one for each side of a pair. Records of another task: `InputError`."""
     sides = (sides,) if isinstance(sides, Labelled) else tuple(sides)
     for side in sides:
         given = side.records.task
@@ -100,7 +119,7 @@ def as_read(task: Task, trained: PretrainSpec, sides, tokenizer, store) -> Input
     encoded = {side: task.encode(tokenizer, read_records(store.path(side.records))) for side in dict.fromkeys(sides)}
     inputs = encoded[sides[0]]
     sides = sides * len(inputs.texts) if len(sides) == 1 else sides
-    views, changes = zip(*(reader(trained, side.language, tokenizer) for side in sides))
+    views, changes = zip(*(entrance(trained, encoder, side.language, tokenizer) for side in sides))
     if views[0].inverted: inputs = task.turn(inputs)
     texts = tuple(change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(sides, changes)))
     return replace(inputs, texts=texts, views=views)
@@ -113,12 +132,14 @@ def name_of(sides) -> str:
 def make_task(task: Task, specs, folders, store, progress) -> None:
     """Learn a task in one language and try it in others; `measures.json` has {number: {language: value}}.
 
-    A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head has use for them."""
+    A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head has use for them. The
+    checkpoint is the spec of any run that leaves an encoder, one that was brought too."""
     from xlingual_nb.models.encoders import load_encoder
     for spec, folder in zip(specs, folders):
-        trained, tokenizer = spec.checkpoint, tokenizers.load(store.path(spec.checkpoint.tokenizer))
-        encoder = load_encoder(store.path(trained), device())
-        def said(sides): return as_read(task, trained, sides, tokenizer, store)
+        trained, encoder = spec.checkpoint, load_encoder(store.path(spec.checkpoint), device())
+        ours = hasattr(trained, "tokenizer")
+        tokenizer = tokenizers.load(store.path(trained.tokenizer)) if ours else encoder.tokenizer
+        def said(sides): return as_read(task, trained, sides, tokenizer, store, encoder)
         dev, seed = said(spec.dev) if getattr(spec, "dev", None) else None, getattr(spec, "seed", 0)
         learnt = task.head.train(encoder, said(spec.train), dev, spec.settings, seed,
                                  lambda done, total: progress(spec, done, total))
