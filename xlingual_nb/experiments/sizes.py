@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..errors import InputError
 from .sections import Part, brought, build, choose, unknown
 from ..models.pretraining import PretrainSpec
-from ..models.settings import FineTuning, Glove, Shape, Tagging, Training, Word2Vec
+from ..models.settings import FineTuning, Glove, Readout, Shape, Tagging, Training, Word2Vec
 from ..papers.published import OURS
 from ..text.dictionaries import Dictionary
 from ..text.parallel import parallel_sentences
@@ -126,8 +126,9 @@ class Joint:
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
-    the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors.
-    `windows` is that study's own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
+    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows` is that study's own; `targets`,
+    `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
@@ -147,6 +148,7 @@ class Joint:
     word2vec: Word2Vec
     fasttext: Word2Vec
     glove: Glove
+    readouts: tuple[Readout, ...]
     seeds: int
     stack: int
     languages: dict[str, dict[str, str]]
@@ -285,7 +287,9 @@ def reads_of(sizes) -> list[tuple[str, str, str]]:
     language."""
     if isinstance(sizes, Laboratory): return [("text", part, sizes.language) for part in ("train", "dev")]
     every = named_languages(sizes)
-    if isinstance(sizes, Joint): return [("text", "train", language) for language in every]
+    if isinstance(sizes, Joint):
+        read = [("text", "train", language) for language in every] + [("nli", "test", language) for language in every]
+        return read + [("nli", part, "en") for part in ("train", "dev")]
     whole = [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
     learnt = [("nli", "train", "en"), ("ner", "train", "en"), ("ner", "dev", "en")]
     if sizes.fine_tuning.patience: learnt.append(("nli", "dev", "en"))
