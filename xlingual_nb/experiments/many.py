@@ -94,7 +94,7 @@ def correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
     for name in (n for n in names if {n, order} <= set(numbers)):
         for english in (False, True):
             both = numbers.loc[[row for row in rows if english or row != "en"], [order, name]].dropna()
-            if len(both) < 4: continue
+            if len(both) < 4 or both.nunique().min() < 2: continue     # constant: no correlation
             r = pearsonr(*both.to_numpy().T)
             made.append((order, name, english, len(both), r.statistic, *r.confidence_interval()))
     return pd.DataFrame(made, columns=["order", "transfer", "with English", "languages", "r", "from", "to"])
