@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
+from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.models import embedding, glove
 from xlingual_nb.models.embedding import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
@@ -23,7 +24,7 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import Labelled, RecordsSpec
-from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.sources import CorpusSpec, load_spec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -212,6 +213,21 @@ def test_a_task_reads_it_like_a_checkpoint(store):
     asked = PosSpec(spec(), said("train", 60), said("dev", 20), (said("test", 20),), LinearTagging(steps=5))
     engine.run([asked], store, progress=False)
     assert 0 < store.read(asked)["accuracy"]["en"] <= 1
+
+
+def test_the_measures_of_a_checkpoint_are_those_of_its_table(store):
+    "Sentence retrieval of English and Fake-English by means of rows; there is one layer, and nothing that predicts words."
+    held_out = CorpusSpec("micro/en", "dev", (("sentences", 20),))
+    asked, space = MeasureSpec(spec(), held_out), load_encoder(store.path(spec()))
+    engine.run([asked], store, progress=False)
+    found, size = store.read(asked), space.vocabulary // 2
+    text = tokenizers.encode(tokenizers.load(store.path(asked.checkpoint.tokenizer)), load_spec(held_out).sentences)
+    means = [torch.stack([space.vectors[torch.as_tensor(ids + offset)].mean(0) for ids in text]) for offset in (0, size)]
+    both = (precision_at_1(*means) + precision_at_1(*means[::-1])) / 2
+    assert found["rho_lower"] == found["rho_upper"] == pytest.approx(both, abs=1e-6) and found["layer_upper"] == 0
+    assert 0 <= found["mu"] <= 1 and not [name for name in found if "perplexity" in name]
+    assert measuring_cost(asked)["flops"] == 0
+    with pytest.raises(InputError, match="keeps snapshots at .*; choose"): replace(asked, percent=50)
 
 
 TWICE = """

@@ -104,6 +104,7 @@ SPECS = [
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     NliFloorsSpec(NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), NLI_TEST),
     *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2) for method in (Glove(epochs=1), Word2Vec(epochs=1))),
+    MeasureSpec(EmbedSpec(D.languages, D.tokenizer, Glove(epochs=1), size=4, window=2), DEV),
     FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
     FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))

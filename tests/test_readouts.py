@@ -1,7 +1,6 @@
 """Inference over frozen vectors: pools against loops over sentences, what stays frozen, what is learnt, runs."""
-import hashlib, shutil
-from dataclasses import dataclass, replace
-from typing import ClassVar
+import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 
 from xlingual_nb.errors import InputError
+from xlingual_nb.models.brought import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.languages import Language
@@ -214,37 +214,20 @@ def test_inference_does_not_reach_a_copy_of_english(tmp_path, kind):
     assert found["accuracy en|en"] > .55 > .5 > max(found["accuracy enfake|enfake"], highest), (found, floors)
 
 
-@dataclass(frozen=True)
-class Outside:
-    "A folder from elsewhere, whose spec says nothing of languages and has no tokenizer of its own."
-    path: str
-    stage: ClassVar[str] = "outside_toy"
-
-
-def make_outside(specs, folders, store, progress):
-    for spec, folder in zip(specs, folders): shutil.copytree(spec.path, folder, dirs_exist_ok=True)
-
-
-@pytest.fixture
-def outside(monkeypatch):
-    monkeypatch.setattr(stages, "_DECLARED", dict(stages._DECLARED))
-    stages.declare(Outside, make_outside)
-
-
-def test_what_was_brought_is_read_as_it_says_itself(tmp_path, outside):
+def test_what_was_brought_is_read_as_it_says_itself(tmp_path):
     "The model of a run, brought as a folder, answers as the run's own spec has it, Fake-English from its end included."
     languages = (PAIR[0], replace(PAIR[1], transforms=("enfake", "inv_order")))
     for kind, model in MODELS.items():
         ours, store = asked(replace(model, languages=languages), 200, 3, hidden=8, units=8), Store(tmp_path / kind)
         run([ours], store, progress=False)
-        brought = replace(ours, checkpoint=Outside(str(store.path(ours.checkpoint))))
+        brought = replace(ours, checkpoint=BroughtSpec(str(store.path(ours.checkpoint))))
         run([brought], store, progress=False)
         assert store.read(brought) == store.read(ours)
 
 
-def test_vectors_of_whole_words_from_elsewhere(tmp_path, outside):
+def test_vectors_of_whole_words_from_elsewhere(tmp_path):
     save_static(tmp_path / "mine", torch.randn(4, 6), word_tokenizer(["[UNK]", "no", "some", "all"]))
-    spec, store = asked(Outside(str(tmp_path / "mine")), pool="mean", languages=("en",)), Store(tmp_path / "runs")
+    spec, store = asked(BroughtSpec(str(tmp_path / "mine")), pool="mean", languages=("en",)), Store(tmp_path / "runs")
     run([spec], store, progress=False)
     assert 0 < store.read(spec)["accuracy"]["en|en"] < 1
 

@@ -39,7 +39,8 @@ class MeasureSpec:
     at a snapshot instead of the end; `words` says whether word translation runs over the `content` words, over `all`
     of the vocabulary, over the microworld's `dictionary`, or is left out (`none`, and µ with it); `train_text` says
     whether a language trained on half of a text is measured on the `whole` of it, as D's code does, or on the part it
-    has `seen`; `sentences` bounds the number of sentences that are looked at (0: all)."""
+    has `seen`; `sentences` bounds the number of sentences that are looked at (0: all). Static vectors (`EmbedSpec`)
+    are a checkpoint too, of one layer, without perplexity and snapshots."""
     stage: ClassVar[str] = "measure"
     checkpoint: PretrainSpec
     dev: CorpusSpec
@@ -51,7 +52,7 @@ class MeasureSpec:
     pair: tuple[str, ...] = ()
 
     def __post_init__(self):
-        names, kept = [l.name for l in self.checkpoint.languages], self.checkpoint.snapshots
+        names, kept = [l.name for l in self.checkpoint.languages], getattr(self.checkpoint, "snapshots", ())
         pair, trained = self.pair or names, ", ".join(names)
         require(len(pair) == 2, f"µ is measured between two languages, not {len(pair)}: name them in pair")
         require(self.other or set(self.pair) <= set(names),
@@ -149,19 +150,22 @@ def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #d31e146f
 def measure(spec: MeasureSpec, store, device: str) -> dict:
-    "µ and its parts on the development text, perplexity there and on the training text, both languages pooled."
+    """µ and its parts on the development text; and, of what predicts words, perplexity there and on the training text,
+    both languages pooled."""
     from xlingual_nb.measures.perplexity import pooled_perplexity
-    from xlingual_nb.models.checkpoints import load_checkpoint
+    from xlingual_nb.models.encoders import load_encoder
     trained, pair = spec.checkpoint, compared(spec)
     path, step = snapshot(store.path(trained), spec.percent)
-    checkpoint, tokenizer = load_checkpoint(path, device), tokenizers.load(store.path(trained.tokenizer))
+    encoder, tokenizer = load_encoder(path, device), tokenizers.load(store.path(trained.tokenizer))
     views = [view(trained, tokenizer.get_vocab_size(), language.name) for language in pair]
-    train, dev = training_ids(spec, tokenizer, store), development_ids(spec, tokenizer, store)
-    values = between(checkpoint, *dev, views=views, pairs=translation_pairs(spec, *pair, tokenizer))
-    perplexity = {"perplexity_train": pooled_perplexity(checkpoint, train),
-                  "perplexity_dev": pooled_perplexity(checkpoint, dict(zip(views, dev)))}
+    dev = development_ids(spec, tokenizer, store)
+    values = between(encoder, *dev, views=views, pairs=translation_pairs(spec, *pair, tokenizer))
+    if encoder.head is None: return values
+    train = training_ids(spec, tokenizer, store)
+    perplexity = {"perplexity_train": pooled_perplexity(encoder, train),
+                  "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev)))}
     common = int(np.median(train[pair[0].name].lengths)) + 2 if trained.lang_pos else 0
-    positions = {"diagonal": diagonal(checkpoint, trained.shape.max_tokens, common)} if common else {}
+    positions = {"diagonal": diagonal(encoder, trained.shape.max_tokens, common)} if common else {}
     return {"step": step, **values, **perplexity, **positions}
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #2add0b30
@@ -173,9 +177,10 @@ def make_measures(specs, folders, store, progress):
 
 def measuring_cost(spec: MeasureSpec) -> dict:
     """FLOPs of one forward pass over the development text and the training text that is looked at; a bound on this is
-    taken to be sentences of the development text's length. InputError for texts that are not parallel, so that it
-    comes before anything is trained."""
+    taken to be sentences of the development text's length. Static vectors are looked up and cost none. InputError for
+    texts that are not parallel, so that it comes before anything is trained."""
     trained, (sentences, words) = spec.checkpoint, parallel_size(spec.dev, spec.other)
+    if not isinstance(trained, PretrainSpec): return {"flops": 0.0, "bytes": 1000}
     if spec.sentences: looked_at = [(spec.sentences, words * spec.sentences / sentences)] * len(trained.languages)
     else: looked_at = [corpus_size(l.corpus) for l in trained.languages]
     tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + looked_at)
