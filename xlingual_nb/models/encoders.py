@@ -67,7 +67,7 @@ def load_encoder(path, device="cpu") -> Encoder:
     if path.name.endswith(VECTOR_FILES) and not path.is_dir(): return load_vectors(path, device)
     if path.is_file():
         raise InputError(f"{path} is neither a folder nor a file of vectors: name one ({', '.join(VECTOR_FILES)}); "
-                         "the text that GloVe writes is a .vec with a first line of its words and columns, `400000 300`")
+                         "GloVe's text is a .vec with a first line of its words and columns, `400000 300`")
     config = load_json(path / "config.json")
     is_static = isinstance(config, dict) and config.get("model_type") == STATIC
     return load_static(path, device) if is_static else load_checkpoint(path, device)
