@@ -8,7 +8,7 @@ __all__ = ['PAPER', 'ABOUT', 'PLAIN', 'REPLACED', 'CENTRAL', 'FITS', 'COLUMNS', 
            'column_of', 'script', 'own_text', 'labelled', 'base_rows', 'base_model', 'nli', 'table3_cells', 'sizes_at',
            'cells', 'grid']
 
-# %% ../../nbs/08_knn_replace.ipynb #2a226c5a
+# %% ../../nbs/08_knn_replace.ipynb #f8e8abd7
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from ..text.records import Labelled
 from ..text.sources import CorpusSpec
 from ..text.vocabularies import TokenizerSpec
 
-# %% ../../nbs/08_knn_replace.ipynb #e1ae52fd
+# %% ../../nbs/08_knn_replace.ipynb #185abfa8
 PAPER = laboratory.PAPER
 ABOUT = "D-knn", "D-xnli"                       # how the identifiers of this notebook's claims begin
 
@@ -39,7 +39,7 @@ def belongs_here(claim) -> bool:
     "Is this a claim on section 4 or on Table 3?"
     return claim.id.startswith(ABOUT)
 
-# %% ../../nbs/08_knn_replace.ipynb #fec5cb6e
+# %% ../../nbs/08_knn_replace.ipynb #d173f4f4
 class Replacement(NamedTuple):
     "A reading of knn-replace: the split, how many neighbours there are to draw from, how the spaces were mapped."
     masking: str = "knn"
@@ -55,7 +55,7 @@ REPLACED = {"30 knn-replace": Replacement(),
             "30 knn-replace (no mapping)": Replacement(fit="nothing")}
 CENTRAL = "0 original", "30 knn-replace"
 
-# %% ../../nbs/08_knn_replace.ipynb #70c8132c
+# %% ../../nbs/08_knn_replace.ipynb #0c8b75c8
 def space(languages, tokenizer: TokenizerSpec, vectors: Vectors, longest: int, fit="vecmap", source="same",
           draw=0) -> SpaceSpec:
     """The languages' own spaces laid over one another, in the first one's; three or more by rotation alone. `source` of
@@ -80,24 +80,24 @@ def model(row: str, sizes: Laboratory, seed: int) -> PretrainSpec:
     return replace(plain, masking=how.masking, neighbours=laboratory_space(sizes, how.fit), nearest=how.nearest,
                    snapshots=points)
 
-# %% ../../nbs/08_knn_replace.ipynb #71e3aa00
+# %% ../../nbs/08_knn_replace.ipynb #3a2a802b
 FITS = {"VecMap": "vecmap", "half of the words known": "known", "no mapping": "nothing"}
 
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[Cell]:
     "P@1 and MRR of the odd words of a dictionary, from the first language to each other and back."
     found, first = [], languages[0]
     for name, fit in FITS.items():
-        for draw in draws:
-            mapped = make_space(fit, draw)
+        for number in draws:
+            mapped = make_space(fit, number)
             for other in languages[1:]:
                 run = WordSpec(mapped, (first.name, other.name), (first.corpus, other.corpus),
                                Dictionary(source, "odd"), context="alone")
                 for column, drawn in (("P@1", "p1"), ("MRR", "mrr")):
-                    found.append(Cell(paper, "mapping", f"{name} | {first.name} | {other.name}", column, draw, (run,),
-                                      drawn))
+                    found.append(Cell(paper, "mapping", f"{name} | {first.name} | {other.name}", column, number,
+                                      (run,), drawn))
     return found
 
-# %% ../../nbs/08_knn_replace.ipynb #42dbf8df
+# %% ../../nbs/08_knn_replace.ipynb #998cb0cb
 def laboratory_cells(sizes: Laboratory, seeds: int) -> list[Cell]:
     "Table 1, Figure 7 and the mappings of English and Fake-English."
     (train, dev, _), paper, found = laboratory_text(sizes), paper_of(sizes), []
@@ -114,7 +114,7 @@ def on_curve(row: str, measure: MeasureSpec, paper: str) -> list[Cell]:
     "All points of a row on Figure 7."
     return [replace(cell, table="figure7") for cell in laboratory.row_cells("figure6", row, measure, paper)]
 
-# %% ../../nbs/08_knn_replace.ipynb #8d69b823
+# %% ../../nbs/08_knn_replace.ipynb #fdb29239
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
 XNLI_SEEDS = 1, 42, 100, 101, 102, 103, 104, 105, 106, 107      # D Table 9 names the first three
 
@@ -125,7 +125,7 @@ def column_of(language: str) -> str:
 def script(sizes: Trilingual, language: str) -> tuple[str, ...]:
     "What gives a language letters of its own."
     number = ("en", *sizes.targets).index(language)
-    return ("cut_words", f"unicode_shift({200_000 * number})") if number else ()
+    return ("cut_words", f"unicode_shift({300_000 * number})") if number else ()
 
 def own_text(sizes: Trilingual, language: str) -> CorpusSpec:
     "The training text of a language, in its own letters."
@@ -135,7 +135,7 @@ def labelled(sizes: Trilingual, language: str, part: str) -> Labelled:
     "Pairs of a language, in its own letters."
     return Labelled(language, replace(records_spec(sizes, "nli", language, part), transforms=script(sizes, language)))
 
-# %% ../../nbs/08_knn_replace.ipynb #65b11ff4
+# %% ../../nbs/08_knn_replace.ipynb #8112a913
 def base_rows(sizes: Trilingual) -> dict[str, dict]:
     "The rows of Table 3 and the switches behind them, with ours."
     return {"0-base original": {}, f"3-base inv-order[{column_of(sizes.targets[0])}]": dict(inverted=True),
@@ -156,7 +156,7 @@ def base_model(sizes: Trilingual, seed: int, inverted=False, masking="original",
         switches |= dict(neighbours=near, nearest=sizes.nearest)
     return PretrainSpec(tuple(turned), tokenizer, shape, training, masking, seed=seed, **switches)
 
-# %% ../../nbs/08_knn_replace.ipynb #0a682fe1
+# %% ../../nbs/08_knn_replace.ipynb #224f898d
 def nli(sizes: Trilingual, spec: PretrainSpec) -> NliSpec:
     "Fine-tuned on English, asked in every language."
     tests = tuple((t, t) for t in (labelled(sizes, l, "test") for l in ("en", *sizes.targets)))
@@ -180,7 +180,7 @@ def table3_cells(sizes: Trilingual, seeds: int) -> list[Cell]:
         found += cells(CEILING, without, CEILING + " {0}|{0}")[:1]
     return found
 
-# %% ../../nbs/08_knn_replace.ipynb #db9e3143
+# %% ../../nbs/08_knn_replace.ipynb #9c5f03f7
 TABLES = "table1", "table3"
 
 def sizes_at(scale: str, corpus="auto", languages="", own="") -> tuple[Laboratory | None, Trilingual | None]:
