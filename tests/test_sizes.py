@@ -13,7 +13,7 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
 from xlingual_nb.experiments.sections import SCALES, brought, corpora
-from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec
+from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, trilingual_sizes
 from xlingual_nb.microworld import typology
 from xlingual_nb.papers.published import OURS, claims
 from xlingual_nb.report import notebooks, tables, verdicts
@@ -87,6 +87,23 @@ K = (
     ("500k steps", "spelt.steps", 500_000, "Table 10"),
     ("batch size 2k", "spelt.batch", 2048, "Table 10"),
 )
+XNLI = (
+    ("English, German and Hindi", "targets", ("de", "hi"), "section 5.1"),
+    ("pretrain the model for 2 epochs", "base.training.epochs", 2, "section 5.1"),
+    ("batch size 256", "base.training.batch", 256, "section 5.1"),
+    ("learning rate 1e-4", "base.training.learning_rate", 1e-4, "section 5.1"),
+    ("its own vocabulary with size 20k", "pieces", 3 * 20_000, "section 5.1"),
+    ("hidden size 768 for XNLI", "base.shape.hidden", 768, "Table 9"),
+    ("intermediate layer size 3072", "base.shape.intermediate", 3072, "Table 9"),
+    ("number of warmup steps 50", "base.training.warmup", 50, "Table 9"),
+    ("weight decay 0.01", "base.training.weight_decay", 0.01, "Table 9"),
+    ("3 epochs of finetuning", "fine_tuning.epochs", 3, "section 5.1"),
+    ("batch size 32", "fine_tuning.batch", 32, "section 5.1"),
+    ("learning rate 2e-5", "fine_tuning.learning_rate", 2e-5, "section 5.1"),
+    ("embedding dimension 300", "vectors.size", 300, "Table 8"),
+    ("one of the five nearest neighbors", "nearest", 5, "section 5.1"),
+    ("three random seeds", "seeds", 3, "Table 9"),
+)
 LIU = (
     ("the number of dimensions was all set to 768", "width", 768, "section 2.2"),
     ("the number of dimensions was all set to 768", "base.shape.hidden", 768, "section 2.2"),
@@ -101,12 +118,13 @@ LIU = (
     ("the vocabulary of mBERT, especially the cased one", "vocabulary", ("mbert-cased", 119_000), "L2 section 3.2"),
 )
 PAPERS = [("dufter2020", "paper.bible", *row) for row in DUFTER] + [("k2020", "paper.wiki", *row) for row in K]
-PAPERS += [("liu2020", "paper.wiki", *row) for row in LIU]
+PAPERS += [("liu2020", "paper.wiki", *row) for row in LIU] + [("dufter2020xnli", "paper.wiki", *row) for row in XNLI]
+SECTIONS = ("dufter2020", "paper.bible"), ("k2020", "paper.wiki"), ("liu2020", "paper.wiki"), ("dufter2020xnli", "paper.wiki")
 
 
 @pytest.mark.parametrize("study, section, says, key, value, where", PAPERS, ids=[f"{p[0]}-{p[3]}" for p in PAPERS])
 def test_the_papers_values_stand_beside_their_sections(study, section, says, key, value, where):
-    read = {"dufter2020": laboratory_sizes, "k2020": bilingual_sizes, "liu2020": joint_sizes}
+    read = {"dufter2020": laboratory_sizes, "k2020": bilingual_sizes, "liu2020": joint_sizes, "dufter2020xnli": trilingual_sizes}
     found = read[study](*section.split("."))
     if not key.startswith("text."): assert at(found, key) == value, says
     else: assert {"source": (part := found.text[key.split(".")[1]]).source, **dict(part.parameters)}[key.split(".")[2]] == value, says
@@ -116,7 +134,7 @@ def test_the_papers_values_stand_beside_their_sections(study, section, says, key
 
 def test_every_value_at_paper_scale_says_where_it_is_from():
     "A section of the paper, the released code, or ours; the other section of the scale differs in its text alone."
-    for study, section in (("dufter2020", "paper.bible"), ("k2020", "paper.wiki"), ("liu2020", "paper.wiki")):
+    for study, section in SECTIONS:
         part = (FOLDER / f"{study}.toml").read_text(encoding="utf-8").split(f"\n[{section}]\n")[1].split("\n[")[0]
         for line in part.strip().splitlines():
             if line.startswith("needs"): continue
@@ -125,6 +143,8 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "vocabulary"}
     real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "ner"}
+    real, made = (asdict(trilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
+    assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli"}
     real, made = (asdict(joint_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "dictionary", "vocabulary", "windows"}
 
@@ -146,6 +166,7 @@ def test_sizes_are_plain_data():
     for scale in SCALES:
         for corpus in corpora("k2020", scale): look(bilingual_sizes(scale, corpus), f"k2020 {scale}.{corpus}")
         for corpus in corpora("dufter2020", scale): look(laboratory_sizes(scale, corpus), f"dufter2020 {scale}.{corpus}")
+        for corpus in corpora("dufter2020xnli", scale): look(trilingual_sizes(scale, corpus), f"dufter2020xnli {scale}.{corpus}")
         for corpus in corpora("liu2020", scale): look(joint_sizes(scale, corpus), f"liu2020 {scale}.{corpus}")
     assert set(STUDIES) == {p.name.removesuffix(".toml") for p in FOLDER.iterdir() if p.name.endswith(".toml")}
 
@@ -321,6 +342,7 @@ def test_results_on_other_languages_are_nobodys_but_ours(finnish):
     papers = {languages: paper_of(bilingual_sizes("laptop", "micro", languages)) for languages in ("", "es,hi,ru", "es", "tr")}
     assert papers == {"": "k2020", "es,hi,ru": "k2020", "es": "k2020", "tr": OURS} and paper_of(bilingual_sizes("smoke", own=finnish / "fi.toml")) == OURS
     assert [paper_of(laboratory_sizes("smoke", "micro", l)) for l in ("", "en", "es")] == ["dufter2020", "dufter2020", OURS]
+    assert [paper_of(trilingual_sizes("smoke", "micro", l)) for l in ("", "hi", "de,es")] == ["dufter2020", "dufter2020", OURS]
 
 
 # ---- from the command line

@@ -68,7 +68,8 @@ def pair_tensors(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded,
     ids[first], ids[second], ids[:, 0] = premises.ids, hypotheses.ids, checkpoint.cls + one.special_offset
     np.put_along_axis(ids, a + 1, one.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, end, two.sep(checkpoint.sep), 1)
-    later, types = place > a + 1, (one.token_type, two.token_type) if one.token_type or two.token_type else (0, 1)
+    apart = any(view.token_type for view in (*checkpoint.views.values(), one, two))
+    later, types = place > a + 1, (one.token_type, two.token_type) if apart else (0, 1)
     positions = place + np.where(later, two.position_offset, one.position_offset)
     inside = lambda values, empty: np.where(place <= end, values, empty)
     return dict(ids=ids, mask=inside(1, 0), types=inside(np.where(later, types[1], types[0]), 0),

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['PARTS', 'TRANSLATIONS', 'MADE', 'Dictionary', 'dictionary_file', 'in_part', 'file_pairs', 'check_one_world',
-           'microworld_pairs', 'shifted_pairs', 'one_each', 'is_word', 'word_pairs']
+           'as_spelt', 'microworld_pairs', 'shifted_pairs', 'one_each', 'is_word', 'word_pairs']
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #51577175
+import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,11 @@ def check_one_world(first: CorpusSpec, second: CorpusSpec) -> None:
         raise InputError(f"{first.source} and {second.source} are of two worlds ({worlds[0]}, {worlds[1]}): "
                          "give both the same")
 
+def as_spelt(pairs, texts) -> list[tuple[str, str]]:
+    "Pairs in the letters of their texts."
+    if not pairs or not any(text.transforms for text in texts or ()): return pairs
+    return [*zip(*(transform_strings(text.transforms, list(words)) for text, words in zip(texts, zip(*pairs))))]
+
 def microworld_pairs(texts) -> list[tuple[str, str]]:
     """Every form and what stands for it in the other language, the commonest pairs first. InputError for texts that are
     not of one microworld."""
@@ -84,15 +90,14 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
     places = microworld.align(*speeches).T
     counts = Counter(zip(*([speech.words[k] for k in side] for speech, side in zip(speeches, places))))
     ranked = sorted(counts, key=lambda pair: (-counts[pair], pair))
-    sides = zip(texts, zip(*ranked))
-    return [*zip(*(transform_strings(text.transforms, list(words)) for text, words in sides))]
+    return as_spelt(ranked, texts)
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #685ae310
 def shifted_pairs(texts) -> list[tuple[str, str]]:
     "Every word of the first text as both languages spell it, the commonest first."
     counts = count_words(load_spec(texts[0]).sentences)
     words = sorted(counts, key=lambda word: (-counts[word], word))
-    return [*zip(*(transform_strings(text.transforms, words) for text in texts))]
+    return as_spelt([(word, word) for word in words], texts)
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #89437c10
 def one_each(pairs) -> list[tuple[str, str]]:
@@ -106,15 +111,16 @@ def one_each(pairs) -> list[tuple[str, str]]:
     return kept
 
 def is_word(text: str) -> bool:
-    "Has it a letter or a digit?"
-    return any(map(str.isalnum, text))
+    "Has it a letter or a digit, or a sign of no script, as letters are that were moved?"
+    return any(c.isalnum() or unicodedata.category(c) in ("Cn", "Co") for c in text)
 
 def word_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str, str]]:
-    """(first, second) of two `languages`, by name, in the dictionary's order. `texts`: the two languages' `CorpusSpec`,
-    which the microworld's dictionary and `same` are made for. InputError where no pair is left, and for a bad file."""
+    """(first, second) of two `languages`, by name, in the dictionary's order, in the letters of their `texts`, two
+    `CorpusSpec`, which the microworld's dictionary and `same` are made for. InputError where no pair is left, and for a
+    bad file."""
     if dictionary.source == "micro": found = in_part(microworld_pairs(texts), dictionary.part)
     elif dictionary.source == "same": found = in_part(shifted_pairs(texts), dictionary.part)
-    else: found = file_pairs(dictionary, languages)
+    else: found = as_spelt(file_pairs(dictionary, languages), texts)
     kept = [(a, b) for a, b in dict.fromkeys(found) if is_word(a) and is_word(b) and (dictionary.identical or a != b)]
     if not kept:
         name = dictionary_file(dictionary, languages) or f"the dictionary {dictionary.source!r}"
