@@ -41,7 +41,8 @@ def main(argv=None) -> Path:
     "Add a row a setting and size to the table, as soon as it is there; the path of the file."
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("methods", nargs="*", help=f"some of {', '.join(GRIDS)}")
-    parser.add_argument("--epochs", type=int, nargs="*", help="some of those of the grid")
+    parser.add_argument("--epochs", type=int, nargs="*", help="these in the place of the grid's")
+    parser.add_argument("--sample", type=float, nargs="*", help="likewise; word2vec and fastText alone")
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro")
     parser.add_argument("--sentences", type=int, nargs="*", help="of the scale's amounts; by default the least and the most")
@@ -50,7 +51,8 @@ def main(argv=None) -> Path:
     given = parser.parse_args(argv)
     sizes = joint_sizes(given.scale, given.corpus)
     for method in given.methods or GRIDS:
-        names, values = zip(*(GRIDS[method] | (dict(epochs=given.epochs) if given.epochs else {})).items())
+        asked_for = {name: getattr(given, name, None) or usual for name, usual in GRIDS[method].items()}
+        names, values = zip(*asked_for.items())
         for setting, n in product(product(*values), given.sentences or (min(sizes.sentences), max(sizes.sentences))):
             found = row(sizes, method, n, dict(zip(names, setting)), Store(given.store))
             new = not given.output.exists()

@@ -1,0 +1,185 @@
+"""Notebook 09: one space for many languages, readings of more text, floors and ceiling, the rows that claims name."""
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import data_size, joint
+from xlingual_nb.experiments.study import grid_of, value
+from xlingual_nb.measures.occurrences import Finder
+from xlingual_nb.measures.word_floors import WordFloorsSpec, floors_of, strings, unasked
+from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.models.encoders import load_encoder
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.static import save_static, word_tokenizer
+from xlingual_nb.papers.published import claims, floor_names
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.stages import stage_of
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text import given, sources, tokenizers
+from xlingual_nb.text.dictionaries import Dictionary
+
+SIZES = joint.check("smoke", "micro")
+LAPTOP = joint.check("laptop", "micro")
+
+
+# ---- texts and models
+
+def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things():
+    small, large = (sources.load_spec(joint.text(SIZES, "es", n)).sentences for n in SIZES.sentences)
+    assert len(small) == 60 and large[:60] == small and len(large) == 120
+    seeds = {dict(joint.text(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
+    parallel = joint.text(joint.check("smoke", "micro-parallel"), "es", 60)
+    assert len(seeds) == 2 and "seed" not in dict(parallel.parameters)
+
+
+def test_all_models_have_one_vocabulary_and_are_asked_in_one_text():
+    cells = data_size.cells("laptop", "micro", seeds=1)
+    models = {r.checkpoint for r in grid_of(cells) if isinstance(r, WordSpec)}
+    assert {type(m) for m in models} == {PretrainSpec, EmbedSpec} and len({m.tokenizer for m in models}) == 1
+    asked = {r.texts for r in grid_of(cells) if isinstance(r, WordSpec)}
+    assert {dict(t.parameters)["sentences"] for pair in asked for t in pair} == {min(LAPTOP.sentences)}
+    assert {r.dictionary.part for r in grid_of(cells) if isinstance(r, WordSpec)} == {"odd"}
+
+
+@pytest.mark.parametrize("method", ("bert", "word2vec", "glove"))
+def test_readings_hold_fixed_what_they_say(method):
+    "Updates or passes over the text, counted here from sentences, passes and steps alone."
+    def work(n, reading):
+        made = joint.model(LAPTOP, method, n, 0, reading)
+        if method != "bert": return n * made.method.epochs, made.method.epochs
+        reads = made.training.steps * made.training.batch / 5
+        return reads, reads / n
+    steps, epochs = ([work(n, reading) for n in LAPTOP.sentences] for reading in ("steps", "epochs"))
+    assert len({reads for reads, _ in steps}) == 1 and len({passes for _, passes in epochs}) == 1
+    assert steps[-1] == epochs[-1]
+    reads = joint.bert(LAPTOP, 1000, 0, "reads").training
+    assert reads.epochs == joint.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs and not reads.steps
+
+
+def test_an_unknown_reading_or_language_is_told_in_one_line():
+    with pytest.raises(InputError, match="reading='words' does not exist: choose steps, epochs or reads"):
+        data_size.cells("smoke", "micro", reading="words")
+    with pytest.raises(InputError, match="no text in 'fi'"): data_size.cells("smoke", "micro", languages="fi")
+    with pytest.raises(InputError, match="seeds=11"): data_size.cells("smoke", "micro", seeds=11)
+
+
+def test_languages_without_a_dictionary_are_read_and_not_asked():
+    paper = joint.check("paper", "wiki")
+    assert len(paper.targets) == 14 and set(paper.targets) - set(joint.asked(paper)) == {"sw", "ur"}
+    assert joint.asked(joint.check("gpu", "micro")) == joint.check("gpu", "micro").targets
+
+
+# ---- rows
+
+@pytest.mark.parametrize("scale", ("laptop", "gpu"))
+def test_the_rows_that_claims_name_are_there(scale):
+    cells = data_size.cells(scale, "micro", seeds=1)
+    rows = {(c.paper, c.table, c.row, c.column) for c in cells}
+    about = [c for paper in ("liu2020a", "liu2020b") for c in claims(paper) if data_size.belongs_here(c)]
+    assert len(about) == 18
+    for claim in about:
+        for t in claim.tests:
+            named = t.plus + (() if t.minus == "floor" else t.minus)
+            floors = {f for row in named for f in floor_names(claim.floor if t.floor is None else t.floor, row)}
+            assert {(claim.paper, t.table, row, t.column) for row in (*named, *floors)} <= rows, claim.id
+    assert max(Counter((c.paper, c.table, c.row, c.column, c.seed) for c in cells).values()) == 1
+
+
+def test_a_mean_is_over_the_languages_of_its_row():
+    cells = [c for c in data_size.cells("laptop", "micro", seeds=1) if c.paper == "liu2020a"]
+    held = {r: {"mrr": i, "chance": i / 10} for i, r in enumerate(grid_of(cells))}
+    def of(target):
+        name = data_size.row("bert", "large", "steps", target)
+        (cell,) = [c for c in cells if (c.row, c.column) == (name, "MRR")]
+        return value(cell, [held[r] for r in cell.runs])
+    assert of("mean") == pytest.approx(np.mean([of(t) for t in LAPTOP.targets])) and len(LAPTOP.targets) == 4
+    name = data_size.row("glove", "small", "epochs", "mean")
+    (accuracy,) = [c for c in cells if (c.row, c.column) == (name, "XNLI Accuracy")]
+    values = {f"accuracy {t}|{t}": i / 10 for i, t in enumerate(LAPTOP.targets)}
+    assert value(accuracy, [values]) == pytest.approx(100 * 0.15)
+
+
+# ---- floors and ceiling
+
+@pytest.fixture
+def rotated(tmp_path):
+    "A space in which every Spanish word is its English one, turned; one word is spelt alike."
+    generator, names = torch.Generator().manual_seed(0), [f"w{i}" for i in range(40)]
+    one = torch.randn(40, 16, generator=generator)
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=generator))[0]
+    pairs = [(name, f"{name}o") for name in names]
+    words = ["[UNK]", *(a for a, _ in pairs), *(b for _, b in pairs)]
+    space = save_static(tmp_path / "space", torch.cat([torch.zeros(1, 16), one, one @ turn]), word_tokenizer(words))
+    return load_encoder(space), pairs
+
+
+def test_a_hidden_rotation_is_found_from_the_other_half(rotated):
+    space, pairs = rotated
+    toy, odd = SimpleNamespace(stage="toy"), Dictionary("micro", "odd")
+    asked = WordSpec(toy, ("en", "es"), (None, None), odd, context="alone")
+    values = floors_of(WordFloorsSpec(asked), space, pairs[1::2], pairs[::2], (None, None))
+    assert values["mapped"]["mrr"] == pytest.approx(1, abs=1e-6) and values["learnt"] == 20
+    assert values["strings"]["mrr"] == pytest.approx(values["strings"]["chance"])
+
+
+def test_spelling_alone_against_counting_by_hand():
+    "Of four pairs one is spelt alike, and found at once; of another the English is spelt as a wrong Spanish word."
+    english, spanish = ["sol", "red", "bee", "sky"], ["Sol", "rojo", "red", "cielo"]
+    tables = strings([Finder(english), Finder(spanish)])
+    from xlingual_nb.measures.ranks import rank, reciprocal
+    found = reciprocal(rank(*tables, np.repeat(np.arange(4)[:, None], 2, 1)))
+    anywhere = np.mean([1, 1 / 2, 1 / 3, 1 / 4])
+    assert found.tolist() == pytest.approx([1, np.mean([1 / 2, 1 / 3, 1 / 4]), anywhere, anywhere])
+
+
+def test_what_is_asked_for_is_not_learnt_from():
+    known, asked = np.array([[0, 9], [1, 3], [2, 5], [7, 7]]), np.array([[1, 1], [4, 5]])
+    assert unasked(known, asked).tolist() == [[0, 9], [7, 7]]
+    words = WordSpec(SimpleNamespace(stage="toy"), ("en", "es"), (None, None), Dictionary("micro", "odd"))
+    with pytest.raises(InputError, match="the part 'odd' of the dictionary is tested"): WordFloorsSpec(words, "odd")
+
+
+# ---- what is there already: a vocabulary, a checkpoint
+
+def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch):
+    pieces = "[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] She ate ##d hon ##ey é . 中".split()
+    (tmp_path / "vocab").mkdir()
+    (tmp_path / "vocab/mbert-cased.vocab.txt").write_text("".join(f"{p}\n" for p in pieces), encoding="utf-8")
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
+    spec, store = given.GivenSpec(), Store(tmp_path / "store")
+    run([spec], store, Inline(), progress=False)
+    ours = tokenizers.load(store.path(spec))
+    theirs = BertTokenizer(str(tmp_path / "vocab/mbert-cased.vocab.txt"), do_lower_case=False)
+    text = "She ated honey. é 中中 she"
+    assert ours.encode(text, add_special_tokens=False).tokens == theirs.tokenize(text)
+    assert [ours.id_to_token(i) for i in range(6)] == [*tokenizers.SPECIALS, "She"] and ours.get_vocab_size() == 13
+    assert list(spec.source_digests()) == ["vocab/mbert-cased.vocab.txt"]
+
+
+def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
+    spec, store = joint.bert(SIZES, 60, 0), Store(tmp_path / "store")
+    words = joint.retrieval(SIZES, spec, "es")
+    run([words], store, Inline(), progress=False)
+    brought = BroughtSpec(str(store.path(spec)))
+    again = joint.retrieval(SIZES, brought, "es")
+    run([again], store, Inline(), progress=False)
+    ours, theirs = (stage_of(w).values(store.path(w)) for w in (words, again))
+    assert ours == theirs and ours["usable"] > 20
+    cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
+    row = f"en-es | {store.path(spec).name} | es"
+    assert {c.column for c in cells if c.row == row} == set(joint.COLUMNS)
+    assert json.loads((store.path(brought) / "config.json").read_text())["model_type"] == "bert"
+
+
+def test_a_folder_without_a_checkpoint_is_told_in_one_line(tmp_path):
+    with pytest.raises(InputError, match="holds no checkpoint .no config.json.: name a folder"):
+        BroughtSpec(str(tmp_path)).source_digests()
