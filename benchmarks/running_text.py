@@ -56,8 +56,8 @@ def row(asked, named: str, store: Store) -> dict:
     return {"means": named, **options, **told, "cpu_seconds": round(spent, 1)}
 
 
-def main(argv=None) -> Path:
-    "Add a row to the table for each of the means, as soon as it is there; the path of the file."
+def options(argv=None) -> argparse.Namespace:
+    "What is asked for on the command line."
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("means", nargs="*", help=f"some of {', '.join(MEANS)} joined with +, or none")
     numbers = dict(tokens=130, batch=8, steps=1500, opening=500, sentences=4000, pieces=700, layers=3, hidden=64, heads=1,
@@ -69,7 +69,12 @@ def main(argv=None) -> Path:
     parser.add_argument("--inputs", default="documents")
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/running-text.csv")
-    asked = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> Path:
+    "Add a row to the table for each of the means, as soon as it is there; the path of the file."
+    asked = options(argv)
     for named in asked.means or USUAL:
         found = row(asked, named, Store(asked.store))
         new = not asked.output.exists()
