@@ -288,3 +288,19 @@ def test_muse_s_dictionary_is_asked_of_small_vectors(tmp_path, monkeypatch):
     assert (frame[frame.pair == "en-es"].known == 30).all() and (frame.asked >= 30).all() and frame.mrr.between(0, 1).all()
     best = frame[frame.pair == "en-es"].groupby("mapping").mrr.max()
     assert best["half of the pairs, Procrustes"] > 2 * best["random vectors"]
+
+
+def test_the_trial_of_running_text_at_a_tiny_size(tmp_path):
+    "A row for each of the means, with the options and the share of the unigram's perplexity; what is not known is told."
+    path = SCRIPT.with_name("running_text.py")
+    spec = importlib.util.spec_from_file_location("benchmark_running_text", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    tiny = [f"--{name}={value}" for name, value in dict(steps=3, opening=2, batch=2, sentences=60, pieces=250, layers=1, hidden=8, tokens=24).items()]
+    out = bench.main(["none", "sines+slices", *tiny, f"--store={tmp_path / 'store'}", f"--output={tmp_path / 'out.csv'}"])
+    found, kept = pd.read_csv(out), pd.read_csv(path.with_name("results") / "running-text.csv")
+    assert found.means.tolist() == ["none", "sines+slices"] and found.columns.tolist() == kept.columns.tolist()
+    assert np.allclose(found["share"], found.perplexity / found.unigram, atol=1e-3) and found.perplexity.nunique() == 2
+    made = [bench.model(bench.options(["--steps=3"]), named).training for named in ("masks", "sines+slices", "none")]
+    assert [(t.opening, t.opening_rate, t.opening_slice, t.sines) for t in made] == [(500, .5, 0, False), (500, .15, 8, True), (0, .5, 0, False)]
+    with pytest.raises(SystemExit, match="^mask: join some of sines, masks, slices with [+], or say none$"): bench.model(bench.options([]), "mask")

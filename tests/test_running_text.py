@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from transformers import AutoModelForMaskedLM
+from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.fit import FitSpec, dev_ids, read_fit, unigram_nll
@@ -14,6 +15,7 @@ from xlingual_nb.measures.occurrences import Finder, Found, in_slices, word_mean
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.batches import MASKS, SLICES, generator, make_batch, mix, slices
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.encoder import POSITIONS, Stack, waves
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec, mixture, running_ids
 from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
@@ -132,6 +134,35 @@ def test_a_step_of_an_opening_depends_on_its_number_alone(store, tokenizer):
 
 def test_what_is_off_is_not_in_the_name_of_a_run():
     assert "opening" not in str(canonical(spec())) and "opening" in str(canonical(spec(training=Training(opening=1))))
+
+
+# ---- positions as waves
+
+def test_waves_are_those_of_the_transformer():
+    "As a released library writes them, place by place and column by column."
+    shape = Shape(1, 12, 1, 12, 20)
+    theirs = torch.empty(shape.position_table, 12)
+    create_sinusoidal_embeddings(n_pos=shape.position_table, dim=12, out=theirs)
+    by_hand = [[(math.cos if c % 2 else math.sin)(p / 10_000 ** ((c - c % 2) / 12)) for c in range(12)] for p in range(40)]
+    assert torch.allclose(waves(shape, 1.0), theirs, atol=1e-6) and torch.allclose(waves(shape, 1.0), torch.tensor(by_hand), atol=1e-5)
+
+
+def test_only_positions_start_otherwise():
+    shape = Shape(2, 16, 1, 32, 12)
+    noise, other = (Stack(shape, 40, [3, 4], sines=sines).weights for sines in (False, True))
+    apart = [name for name in noise if not torch.equal(noise[name], other[name])]
+    assert apart == [POSITIONS] and torch.equal(other[POSITIONS][0], other[POSITIONS][1])
+    assert torch.allclose(other[POSITIONS][1].detach(), waves(shape, .04)) and other[POSITIONS].requires_grad
+
+
+def test_waves_are_learnt_from_there(tmp_path, store, tokenizer):
+    made = mixture(spec(24), tokenizer, store)
+    job = loop.Job(made, MASKING["original"], seed=5, tokenizer=tokenizer, folder=tmp_path / "waves")
+    shape, training = spec(24).shape, Training(0, 8, 1e-2, 0, steps=2, sines=True)
+    loop.pretrain([job], shape, training)
+    (table,) = loop.load_checkpoints([job.folder]).weights[POSITIONS].detach()
+    moved = (table - waves(shape, .04)).abs().max(1).values
+    assert (moved[:24] > 1e-3).all() and (moved[24:] < 1e-4).all(), "no input is longer than 24 tokens"
 
 
 # ---- fit

@@ -72,7 +72,7 @@ def test_typical_is_the_length_of_a_whole_input(scale):
 @pytest.mark.parametrize("scale", ("laptop", "gpu", "paper"))
 def test_every_claim_on_windows_has_its_cells(scale):
     there = {(c.table, c.row, c.column) for c in cells(scale, "micro", seeds=1)}
-    assert len(ON_WINDOWS) == 5
+    assert len(ON_WINDOWS) == 8
     for claim in (c for c in ON_WINDOWS if scale in c.scales):
         for test in claim.tests:
             rows = {*test.plus, *test.minus}
@@ -85,7 +85,7 @@ def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
     "Much text is for larger scales: at laptop scale there is none."
     rows = {c.row for c in cells("laptop", "micro", seeds=1)}
     assert row(of_bert(AMOUNTS[1], WHOLE)) not in rows and row(of_bert(AMOUNTS[0], 20)) in rows
-    assert {c.id for c in ON_WINDOWS if "laptop" not in c.scales} == {"L1-windows-large", "L1-windows-more"}
+    assert {c.id for c in ON_WINDOWS if "laptop" not in c.scales} == {f"L1-windows-{what}" for what in ("large", "more", "large-nli", "more-nli")}
 
 
 def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
@@ -95,6 +95,7 @@ def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
         if cell.column == LEARNT_COLUMN:
             (fit,) = cell.runs
             assert len(fit.dev) == len(targets) + 1 and cell.drawn == "share"
+        elif "XNLI" in cell.column: assert len(cell.runs) == 1
         elif cell.row.endswith("| mean"): assert [(getattr(r, "words", r)).pair[1] for r in cell.runs] == list(targets)
         else: assert [(getattr(r, "words", r)).pair for r in cell.runs] == [("en", cell.row.split(" | ")[-1])]
 
@@ -110,8 +111,7 @@ def test_real_text_on_a_laptop_is_for_word2vec_alone():
 
 
 def test_languages_of_ones_own_are_targets_and_a_section_without_windows_is_told(monkeypatch):
-    plain = dict(study="liu2020", laptop=dict(mine=dict(like="laptop.micro-parallel")))
-    assert check("laptop", "mine", own=plain).targets == ("es",)
+    assert check("laptop", "micro").targets == ("es",) == check("laptop", "micro-parallel").targets
     assert check("smoke", "micro", languages="de,el").targets == ("de", "el")
     monkeypatch.setattr(window_size.joint, "check", lambda *given: replace(SIZES, windows=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of windows: add `windows` to it, or choose micro$"): check("smoke", "micro")

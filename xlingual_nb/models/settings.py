@@ -69,7 +69,8 @@ class Training:
     learns nothing as an input, as in that library.
 
     In the first `opening` steps a share `opening_rate` of the tokens is masked, and inputs are cut at random places
-    into slices of at most `opening_slice` pieces (0: they stay whole)."""
+    into slices of at most `opening_slice` pieces (0: they stay whole). With `sines` positions start as sines and
+    cosines of many periods (Vaswani et al., 2017, section 3.5) and not as noise; they are learnt from there."""
     epochs: int = 100
     batch: int = 256
     learning_rate: float = 2e-3
@@ -85,6 +86,7 @@ class Training:
     opening: int = 0
     opening_rate: float = 0.5
     opening_slice: int = 0
+    sines: bool = False
 
     def __post_init__(self):
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")

@@ -213,7 +213,8 @@ def new_stack(jobs: list[Job], shape: Shape, training: Training, device) -> tupl
     vocabulary, nsp = mixture.vocabulary, len(mixture.follows) > 0
     if any(total_steps(j, training) != steps or j.mixture.vocabulary != vocabulary for j in jobs):
         raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
-    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp, still_pad=training.still_pad)
+    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp,
+                  still_pad=training.still_pad, sines=training.sines)
     return stack, [hub_config(shape, vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
 
 # %% ../../nbs/lib/33_training.ipynb #59a36540
