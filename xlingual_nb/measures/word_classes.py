@@ -80,15 +80,15 @@ class WordClassesSpec:
 
 # %% ../../nbs/lib/49c_word_classes.ipynb #15b77359
 def compare_classes(spec: WordClassesSpec, encoder, pairs, texts, records, store=None) -> dict:
-    """What `measures.json` holds: `by_class` of the vectors under `found` and of spelling alone under `strings`, and how
-    many pairs are `usable` and how many of these `untagged`. InputError where no usable pair has a tag."""
+    """What `measures.json` holds: `by_class` of the vectors under `found` and of spelling alone under `strings`, how many
+    pairs are `usable` and how many of these `untagged`. InputError where no usable pair has a tag."""
     found = vectors_of(spec.words, encoder, pairs, texts, store)
     numbers, usable = usable_pairs(pairs, found)
     numbers, finders = numbers[usable], [finder for finder, _ in found]
     tags = np.array(commonest_tags(records, finders[0]), dtype=object)[numbers[:, 0]]
     if not (tags != "").any():
-        raise InputError(f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: give more "
-                         f"text, or tags of {spec.words.pair[0]}")
+        raise InputError(f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
+                         f"give more text, or tags of {spec.words.pair[0]}")
     classes = {name: np.isin(tags, of) for name, of in CLASSES.items()}
     tables = [side.vectors[max(side.vectors)] for _, side in found]
     scored = {name: by_class(spec.words, each, numbers, classes)
@@ -104,7 +104,8 @@ def make_word_classes(specs, folders, store, progress):
         texts = [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
         records = [record for tagged in spec.tags for record in read_records(store.path(tagged))]
         pairs = word_pairs(words.dictionary, words.pair, words.texts)
-        values = compare_classes(spec, load_encoder(store.path(words.checkpoint), device()), pairs, texts, records, store)
+        encoder = load_encoder(store.path(words.checkpoint), device())
+        values = compare_classes(spec, encoder, pairs, texts, records, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
