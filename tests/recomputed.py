@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from xlingual_nb.experiments import answers, dials
-from xlingual_nb.papers.published import claims
+from xlingual_nb.papers.published import claims, papers
 from xlingual_nb.report import tables, verdicts
 
 
@@ -29,10 +29,9 @@ def tables_of(path: Path, seeds: pd.DataFrame) -> list[str]:
 
 def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     "Verdicts that say something; that a claim was not run replaces none that was."
-    module, (scale, notebook) = import_module(f"xlingual_nb.experiments.{path.parent.name[3:]}"), path.parts[-3:-1]
-    of_d = notebook in ("07_laboratory", "08_knn_replace")
-    papers = getattr(module, "PAPERS", ["dufter2020" if of_d else "k2020"])
-    about = [c for paper in papers for c in claims(paper) if getattr(module, "belongs_here", lambda c: True)(c)]
+    module, scale = import_module(f"xlingual_nb.experiments.{path.parent.name[3:]}"), path.parts[-3]
+    of_papers = getattr(module, "PAPERS", [paper for paper in seeds.paper.unique() if paper in papers()])
+    about = [c for paper in of_papers for c in claims(paper) if getattr(module, "belongs_here", lambda c: True)(c)]
     beside = (path.parents[1] / name / path.name for name in getattr(module, "BESIDE", ()))
     others = [tables.read_seeds(other) for other in beside if other.is_file()]
     made = verdicts.verdicts(pd.concat([seeds, *others]), scale, about)

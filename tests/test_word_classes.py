@@ -1,0 +1,189 @@
+"""Word retrieval by part of speech: against the definition, word by word, and L1's Table 1 as a grid of runs."""
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from xlingual_nb import microworld
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import data_size, parts_of_speech as pos
+from xlingual_nb.experiments.joint import check
+from xlingual_nb.measures import word_classes as wc
+from xlingual_nb.measures.occurrences import Finder
+from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.papers import published as ledger
+from xlingual_nb.report import outcomes
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text.dictionaries import Dictionary
+from xlingual_nb.text.records import RecordsSpec
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+
+
+def told(language): return CorpusSpec(f"micro/{language}", "train", (("sentences", 120), ("vocabulary", 128)))
+
+
+ENES = Language("en", told("en")), Language("es", told("es"))
+MODEL = PretrainSpec(ENES, TokenizerSpec(told("en"), 200, "words", (told("es"),)),
+                     Shape(layers=1, hidden=16, heads=1, intermediate=32, max_tokens=48), Training(epochs=0, batch=16))
+WORDS = WordSpec(MODEL, ("en", "es"), (told("en"), told("es")), Dictionary("micro"))
+TAGS = RecordsSpec("pos", "micro/en", "train", 300, (("vocabulary", 128),))
+
+
+# ---- tags
+
+def test_the_commonest_tag_wins_and_ties_go_by_the_alphabet():
+    finder = Finder(["run", "Cat", "never", "can't"])
+    records = [dict(tokens=["Run", "run", "RUN", "cat", "can't"], tags=["VERB", "NOUN", "VERB", "PROPN", "AUX"]),
+               dict(tokens=["cat", "dog"], tags=["NOUN", "NOUN"])]
+    assert wc.commonest_tags(records, finder) == ["VERB", "NOUN", "", "AUX"]
+    assert wc.commonest_tags(records, Finder(["Cat", "cat"], "exact")) == ["", "NOUN"]
+
+
+def test_the_microworlds_tags_are_its_own():
+    table = microworld.dictionary("en", "es", 500, 128)
+    finder = Finder(table["first"])
+    records = [dict(tokens=r["tokens"], tags=[microworld.TAGS[t] for t in r["upos"]])
+               for r in microworld.task("pos", "en", "train", 500, 128)]
+    tags = wc.commonest_tags(records, finder)
+    known = [(tags[n], upos) for n, upos in zip(finder.of, table.upos) if tags[n]]
+    assert len(known) > 100 and np.mean([a == b for a, b in known]) > 0.97
+
+
+def test_classes_are_universal_dependencies_and_no_word_is_in_two():
+    named = [tag for name in ("Closed", "Open") for tag in wc.CLASSES[name]]
+    assert len(set(named)) == len(named) == 14 and {"PUNCT", "SYM", "X"}.isdisjoint(named)
+    assert [*wc.CLASSES][:6] == ledger.published("liu2020a", "table1").row.unique().tolist()
+
+
+# ---- scores
+
+def by_definition(first, second, pairs, some, own):
+    "MRR of a class one way, a word at a time: the rank of the best of its translations among the candidates."
+    pairs = [tuple(p) for p in pairs]
+    asked = {a for (a, _), there in zip(pairs, some) if there}
+    wanted = [p for p, there in zip(pairs, some) if there or not own]
+    candidates, earned = sorted({b for _, b in wanted}), []
+    for a in asked:
+        sim = {b: float(torch.cosine_similarity(first[a], second[b], dim=0)) for b in candidates}
+        best = max(sim[b] for x, b in wanted if x == a)
+        right = {b for x, b in wanted if x == a}
+        earned.append(1 / (1 + sum(sim[b] > best for b in candidates if b not in right)))
+    return np.mean(earned)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.integers(3, 8))
+def test_scores_are_those_of_the_definition(seed, n):
+    rng, gen = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    first, second = (torch.randn(n, 6, generator=gen) for _ in "ab")
+    pairs = np.unique(rng.integers(0, n, (2 * n, 2)), axis=0)
+    some = np.isin(pairs[:, 0], rng.permutation(n)[:max(1, n // 2)])     # a class is one of first words
+    found = wc.by_class(WORDS, (first, second), pairs, {"Noun": some, "Verb": np.zeros(len(some), bool)})
+    assert set(found) == ({"Noun"} if some.any() else set())
+    if not some.any(): return
+    for among in wc.AMONG:
+        ways = [by_definition(*each, turned, some, among == "own")
+                for each, turned in (((first, second), pairs), ((second, first), pairs[:, ::-1]))]
+        assert found["Noun"][among]["mrr"] == pytest.approx(np.mean(ways), abs=1e-6)
+    assert found["Noun"]["pairs"] == some.sum()
+    assert found["Noun"]["own"]["chance"] >= found["Noun"]["all"]["chance"] - 1e-9
+
+
+def test_all_words_in_one_class_score_as_the_retrieval_does():
+    from xlingual_nb.measures.words import both_ways
+    tables = [torch.randn(30, 8, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
+    pairs, every = np.stack([np.arange(30), np.arange(30)[::-1]], 1), np.ones(30, bool)
+    whole = both_ways(WORDS, tables, pairs, every)
+    found = wc.by_class(WORDS, tables, pairs, {"Open": every})["Open"]
+    for among in wc.AMONG: assert found[among] == pytest.approx({k: whole[k] for k in ("mrr", "chance")})
+
+
+# ---- runs
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    store, spec = Store(tmp_path_factory.mktemp("store")), wc.WordClassesSpec(WORDS, (TAGS,))
+    run([spec], store, progress=False)
+    return json.loads((store.path(spec) / "measures.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_holds_every_class_and_what_letters_find(made):
+    classes = {name for name, values in made["found"].items() if values["pairs"]}
+    assert classes == set(made["strings"]) and {"Open", "Closed", "Noun", "Verb", "Adj."} <= classes
+    pairs = {name: values["pairs"] for name, values in made["found"].items()}
+    assert pairs["Open"] == sum(pairs[name] for name in ("Noun", "Verb", "Adv.", "Adj.", "Name"))
+    assert pairs["Open"] + pairs["Closed"] + made["untagged"] <= made["usable"]
+
+
+def test_tags_that_fit_no_word_are_one_clear_line(tmp_path):
+    strange = replace(TAGS, source="micro/ru")
+    with pytest.raises(InputError, match="none has a word with a tag"):
+        run([wc.WordClassesSpec(WORDS, (strange,))], Store(tmp_path), progress=False)
+    for wrong in ((), (replace(TAGS, task="ner"),)):
+        with pytest.raises(InputError, match="records of the task pos"): wc.WordClassesSpec(WORDS, wrong)
+
+
+# ---- the grid
+
+PLACES = [("smoke", "micro"), ("laptop", "micro"), ("gpu", "micro"), ("paper", "micro")]
+
+
+@pytest.mark.parametrize("scale, corpus", PLACES)
+def test_every_class_has_its_floors_in_every_column(scale, corpus):
+    found = [c for c in pos.cells(scale, corpus, 1) if c.table == "table1"]
+    wanted = [*pos.columns(check(scale, corpus)), pos.MEAN, pos.OWN, pos.UNLIKE]
+    rows = [name for c in wc.CLASSES for name in (c, *(f"{floor} | {c}" for floor in pos.FLOORS))]
+    assert {(c.row, c.column) for c in found} == {(r, column) for r in rows for column in wanted}
+    assert all(c.paper == "liu2020a" for c in found)
+
+
+def test_at_paper_scale_the_table_is_the_papers():
+    found = {(c.row, c.column) for c in pos.cells("paper", "micro", 1)}
+    assert found >= set(zip(*ledger.published("liu2020a", "table1")[["row", "column"]].to_numpy().T))
+
+
+@pytest.mark.parametrize("scale, corpus", PLACES[:3])
+def test_the_model_is_that_of_notebook_09(scale, corpus):
+    ours = {run_id(r.words.checkpoint) for c in pos.cells(scale, corpus, 1) for r in c.runs}
+    theirs = {run_id(r.checkpoint) for c in data_size.cells(scale, corpus, 1) for r in c.runs if r.stage == "words"}
+    assert ours <= theirs and len(ours) == 2, "it on the most text, and before its first step"
+
+
+def test_identical_pairs_are_left_out_where_the_column_says_so():
+    for c in pos.cells("laptop", "micro", 1):
+        if c.table == "table1":
+            kept = {r.words.dictionary.identical for r in c.runs}
+            assert kept == {c.column != pos.UNLIKE} and {r.words.dictionary.part for r in c.runs} == {"all"}
+
+
+CLAIMS = [c for c in ledger.claims("liu2020a") if pos.belongs_here(c)]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
+def test_every_row_that_a_claim_names_is_in_the_grid(claim):
+    for scale in claim.scales:
+        seen = {(c.row, c.column) for c in pos.cells(scale, "micro", 1)}
+        for test in claim.tests:
+            rows = {*test.plus, *test.minus}
+            rows |= {f for row in rows for f in outcomes.floors(claim, test, row)}
+            assert {(row, test.column) for row in rows} <= seen
+
+
+def test_claims_on_table_1_are_counted():
+    assert len(CLAIMS) == 9 and sum(c.whose == ledger.OURS for c in CLAIMS) == 5
+
+
+def test_a_corpus_without_bert_makes_a_table_of_ours():
+    sizes = replace(check("laptop", "micro"), methods=("word2vec", "glove"))
+    found = pos.one_seed(sizes, 0)
+    assert {(c.paper, c.table) for c in found} == {("ours", "word2vec"), ("ours", "pairs")}
+    with pytest.raises(InputError, match="seeds"): pos.cells("smoke", "micro", 99)
