@@ -18,7 +18,8 @@ from xlingual_nb.models import embedding, glove
 from xlingual_nb.models.embedding import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.languages import Language, pieces
-from xlingual_nb.models.settings import METHODS, Glove, LinearTagging, Word2Vec
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.settings import METHODS, Glove, LinearTagging, Shape, Training, Word2Vec
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.pos import PosSpec
@@ -290,10 +291,13 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     assert trained == []
 
 
-def test_without_gensim_what_to_install_is_said(tmp_path, monkeypatch):
+def test_without_gensim_what_to_install_is_said_before_anything_is_trained(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gensim", None)
-    with pytest.raises(InputError, match=r"gensim is missing: pip install .*\[lab\]"):
-        engine.run([spec()], Store(tmp_path / "store"), progress=False)
+    bert = PretrainSpec(PAIR, spec().tokenizer, Shape(1, 8, 1, 8, 32), Training(epochs=1))
+    both, store = [bert, spec()], Store(tmp_path / "store")
+    for call in (lambda: plan.plan(both, store, speed=1e9), lambda: engine.run(both, store, progress=False)):
+        with pytest.raises(InputError, match=r"gensim is missing: pip install .*\[lab\]"): call()
+    assert not store.path(bert).exists()
     engine.run([spec(method=Glove(epochs=1))], Store(tmp_path / "other"), progress=False)      # which needs no gensim
 
 

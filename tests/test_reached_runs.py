@@ -8,12 +8,19 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining    # loaded now: a profiler slows imports
 
 import xlingual_nb
+from xlingual_nb.measures.fit import FitSpec
 from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.measures.order import OrderSpec
+from xlingual_nb.measures.word_floors import WordFloorsSpec
 from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.languages import Language
+from xlingual_nb.models.mapping import SelfLearning
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import FineTuning, Glove, LinearTagging, Readout, Shape, Tagging, Training, Word2Vec
+from xlingual_nb.models.spaces import SpaceSpec
 from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared, stage_code
@@ -25,7 +32,9 @@ from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.dictionaries import Dictionary
+from xlingual_nb.text.given import GivenSpec
 from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.tokenizers import SPECIALS
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 torch.set_num_threads(1)
@@ -93,6 +102,10 @@ DISGUISED = [text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",
 NLI, NLI_TEST, NLI_ES = (labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test")))
 POS, POS_DEV = (labelled("pos", "en", part) for part in ("train", "dev"))
 NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test")))
+VECTORS = EmbedSpec(D.languages, D.tokenizer, Glove(epochs=1), size=4, window=2)
+ALONE = tuple(EmbedSpec((language,), WORDS, Glove(epochs=1), 4, seed=seed) for seed, language in enumerate(TWIN))
+SPACES = tuple(SpaceSpec(ALONE, fit, least=1, nearest=1, learning=SelfLearning(rounds=2))
+               for fit in ("vecmap", "nothing"))
 SPECS = [
     *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
     MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
@@ -104,7 +117,13 @@ SPECS = [
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     NliFloorsSpec(NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), NLI_TEST),
     *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2) for method in (Glove(epochs=1), Word2Vec(epochs=1))),
-    MeasureSpec(EmbedSpec(D.languages, D.tokenizer, Glove(epochs=1), size=4, window=2), DEV),
+    MeasureSpec(VECTORS, DEV), FrozenNliSpec(VECTORS, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout("mean", epochs=1)),
+    WordSpec(VECTORS, ("en", "enfake"), (EN, EN), Dictionary("same")), *SPACES, GivenSpec(),
+    WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),
+    FitSpec(HALVES, (DEV, DEV)), OrderSpec(("en", "es"), (DEV, DEV_ES)),
+    OrderSpec(("en", "es"), (DEV, DEV_ES), K, words="spaces"),
+    OrderSpec(("en", "es"), (NLI_TEST.records, NLI_ES.records), K),
+    PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]),
     FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
     FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
@@ -117,6 +136,7 @@ BOOKS = dict(GEN="light", MAT="bread")
 VERSES = [f"{book}.1.{i}\t{w} one. And {w} two: so it was.\n" for book, w in BOOKS.items() for i in range(1, 8)]
 FILES = {"bible/en-own.tsv": "".join(VERSES), "bible/es-own.tsv": "".join(VERSES[1:]),
          "text/en.txt": "One. Two.\n\nThree.\n", "nli/xnli.dev.es.tsv": "P.\tH.\tneutral\nQ.\tH.\tentailment\n",
+         "vocab/mbert-cased.vocab.txt": "\n".join([*SPECIALS, "rain", "##s"]),
          "ner/en-panx.train.conll": "rain\tO\n", "ner/en-panx.dev.conll": "Ada\tB-PER\nslept\tO\n\nParis\tB-LOC\n"}
 OWN_FILES = [
     CorpusSpec("bible/en-own", parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2))),
@@ -139,7 +159,9 @@ def profiled(tmp_path_factory):
     makers = {name: stage.make for name, stage in every_stage().items()}
     with pytest.MonkeyPatch.context() as around, Profiler(**makers) as seen:
         around.setenv("XLINGUAL_DATA", str(data))
-        run(SPECS + OWN_FILES, store, progress=False)
+        brought = BroughtSpec(str(tiny_checkpoint(data / "brought", 64)))
+        asked = FrozenNliSpec(brought, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1))
+        run([*SPECS, *OWN_FILES, asked], store, progress=False)
     return seen.ran
 
 

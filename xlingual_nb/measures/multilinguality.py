@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import require
+from ..models.embedding import EmbedSpec
 from ..models.languages import Language, lasting_transforms, translations, without
 from ..models.pretraining import PretrainSpec, model_ids, shifted, view
 from ..models.settings import step_flops
@@ -42,7 +43,7 @@ class MeasureSpec:
     has `seen`; `sentences` bounds the number of sentences that are looked at (0: all). Static vectors (`EmbedSpec`)
     are a checkpoint too, of one layer, without perplexity and snapshots."""
     stage: ClassVar[str] = "measure"
-    checkpoint: PretrainSpec
+    checkpoint: PretrainSpec | EmbedSpec
     dev: CorpusSpec
     percent: int | None = None
     words: str = "content"

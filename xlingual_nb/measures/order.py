@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError, require
 from .words import entrance
+from ..models.embedding import EmbedSpec
 from ..models.pretraining import PretrainSpec
 from ..models.settings import LanguageView, step_flops
 from ..runs.executors import device
@@ -138,7 +139,7 @@ class OrderSpec:
     stage: ClassVar[str] = "order"
     pair: tuple[str, str]
     texts: tuple[object, object]
-    checkpoint: object = None
+    checkpoint: PretrainSpec | EmbedSpec | object = None
     words: str = "units"
     layer: int | None = None
     sentences: int = 2500

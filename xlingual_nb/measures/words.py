@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError, require
+from ..models.embedding import EmbedSpec
 from ..models.pretraining import PretrainSpec, reader
 from ..models.settings import LanguageView, step_flops
 from ..runs.executors import device
@@ -35,7 +36,7 @@ class WordSpec:
     `beyond` (is a sentence that is too long for the encoder cut, or read in slices?) are readings; `layers`: which
     (none: all); `sentences` bounds what is looked at of a text, evenly (0: all). The score is of the last layer."""
     stage: ClassVar[str] = "words"
-    checkpoint: object
+    checkpoint: PretrainSpec | EmbedSpec | object
     pair: tuple[str, str]
     texts: tuple[CorpusSpec, CorpusSpec]
     dictionary: Dictionary = Dictionary()

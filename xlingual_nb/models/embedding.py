@@ -137,7 +137,9 @@ SLOWER = {Word2Vec: 6, Glove: 35}   # times as long as a matrix product's takes 
 CELL = 13_000                       # operations of a matrix product in the time that a cell of GloVe takes besides
 
 def embedding_cost(spec: EmbedSpec) -> dict:
-    "FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it knows an upper bound."
+    """FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it knows an upper bound.
+    InputError where gensim is missing, so that it comes before anything else is trained."""
+    if isinstance(spec.method, Word2Vec): installed("gensim", "lab")
     words = sum(corpus_size(l.corpus)[1] for l in spec.languages) * share(spec)
     tokens, entries = PIECES.get(spec.tokenizer.kind, 1.3) * words, spec.tokenizer.size * (1 + shifted(spec))
     method, column = spec.method, 6 * spec.size * SLOWER[type(spec.method)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import require
+from ..models.embedding import EmbedSpec
 from ..models.pretraining import PretrainSpec
 from ..models.settings import Readout, Shape, step_flops
 from ..runs.stages import declare
@@ -40,7 +41,7 @@ class FrozenNliSpec:
     `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1 has XNLI for static
     vectors; how, it does not say."""
     stage: ClassVar[str] = "frozen_nli"
-    checkpoint: object
+    checkpoint: PretrainSpec | EmbedSpec | object
     train: Labelled
     dev: Labelled
     tests: tuple[tuple[Labelled, Labelled], ...]
