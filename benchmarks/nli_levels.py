@@ -14,7 +14,8 @@ import pandas as pd
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import bilingual
-from xlingual_nb.experiments.sizes import Pretraining, bilingual_sizes
+from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments.studies import Pretraining
 from xlingual_nb.models.settings import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic

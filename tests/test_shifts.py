@@ -89,7 +89,7 @@ def test_nothing_is_left_behind(bert):
     text = corpus()
     before = shifts.decode(bert, text, "any")
     for layer in range(4):
-        with pytest.raises(ZeroDivisionError), shifts.pushed(bert, layer, torch.ones(16)): 1 / 0
+        with pytest.raises(KeyboardInterrupt), shifts.pushed(bert, layer, torch.ones(16)): raise KeyboardInterrupt
     assert (shifts.decode(bert, text, "any") == before).all()
     with torch.no_grad():
         for sentence, made in zip(text, np.split(before, text.starts[1:-1])):

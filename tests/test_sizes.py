@@ -13,7 +13,8 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
 from xlingual_nb.experiments.sections import SCALES, brought, corpora
-from xlingual_nb.experiments.sizes import STUDIES, bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, trilingual_sizes
+from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, trilingual_sizes
+from xlingual_nb.experiments.studies import STUDIES
 from xlingual_nb.microworld import typology
 from xlingual_nb.papers.published import OURS, claims
 from xlingual_nb.report import notebooks, tables, verdicts

@@ -15,7 +15,8 @@ import pandas as pd
 
 from .bilingual import (PAPER, check, given_away, model, never_saw_the_target, nli,
                                                 nli_floors, read_out, untrained)
-from .sizes import Bilingual, paper_of
+from .sizes import paper_of
+from .studies import Bilingual
 from .study import SEEDS, Cell, chosen, grid_of, once
 from ..models.pretraining import PretrainSpec
 from ..models.settings import Shape, parameters, shape_for

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from .sizes import Bilingual, bilingual_sizes, corpus_spec, paper_of, records_spec
+from .sizes import bilingual_sizes, corpus_spec, paper_of, records_spec
+from .studies import Bilingual
 from .study import SEEDS, Cell, seeds_of
 from ..text.parallel import natural_language
 from ..text.sources import CorpusSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .joint import (NAMES, PAPER, READINGS, SOURCE, answer_floors, answers, asked, ceiling,
                                            check, floors, model, read_out)
-from .sizes import Joint
+from .studies import Joint
 from .study import Cell, choose, grid_of, once, seeds_of
 from ..models.brought import BroughtSpec
 

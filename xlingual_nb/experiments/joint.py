@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from .bilingual import script_transforms, untrained
 from .sections import PLACE
-from .sizes import Joint, corpus_spec, joint_sizes, paper_of, records_spec
+from .sizes import corpus_spec, joint_sizes, paper_of, records_spec
+from .studies import Joint
 from .study import SEEDS, Cell, choose, seeds_of
 from ..measures.word_floors import WordFloorsSpec
 from ..measures.words import WordSpec

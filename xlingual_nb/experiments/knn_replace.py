@@ -15,8 +15,9 @@ from typing import NamedTuple
 from . import laboratory
 from .bilingual import CEILING, never_saw_the_target, untrained
 from .sections import corpora
-from .sizes import (Laboratory, Trilingual, Vectors, corpus_spec, laboratory_sizes,
-                                           laboratory_text, paper_of, records_spec, trilingual_sizes)
+from .sizes import (corpus_spec, laboratory_sizes, laboratory_text, paper_of, records_spec,
+                                           trilingual_sizes)
+from .studies import Laboratory, Trilingual, Vectors
 from .study import Cell, choose, chosen, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
 from ..measures.words import WordSpec

@@ -11,7 +11,8 @@ import re
 from dataclasses import replace
 
 from ..errors import InputError
-from .sizes import Laboratory, laboratory_sizes, laboratory_text, paper_of
+from .sizes import laboratory_sizes, laboratory_text, paper_of
+from .studies import Laboratory
 from .study import Cell, choose, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
 from ..models.languages import Language

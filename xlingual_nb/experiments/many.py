@@ -10,7 +10,7 @@ __all__ = ['PAPER', 'TABLE', 'TAU', 'GOLD', 'ALIGNED', 'XNLI', 'TAGS', 'in_micro
 from dataclasses import replace
 
 from .bilingual import labelled, model, nli, text, untrained, vocabulary
-from .sizes import Bilingual
+from .studies import Bilingual
 from .study import Cell
 from ..measures.order import OrderSpec, both_sides, distinct
 from ..models.pretraining import PretrainSpec

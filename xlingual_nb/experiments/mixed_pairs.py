@@ -9,7 +9,8 @@ __all__ = ['SIDES', 'COLUMNS', 'belongs_here', 'four', 'cells', 'grid', 'kinds']
 import pandas as pd
 
 from .bilingual import check, model, never_saw_the_target, nli, nli_floors, untrained
-from .sizes import Bilingual, paper_of
+from .sizes import paper_of
+from .studies import Bilingual
 from .study import SEEDS, Cell, grid_of, numbers, once
 from ..models.pretraining import PretrainSpec
 from ..tasks.floors import FLOORS

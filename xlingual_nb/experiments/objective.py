@@ -7,7 +7,7 @@ __all__ = ['TABLES', 'belongs_here', 'variant', 'column_of', 'cells', 'grid']
 
 # %% ../../nbs/05_objective.ipynb #e42fe728
 from .bilingual import check, floors, model, read_out, vocabulary
-from .sizes import Bilingual
+from .studies import Bilingual
 from .study import SEEDS, Cell, chosen, grid_of, once
 from ..models.pretraining import PretrainSpec
 

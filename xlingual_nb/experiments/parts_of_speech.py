@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from .bilingual import untrained
 from .joint import PAPER, SOURCE, asked, bert, check, model, retrieval
-from .sizes import Joint, paper_of
+from .sizes import paper_of
+from .studies import Joint
 from .study import Cell, grid_of, once, seeds_of
 from ..measures.word_classes import CLASSES, WordClassesSpec
 from ..papers.published import published

@@ -15,7 +15,8 @@ from ..errors import InputError
 from . import joint
 from .bilingual import untrained
 from .joint import SOURCE, retrieval, unlike
-from .sizes import Joint, corpus_spec, paper_of
+from .sizes import corpus_spec, paper_of
+from .studies import Joint
 from .study import SEEDS, Cell, choose, grid_of, once, seeds_of
 from ..measures.fit import FitSpec
 from ..measures.word_floors import WordFloorsSpec

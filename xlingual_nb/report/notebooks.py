@@ -21,7 +21,7 @@ import xlingual_nb
 from ..errors import InputError
 from ..runs.files import SILENT, room, started
 from ..experiments.sections import corpora
-from ..experiments.sizes import STUDIES
+from ..experiments.studies import STUDIES
 from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/73_notebooks.ipynb #2dba3b2b
