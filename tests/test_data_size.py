@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
+from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import data_size, joint
 from xlingual_nb.experiments.study import grid_of, value
@@ -19,7 +20,7 @@ from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.static import save_static, word_tokenizer
-from xlingual_nb.papers.published import claims, floor_names
+from xlingual_nb.papers.published import OURS, claims, floor_names
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
@@ -76,6 +77,27 @@ def test_languages_without_a_dictionary_are_read_and_not_asked():
     paper = joint.check("paper", "wiki")
     assert len(paper.targets) == 14 and set(paper.targets) - set(joint.asked(paper)) == {"sw", "ur"}
     assert joint.asked(joint.check("gpu", "micro")) == joint.check("gpu", "micro").targets
+
+
+def test_ones_own_texts_and_dictionaries(tmp_path):
+    "A dictionary for each language, no published number, and one clear line where a file is not there."
+    for l in ("en", "fi"):
+        lines = microworld.corpus({"fi": "tr"}.get(l, l), "train", 120).sentences
+        (tmp_path / f"{l}.txt").write_text("\n".join(lines), encoding="utf-8")
+        for part in ("train", "dev", "test"):
+            (tmp_path / f"{part}.{l}.tsv").write_text("a b\ta b\tentailment\n" * 20, encoding="utf-8")
+    (tmp_path / "en-fi.txt").write_text("".join(f"w{i} v{i}\n" for i in range(9)), encoding="utf-8")
+    here = f"file:{tmp_path}"
+    pairs = {part: {"source": f"{here}/{{part}}.{{language}}.tsv", "part": part} for part in ("train", "dev", "test")}
+    text, words = {"source": f"{here}/{{language}}.txt"}, {"source": f"{here}/en-{{language}}.txt", "part": "odd"}
+    mine = {"like": "smoke.micro", "targets": ["fi"], "text": {"train": text}, "nli": pairs, "dictionary": words}
+    own = {"study": "liu2020", "smoke": {"mine": mine}}
+    cells = data_size.cells("smoke", own=own)
+    words = [r for r in grid_of(cells) if isinstance(r, WordSpec)]
+    assert {r.dictionary.source for r in words} == {f"file:{tmp_path}/en-fi.txt"} and {c.paper for c in cells} == {OURS}
+    (tmp_path / "fi.txt").unlink()
+    with pytest.raises(InputError, match="smoke.mine.text.train .fi.: .*fi.txt cannot be read"):
+        data_size.cells("smoke", own=own)
 
 
 # ---- rows

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from .bilingual import script_transforms, untrained
 from .sections import PLACE
-from .sizes import corpus_spec, joint_sizes, paper_of, records_spec
+from .sizes import corpus_spec, filled, joint_sizes, paper_of, records_spec
 from .studies import Joint
 from .study import SEEDS, Cell, choose, seeds_of
 from ..measures.word_floors import WordFloorsSpec
@@ -88,9 +88,12 @@ def model(sizes: Joint, method: str, sentences: int, seed: int, reading: str = "
 
 # %% ../../nbs/lib/65_joint.ipynb #4faa7201
 def retrieval(sizes: Joint, spec, target: str, **readings) -> WordSpec:
-    "The words of English and a target, looked up in the least text; `readings` are fields of `WordSpec`."
+    """The words of English and a target, looked up in the least text; `readings` are fields of `WordSpec`. A dictionary
+    of one's own may have a file for each language: `file:en-{language}.txt`."""
     texts = tuple(text(sizes, l, min(sizes.sentences)) for l in (SOURCE, target))
-    return WordSpec(spec, (SOURCE, target), texts, **dict(dictionary=sizes.dictionary) | readings)
+    chosen = readings.get("dictionary", sizes.dictionary)
+    own = replace(chosen, source=filled(sizes, chosen.source, target))
+    return WordSpec(spec, (SOURCE, target), texts, **readings | dict(dictionary=own))
 
 WITHOUT_DICTIONARY = ("sw", "ur")      # languages of the papers that MUSE has not
 
