@@ -4,7 +4,7 @@
     python benchmarks/hostile.py inputs --output inputs.csv
 
 README.md beside this file says what is done and how to read the tables."""
-import argparse, hashlib, io, json, os, random, shutil, signal, sys, tempfile, time
+import argparse, gzip, hashlib, io, json, os, random, shutil, signal, sys, tempfile, time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -135,10 +135,11 @@ def workshop(folder: Path) -> None:
     for name, text in {
             "short.txt": lines[0], "longer.txt": "".join(lines) + "w5\n", "empty.txt": "", "latin.txt": b"se\xf1or\n",
             "bom.txt": b"\xef\xbb\xbfw5\n", "utf16.txt": "w5\n".encode("utf-16"), "cut.txt.gz": b"\x1f\x8b\x08",
-            "pairs.txt": "one two three\n", "old.tsv": verses("GEN"), "new.tsv": verses("MAT"),
+            "pairs.txt": "one two three\n", "column.txt": "w5\nw6\n", "unseen.txt": "tree arbre\n",
+            "old.tsv": verses("GEN"), "new.tsv": verses("MAT"),
             "data/bible/en-x.tsv": "GEN 1\tIn the beginning.\n", "broken.toml": "study = ",
             "binary/VERSION": b"\xff\xfe\x00"}.items(): write(folder / name, text)
-    spoil(folder)
+    spoil(folder), spoil_vectors(folder)
     spec = CorpusSpec("micro/en", parameters=(("sentences", 5),))
     run([spec], store := Store(folder / "runs"), progress=False)
     text = (store.path(spec) / "corpus.json").read_text()
@@ -165,11 +166,27 @@ def spoil(folder: Path) -> None:
     save_file(table, copy("nan") / "model.safetensors", metadata=dict(format="pt"))
 
 
+def spoil_vectors(folder: Path) -> None:
+    "A file of word vectors, and copies with one thing wrong in each; the last has other words than the texts."
+    rows = [f"w{i} {i} {i % 7} 1\n" for i in range(60)]
+    def file(rows, header="60 3\n"): return header + "".join(rows)
+    for name, text in {
+            "words.vec": file(rows), "more.vec": file(rows, "61 3\n"), "fewer.vec": file(rows, "59 3\n"),
+            "columns.vec": file(rows, "60 4\n"), "headless.vec": file(rows, ""), "glove.txt": file(rows, ""),
+            "gap.vec": file([*rows[:-1], "w 9 1 1 1\n"]), "twice.vec": file([*rows[:-1], rows[0]]),
+            "nan.vec": file([*rows[:-1], "x nan 1 1\n"]), "cut.vec.gz": gzip.compress(file(rows).encode())[:-9],
+            "cut.bin": b"2 3\nw5 " + bytes(14), "fasttext.bin": bytes.fromhex("ba16 4f2f 0c00 0000") + bytes(40),
+            "other.vec": "1 3\narbre 1 2 3\n"}.items(): write(folder / name, text)
+
+
+VECTORS = ("more.vec", "fewer.vec", "columns.vec", "headless.vec", "glove.txt", "gap.vec", "twice.vec", "nan.vec",
+           "cut.vec.gz", "cut.bin", "fasttext.bin", "other.vec", "nowhere.vec")
 SPOILT = ("shallow", "deep", "wide", "roomless", "maskless", "views0", "views1", "views2", "no-config.json",
           "no-tokenizer.json", "no-model.safetensors", "cut", "nan", "nowhere", "en.txt")
 TEXTS = ("short.txt", "longer.txt", "empty.txt", "latin.txt", "bom.txt", "utf16.txt", "cut.txt.gz", "nowhere.txt",
          "data")
 OWN = "probe model --text en=en.txt --text es=es.txt"
+DICTIONARIES = "column.txt", "latin.txt", "empty.txt", "unseen.txt"
 OTHERS = (
     "probe model --text en=old.tsv --text es=new.tsv", "probe model --text en=en.txt", "probe model --text en",
     "probe model --languages en", "probe model --languages en,en", "probe model --languages en,xx",
@@ -196,7 +213,9 @@ def said(command: str) -> dict:
 
 def inputs() -> pd.DataFrame:
     "A row a command that is given something wrong: its exit code, lines, whether there is a traceback, what is said."
-    commands = [f"probe {name} --text en=en.txt --text es=es.txt" for name in SPOILT]
+    commands = [f"probe {name} --text en=en.txt --text es=es.txt" for name in (*SPOILT, *VECTORS)]
+    own = OWN.replace("model", "words.vec")
+    commands += ["probe words.vec", *(f"{own} --dictionary {name}" for name in DICTIONARIES)]
     commands += [f"probe model --text en=en.txt --text es={name}" for name in TEXTS]
     here, rows = Path.cwd(), []
     with tempfile.TemporaryDirectory() as folder:

@@ -226,10 +226,12 @@ def test_a_changed_product_is_not_equal(hostile, tmp_path):
 
 def test_every_bad_input_is_one_line(hostile, monkeypatch):
     monkeypatch.setattr(hostile, "SPOILT", ("shallow", "nan", "nowhere"))
+    monkeypatch.setattr(hostile, "VECTORS", ("more.vec", "cut.bin"))
+    monkeypatch.setattr(hostile, "DICTIONARIES", ("column.txt", "unseen.txt"))
     monkeypatch.setattr(hostile, "TEXTS", ("longer.txt",))
     monkeypatch.setattr(hostile, "OTHERS", ("runs check --store runs", "data check", "run --nothing"))
     frame = hostile.inputs()
-    assert len(frame) == 7 and frame.well.all() and not frame.said.str.contains("/tmp|Error:").any()
+    assert len(frame) == 12 and frame.well.all() and not frame.said.str.contains("/tmp|Error:").any()
 
 
 def test_what_is_told_badly_is_seen(hostile, monkeypatch):
