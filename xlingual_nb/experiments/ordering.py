@@ -9,7 +9,7 @@ __all__ = ['PAPERS', 'READINGS', 'AMOUNTS', 'amount_row', 'belongs_here', 'order
 import numpy as np
 
 from .bilingual import check, floors, model, read_out
-from .many import order_cells
+from .many import brought_cells, order_cells
 from .study import SEEDS, Cell, choose, grid_of, once
 from ..text import transforms
 from ..text.tokenizers import Encoded
@@ -44,7 +44,7 @@ def order_left(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, f
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-          own="") -> list[Cell]:
+          own="", checkpoint: str = "") -> list[Cell]:
     """Every cell of K's Table 2 and, for the study's own languages and the text's reading, of D's Table 4. Raises
     InputError for an unknown scale, corpus, language or reading, or more seeds than there are."""
     choose("reading", reading, READINGS)
@@ -57,9 +57,9 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "perm
                 found += read_out(sizes, "table2", amount_row(target, amount), spec, pair, target)
             found += floors(sizes, "table2", pair, model(sizes, pair, seed))
         if not (languages or own) and reading == "permute": found += order_cells(sizes, seed)
-    return once(found)
+    return once(found + (brought_cells(checkpoint) if checkpoint else []))
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-         own="") -> list:
+         own="", checkpoint: str = "") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, reading, languages, own))
+    return grid_of(cells(scale, corpus, seeds, reading, languages, own, checkpoint))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['READINGS', 'WORDS', 'turned_round', 'order_scores', 'match_alignment', 'spaced', 'units', 'EveryWord', 'layer_of',
            'vectors_of', 'match_sentences', 'gold_links', 'read_links', 'OrderSpec', 'both_sides', 'distinct',
-           'parallel_texts', 'compare_order', 'measure_order', 'make_orders', 'order_cost', 'order_by']
+           'parallel_texts', 'compare_order', 'measure_order', 'make_orders', 'order_cost']
 
 # %% ../../nbs/lib/49a_order.ipynb #edd33e91
 import json
@@ -18,7 +18,7 @@ from ..errors import InputError, require
 from .words import entrance
 from ..models.embedding import EmbedSpec
 from ..models.pretraining import PretrainSpec
-from ..models.settings import LanguageView, step_flops
+from ..models.settings import step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text.parallel import read_parallel
@@ -205,10 +205,3 @@ def order_cost(spec: OrderSpec) -> dict:
     return {"flops": step_flops(spec.checkpoint.shape, 0, tokens) / 3, "bytes": 1000}
 
 declare(OrderSpec, make_orders, cost=order_cost)
-
-# %% ../../nbs/lib/49a_order.ipynb #9f3d8733
-def order_by(encoder, pair, sentences, words: str = "units", layer: int | None = None) -> dict[str, float]:
-    """`order_scores` of parallel `sentences` in a `pair` of languages, by name; one that the encoder does not know
-    enters it plainly."""
-    enters = [(encoder.views.get(language, LanguageView(language)), None) for language in pair]
-    return order_scores(compare_order(encoder, sentences, enters, words, layer))
