@@ -90,7 +90,7 @@ def test_tables_have_the_published_rows_and_their_floors(scale):
     assert rows["table1"] == {*PLAIN, *REPLACED} and rows["figure7"] == {"0 original", "30 knn-replace"}
     printed = set(published("dufter2020", "table3").row) - {"mBERT Results by (Hu et al., 2020)"}
     floors = {"untrained", "never saw the target", "majority class", "lengths", "set differences", "hypothesis alone", "true lexicon"}
-    assert rows["table3"] == printed | floors | {"30-base knn-replace (released)"}
+    assert rows["table3"] == printed | floors | {"30-base knn-replace (released)", "30-base knn-replace (half of the words known)"}
     ways = ("VecMap", "half of the words known", "no mapping")
     assert rows["mapping"] == {f"{way} | en | {other}" for way in ways for other in ("enfake", "de", "hi")}
     assert set(published("dufter2020", "table1").column) == {c.column for c in found if c.table == "table1"}
@@ -130,14 +130,17 @@ def test_parts_may_be_chosen_and_what_there_is_not_is_said():
 @EVERY
 def test_rows_of_table_3_differ_as_their_names_say(scale):
     sizes = trilingual_sizes(scale, "micro")
-    specs = {row.split("-")[0] + " released" * ("released" in row): base_model(sizes, 1, **switches) for row, switches in base_rows(sizes).items()}
+    rows = {row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches for row, switches in base_rows(sizes).items()}
+    specs = {name: base_model(sizes, 1, **switches) for name, switches in rows.items()}
     plain = specs["0"]
     assert [l.name for l in plain.languages] == ["en", "de", "hi"] and plain.shape.segments == 3
     assert plain.shape.positions == 3 * plain.shape.max_tokens
     assert differing(plain, specs["3"]) == {"languages"} and [l.transforms for l in specs["3"].languages] == [(), ("inv_order",), ()]
     assert differing(plain, specs["8"]) == {"lang_pos", "shift_special", "masking"} and specs["8"].masking == "no_random"
-    assert differing(plain, specs["30"]) == {"masking", "neighbours", "nearest"} == differing(plain, specs["30 released"])
-    assert specs["30"].nearest == 5 and specs["30"].neighbours.rotation and specs["30"].neighbours == specs["30 released"].neighbours
+    assert differing(plain, specs["30"]) == {"masking", "neighbours", "nearest"} == differing(plain, specs["30released"])
+    assert specs["30"].nearest == 5 and specs["30"].neighbours.rotation and specs["30"].neighbours == specs["30released"].neighbours
+    known = specs["30half of the words known"]
+    assert differing(known, specs["30"]) == {"neighbours"} and known.neighbours.dictionary.source == "micro"
     offsets = [(v.special_offset, v.position_offset, v.token_type) for v in views(specs["8"], 100)]
     assert offsets == [(0, 0, 0), (100, plain.shape.max_tokens, 1), (105, 2 * plain.shape.max_tokens, 2)]
 

@@ -294,5 +294,5 @@ def test_three_languages_have_positions_segments_and_special_tokens_of_their_own
 
 
 def test_a_shape_for_two_refuses_three():
-    spec = replace(natural(lang_pos=True), shape=Shape(1, 8, 1, 16, 24))
-    wrong("wants 72 positions and 3 segments for 3 languages", lambda: views(spec, 100))
+    for shape in (Shape(1, 8, 1, 16, 24), Shape(1, 8, 1, 16, 24, positions=72)):
+        wrong("72 positions and 3 segments for 3 languages", lambda: replace(natural(lang_pos=True), shape=shape))

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PAPER', 'ABOUT', 'PLAIN', 'REPLACED', 'CENTRAL', 'FITS', 'COLUMNS', 'XNLI_SEEDS', 'TABLES', 'belongs_here',
            'Replacement', 'space', 'laboratory_space', 'model', 'mapping_cells', 'laboratory_cells', 'on_curve',
-           'column_of', 'script', 'own_text', 'labelled', 'base_rows', 'base_model', 'nli', 'table3_cells', 'sizes_at',
-           'cells', 'grid']
+           'column_of', 'script', 'own_text', 'labelled', 'base_rows', 'dictionary_of', 'base_space', 'base_model',
+           'nli', 'table3_cells', 'sizes_at', 'cells', 'grid']
 
-# %% ../../nbs/08_knn_replace.ipynb #f8e8abd7
+# %% ../../nbs/08_knn_replace.ipynb #b8c2c784
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from ..text.records import Labelled
 from ..text.sources import CorpusSpec
 from ..text.vocabularies import TokenizerSpec
 
-# %% ../../nbs/08_knn_replace.ipynb #185abfa8
+# %% ../../nbs/08_knn_replace.ipynb #8d679599
 PAPER = laboratory.PAPER
 ABOUT = "D-knn", "D-xnli"                       # how the identifiers of this notebook's claims begin
 
@@ -40,7 +40,7 @@ def belongs_here(claim) -> bool:
     "Is this a claim on section 4 or on Table 3?"
     return claim.id.startswith(ABOUT)
 
-# %% ../../nbs/08_knn_replace.ipynb #d173f4f4
+# %% ../../nbs/08_knn_replace.ipynb #588ee538
 class Replacement(NamedTuple):
     "A reading of knn-replace: the split, how many neighbours there are to draw from, how the spaces were mapped."
     masking: str = "knn"
@@ -56,11 +56,11 @@ REPLACED = {"30 knn-replace": Replacement(),
             "30 knn-replace (no mapping)": Replacement(fit="nothing")}
 CENTRAL = "0 original", "30 knn-replace"
 
-# %% ../../nbs/08_knn_replace.ipynb #0c8b75c8
+# %% ../../nbs/08_knn_replace.ipynb #8b3351ec
 def space(languages, tokenizer: TokenizerSpec, vectors: Vectors, longest: int, fit="vecmap", source="same",
           draw=0) -> SpaceSpec:
-    """The languages' own spaces laid over one another, in the first one's; three or more by rotation alone. `source` of
-    the dictionary whose even words are `known`; `draw`: another set of seeds."""
+    """The languages' own spaces laid over one another, in the first one's; three or more by rotation alone. `source`
+    of the dictionary whose even words are `known`; `draw`: another set of seeds."""
     common = dict(size=vectors.size, window=vectors.window, max_tokens=longest)
     seeds = range(draw * len(languages), (draw + 1) * len(languages))
     parts = [EmbedSpec((l,), tokenizer, vectors.method, seed=s, **common) for l, s in zip(languages, seeds)]
@@ -81,7 +81,7 @@ def model(row: str, sizes: Laboratory, seed: int) -> PretrainSpec:
     return replace(plain, masking=how.masking, neighbours=laboratory_space(sizes, how.fit), nearest=how.nearest,
                    snapshots=points)
 
-# %% ../../nbs/08_knn_replace.ipynb #3a2a802b
+# %% ../../nbs/08_knn_replace.ipynb #a9a75a43
 FITS = {"VecMap": "vecmap", "half of the words known": "known", "no mapping": "nothing"}
 
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[Cell]:
@@ -98,7 +98,7 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
                                       (run,), drawn))
     return found
 
-# %% ../../nbs/08_knn_replace.ipynb #998cb0cb
+# %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: Laboratory, seeds: int) -> list[Cell]:
     "Table 1, Figure 7 and the mappings of English and Fake-English."
     (train, dev, _), paper, found = laboratory_text(sizes), paper_of(sizes), []
@@ -115,7 +115,7 @@ def on_curve(row: str, measure: MeasureSpec, paper: str) -> list[Cell]:
     "All points of a row on Figure 7."
     return [replace(cell, table="figure7") for cell in laboratory.row_cells("figure6", row, measure, paper)]
 
-# %% ../../nbs/08_knn_replace.ipynb #fdb29239
+# %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
 XNLI_SEEDS = 1, 42, 100, 101, 102, 103, 104, 105, 106, 107      # D Table 9 names the first three
 
@@ -136,14 +136,25 @@ def labelled(sizes: Trilingual, language: str, part: str) -> Labelled:
     "Pairs of a language, in its own letters."
     return Labelled(language, replace(records_spec(sizes, "nli", language, part), transforms=script(sizes, language)))
 
-# %% ../../nbs/08_knn_replace.ipynb #8112a913
+# %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def base_rows(sizes: Trilingual) -> dict[str, dict]:
     "The rows of Table 3 and the switches behind them, with ours."
     return {"0-base original": {}, f"3-base inv-order[{column_of(sizes.targets[0])}]": dict(inverted=True),
             "8-base lang-pos;shift-special;no-random": dict(lang_pos=True, shift_special=True, masking="no_random"),
-            "30-base knn-replace": dict(masking="knn"), "30-base knn-replace (released)": dict(masking="knn_first")}
+            "30-base knn-replace": dict(masking="knn"), "30-base knn-replace (released)": dict(masking="knn_first"),
+            "30-base knn-replace (half of the words known)": dict(masking="knn", fit="known")}
 
-def base_model(sizes: Trilingual, seed: int, inverted=False, masking="original", **switches) -> PretrainSpec:
+def dictionary_of(sizes: Trilingual) -> str:
+    "The source of the words that a mapping is fitted to or asked for."
+    return "micro" if corpus_spec(sizes, "en").source.startswith("micro/") else "muse"
+
+def base_space(sizes: Trilingual, languages, tokenizer: TokenizerSpec, fit="vecmap", draw=0) -> SpaceSpec:
+    "Of English and the targets."
+    longest = sizes.base.shape.max_tokens
+    return space(languages, tokenizer, sizes.vectors, longest, fit, dictionary_of(sizes), draw)
+
+def base_model(sizes: Trilingual, seed: int, inverted=False, masking="original", fit="vecmap",
+               **switches) -> PretrainSpec:
     "A BERT of English and the targets (D section 5.1)."
     names = "en", *sizes.targets
     plain = [Language(name, own_text(sizes, name)) for name in names]
@@ -153,11 +164,10 @@ def base_model(sizes: Trilingual, seed: int, inverted=False, masking="original",
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))
     turned = [replace(l, transforms=("inv_order",) * (inverted and l.name == names[1])) for l in plain]
     if masking.startswith("knn"):
-        near = space(plain, tokenizer, sizes.vectors, shape.max_tokens)
-        switches |= dict(neighbours=near, nearest=sizes.nearest)
+        switches |= dict(neighbours=base_space(sizes, plain, tokenizer, fit), nearest=sizes.nearest)
     return PretrainSpec(tuple(turned), tokenizer, shape, training, masking, seed=seed, **switches)
 
-# %% ../../nbs/08_knn_replace.ipynb #224f898d
+# %% ../../nbs/08_knn_replace.ipynb #1b62e8b3
 def nli(sizes: Trilingual, spec: PretrainSpec) -> NliSpec:
     "Fine-tuned on English, asked in every language."
     tests = tuple((t, t) for t in (labelled(sizes, l, "test") for l in ("en", *sizes.targets)))
@@ -181,7 +191,7 @@ def table3_cells(sizes: Trilingual, seeds: int) -> list[Cell]:
         found += cells(CEILING, without, CEILING + " {0}|{0}")[:1]
     return found
 
-# %% ../../nbs/08_knn_replace.ipynb #9c5f03f7
+# %% ../../nbs/08_knn_replace.ipynb #fe61ea27
 TABLES = "table1", "table3"
 
 def sizes_at(scale: str, corpus="auto", languages="", own="") -> tuple[Laboratory | None, Trilingual | None]:
@@ -201,11 +211,10 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", l
     (small, large), tables = sizes_at(scale, corpus, languages, own), chosen(only, TABLES)
     found = laboratory_cells(small, seeds) if small and "table1" in tables else []
     if not large or "table3" not in tables: return found
-    plain = base_model(large, XNLI_SEEDS[0])
-    def mapped(fit, draw):
-        return space(plain.languages, plain.tokenizer, large.vectors, plain.shape.max_tokens, fit, source, draw)
-    source, draws = "micro" if plain.languages[0].corpus.source.startswith("micro/") else "muse", range(seeds or 1)
-    return found + table3_cells(large, seeds) + mapping_cells(paper_of(large), plain.languages, mapped, draws, source)
+    plain, draws = base_model(large, XNLI_SEEDS[0]), range(seeds or large.seeds)
+    def mapped(*how): return base_space(large, plain.languages, plain.tokenizer, *how)
+    asked = mapping_cells(paper_of(large), plain.languages, mapped, draws, dictionary_of(large))
+    return found + table3_cells(large, seeds) + asked
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."

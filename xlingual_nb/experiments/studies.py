@@ -156,7 +156,8 @@ class Joint:
 @dataclass(frozen=True)
 class Trilingual:
     """Sizes of D's experiment on XNLI at one scale: `text` and `nli` part by part; `targets` beside English, the first
-    of which is the one that is turned round; `pieces` in the vocabulary of all. `label` as in `Bilingual`."""
+    of which is the one that is turned round; `pieces` in the vocabulary of all; `nearest` neighbours to draw from;
+    `label` as in `Bilingual`."""
     scale: str
     corpus: str
     label: str

@@ -6,7 +6,7 @@
 __all__ = ['FITS', 'ROUNDS', 'SpaceSpec', 'own_pieces', 'check_apart', 'known_pairs', 'laid_over', 'nearest_pieces',
            'all_neighbours', 'make_spaces', 'told', 'space_cost']
 
-# %% ../../nbs/lib/39c_spaces.ipynb #b3e9b687
+# %% ../../nbs/lib/39c_spaces.ipynb #ab3dffdb
 import json
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -27,15 +27,15 @@ from ..text.dictionaries import Dictionary, word_pairs
 from ..text.tokenizers import SPECIALS
 from ..text.vocabularies import TokenizerSpec
 
-# %% ../../nbs/lib/39c_spaces.ipynb #60c0a107
+# %% ../../nbs/lib/39c_spaces.ipynb #9673c9c6
 FITS = ("vecmap", "known", "nothing")
 
 @dataclass(frozen=True)
 class SpaceSpec:
     """The vectors of several languages in one space, that of the first, and each piece's neighbours (D section 4,
     appendix A.3). `parts`: the vectors of one language each, on one vocabulary; `fit`: by `vecmap`, by the pairs of a
-    `dictionary` (`known`), or not at all (`nothing`); `rotation`: by an orthogonal map alone; `least`: how often a piece
-    stands in its language's text to have a vector (fastText: 5); `nearest`: neighbours kept."""
+    `dictionary` (`known`), or not at all (`nothing`); `rotation`: by an orthogonal map alone; `least`: how often a
+    piece stands in its language's text to have a vector (fastText: 5); `nearest`: neighbours kept."""
     stage: ClassVar[str] = "space"
     parts: tuple[EmbedSpec, ...]
     fit: str = "vecmap"
@@ -54,8 +54,8 @@ class SpaceSpec:
         require(all(len(part.languages) == 1 for part in parts), "a space of several languages: give one language each")
         require(len({(part.tokenizer, part.size) for part in parts}) == 1,
                 "spaces of several vocabularies or widths: give the vectors of all languages the same")
-        require(len(seeds) == len(parts), f"seeds {sorted(seeds)} for {len(parts)} spaces: give each a seed of its own, "
-                "or two copies of one text are alike before they are mapped")
+        require(len(seeds) == len(parts), f"seeds {sorted(seeds)} for {len(parts)} spaces: give each a seed of its "
+                "own, or two copies of one text are alike before they are mapped")
         require(self.fit in FITS, f"fit={self.fit!r}: choose {', '.join(FITS)}")
         require((self.fit == "known") == (self.dictionary is not None), f"fit={self.fit!r}, dictionary="
                 f"{self.dictionary}: a dictionary and fit='known' go together")
@@ -78,7 +78,7 @@ class SpaceSpec:
         "What tasks price their own work by."
         return self.parts[0].shape
 
-# %% ../../nbs/lib/39c_spaces.ipynb #0ceeeefe
+# %% ../../nbs/lib/39c_spaces.ipynb #5537a69e
 def own_pieces(part: EmbedSpec, tokenizer, store, least: int) -> np.ndarray:
     "Ids (n,) of the pieces that a language's text has `least` times or more, the commonest first."
     counts = np.bincount(language_text(part, part.languages[0], tokenizer, store).ids)
@@ -97,9 +97,9 @@ def check_apart(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
             require(other == language.name, f"the piece {tokenizer.id_to_token(piece % size)!r} is of {other} and of "
                     f"{language.name}: give each language letters of its own (unicode_shift)")
 
-# %% ../../nbs/lib/39c_spaces.ipynb #27e546a2
+# %% ../../nbs/lib/39c_spaces.ipynb #f4fc487a
 def known_pairs(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokenizer) -> np.ndarray:
-    "(n, 2) places among the pieces of language `number` and of the first, of dictionary words that are one piece each."
+    "(n, 2) places of dictionary words that are one piece each, among the pieces of language `number` and the first."
     chosen, places = (number, 0), []
     languages = [spec.languages[i] for i in chosen]
     pairs = word_pairs(spec.dictionary, [l.name for l in languages], [l.corpus for l in languages])
@@ -126,7 +126,7 @@ def laid_over(spec: SpaceSpec, number: int, tables, ids, tokenizer, progress=Non
     turned = supervised(other, home, mapped.pairs, rotation=True)
     return Mapped(turned.first, turned.second, mapped.pairs, mapped.history)
 
-# %% ../../nbs/lib/39c_spaces.ipynb #ce41ace2
+# %% ../../nbs/lib/39c_spaces.ipynb #4100c5a2
 def nearest_pieces(first, second, k: int) -> np.ndarray:
     "Places (n, k) among the rows of `second` (m, H) of the k nearest to each row of `first` (n, H), nearest first."
     rows = [similar.topk(k, 1).indices for _, similar in blocks(unit(first), unit(second))]
@@ -141,7 +141,7 @@ def all_neighbours(tables, ids: list[np.ndarray], vocabulary: int, k: int) -> np
             found[one, ids[one], place] = ids[other][nearest_pieces(tables[one], tables[other], k)]
     return found
 
-# %% ../../nbs/lib/39c_spaces.ipynb #816b14ab
+# %% ../../nbs/lib/39c_spaces.ipynb #d5bf2a67
 def make_spaces(specs, folders, store, progress):
     "Lay the languages' spaces over one another, into a folder of `models.static` with the neighbours beside."
     import torch
@@ -172,7 +172,7 @@ def told(spec: SpaceSpec, ids, mapped) -> dict:
     rests = {name: {"rounds": len(m.history), "objective": m.history[-1][1]} for name, m in zip(names[1:], mapped)}
     return found | {"vecmap": rests}
 
-# %% ../../nbs/lib/39c_spaces.ipynb #e0cc1e82
+# %% ../../nbs/lib/39c_spaces.ipynb #f4c4bb42
 ROUNDS = 300
 
 def space_cost(spec: SpaceSpec) -> dict:
