@@ -11,6 +11,7 @@ import xlingual_nb
 from xlingual_nb.measures.fit import FitSpec
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.measures.order import OrderSpec
+from xlingual_nb.measures.word_classes import WordClassesSpec
 from xlingual_nb.measures.word_floors import WordFloorsSpec
 from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.brought import BroughtSpec
@@ -111,6 +112,8 @@ SPECS = [
     MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
     WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even", "each"), unseen="miss", similarity="csls"),
     WordSpec(D, ("en", "enfake"), (EN, EN), Dictionary("same", translations="first"), "bare", "alone", centred=True),
+    WordClassesSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
+                    (labelled("pos", "en", "train").records,)),
     MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
     *(labelled(task, "en", "dev", transforms=("unicode_shift",)).records for task in ("ner", "nli")),
     NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
