@@ -76,8 +76,8 @@ def waves(shape: Shape, height: float) -> torch.Tensor:
 # %% ../../nbs/lib/32_encoder.ipynb #7e6de457
 class Stack:
     """Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps; `weights` their
-    named views. `nsp`: they predict next sentences too; `still_pad`: [PAD] learns nothing as an input; `sines`: positions
-    start as `waves`."""
+    named views. `nsp`: they predict next sentences too; `still_pad`: [PAD] learns nothing as an input; `sines`: their
+    positions start as `waves`."""
     def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02, nsp=False, still_pad=False,
                  sines=False):
         self.shape, self.vocabulary, self.seeds, self.device, self.nsp = shape, vocabulary, list(seeds), device, nsp
