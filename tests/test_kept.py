@@ -61,8 +61,9 @@ def whole_study():
     "Every experiment written with made-up values: two seeds, which is few enough to be quick."
     for notebook in OF_K:
         module = import_module(f"xlingual_nb.experiments.{notebook[3:]}")
-        about, beside = filter(module.belongs_here, claims("k2020")), getattr(module, "BESIDE", ())
-        at, _ = written(notebook, observed(notebook, seeds=2), about=about, beside=beside)
+        seen, beside = observed(notebook, seeds=2), getattr(module, "BESIDE", ())
+        about = [c for paper in seen.paper.unique() for c in claims(paper) if module.belongs_here(c)]
+        at, _ = written(notebook, seen, about=about, beside=beside)
     return at.verdicts.parent
 
 

@@ -3,6 +3,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -18,7 +19,7 @@ from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import Shape, Training
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes
+from xlingual_nb.report import outcomes, tables, verdicts
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -187,3 +188,27 @@ def test_a_corpus_without_bert_makes_a_table_of_ours():
     found = pos.one_seed(sizes, 0)
     assert {(c.paper, c.table) for c in found} == {("ours", "word2vec"), ("ours", "pairs")}
     with pytest.raises(InputError, match="seeds"): pos.cells("smoke", "micro", 99)
+
+
+def test_the_papers_numbers_reproduce_the_paper():
+    "The printed table with a small spread, floors well below it: each of the paper's claims holds."
+    rng, rows = np.random.default_rng(0), []
+    for c in pos.cells("paper", "micro", 5):
+        value = ledger.value("liu2020a", "table1", c.row, c.column)
+        if c.table != "table1" or np.isnan(value) and "|" not in c.row: continue
+        run_of = f"{c.row}{c.column}{c.seed}"
+        mean = 0.05 if "|" in c.row else value
+        rows.append(("liu2020a", "table1", c.row, c.column, "printed", c.seed, mean + rng.normal(0, 0.003), run_of))
+    own = [c for c in CLAIMS if c.whose == ledger.PAPERS]
+    judged = verdicts.verdicts(pd.DataFrame(rows, columns=tables.OBSERVED), "paper", own)
+    assert judged.verdict.tolist() == ["reproduced"] * len(own)
+
+
+def test_what_is_no_better_than_its_floor_decides_nothing():
+    rows = [("liu2020a", "table1", name, "avg", "made", s, 0.3 + 0.1 * (name == "Open") + s / 1000, f"{name}{s}")
+            for name in ("Open", "Closed") for s in range(4)]
+    rows += [("liu2020a", "table1", f"{floor} | {name}", "avg", "made", s, 0.5 + s / 1000, f"{floor}{name}{s}")
+             for floor in pos.FLOORS for name in ("Open", "Closed") for s in range(4)]
+    (claim,) = [c for c in CLAIMS if c.id == "L1-open-closed"]
+    judged = verdicts.verdicts(pd.DataFrame(rows, columns=tables.OBSERVED), "laptop", [claim])
+    assert judged.verdict.tolist() == ["at floor"]
