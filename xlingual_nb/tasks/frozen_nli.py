@@ -38,7 +38,7 @@ class FrozenNliSpec:
     """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a readout over the frozen
     vectors of `checkpoint`, trained on `train` and stopped on `dev`, both in the source language.
 
-    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1 has XNLI for static
+    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1.2 has XNLI for static
     vectors; how, it does not say."""
     stage: ClassVar[str] = "frozen_nli"
     checkpoint: PretrainSpec | EmbedSpec | object
