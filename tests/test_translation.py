@@ -81,10 +81,12 @@ def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     gold, ids = translation.gold_of(WANTED.texts, sides), sides[0].text.ids
     perfect, copied = ids.copy(), np.arange(len(ids)) % 3 == 0
     perfect[gold.places] = gold.ids
-    assert set(translation.right(perfect, gold, copied).values()) == {1.0} and set(translation.right(ids, gold, copied).values()) == {0.0}
+    assert {*translation.right(perfect, gold, copied, copied).values()} == {1.0}
+    assert {*translation.right(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
-    half = translation.right(perfect, gold, copied)
+    half = translation.right(perfect, gold, copied, ~copied)
     assert half["gold of copied"] == half["gold open of copied"] == 1 and half["gold"] == pytest.approx(copied[gold.places].mean())
+    assert half["gold of converted"] == half["gold open of converted"] == 0
 
 
 def test_the_commonest_word_by_counting(store):
