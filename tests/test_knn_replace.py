@@ -16,6 +16,7 @@ from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.pretraining import model_ids, views
 from xlingual_nb.models.settings import MASKING
 from xlingual_nb.papers.published import OURS, ambiguities, claims, published
+from xlingual_nb.report.kept import corpus_of
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.nli import NliSpec
@@ -123,6 +124,12 @@ def test_parts_may_be_chosen_and_what_there_is_not_is_said():
         with pytest.raises(InputError) as said: cells("smoke", **(dict(corpus="micro") | wrong))
         assert "\n" not in str(said.value)
     with pytest.raises(InputError, match="scale 'huge'"): cells("huge")
+
+
+def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
+    for corpus, scale in (("micro-parallel", "laptop"), ("micro", "gpu")):
+        assert corpus_of(cells(scale, corpus), dict(scale=scale, corpus=corpus)) == corpus
+    assert corpus_of(cells("smoke"), dict(scale="smoke")) == laboratory_sizes("smoke").corpus
 
 
 # ---- three languages

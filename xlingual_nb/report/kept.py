@@ -171,9 +171,11 @@ def may_keep(at: Places, cells: Iterable[Cell], corpus: str) -> None:
     if at.keep: refuse_less(at.kept, cells, corpus)
 
 def corpus_of(cells: list[Cell], values: dict) -> str:
-    "The corpus that a study's parameters come to; studies of our own are on the microworld."
-    study = study_of(cells[0].paper) if cells else ""
-    return sizes_of(study, values["scale"], values.get("corpus", "auto")).corpus if study else "micro"
+    """The corpus that a study's parameters come to, one that its cells have been found for; studies of our own are on
+    the microworld."""
+    study, given = study_of(cells[0].paper) if cells else "", values.get("corpus", "auto")
+    if not study: return "micro"
+    return sizes_of(study, values["scale"]).corpus if given == "auto" else given
 
 def check_keep(source: Path, values: dict) -> None:
     "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
