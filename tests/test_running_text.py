@@ -13,7 +13,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures.fit import FitSpec, dev_ids, read_fit, unigram_nll
 from xlingual_nb.measures.occurrences import Finder, Found, in_slices, word_means
 from xlingual_nb.models import training as loop
-from xlingual_nb.models.batches import MASKS, SLICES, generator, make_batch, mix, slices
+from xlingual_nb.models.batches import MASKS, SLICES, assemble, generator, make_batch, mix, slices
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoder import POSITIONS, Stack, waves
 from xlingual_nb.models.languages import Language
@@ -121,7 +121,21 @@ def test_an_opening_ends_and_leaves_no_trace(store, tokenizer):
         for batch, wanted in zip(read, (whole, short if step < 2 else whole)):
             assert all((batch.groups[g][k] == wanted.groups[g][k]).all() for g in (0, 1) for k in wanted.groups[g])
             assert (batch.labels == wanted.labels).all() and (batch.masked == wanted.masked).all()
-    assert short.groups[0]["positions"].max() == 6
+    assert short.groups[0]["sentence"].max() + 1 == len(cut) > 100, "five pieces and two special tokens at most fit the short rows"
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 99))
+def test_tokens_of_slices_keep_their_positions(lengths, most, seed):
+    "A slice's [CLS] stands where the token before it stands in the whole, its [SEP] where the token after it does."
+    text = Encoded.of(np.split(np.arange(sum(lengths)) + 5, np.cumsum(lengths)[:-1]))
+    whole = mix([text], [LanguageView("a", position_offset=3)], 999, max_tokens=64)
+    cut = slices(whole, np.arange(len(whole)), most, generator(SLICES, seed))
+    one, other = (assemble(m, np.arange(len(m))) for m in (whole, cut))
+    assert one.ids[one.content].tolist() == other.ids[other.content].tolist()
+    assert one.positions[one.content].tolist() == other.positions[other.content].tolist()
+    for i in range(len(cut)):
+        inside = other.positions[other.sentence == i]
+        assert (np.diff(inside) == 1).all() and inside.min() >= 3 and len(inside) == cut.first[i, 1] + 2
 
 
 def test_a_step_of_an_opening_depends_on_its_number_alone(store, tokenizer):

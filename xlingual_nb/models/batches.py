@@ -40,6 +40,7 @@ class Mixture:
     vocabulary: int             # number of entries
     word_starts: np.ndarray | None = None       # (vocabulary,): which entries begin a word; None: not known
     padded: bool = False                        # is [PAD] part of an example, up to the longest of its batch?
+    begins: np.ndarray | None = None            # (examples,): the position of its [CLS]; None: the first
     neighbours: np.ndarray | None = None        # (languages, vocabulary, other languages, k): ids, -1 for none
 
     def __len__(self): return len(self.language)
@@ -209,6 +210,7 @@ def assemble(mixture: Mixture, indices: np.ndarray) -> Sentences:
     special = of_view(lambda v: v.special_offset)
     ids[opening], ids[closing] = CLS + special[opening], of_view(lambda v: v.sep(SEP))[closing]
     positions, types = within + of_view(lambda v: v.position_offset), of_view(lambda v: v.token_type) + second
+    if mixture.begins is not None: positions = positions + mixture.begins[indices][sentence]
     return Sentences(ids, positions, types, sentence=sentence, lengths=lengths, special=special,
                      content=~(opening | closing))
 
@@ -281,7 +283,8 @@ def row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
 
 # %% ../../nbs/lib/31_batches.ipynb #461cf479
 def slices(mixture: Mixture, indices: np.ndarray, most: int, rng) -> Mixture:
-    "The examples `indices`, of one segment each, cut into examples of at most `most` tokens, at random places."
+    """The examples `indices`, of one segment each, cut into examples of at most `most` tokens, at random places; tokens
+    keep their positions."""
     start, length = mixture.first[indices].T
     head = rng.integers(1, most + 1, len(indices))
     counts = 1 + np.maximum(0, -(-(length - head) // most))
@@ -290,7 +293,8 @@ def slices(mixture: Mixture, indices: np.ndarray, most: int, rng) -> Mixture:
     begin, end = np.maximum(0, end - most), np.minimum(end, length[example])
     begin = np.where(within(counts) > 0, begin, 0)
     first = np.stack([start[example] + begin, end - begin], 1)
-    return replace(mixture, first=first, second=np.zeros_like(first), language=mixture.language[indices][example])
+    return replace(mixture, first=first, second=np.zeros_like(first), language=mixture.language[indices][example],
+                   begins=begin)
 
 # %% ../../nbs/lib/31_batches.ipynb #100a1eca
 def places(s: Sentences, rows: tuple[int, int]) -> tuple[np.ndarray, list[int]]:
