@@ -93,7 +93,7 @@ def controls(sentences: list[str], english, options) -> list[dict]:
 def options_of(arguments) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--languages", nargs="*", default=["es", "fr", "de", "ru", "el"], help="beside English")
-    for name, usual in (("words", 3000), ("size", 100), ("epochs", 10)):
+    for name, usual in (("words", 2000), ("size", 100), ("epochs", 15)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--output", type=Path, help="a CSV file to write")
     o = parser.parse_args(arguments)
