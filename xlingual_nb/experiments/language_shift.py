@@ -7,7 +7,7 @@ __all__ = ['PAPER', 'SOURCE', 'MEAN', 'SHIFT', 'TURNED', 'SETS', 'RATES', 'BLEUS
            'belongs_here', 'check', 'held_out', 'model', 'turned', 'as_high', 'reading', 'averaged', 'shift_rows',
            'floor_specs', 'floor_rows', 'table2', 'table3', 'heat', 'cells', 'grid']
 
-# %% ../../nbs/14_language_shift.ipynb #77f6f44c
+# %% ../../nbs/14_language_shift.ipynb #8a8e931e
 from dataclasses import replace
 from functools import cache
 
@@ -24,7 +24,7 @@ from ..papers.published import OURS
 from ..text.sources import CorpusSpec
 from ..text.vocabularies import TokenizerSpec
 
-# %% ../../nbs/14_language_shift.ipynb #4088fbbd
+# %% ../../nbs/14_language_shift.ipynb #fa2f7672
 PAPER, SOURCE, MEAN = "liu2020b", "en", "mean"
 SHIFT, TURNED, SETS, RATES, BLEUS = "shift", "table2", "table3", "figure7", "figure8"
 WAYS = ("en-xx", "xx-en")
@@ -43,7 +43,7 @@ def belongs_here(claim) -> bool:
     "Is this a claim on shifts and what they say?"
     return all(t.table in (SHIFT, TURNED, SETS) for t in claim.tests)
 
-# %% ../../nbs/14_language_shift.ipynb #c2eea013
+# %% ../../nbs/14_language_shift.ipynb #c808fd4e
 def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
     """The sizes of the study, with the encoder and targets of shifts. Raises InputError for what `joint.check` refuses,
     for a corpus without shifts or BERT, and for a language that its model does not read."""
@@ -56,7 +56,7 @@ def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
                          f"{', '.join(sizes.shifts.languages)}, or add it to shifts.languages")
     return replace(sizes, targets=targets, base=sizes.shifts.base)
 
-# %% ../../nbs/14_language_shift.ipynb #fee9148a
+# %% ../../nbs/14_language_shift.ipynb #488c61a6
 def held_out(sizes: Joint, language: str) -> CorpusSpec:
     "The text that is turned: it says the same in every language."
     return replace(corpus_spec(sizes, language, "dev"), transforms=script_transforms(language))
@@ -74,7 +74,7 @@ def turned(sizes: Joint, spec, way: str, target: str, **readings) -> ShiftSpec:
     pair = tuple(way.replace("xx", target).split("-"))
     return ShiftSpec(spec, pair, tuple(held_out(sizes, l) for l in pair), **dict(alphas=sizes.shifts.alphas) | readings)
 
-# %% ../../nbs/14_language_shift.ipynb #8689d149
+# %% ../../nbs/14_language_shift.ipynb #e43e1051
 def as_high(layer: int, depth: int) -> int:
     "The layer of a model of some depth that stands as high as `layer` of twelve."
     return max(1, round(layer * depth / 12))
@@ -91,7 +91,7 @@ def reading(layer: int, alpha: float, name: str):
     key = f"layer {layer} alpha {alpha:g} {name}"
     return lambda values: values[key] if values[key] == values[key] else 0.0
 
-# %% ../../nbs/14_language_shift.ipynb #a2a33ffe
+# %% ../../nbs/14_language_shift.ipynb #2e3fb258
 def averaged(found: dict[str, object]) -> dict[str, tuple]:
     "The runs of each target, and all of them for the mean."
     return {target: (run,) for target, run in found.items()} | {MEAN: tuple(found.values())}
@@ -106,7 +106,7 @@ def shift_rows(sizes: Joint, seed: int, way: str, found: dict[str, ShiftSpec]) -
                 made.append(Cell(PAPER, SHIFT, row(way, f"alpha {alpha:g}", target), column, seed, runs, drawn))
     return made
 
-# %% ../../nbs/14_language_shift.ipynb #7b3d5c8f
+# %% ../../nbs/14_language_shift.ipynb #6a9f896d
 def floor_specs(sizes: Joint, spec: PretrainSpec, way: str) -> dict[str, dict[str, ShiftSpec]]:
     "By floor and target, the runs of what should turn nothing."
     depth, targets = spec.shape.layers, sizes.targets
@@ -136,7 +136,7 @@ def floor_rows(sizes: Joint, seed: int, way: str, spec: PretrainSpec, found: dic
             made.append(Cell(PAPER, SHIFT, at, column, seed, runs, f"commonest {name}"))
     return made
 
-# %% ../../nbs/14_language_shift.ipynb #2eac3996
+# %% ../../nbs/14_language_shift.ipynb #a2f1149a
 def table2(sizes: Joint, seed: int, way: str, found: dict[str, ShiftSpec]) -> list[Cell]:
     "BLEU-1 and convert rates by direction (L2, Table 2)."
     depth = sizes.base.shape.layers
@@ -162,7 +162,7 @@ def heat(sizes: Joint, seed: int, run: ShiftSpec) -> list[Cell]:
     return [cell(table, layer, alpha, name) for table, name in ((RATES, "converted"), (BLEUS, "bleu"))
             for alpha in sizes.shifts.alphas for layer in range(sizes.base.shape.layers + 1)]
 
-# %% ../../nbs/14_language_shift.ipynb #f43634e3
+# %% ../../nbs/14_language_shift.ipynb #3de6a05b
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
     "Every cell of the tables and figures. Raises InputError for what `check` refuses."
     sizes, made = check(scale, corpus, seeds, languages, own), []
