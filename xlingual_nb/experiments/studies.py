@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'RowSeeds', 'Vocabulary', 'Vectors', 'Laboratory', 'StudySeeds', 'Pretraining', 'Bilingual', 'Windows',
-           'Joint', 'Trilingual']
+           'Shifts', 'Joint', 'Trilingual']
 
 # %% ../../nbs/lib/60a_studies.ipynb #5b1b0602
 from dataclasses import dataclass
@@ -119,14 +119,24 @@ class Windows(NamedTuple):
     slices: tuple[int, ...]
     spans: tuple[int, ...]
 
+class Shifts(NamedTuple):
+    """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,
+    by a vocabulary and an encoder of its own; text is turned between English and `targets`, with weights `alphas`."""
+    languages: tuple[str, ...]
+    targets: tuple[str, ...]
+    sentences: int
+    vocabulary: Vocabulary
+    base: Pretraining
+    alphas: tuple[float, ...]
+
 @dataclass(frozen=True)
 class Joint:
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
-    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows` is that study's own; `targets`,
-    `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows` and `shifts` are those
+    studies' own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
@@ -151,6 +161,7 @@ class Joint:
     stack: int
     languages: dict[str, dict[str, str]]
     windows: Windows | None = None
+    shifts: Shifts | None = None
 
 # %% ../../nbs/lib/60a_studies.ipynb #eb226b87
 @dataclass(frozen=True)
