@@ -11,6 +11,7 @@ import xlingual_nb
 from xlingual_nb.measures.fit import FitSpec
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.measures.order import OrderSpec
+from xlingual_nb.measures.translation import ShiftSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
 from xlingual_nb.measures.word_floors import WordFloorsSpec
 from xlingual_nb.measures.words import WordSpec
@@ -112,6 +113,8 @@ SPECS = [
     MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
     WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even", "each"), unseen="miss", similarity="csls"),
     WordSpec(D, ("en", "enfake"), (EN, EN), Dictionary("same", translations="first"), "bare", "alone", centred=True),
+    ShiftSpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,), alphas=(0.0, 1.0)),
+    ShiftSpec(D, ("en", "enfake"), (DEV, DEV), layers=(0,), alphas=(1.0,), along="orthogonal"),
     WordClassesSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
                     (labelled("pos", "en", "train").records,)),
     MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
