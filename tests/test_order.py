@@ -133,6 +133,17 @@ def test_records_are_read_premise_and_hypothesis_and_no_pair_twice(tmp_path):
     assert [len(side) for side in order.parallel_texts(store, records, 5)] == [5, 5]
 
 
+def test_the_sentences_of_a_text_stay_beside_their_gold(tmp_path):
+    "Of 500 sentences some are said twice; the gold links number all of them."
+    texts, store = (told("en", 500), told("es", 500)), Store(tmp_path / "runs")
+    run(texts, store, progress=False)
+    said, links = order.parallel_texts(store, texts, 0), order.gold_links(texts)
+    assert len(set(zip(*said))) < len(said[0]) == 500 > links[:, 0].max() > 490
+    assert [len(side) for side in order.parallel_texts(store, texts, 60)] == [60, 60]
+    lengths = [np.array([len(sentence.split()) for sentence in side]) for side in said]
+    assert all((links[:, 1 + side] < lengths[side][links[:, 0]]).all() for side in (0, 1)), "every link is within its sentence"
+
+
 def test_words_without_a_vector_are_not_aligned():
     E, starts = torch.randn(6, 8), np.array([0, 3, 6])
     has = np.array([True, False, True, True, True, True])

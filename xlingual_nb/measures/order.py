@@ -161,10 +161,11 @@ def distinct(first: list[str], second: list[str], most: int = 0) -> list[list[st
     return [list(side) for side in zip(*[*dict.fromkeys(zip(first, second))][:most or None])]
 
 def parallel_texts(store, texts, most: int) -> list[list[str]]:
-    "The first `most` sentences (0: all) of two parallel texts, or of records of NLI."
+    """The first `most` sentences (0: all) of two parallel texts, as they come; or of records of NLI, which repeat their
+    premises, each once."""
     if isinstance(texts[0], RecordsSpec):
         return distinct(*(both_sides(read_records(store.path(text))) for text in texts), most)
-    return distinct(*(text.sentences for text in read_parallel(store, *texts)), most)
+    return [text.sentences[:most or None] for text in read_parallel(store, *texts)]
 
 # %% ../../nbs/lib/49a_order.ipynb #3371e46d
 def compare_order(encoder, sentences, entrances, words: str = "units", layer: int | None = None):
