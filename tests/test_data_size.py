@@ -156,9 +156,9 @@ def test_a_hidden_rotation_is_found_from_the_other_half(rotated):
 def test_spelling_alone_against_counting_by_hand():
     "Of four pairs one is spelt alike, and found at once; of another the English is spelt as a wrong Spanish word."
     english, spanish = ["sol", "red", "bee", "sky"], ["Sol", "rojo", "red", "cielo"]
-    tables = strings([Finder(english), Finder(spanish)])
     from xlingual_nb.measures.ranks import rank, reciprocal
-    found = reciprocal(rank(*tables, np.repeat(np.arange(4)[:, None], 2, 1)))
+    tables, places = strings([Finder(english), Finder(spanish)], np.repeat(np.arange(4)[:, None], 2, 1))
+    found = reciprocal(rank(*tables, places))
     anywhere = np.mean([1, 1 / 2, 1 / 3, 1 / 4])
     assert found.tolist() == pytest.approx([1, np.mean([1 / 2, 1 / 3, 1 / 4]), anywhere, anywhere])
 

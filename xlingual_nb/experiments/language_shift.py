@@ -44,7 +44,7 @@ def belongs_here(claim) -> bool:
     return all(t.table in (SHIFT, TURNED, SETS) for t in claim.tests)
 
 # %% ../../nbs/14_language_shift.ipynb #c808fd4e
-def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
+def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
     """The sizes of the study, with the encoder and targets of shifts. Raises InputError for what `joint.check` refuses,
     for a corpus without shifts or BERT, and for a language that its model does not read."""
     sizes = joint.check(scale, corpus, seeds, languages, own)
@@ -163,7 +163,7 @@ def heat(sizes: Joint, seed: int, run: ShiftSpec) -> list[Cell]:
             for alpha in sizes.shifts.alphas for layer in range(sizes.base.shape.layers + 1)]
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
+def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
     "Every cell of the tables and figures. Raises InputError for what `check` refuses."
     sizes, made = check(scale, corpus, seeds, languages, own), []
     for seed in seeds_of(seeds, sizes.seeds):
@@ -176,6 +176,6 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
     if set(sizes.targets) <= set(published_targets("liu2020")): return once(made)
     return once([replace(cell, paper=OURS) for cell in made])
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
+def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
     return grid_of(cells(scale, corpus, seeds, languages, own))

@@ -46,11 +46,15 @@ def rotated(tables, pairs: np.ndarray) -> list:
     found = supervised(*tables, pairs, rotation=True)
     return [found.first, found.second]
 
-def strings(finders) -> list:
-    "A table a finder: words of one spelling have the same row, orthogonal to all others."
+def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
+    """A table a finder of its words among `pairs` (n, 2) of numbers, and the pairs as places in the tables. Words of one
+    spelling have the same row, orthogonal to all others."""
     import torch
-    rows = {key: i for i, key in enumerate(dict.fromkeys(key for f in finders for key in f.numbers))}
-    return [torch.eye(len(rows))[[rows[key] for key in f.numbers]] for f in finders]
+    words, places = zip(*(np.unique(column, return_inverse=True) for column in pairs.T))
+    keys = [[*finder.numbers] for finder in finders]
+    said = [[known[number] for number in some] for known, some in zip(keys, words)]
+    rows = {key: i for i, key in enumerate(dict.fromkeys(key for side in said for key in side))}
+    return [torch.eye(len(rows))[[rows[key] for key in side]] for side in said], np.stack(places, 1)
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #b51dcb9c
 def met(found, pairs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,9 +75,9 @@ def floors_of(spec: WordFloorsSpec, encoder, pairs, known, texts, store=None) ->
         raise InputError(f"{len(asked)} pairs of {'-'.join(spec.words.pair)} to ask for and {len(rest)} to learn from: "
                          "give more text, or a dictionary of its words")
     tables = [vectors.vectors[max(vectors.vectors)] for _, vectors in found]
-    def scored(tables): return both_ways(spec.words, tables, asked, np.ones(len(asked), bool))
-    plain = scored(strings([finder for finder, _ in found]))
-    return {"strings": plain, "mapped": scored(rotated(tables, rest)), "learnt": len(rest)}
+    def scored(tables, pairs): return both_ways(spec.words, tables, pairs, np.ones(len(pairs), bool))
+    plain = scored(*strings([finder for finder, _ in found], asked))
+    return {"strings": plain, "mapped": scored(rotated(tables, rest), asked), "learnt": len(rest)}
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #4cbb9e1a
 def make_word_floors(specs, folders, store, progress):
