@@ -47,8 +47,8 @@ def rotated(tables, pairs: np.ndarray) -> list:
     return [found.first, found.second]
 
 def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
-    """A table a finder of its words among `pairs` (n, 2) of numbers, and the pairs as places in the tables. Words of one
-    spelling have the same row, orthogonal to all others."""
+    """A table a finder of its words among `pairs` (n, 2) of numbers, and the pairs as places in the tables. Words of
+    one spelling have the same row, orthogonal to all others."""
     import torch
     words, places = zip(*(np.unique(column, return_inverse=True) for column in pairs.T))
     keys = [[*finder.numbers] for finder in finders]
