@@ -96,7 +96,15 @@ def test_scores_are_those_of_the_definition(seed, n):
                 for each, turned in (((first, second), pairs), ((second, first), pairs[:, ::-1]))]
         assert found["Noun"][among]["mrr"] == pytest.approx(np.mean(ways), abs=1e-6)
     assert found["Noun"]["pairs"] == some.sum()
-    assert found["Noun"]["own"]["chance"] >= found["Noun"]["all"]["chance"] - 1e-9
+
+
+def test_fewer_candidates_are_easier_to_guess_among():
+    "One translation a word: random vectors get the mean of 1/k over the ranks k of 6 candidates, or of the class's 2."
+    tables = [torch.randn(6, 8, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
+    pairs, some = np.repeat(np.arange(6)[:, None], 2, 1), np.arange(6) < 2
+    found = wc.by_class(WORDS, tables, pairs, {"Noun": some})["Noun"]
+    assert found["all"]["chance"] == pytest.approx(sum(1 / k for k in range(1, 7)) / 6)
+    assert found["own"]["chance"] == pytest.approx((1 + 1 / 2) / 2)
 
 
 def test_all_words_in_one_class_score_as_the_retrieval_does():
