@@ -46,8 +46,9 @@ def choose(store: Store, specs: list, prove: int) -> list:
 
 # %% ../../nbs/lib/09a_proofs.ipynb #0e2e1f8a
 def together(store: Store, spec, known: dict) -> list:
-    "A run and those that were made in one go with it, as far as they are there."
-    return [spec, *(known[p] for p in about_of(store, spec).get("partners", ()) if p in known)]
+    "A run and those that were made in one go with it, as far as they are there, in the order they had then."
+    group = [spec, *(known[p] for p in about_of(store, spec).get("partners", ()) if p in known)]
+    return sorted(group, key=lambda s: about_of(store, s)["seconds"])     # one was published after the other
 
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
     """Make runs again beside the store and compare: {run id: files whose bytes differ}, only those that do.
