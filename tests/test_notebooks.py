@@ -27,9 +27,19 @@ def test_library_notebook(path, monkeypatch, capsys):
     assert passed, capsys.readouterr().err[-3000:]
 
 
-def smoke(path, tmp_path):
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    "One store for all, as a user has: what two experiments share is made once, also by two processes at a time."
+    return tmp_path_factory.getbasetemp().parent / "experiments"
+
+
+LESS = {"00_start_here": dict(seeds=2)}      # its models are of full size
+SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8")}   # other text, the same code
+
+
+def smoke(path, tmp_path, store, given=LESS):
     known = notebooks.parameters(path)
-    own = {name: str(tmp_path / name) for name in ("store", "results", "figures") if name in known}
+    own = {name: str(tmp_path / name) for name in ("results", "figures") if name in known} | dict(store=str(store)) | given.get(path.stem, {})
     executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
     assert executed == tmp_path / "executed/smoke" / path.stem / f"{path.stem}.ipynb" and executed.is_file()
     return executed
@@ -42,17 +52,17 @@ def in_short(path):
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
-def test_experiment_without_data(path, tmp_path, monkeypatch):
+def test_experiment_without_data(path, tmp_path, store, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    assert in_short(smoke(path, tmp_path)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
+    assert in_short(smoke(path, tmp_path, store)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
     assert unlike_its_seeds(tmp_path / "results/smoke") == []
     assert path.stem == "00_start_here" or (tmp_path / "results/smoke" / path.stem / "seeds.csv").is_file()
 
 
 @pytest.mark.skipif("XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder")
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
-def test_experiment_with_data(path, tmp_path):
-    smoke(path, tmp_path)
+def test_experiment_with_data(path, tmp_path, store):
+    smoke(path, tmp_path, store, given=SOME)
 
 
 # ---- experiments are told in one order: what was found first, then how to run it
