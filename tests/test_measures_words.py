@@ -267,6 +267,15 @@ def test_a_dictionary_of_no_use_is_one_line_before_any_work(tmp_path, text, choi
     assert not list((tmp_path / "runs").glob("*/*/model.safetensors"))
 
 
+def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(tmp_path, monkeypatch):
+    spec, parsed = refusal(tmp_path, b"dog perro\n"), []
+    monkeypatch.setattr("xlingual_nb.measures.words.word_pairs", lambda *given: parsed.append(given) or word_pairs(*given))
+    names = {run_id(spec) for _ in range(5)}
+    assert len(names) == len(parsed) == 1
+    assert run_id(refusal(tmp_path, b"dog perro\ncat gato\n")) not in names and len(parsed) == 2
+    with pytest.raises(InputError, match="has no pair of words"): run_id(refusal(tmp_path, b". ,\n"))
+
+
 def test_no_word_in_the_text_is_one_line(tmp_path):
     with pytest.raises(InputError, match="none of the dictionary's 1 words of 'en' is in micro/en"):
         run([refusal(tmp_path, b"dog perro\n")], Store(tmp_path / "runs"), progress=False)
