@@ -238,6 +238,15 @@ def test_verdict_is_wrong_at_most_one_time_in_twenty():
     assert seen.count("reproduced") / 120 < 0.1 and seen.count("not reproduced") / 120 < 0.1
 
 
+def test_a_verdict_goes_when_its_claim_is_no_longer_tested_at_the_scale(tmp_path):
+    "As after an amendment: the rows were run, so nothing of the verdict of before may stay."
+    path, mine = tmp_path / "verdicts.csv", claim(alive=())
+    V.write(V.verdicts(runs(WORLD), "laptop", [mine]), path)
+    assert V.read(path).verdict[0] == "reproduced"
+    amended = V.verdicts(runs(WORLD), "laptop", [claim(alive=(), scales=("paper",))])
+    assert V.read(V.write(amended, path)).verdict.tolist() == ["not run at this scale"]
+
+
 def test_files_keep_what_was_decided(tmp_path):
     path = tmp_path / "laptop" / "verdicts.csv"; decided = V.verdicts(runs(WORLD), "laptop")
     V.write(decided, path); first = path.read_bytes()

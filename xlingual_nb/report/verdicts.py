@@ -188,12 +188,13 @@ def summary(frame) -> str:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
 def write(frame, path) -> Path:
-    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless they only say "not
-    run". Whole or not at all."""
+    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their rows were not
+    run. Whole or not at all."""
     path = Path(path)
     if path.exists(): frame = pd.concat([frame, read(path)], ignore_index=True)
     place = {c.id: i for i, c in enumerate(published.claims())}
-    frame = frame.assign(_idle=frame.verdict == VERDICTS[-1], _place=frame.claim.map(place))
+    idle = (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0)
+    frame = frame.assign(_idle=idle, _place=frame.claim.map(place))
     frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
     frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
     path.parent.mkdir(parents=True, exist_ok=True)
