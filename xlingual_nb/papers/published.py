@@ -35,9 +35,11 @@ def papers() -> list[str]:
 OURS = "ours"       # stands for the paper where a result has no published counterpart
 
 def tables(paper: str) -> list[str]:
-    "The published tables of a paper, in their order; none of `OURS`. Raises InputError for a paper that is not here."
+    """The published tables of a paper, in their order, then the figures that print their numbers; none of `OURS`.
+    Raises InputError for a paper that is not here."""
     if paper == OURS: return []
-    return sorted((p.stem for p in folder(paper).glob("table*.csv")), key=lambda name: (len(name), name))
+    def place(name): return name.startswith("figure"), len(name), name
+    return sorted((p.stem for p in folder(paper).glob("*.csv")), key=place)
 
 # %% ../../nbs/lib/10_published.ipynb #c71ff273
 @cache
