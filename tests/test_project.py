@@ -201,9 +201,10 @@ TABLES, NETS = {"numpy", "pandas"}, {"torch", "transformers", "safetensors"}
 LATE = {"datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "nbformat", "nbconvert", "nbclient", "IPython", "gensim"}
 LIGHT = {"xlingual_nb": TABLES, "xlingual_nb.cli": TABLES}
 LIGHT |= {f"xlingual_nb.{m}": set() for m in (
-    "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora", "text.records",
+    "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora", "text.records", "text.lowered",
     "text.vocabularies", "text.dictionaries", "models.pretraining", "models.embedding", "measures.multilinguality",
-    "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli", "tasks.frozen_nli", "tasks.ner",
+    "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli", "tasks.frozen_nli",
+    "tasks.shifted_nli", "tasks.ner",
     "tasks.pos")}
 
 

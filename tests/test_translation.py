@@ -168,7 +168,10 @@ def test_a_run_refuses(store, tmp_path):
     encoder = encoder_of(store)
     with pytest.raises(InputError, match="en and es have the same text"):
         translation.translate(replace(WANTED, texts=(told("en"), told("en"))), encoder, store)
-    with pytest.raises(InputError, match="says nothing of a language"): translation.translate(replace(WANTED, estimated=1), encoder, store)
+    short = told("en", n=1), told("es", n=1)
+    run([*short], store, Inline(), progress=False)
+    with pytest.raises(InputError, match="says nothing of a language"): translation.translate(replace(WANTED, means=short), encoder, store)
+    assert translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"]["layer 1"] > 0
     tokenizer = encoder.tokenizer.backend_tokenizer
     static = BroughtSpec(str(save_static(tmp_path / "static", np.ones((tokenizer.get_vocab_size(), 4)), tokenizer)))
     run([static], store, Inline(), progress=False)

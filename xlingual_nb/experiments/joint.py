@@ -35,10 +35,10 @@ PAPER, SOURCE = "liu2020a", "en"
 NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove": "GloVe"}
 
 # %% ../../nbs/lib/65_joint.ipynb #4847aebc
-def text(sizes: Joint, language: str, sentences: int) -> CorpusSpec:
-    "The first sentences of a language."
-    spec = corpus_spec(sizes, language)
-    given = dict(spec.parameters) | dict(sentences=sentences)
+def text(sizes: Joint, language: str, sentences: int, part: str = "train", **dials) -> CorpusSpec:
+    "The first sentences of a part of a language's text; `dials`: parameters of it other than the section's."
+    spec = corpus_spec(sizes, language, part)
+    given = dict(spec.parameters) | dict(sentences=sentences) | dials
     order = sorted(given.items(), key=lambda kv: PLACE.index(kv[0]) if kv[0] in PLACE else len(PLACE))
     return replace(spec, parameters=tuple(order), transforms=script_transforms(language))
 

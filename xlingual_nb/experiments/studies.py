@@ -121,13 +121,19 @@ class Windows(NamedTuple):
 
 class Shifts(NamedTuple):
     """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,
-    by a vocabulary and an encoder of its own; text is turned between English and `targets`, with weights `alphas`."""
+    by a vocabulary and an encoder of its own; text is turned between English and `targets`, with weights `alphas`, by
+    shifts of the whole text and of `few` sentences. Pairs of `transfer` are answered by what `fine_tuning` makes of it,
+    moved to English with the best of some `weights`."""
     languages: tuple[str, ...]
     targets: tuple[str, ...]
     sentences: int
     vocabulary: Vocabulary
     base: Pretraining
     alphas: tuple[float, ...]
+    few: tuple[int, ...]
+    transfer: tuple[str, ...]
+    fine_tuning: FineTuning
+    weights: tuple[float, ...]
 
 @dataclass(frozen=True)
 class Joint:

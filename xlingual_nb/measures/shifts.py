@@ -42,12 +42,13 @@ def whole_states(encoder: Encoder, text: Encoded, groups, view, layers):
 LEAST = 20      # tokens, below which a mean is no mean
 
 def language_means(encoder: Encoder, sentences: Iterable[str], view, layers=None, reads: Callable | None = None,
-                   specials: bool = False, portion: int = 2048, budget: int | None = None) -> dict[int, torch.Tensor]:
+                   specials: bool = False, portion: int = 2048, budget: int | None = None,
+                   least: int = LEAST) -> dict[int, torch.Tensor]:
     """Mean of language: by layer (None: all; 0: the embeddings) the mean (H,) over all tokens of a text, float32.
 
     `sentences` may be any stream, `portion` of them are held at a time; `reads` makes a language's ids of plain ones,
     where its view does not say it all; `specials`: [CLS] and [SEP] take part. Source: Liu et al. (2020b), 4.1.1.
-    InputError for a text of fewer than `LEAST` tokens, and for layers that there are not."""
+    InputError for a text of fewer than `least` tokens, and for layers that there are not."""
     view, stream, tokens = encoder.view(view), iter(sentences), 0
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads, sums = reads or shifted_text(encoder, view), dict.fromkeys(layers, 0.0)
@@ -60,7 +61,7 @@ def language_means(encoder: Encoder, sentences: Iterable[str], view, layers=None
         for states in read(text, groups, view, layers):
             tokens += len(next(iter(states.values())))
             for layer, vectors in states.items(): sums[layer] = sums[layer] + vectors.double().sum(0)
-    require(tokens >= LEAST, f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text")
+    require(tokens >= least, f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text")
     return {layer: (total / tokens).float() for layer, total in sums.items()}
 
 # %% ../../nbs/lib/49d_shifts.ipynb #3e821184
@@ -117,8 +118,8 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
 @contextmanager
 def pushed(encoder: Encoder, layer: int, vector: torch.Tensor):
     """While open, `vector` (H,) is added to every token at `layer` (0: the embeddings), and what comes after sees it
-    (Liu et al. 2020b, 4.2.1). InputError without a masked-LM head, or for a layer that there is not."""
-    require(encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one")
+    (Liu et al. 2020b, 4.2.1). InputError for static vectors, or for a layer that there is not."""
+    require(encoder.model is not None, f"{encoder.path} holds static vectors: choose a model that has layers")
     (layer,), depth, calls = check_layers(encoder, layer), encoder.depth, count()
     def before(_, given, kwargs):
         if next(calls) % depth != layer: return None
@@ -139,7 +140,8 @@ def pushed(encoder: Encoder, layer: int, vector: torch.Tensor):
 def decode(encoder: Encoder, text: Encoded, view, layer: int = 0, vector: torch.Tensor | None = None,
            budget: int | None = None) -> np.ndarray:
     """What the head takes for likeliest at every place (tokens,) of a text, of which nothing is masked; with `vector`
-    (H,) added at `layer`. InputError as `pushed`, and for ids that are not the view's."""
+    (H,) added at `layer`. InputError as `pushed`, without a masked-LM head, and for ids that are not the view's."""
+    require(encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one")
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
     made = np.empty(len(text.ids), np.int64)

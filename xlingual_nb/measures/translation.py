@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ALONG', 'UNITS', 'SETS', 'ALPHAS', 'SHOWN', 'ShiftSpec', 'Side', 'read_side', 'Gold', 'gold_of', 'in_sentences',
-           'in_words', 'bleu', 'right', 'commonest', 'token_sets', 'directions', 'texts_of', 'said_twice', 'swept',
-           'best', 'look', 'summary', 'both_sides_of', 'translate', 'make_shifts', 'shift_cost']
+           'in_words', 'bleu', 'right', 'commonest', 'token_sets', 'directions', 'sentences_of', 'texts_of',
+           'said_twice', 'swept', 'best', 'look', 'summary', 'both_sides_of', 'translate', 'make_shifts', 'shift_cost']
 
 # %% ../../nbs/lib/49e_translation.ipynb #692c9abc
 import json
@@ -38,13 +38,13 @@ class ShiftSpec:
     `checkpoint`: a spec whose run leaves an encoder with a masked-LM head; `texts`: parallel text, or NLI records whose
     sentences correspond; `means`: other texts for the means of language; `layers` (none: all, 0: the embeddings) and
     `alphas` are tried in turn. `along`, `units`, `sets`, `specials` (do [CLS] and [SEP] take part in means?) are
-    readings. `sentences` and `estimated` bound what is translated and what means are taken on (0: all); `seed` draws
-    the orthogonal direction."""
+    readings. `sentences` and `estimated` bound what is translated and what means are taken on (0: all); a bound
+    may be a single sentence. `seed` draws the orthogonal direction."""
     stage: ClassVar[str] = "shift"
     checkpoint: object
     pair: tuple[str, str]
     texts: tuple[object, object]
-    means: tuple[CorpusSpec, ...] = ()
+    means: tuple[object, ...] = ()
     layers: tuple[int, ...] = ()
     alphas: tuple[float, ...] = ALPHAS
     along: str = "shift"
@@ -156,19 +156,24 @@ def token_sets(spec: ShiftSpec, encoder, sides, texts) -> list[np.ndarray]:
 # %% ../../nbs/lib/49e_translation.ipynb #2c1eb5df
 def directions(spec: ShiftSpec, encoder, texts) -> dict:
     "By layer the vector (H,) that alpha multiplies; `texts`: (sentences, how a language enters) of source and target."
-    from xlingual_nb.measures.shifts import language_means, mean_difference_shift, orthogonal
+    from xlingual_nb.measures.shifts import LEAST, language_means, mean_difference_shift, orthogonal
     def means(sentences, entered):
-        some = sentences[:spec.estimated or None]
-        return language_means(encoder, some, entered[0], spec.layers or None, entered[1], spec.specials)
+        some, least = sentences[:spec.estimated or None], 1 if spec.estimated else LEAST
+        return language_means(encoder, some, entered[0], spec.layers or None, entered[1], spec.specials, least=least)
     shift = mean_difference_shift(*(means(*text) for text in texts))
     if spec.along != "orthogonal": return shift
     return {layer: orthogonal(vector, spec.seed) for layer, vector in shift.items()}
 
+def sentences_of(text: CorpusSpec | RecordsSpec, store) -> list[str]:
+    "The sentences of a text, or those that records have, each once."
+    if isinstance(text, CorpusSpec): return read_corpus(store.path(text)).sentences
+    return [*dict.fromkeys(both_sides(read_records(store.path(text))))]
+
 def texts_of(spec: ShiftSpec, encoder, store, said) -> list[tuple]:
     "(Sentences, how the language enters) of the two means; the second is another language's along `other`."
-    given = [read_corpus(store.path(text)).sentences for text in spec.means] or said
+    given = [sentences_of(text, store) for text in spec.means] or said
     chosen = [*zip(spec.pair, given)]
-    if spec.along == "other": chosen[1] = spec.other[0], read_corpus(store.path(spec.other[1])).sentences
+    if spec.along == "other": chosen[1] = spec.other[0], sentences_of(spec.other[1], store)
     return [(sentences, entrance(spec, name, encoder, store)) for name, sentences in chosen]
 
 def said_twice(spec: ShiftSpec, store) -> list[list[str]]:

@@ -141,7 +141,7 @@ FROZEN = ("nothing", "embeddings")
 class FineTuning:
     """Fine-tuning on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or compares sums over
     both sentences. `frozen`: what keeps its pretrained values; embeddings that move in the source language alone leave
-    those of the others behind. `patience`: epochs without a better accuracy on the source's development pairs before
+    those of the others behind. `frozen_layers`: so many blocks above frozen embeddings keep theirs too. `patience`: epochs without a better accuracy on the source's development pairs before
     training ends, and the best epoch is kept (0: all epochs, the last is kept)."""
     epochs: int = 3
     batch: int = 32
@@ -153,6 +153,7 @@ class FineTuning:
     max_tokens: int = 128
     frozen: str = "nothing"
     patience: int = 0
+    frozen_layers: int = 0
 
     def __post_init__(self):
         require(self.epochs >= 1 and self.batch >= 1, f"epochs={self.epochs}, batch={self.batch}: give at least 1")
@@ -162,6 +163,8 @@ class FineTuning:
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
         require(self.frozen in FROZEN, f"frozen={self.frozen!r}: choose from {', '.join(FROZEN)}")
+        require(self.frozen_layers == 0 or self.frozen_layers > 0 and self.frozen == "embeddings",
+                f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: blocks are frozen above frozen embeddings")
 
 # %% ../../nbs/lib/30_settings.ipynb #24a089b1
 SCHEMES = {"bio": "BI", "bioul": "BILU"}
