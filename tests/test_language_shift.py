@@ -5,7 +5,10 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import language_shift as shift
-from xlingual_nb.experiments.language_shift import MEAN, RATES, SETS, SHIFT, TURNED, as_high, cells, check, grid, model, turned
+from xlingual_nb.experiments import shift_uses, shifting
+from xlingual_nb.experiments.language_shift import RATES, SETS, SHIFT, TURNED, cells, grid
+from xlingual_nb.experiments.shift_uses import FEW, IDENTITY, TRANSFER
+from xlingual_nb.experiments.shifting import MEAN, as_high, check, model, turned
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.translation import ShiftSpec
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -34,14 +37,16 @@ def test_every_claim_on_shifts_has_its_cells():
 
 
 def test_tables_are_addressed_as_the_paper_prints_them():
-    for table in (TURNED, SETS):
+    for table in (TURNED, SETS, TRANSFER):
         printed = {(r.row, r.column) for r in published("liu2020b", table).itertuples()}
-        assert {(c.row, c.column) for c in LAPTOP if c.table == table} == printed
+        ours = {(c.row, c.column) for c in LAPTOP if c.table == table}
+        assert ours >= printed and (table == TRANSFER or ours == printed)
+    assert {c.column for c in LAPTOP if c.table == TRANSFER} == {*published("liu2020b", TRANSFER).column}
 
 
 def test_a_row_says_what_its_runs_are():
-    targets = check("laptop", "micro").targets
-    for cell in LAPTOP:
+    targets = check("laptop", "micro").shifts.targets
+    for cell in (c for c in LAPTOP if c.table in (SHIFT, TURNED, SETS, RATES, shift.BLEUS)):
         assert all(isinstance(run, ShiftSpec) for run in cell.runs)
         if cell.table != SHIFT: assert len(cell.runs) == 1; continue
         first, kind, last = cell.row.split(" | ")
@@ -62,21 +67,48 @@ def test_layers_stand_as_high_as_the_paper_s():
 
 
 def test_one_model_reads_all_languages_and_no_text_is_a_translation():
-    (spec,) = {c.runs[0].checkpoint for c in LAPTOP if c.table == TURNED}
+    (spec,) = {c.runs[0].checkpoint for c in LAPTOP if c.table in (TURNED, FEW)}
     assert isinstance(spec, PretrainSpec) and len(spec.languages) == 15
     assert len({dict(l.corpus.parameters)["seed"] for l in spec.languages}) == 15
-    told = {text.parameters for c in LAPTOP for r in c.runs for text in r.texts}
+    told = {text.parameters for c in LAPTOP for r in c.runs if isinstance(r, ShiftSpec) for text in r.texts}
     assert len(told) == 1 and "seed" not in dict(*told), "what is turned says the same in every language"
 
 
 def test_a_smoke_run_holds_what_the_cells_draw(tmp_path):
-    store, wanted = Store(tmp_path), [c for c in cells("smoke", "micro") if "el" in c.row or c.table in (TURNED, SETS, RATES)]
+    parts = TURNED, SETS, RATES, TRANSFER, IDENTITY, FEW
+    store, wanted = Store(tmp_path), [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts]
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     held = read_measures(store.path(turned(SIZES, model(SIZES, 0), "en-xx", "el")))
     assert found[SHIFT, "en-el | alpha 2 | el", "converted"] == held["layer 2 alpha 2 converted"] == found[RATES, "α 2", "layer 2"]
     assert found[TURNED, "best BLEU-1", "en→el"] == held["best bleu"] and found[SETS, "|V|", "el"] == held["types target"]
     assert found[SHIFT, "commonest | en | el", "gold"] == held["commonest gold"] and len(found) == len(wanted)
+    upper, whole = (read_measures(store.path(shift_uses.moved_nli(SIZES, model(SIZES, 0), frozen, 1, 0))) for frozen in (1, 0))
+    assert found[TRANSFER, "+ MDS", "el"] == 100 * upper["shift el accuracy"] and found[TRANSFER, "shifting weight", "zh"] == upper["shift zh weight"]
+    assert found[TRANSFER, "finetune all layers", "avg w/o en"] == pytest.approx(50 * (whole["plain el"] + whole["plain zh"]))
+    names = read_measures(store.path(shift_uses.identity_of(SIZES, model(SIZES, 0))))
+    assert found[IDENTITY, "centred", "Retrieval ρ"] == pytest.approx((names["layer 1 centred retrieval el"] + names["layer 1 centred retrieval zh"]) / 2)
+    assert found[IDENTITY, "chance", "Language id"] == pytest.approx(1 / 3)
+    few = [read_measures(store.path(shift_uses.shifted_by_few(SIZES, model(SIZES, 0), t, 10, False))) for t in ("el", "zh")]
+    assert found[FEW, shift_uses.few_row(10, False), "BLEU-1"] == pytest.approx(sum(f["layer 2 alpha 1 bleu"] for f in few) / 2)
+
+
+def test_rows_of_table_4_are_fine_tuned_as_they_say():
+    rows = {c.row: c.runs[0] for c in LAPTOP if c.table == TRANSFER}
+    upper, whole = rows["finetune last 6 layers"], rows["finetune all layers"]
+    assert (upper.settings.frozen, upper.settings.frozen_layers, upper.layer) == ("embeddings", 2, 2)
+    assert (whole.settings.frozen, whole.settings.frozen_layers, whole.layer) == ("nothing", 0, 2)
+    assert rows["+ MDS"] == rows["+ orthogonal"] == upper and rows["finetune all layers + MDS"] == whole and rows["untrained"].checkpoint.training.steps == 0
+    assert [test.language for _, test in upper.tests] == [c for c in published("liu2020b", TRANSFER).column.unique() if len(c) == 2]
+    assert all({dev.records.part, test.records.part} == {"dev", "test"} for dev, test in upper.tests) and upper.train.language == "en"
+
+
+def test_means_of_few_sentences_are_of_text_that_nothing_else_reads():
+    specs = {c.row: c.runs for c in LAPTOP if c.table == FEW}
+    seeds = {row: [dict(text.parameters)["seed"] for text in runs[0].means] for row, runs in specs.items()}
+    assert all((a == b) == (" not " not in row) for row, (a, b) in seeds.items()) and len(specs) == 12
+    assert {spec.estimated for runs in specs.values() for spec in runs} == {1, 3, 10, 30, 100, 1000}
+    assert all(max(check("laptop").shifts.few) == dict(text.parameters)["sentences"] for runs in specs.values() for s in runs for text in s.means)
 
 
 def test_a_laptop_study_takes_less_than_three_hours(tmp_path):
@@ -87,8 +119,25 @@ def test_a_laptop_study_takes_less_than_three_hours(tmp_path):
 def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="the model of shifts does not read 'fr': choose among el, zh"): check("smoke", "micro", languages="fr")
     with pytest.raises(InputError, match="laptop.bible says nothing of shifts"): check("laptop", "bible")
-    assert check("laptop", "micro", languages="es,hi").targets == ("es", "hi")
+    asked = check("laptop", "micro", languages="es,hi")
+    assert asked.shifts.targets == asked.shifts.transfer == ("es", "hi") and asked.label == "micro-es-hi"
+    assert model(asked, 0) == model(check("laptop", "micro"), 0), "the model reads what it reads"
     one = cells("laptop", "micro", 1, languages="es")
     assert not any("other" in c.row for c in one) and {c.paper for c in one} == {"liu2020b"}
-    monkeypatch.setattr(shift.joint, "check", lambda *given: replace(SIZES, shifts=None))
+    monkeypatch.setattr(shifting.joint, "check", lambda *given: replace(SIZES, shifts=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of shifts: add `shifts` to it, or choose micro$"): check("smoke", "micro")
+
+
+def test_every_scale_is_planned(tmp_path):
+    "GPU and paper too; on Wikipedia there is no gold, nor what needs it, and what is turned is XNLI."
+    for scale in ("gpu", "paper"): assert plan(grid(scale, "micro"), Store(tmp_path)).set_index("stage").loc["all", "FLOPs"] > 1e15
+    real = cells("paper", "wiki", seeds=1)
+    assert {c.table for c in real} == {SHIFT, TURNED, SETS, RATES, shift.BLEUS, TRANSFER} and not any("gold" in c.column for c in real)
+    (texts,) = {tuple(t.source for t in c.runs[0].texts) for c in real if (c.table, c.column) == (TURNED, "en→el")}
+    assert texts == ("xnli/en", "xnli/el") and real[0].runs[0].checkpoint.shape.layers == 12
+
+
+def test_the_claims_that_are_ours_speak_of_rows_that_hold_them_apart():
+    ours = {c.id: c for c in ON_SHIFTS if c.whose == OURS}
+    assert {"L2-mds-floor", "L2-mds-all", "L2-few", "L2-few-parallel", "L2-identity-mean", "L2-identity-spread"} <= ours.keys()
+    for claim in ours.values(): assert all(set(test.plus) != set(test.minus) for test in claim.tests), claim.id

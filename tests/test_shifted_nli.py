@@ -103,14 +103,15 @@ def test_without_a_shift_it_is_nli_as_it_is(store):
     assert all(moved[f"plain {n}"] == plain[f"accuracy {n}|{n}"] and moved[f"majority {n}"] == plain[f"majority {n}|{n}"] for n in NAMES)
 
 
-def test_one_target_has_no_other_and_a_brought_model_costs_nothing(store):
+def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
     alone = replace(ASKED, tests=TESTS[:2])
     assert ways_to_source(alone, dict(zip(NAMES, torch.eye(16)))).keys() == {"shift", "orthogonal"}
     brought = replace(alone, checkpoint=BroughtSpec(str(store.path(BERT))))
     run([brought, alone], store, Inline(), progress=False)
     assert read_measures(store.path(brought)) == read_measures(store.path(alone))
     costs = [shifted_nli.shifted_cost(spec)["flops"] for spec in (brought, alone, ASKED, replace(ASKED, alphas=(*ASKED.alphas, 2.0)))]
-    assert costs[0] == 0 < costs[1] < costs[2] < costs[3]
+    assert 0 < costs[0] == costs[1] < costs[2] < costs[3]
+    assert shifted_nli.shifted_cost(replace(alone, checkpoint=BroughtSpec("nowhere")))["flops"] == 0
 
 
 @pytest.mark.parametrize("fields, message", [

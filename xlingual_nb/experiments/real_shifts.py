@@ -6,7 +6,7 @@
 __all__ = ['BROUGHT', 'BOUNDS', 'LOWERED', 'GAP', 'COLUMNS', 'depth_of', 'with_data', 'xnli', 'turned_by', 'answered_by',
            'brought_cells', 'published_gap', 'lowered_cells', 'rank_correlation']
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #2ab8054c
+# %% ../../nbs/lib/66b_real_shifts.ipynb #8a5dd02d
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ..text.given import GivenSpec
 from ..text.lowered import LoweredSpec
 from ..text.records import Labelled, RecordsSpec
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #da2084b8
+# %% ../../nbs/lib/66b_real_shifts.ipynb #6ec50e0c
 BROUGHT = "brought"
 BOUNDS = {"smoke": 20, "laptop": 200}      # sentences that are turned, and pairs that are asked for; else all
 
@@ -46,7 +46,7 @@ def xnli(language: str, part: str, size: int = 0) -> Labelled:
     "Sentence pairs of XNLI as a model reads them."
     return Labelled(language, RecordsSpec("nli", f"xnli/{language}", part, size))
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #49ac7a1e
+# %% ../../nbs/lib/66b_real_shifts.ipynb #611891a9
 def turned_by(spec: BroughtSpec, pair, depth: int, bound: int) -> list[Cell]:
     "What a brought model makes of a direction of Table 2."
     layers = tuple(sorted({as_high(10, depth), as_high(11, depth)})) if bound else ()
@@ -63,13 +63,13 @@ def answered_by(sizes: Joint, spec: BroughtSpec, depth: int, bound: int) -> list
     tests = tuple((xnli(l, "dev", bound), xnli(l, "test", bound)) for l in languages)
     whole = FineTuning(epochs=min(3, sizes.shifts.fine_tuning.epochs))
     upper = replace(whole, frozen="embeddings", frozen_layers=half)
-    first, second = (ShiftedNliSpec(spec, xnli(SOURCE, "train", bound), tests[0][0], tests, half, sizes.shifts.weights, s)
-                     for s in (whole, upper))
+    train, weights = xnli(SOURCE, "train", bound), sizes.shifts.weights
+    first, second = (ShiftedNliSpec(spec, train, tests[0][0], tests, half, weights, s) for s in (whole, upper))
     drawn = {ALL: (first, "plain {}"), UPPER: (second, "plain {}"), "+ MDS": (second, MOVED["+ MDS"])}
     return [Cell(OURS, BROUGHT, row, l, 0, (run,), name.format(l), 100.0) for row, (run, name) in drawn.items()
             for l in languages if l != SOURCE or "shift" not in name]
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #b7509a9c
+# %% ../../nbs/lib/66b_real_shifts.ipynb #8d5bfadf
 def brought_cells(sizes: Joint, folder: str) -> list[Cell]:
     "Tables 2 and 4 by the model of a folder, in the languages that there is data for. InputError where there is none."
     spec, depth, bound = BroughtSpec(folder, Path(folder).name), depth_of(folder), BOUNDS.get(sizes.scale, 0)
@@ -81,7 +81,7 @@ def brought_cells(sizes: Joint, folder: str) -> list[Cell]:
     learnt = bool(records.languages(["nli/mnli.train.{}.tsv"])) and with_data([SOURCE], "dev")
     return found + (answered_by(sizes, spec, depth, bound) if learnt else [])
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #18936982
+# %% ../../nbs/lib/66b_real_shifts.ipynb #9badb679
 LOWERED, GAP = "lowered", "Table 4 less Wu & Dredze"
 COLUMNS = {"words changed": "changed", "[UNK], cased": "unknown cased", "[UNK], lower case": "unknown lower",
            "pieces a word, cased": "pieces cased", "pieces a word, lower case": "pieces lower"}
@@ -102,7 +102,7 @@ def lowered_cells() -> list[Cell]:
     return [cell(l, column, f"{l} {name}") for l in languages for column, name in COLUMNS.items()] + [
         cell(l, GAP, amount=published_gap(l)) for l in languages]
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #d7cd9f71
+# %% ../../nbs/lib/66b_real_shifts.ipynb #953d5775
 def rank_correlation(wide, column: str = "words changed") -> tuple[float, float, int]:
     "Spearman's ρ between a column of `lowered` and the gap over languages but English, its p, and how many there are."
     from scipy.stats import spearmanr

@@ -7,7 +7,7 @@ __all__ = ['TRANSFER', 'ALL', 'UPPER', 'AVERAGE', 'MAJORITY', 'MOVED', 'FEW', 'C
            'moved_nli', 'across', 'weights_of', 'moved_rows', 'transfer', 'text_of_means', 'shifted_by_few', 'few_row',
            'few_cells', 'identity_of', 'identity_rows', 'identity_cells']
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #a5b1c5b4
+# %% ../../nbs/lib/66a_shift_uses.ipynb #bcd65fdd
 from dataclasses import replace
 
 from . import joint
@@ -22,7 +22,7 @@ from ..models.settings import FineTuning
 from ..tasks.floors import FLOORS, NliFloorsSpec
 from ..tasks.shifted_nli import ShiftedNliSpec
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #68600916
+# %% ../../nbs/lib/66a_shift_uses.ipynb #ee4ebeda
 TRANSFER, ALL, UPPER = "table4", "finetune all layers", "finetune last 6 layers"
 AVERAGE, MAJORITY = "avg w/o en", "majority class"
 
@@ -42,8 +42,9 @@ def moved_nli(sizes: Joint, spec, frozen: int, layer: int, seed: int) -> Shifted
     train, settings = joint.labelled(sizes, SOURCE, "train"), tuned(sizes, frozen)
     return ShiftedNliSpec(spec, train, tests[0][0], tests, layer, sizes.shifts.weights, settings, seed)
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #d7df64e6
-MOVED = {"+ MDS": "shift {} accuracy", "+ orthogonal": "orthogonal {} accuracy", "+ other language": "other {} accuracy"}
+# %% ../../nbs/lib/66a_shift_uses.ipynb #aa4656d5
+MOVED = {"+ MDS": "shift {} accuracy", "+ orthogonal": "orthogonal {} accuracy",
+         "+ other language": "other {} accuracy"}
 
 def across(sizes: Joint, label: str, seed: int, run, name: str, english: bool = True) -> list[Cell]:
     """What a run holds under a name, `{}` for the language, in percent, in the columns of Table 4: English, unless it
@@ -64,7 +65,7 @@ def moved_rows(sizes: Joint, name: str, run) -> list[Cell]:
     made = across(sizes, name, run.seed, run, "plain {}")
     return made + across(sizes, f"{name} + MDS", run.seed, run, MOVED["+ MDS"], english=False)
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #dc051af7
+# %% ../../nbs/lib/66a_shift_uses.ipynb #93ca3d9f
 def transfer(sizes: Joint, seed: int) -> list[Cell]:
     "Table 4 (L2, section 4.3) and its floors, for one model."
     spec = model(sizes, seed)
@@ -81,7 +82,7 @@ def transfer(sizes: Joint, seed: int) -> list[Cell]:
     made += across(sizes, MAJORITY, seed, upper, "majority {}")
     return made + [c for name in FLOORS for c in across(sizes, name, seed, without, f"{name} {{0}}|{{0}}")]
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #c4646ea6
+# %% ../../nbs/lib/66a_shift_uses.ipynb #7b155ceb
 FEW = "few"
 COUNTED = {"converted": "converted", "gold": "gold", "gold open": "gold open", "BLEU-1": "bleu"}
 
@@ -111,7 +112,7 @@ def few_cells(sizes: Joint, seed: int) -> list[Cell]:
                      for column, name in COUNTED.items()]
     return made
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #01e9cdbc
+# %% ../../nbs/lib/66a_shift_uses.ipynb #7aeebe26
 IDENTITY, CHANCE = "identity", "chance"
 
 def identity_of(sizes: Joint, spec) -> IdentitySpec:

@@ -6,14 +6,14 @@
 __all__ = ['DIRECTIONS', 'ShiftedNliSpec', 'task_means', 'ways_to_source', 'right_when_moved', 'chosen_weight', 'moved_scores',
            'transfer', 'make_shifted_nli', 'shifted_cost']
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #74ed3639
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #d8a18a05
 import json
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import require
 from ..measures.order import both_sides
-from ..models.pretraining import PretrainSpec
+from ..models.brought import size_of
 from ..models.settings import FineTuning, step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
@@ -23,7 +23,7 @@ from .task import as_read, entrance
 from ..text import tokenizers
 from ..text.records import Labelled, read_records
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #37cb350f
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #287bdf82
 DIRECTIONS = ("shift", "orthogonal", "other")
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ShiftedNliSpec:
         mixed = [one.language for one, other in self.tests if one.language != other.language]
         require(not mixed, f"pairs to develop on in {''.join(mixed[:1])}, to test on in another: give one language")
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #e4571c36
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #04630ccc
 def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     "The mean (H,) of each language of the tests, and of the source, at the layer of an encoder."
     from xlingual_nb.measures.shifts import language_means
@@ -73,7 +73,7 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
     if len(targets) < 2: return found
     return found | {"other": {t: own[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}}
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #f204ec16
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #3794da46
 def right_when_moved(classifier, inputs, layer: int, vector) -> float:
     "Accuracy on pairs of which every token has a vector (H,) added at a layer."
     from xlingual_nb.measures.shifts import pushed
@@ -92,7 +92,7 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     told = {f"dev {alpha:g}": right for alpha, right in moved.items()}
     return {"accuracy": right_when_moved(classifier, test, spec.layer, weight * vector), "weight": weight} | told
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #22332be8
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     "What `measures.json` holds: {direction: {language: `moved_scores`}}, `plain` and `majority` accuracy by language."
     from xlingual_nb.tasks.classifier import fine_tune, predict
@@ -120,12 +120,12 @@ def make_shifted_nli(specs, folders, store, progress):
         values = transfer(spec, encoder, store, lambda done, total, spec=spec: progress(spec, done, total))
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
-# %% ../../nbs/lib/57c_shifted_nli.ipynb #e8dae27a
+# %% ../../nbs/lib/57c_shifted_nli.ipynb #21212a49
 def shifted_cost(spec: ShiftedNliSpec) -> dict:
     "FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on."
-    if not isinstance(spec.checkpoint, PretrainSpec): return {"flops": 0.0, "bytes": 1000}
+    if not (known := size_of(spec.checkpoint)): return {"flops": 0.0, "bytes": 1000}
     def size(side): return side.records.size or 5000
-    shape, epochs = spec.checkpoint.shape, spec.settings.epochs
+    (shape, _), epochs = known, spec.settings.epochs
     moved = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
     asked = len(DIRECTIONS) * moved + sum(size(test) for _, test in spec.tests)
     pairs = (spec.train.records.size or 400_000) * epochs + asked / 3

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['lowered', 'damage', 'LoweredSpec', 'make_lowered']
 
-# %% ../../nbs/lib/19a_lowered.ipynb #29febdd2
+# %% ../../nbs/lib/19a_lowered.ipynb #c2d4433d
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ..runs.stages import declare
 from .records import Labelled, read_records
 from .tokenizers import count_words, encode, load
 
-# %% ../../nbs/lib/19a_lowered.ipynb #8baacb3e
+# %% ../../nbs/lib/19a_lowered.ipynb #2fc85720
 def lowered(tokenizer: Tokenizer) -> Tokenizer:
     "The same vocabulary behind BERT's lower-casing, which strips accents."
     copy = Tokenizer.from_str(tokenizer.to_str())
@@ -41,11 +41,11 @@ def damage(cased: Tokenizer, lower: Tokenizer, sentences: Iterable[str]) -> dict
     changed = np.array([a != b for a, b in zip(*kept)])
     return {"changed": float(changed @ often / often.sum())} | found
 
-# %% ../../nbs/lib/19a_lowered.ipynb #1101f977
+# %% ../../nbs/lib/19a_lowered.ipynb #ccc26507
 @dataclass(frozen=True)
 class LoweredSpec:
-    """What lower-casing changes (`damage`) in the sentences of `texts`, records of NLI, by a `vocabulary`, the spec of a
-    run that leaves a cased tokenizer."""
+    """What lower-casing changes (`damage`) in the sentences of `texts`, records of NLI, by a `vocabulary`, the spec of
+    a run that leaves a cased tokenizer."""
     stage: ClassVar[str] = "lowered"
     vocabulary: object
     texts: tuple[Labelled, ...]
