@@ -6,7 +6,7 @@
 __all__ = ['BROUGHT', 'BOUNDS', 'LOWERED', 'GAP', 'COLUMNS', 'depth_of', 'with_data', 'xnli', 'turned_by', 'answered_by',
            'brought_cells', 'published_gap', 'lowered_cells', 'rank_correlation']
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #8a5dd02d
+# %% ../../nbs/lib/66b_real_shifts.ipynb #0eda3156
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ..text.given import GivenSpec
 from ..text.lowered import LoweredSpec
 from ..text.records import Labelled, RecordsSpec
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #6ec50e0c
+# %% ../../nbs/lib/66b_real_shifts.ipynb #3237c175
 BROUGHT = "brought"
 BOUNDS = {"smoke": 20, "laptop": 200}      # sentences that are turned, and pairs that are asked for; else all
 
@@ -46,7 +46,7 @@ def xnli(language: str, part: str, size: int = 0) -> Labelled:
     "Sentence pairs of XNLI as a model reads them."
     return Labelled(language, RecordsSpec("nli", f"xnli/{language}", part, size))
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #611891a9
+# %% ../../nbs/lib/66b_real_shifts.ipynb #a90f28b2
 def turned_by(spec: BroughtSpec, pair, depth: int, bound: int) -> list[Cell]:
     "What a brought model makes of a direction of Table 2."
     layers = tuple(sorted({as_high(10, depth), as_high(11, depth)})) if bound else ()
@@ -69,19 +69,19 @@ def answered_by(sizes: Joint, spec: BroughtSpec, depth: int, bound: int) -> list
     return [Cell(OURS, BROUGHT, row, l, 0, (run,), name.format(l), 100.0) for row, (run, name) in drawn.items()
             for l in languages if l != SOURCE or "shift" not in name]
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #8d5bfadf
+# %% ../../nbs/lib/66b_real_shifts.ipynb #f75139e9
 def brought_cells(sizes: Joint, folder: str) -> list[Cell]:
     "Tables 2 and 4 by the model of a folder, in the languages that there is data for. InputError where there is none."
     spec, depth, bound = BroughtSpec(folder, Path(folder).name), depth_of(folder), BOUNDS.get(sizes.scale, 0)
     six = dict.fromkeys(l for pair in published("liu2020b", "table2").column for l in pair.split("→") if l != SOURCE)
     targets = with_data(six) if with_data([SOURCE]) else []
-    require(targets, "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave out "
-                     "the checkpoint")
+    require(targets, "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave "
+                     "out the checkpoint")
     found = [c for t in targets for pair in ((SOURCE, t), (t, SOURCE)) for c in turned_by(spec, pair, depth, bound)]
     learnt = bool(records.languages(["nli/mnli.train.{}.tsv"])) and with_data([SOURCE], "dev")
     return found + (answered_by(sizes, spec, depth, bound) if learnt else [])
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #9badb679
+# %% ../../nbs/lib/66b_real_shifts.ipynb #2fc10131
 LOWERED, GAP = "lowered", "Table 4 less Wu & Dredze"
 COLUMNS = {"words changed": "changed", "[UNK], cased": "unknown cased", "[UNK], lower case": "unknown lower",
            "pieces a word, cased": "pieces cased", "pieces a word, lower case": "pieces lower"}
@@ -102,7 +102,7 @@ def lowered_cells() -> list[Cell]:
     return [cell(l, column, f"{l} {name}") for l in languages for column, name in COLUMNS.items()] + [
         cell(l, GAP, amount=published_gap(l)) for l in languages]
 
-# %% ../../nbs/lib/66b_real_shifts.ipynb #953d5775
+# %% ../../nbs/lib/66b_real_shifts.ipynb #20addd29
 def rank_correlation(wide, column: str = "words changed") -> tuple[float, float, int]:
     "Spearman's ρ between a column of `lowered` and the gap over languages but English, its p, and how many there are."
     from scipy.stats import spearmanr

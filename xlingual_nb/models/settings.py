@@ -141,8 +141,9 @@ FROZEN = ("nothing", "embeddings")
 class FineTuning:
     """Fine-tuning on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or compares sums over
     both sentences. `frozen`: what keeps its pretrained values; embeddings that move in the source language alone leave
-    those of the others behind. `frozen_layers`: so many blocks above frozen embeddings keep theirs too. `patience`: epochs without a better accuracy on the source's development pairs before
-    training ends, and the best epoch is kept (0: all epochs, the last is kept)."""
+    those of the others behind. `frozen_layers`: so many blocks above frozen embeddings keep theirs too. `patience`:
+    epochs without a better accuracy on the source's development pairs before training ends, and the best epoch is kept
+    (0: all epochs, the last is kept)."""
     epochs: int = 3
     batch: int = 32
     learning_rate: float = 2e-5
@@ -164,7 +165,8 @@ class FineTuning:
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
         require(self.frozen in FROZEN, f"frozen={self.frozen!r}: choose from {', '.join(FROZEN)}")
         require(self.frozen_layers == 0 or self.frozen_layers > 0 and self.frozen == "embeddings",
-                f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: blocks are frozen above frozen embeddings")
+                f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: "
+                "blocks are frozen above frozen embeddings")
 
 # %% ../../nbs/lib/30_settings.ipynb #24a089b1
 SCHEMES = {"bio": "BI", "bioul": "BILU"}

@@ -1,0 +1,126 @@
+"""Notebook 14 on somebody's model and on real text: a small random mBERT, a data folder of a few pairs, and what lower-casing does to them."""
+import json
+
+import pytest
+import transformers as hf
+from scipy.stats import spearmanr
+from tokenizers import Tokenizer
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import language_shift, real_shifts
+from xlingual_nb.experiments.real_shifts import GAP, LOWERED, brought_cells, lowered_cells
+from xlingual_nb.experiments.shift_uses import TRANSFER
+from xlingual_nb.experiments.shifting import check
+from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.measures.translation import ShiftSpec
+from xlingual_nb.models.brought import BroughtSpec, size_of
+from xlingual_nb.models.checkpoints import tiny_checkpoint
+from xlingual_nb.models.settings import Shape
+from xlingual_nb.papers.published import published
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
+from xlingual_nb.text.lowered import LoweredSpec, damage, lowered
+from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.tokenizers import SPECIALS, blank
+
+SIZES = check("smoke", "micro")
+WORDS = {"en": [5, 6, 7, 8, 9], "el": [15, 16, 17, 18, 19], "zh": [22, 23, 24, 25, 26], "es": [10, 11, 12, 13, 14]}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    "XNLI in English and three others, in the words of a small random model of twelve layers."
+    (tmp_path / "data/nli").mkdir(parents=True)
+    for language, (a, b, c, d, e) in WORDS.items():
+        pairs = [(f"w{a} w{b} w{c} w{a}", f"w{b} w{a} w{c}", "neutral"), (f"w{c} w{d} w{e} w{e} w{a}", f"w{c} w{b}", "entailment"),
+                 (f"w{e} w{a} w{d} w{d}", f"w{e} w{b} w{c} w{d}", "contradiction")]
+        lines = "".join("\t".join(pair) + "\n" for pair in pairs * 3)
+        names = [f"xnli.dev.{language}", f"xnli.test.{language}"] + ["mnli.train.en"] * (language == "en")
+        for name in names: (tmp_path / f"data/nli/{name}.tsv").write_text(lines, encoding="utf-8")
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path / "data"))
+    tiny_checkpoint(tmp_path / "mine", num_hidden_layers=12)
+    return tmp_path
+
+
+def test_first_steps_on_a_small_random_model(folder):
+    found = brought_cells(SIZES, str(folder / "mine"))
+    assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, "Spanish is not in Table 2"
+    assert {c.row for c in found} == {*published("liu2020b", "table2").row, "finetune all layers", "finetune last 6 layers", "+ MDS"}
+    turned, answered = ([r for r in grid_of(found) if isinstance(r, kind)] for kind in (ShiftSpec, ShiftedNliSpec))
+    assert {r.layers for r in turned} == {(10, 11)} and {r.sentences for r in turned} == {20} and {r.layer for r in answered} == {6}
+    assert {r.settings.frozen_layers for r in answered} == {0, 6} and [t.language for _, t in answered[0].tests] == ["en", "el", "zh"]
+    store = Store(folder / "store")
+    run(grid_of(found), store, Inline(), progress=False)
+    seen = observe(found, store, "xnli").set_index(["row", "column"]).value
+    assert len(seen) == len(found) and (seen.loc["finetune all layers"].between(0, 100)).all() and seen["best layer", "en→el"] in (10, 11)
+    assert set(language_shift.grid("smoke", checkpoint=str(folder / "mine"))) >= set(grid_of(found))
+
+
+def test_without_data_or_layers_a_checkpoint_is_refused_in_one_line(folder, monkeypatch):
+    with pytest.raises(InputError, match="says nothing of layers: name a folder"): brought_cells(SIZES, str(folder / "data"))
+    monkeypatch.delenv("XLINGUAL_DATA")
+    with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"): brought_cells(SIZES, str(folder / "mine"))
+
+
+def test_all_layers_and_sentences_at_larger_scales(folder):
+    (run_,) = {c.runs[0] for c in brought_cells(check("gpu", "micro"), str(folder / "mine")) if c.column == "en→el"}
+    assert run_.layers == () and run_.sentences == 0 and run_.alphas == (1.0, 2.0, 3.0)
+
+
+def test_the_size_of_what_is_brought_is_its_config_s(tmp_path):
+    config = hf.BertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    config.save_pretrained(tmp_path)
+    assert size_of(BroughtSpec(str(tmp_path))) == (Shape(2, 8, 2, 24, 512), 40) and size_of(BroughtSpec(str(tmp_path / "no"))) is None
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="static")))
+    assert size_of(BroughtSpec(str(tmp_path))) is None
+
+
+# --- in lower case
+
+PIECES = [*SPECIALS, "[unused1]", "Der", "der", "Hund", "Viet", "##t", "việt", "viet", "né", "ne", "中", ".", "h", "##und"]
+
+
+def test_damage_is_what_two_tokenizers_of_hugging_face_say(tmp_path):
+    vocabulary = {p: i for i, p in enumerate(PIECES)}
+    (tmp_path / "vocab.txt").write_text("".join(f"{p}\n" for p in PIECES), encoding="utf-8")
+    text = ["Der Hund der né việt 中.", "Viett né né Xyz"]
+    theirs = [hf.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), do_lower_case=low) for low in (False, True)]
+    words = "Der Hund der né việt 中 . Viett né né Xyz".split()
+    cut = [[t.tokenize(w) for w in words] for t in theirs]
+    ours = blank(vocabulary)
+    found = damage(ours, lowered(ours), text)
+    assert found["changed"] == pytest.approx(sum(a != b for a, b in zip(*cut)) / len(words)) and found["changed"] > 0.5
+    for name, pieces in zip(("cased", "lower"), cut):
+        every = sum(pieces, [])
+        assert found[f"pieces {name}"] == pytest.approx(len(every) / len(words))
+        assert found[f"unknown {name}"] == pytest.approx(every.count("[UNK]") / len(every))
+    assert isinstance(ours, Tokenizer) and ours.encode("né").tokens[1] == "né", "the tokenizer itself stays as it is"
+
+
+def test_lower_case_beside_the_gap(folder):
+    assert lowered_cells() == [], "no vocabulary in the folder"
+    (folder / "data/vocab").mkdir()
+    given = [*SPECIALS, *(f"w{i}" for i in range(5, 15)), *"wW", *(f"##{i}" for i in range(10))]
+    (folder / "data/vocab/mbert-cased.vocab.txt").write_text("".join(f"{p}\n" for p in given), encoding="utf-8")
+    found, store = lowered_cells(), Store(folder / "store")
+    run(grid_of(found), store, Inline(), progress=False)
+    wide = observe(found, store, "x").pivot(index="row", columns="column", values="value")
+    assert {c.table for c in found} == {LOWERED} and {*wide.index} == {*WORDS} and {*wide.columns} == {*real_shifts.COLUMNS, GAP}
+    assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc["en", "pieces a word, cased"] == 1
+    assert wide.loc["el", GAP] == pytest.approx(56.67 - 66.4)
+    others = wide.drop("en").assign(**{"words changed": [0.3, 0.1, 0.2]})
+    r = spearmanr(others["words changed"], others[GAP])
+    assert real_shifts.rank_correlation(others) == (pytest.approx(r.statistic), pytest.approx(r.pvalue), 3)
+
+
+def test_the_other_paper_s_row_is_whole():
+    theirs = published("liu2020b", "wu2019").set_index("column").value
+    assert theirs.mean() == pytest.approx(66.3, abs=0.05) and len(theirs) == 15, "the average that is printed"
+    assert set(published("liu2020b", TRANSFER).column) - {"avg w/o en"} <= set(theirs.index)
+
+
+def test_records_of_another_task_are_refused():
+    with pytest.raises(InputError, match="records of ner have no pairs"):
+        LoweredSpec(BroughtSpec("x"), (Labelled("en", RecordsSpec("ner", "micro/en", "test")),))
