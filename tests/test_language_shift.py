@@ -130,7 +130,9 @@ def test_what_the_study_refuses(monkeypatch):
 
 def test_every_scale_is_planned(tmp_path):
     "GPU and paper too; on Wikipedia there is no gold, nor what needs it, and what is turned is XNLI."
-    for scale in ("gpu", "paper"): assert plan(grid(scale, "micro"), Store(tmp_path)).set_index("stage").loc["all", "FLOPs"] > 1e15
+    assert plan(grid("gpu", "micro"), Store(tmp_path)).set_index("stage").loc["all", "FLOPs"] > 1e15
+    stages = [{spec.stage for spec in grid(scale, "micro")} for scale in ("laptop", "paper")]
+    assert stages[0] == stages[1] == {"shift", "identity", "shifted_nli", "nli_floors"}
     real = cells("paper", "wiki", seeds=1)
     assert {c.table for c in real} == {SHIFT, TURNED, SETS, RATES, shift.BLEUS, TRANSFER} and not any("gold" in c.column for c in real)
     (texts,) = {tuple(t.source for t in c.runs[0].texts) for c in real if (c.table, c.column) == (TURNED, "en→el")}

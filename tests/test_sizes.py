@@ -117,6 +117,9 @@ LIU = (
     ("varying window size to 128 and 256", "windows.spans", (128, 256), "section 2.4"),
     ("200k and 1000k sentences per language", "windows.sentences", (200_000, 1_000_000), "section 2.3"),
     ("the vocabulary of mBERT, especially the cased one", "vocabulary", ("mbert-cased", 119_000), "L2 section 3.2"),
+    ("en→de to el→en", "shifts.targets", tuple("de fr ur sw zh el".split()), "L2 Table 2"),
+    ("de to zh", "shifts.transfer", tuple("de es ar el fr hi ru th tr vi zh".split()), "L2 Table 4"),
+    ("from 0.2 in Spanish to 2.0 in Chinese", "shifts.weights", tuple(n / 10 for n in range(21)), "L2 Table 4"),
 )
 PAPERS = [("dufter2020", "paper.bible", *row) for row in DUFTER] + [("k2020", "paper.wiki", *row) for row in K]
 PAPERS += [("liu2020", "paper.wiki", *row) for row in LIU] + [("dufter2020xnli", "paper.wiki", *row) for row in XNLI]
@@ -147,7 +150,7 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
     real, made = (asdict(trilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli"}
     real, made = (asdict(joint_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
-    kept = {"corpus", "label", "text", "nli", "sentences", "dictionary", "vocabulary", "windows"}
+    kept = {"corpus", "label", "text", "nli", "sentences", "dictionary", "vocabulary", "windows", "shifts"}
     assert {k for k in real if real[k] != made[k]} == kept
 
 
