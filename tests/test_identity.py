@@ -119,11 +119,16 @@ def test_a_run_by_hand(store):
         if pair[0] != pair[1]: counts[pair] = counts.get(pair, 0) + 1
     assert found["pairs es"] <= len({a for a, _ in counts}) and 20 < found["pairs es"]
     sides = [identity.read_side(encoder, speeches[n].texts(), (encoder.view(n), None)) for n in ("en", "es")]
-    pairs = identity.word_pairs(TEXTS[:2], sides)
+    pairs, is_open = identity.word_pairs(TEXTS[:2], sides)
     back = {i: w for w, i in table.items()}
     assert {(back[a], back[b]) for a, b in pairs.tolist()} <= counts.keys() and len({*pairs[:, 0]}) == len({*pairs[:, 1]}) == len(pairs)
     A, B = (np.stack([np.mean(types[n][back[i]], 0) for i in column.tolist()]) for n, column in zip(("en", "es"), pairs.T))
     assert found["layer 1 as it is words es"] == pytest.approx(nearest(A, B), abs=0.02)
+    tags = {word: microworld.TAGS[tag] for word, tag in zip(speeches["en"].words, speeches["en"].upos)}
+    assert np.mean(is_open == [tags[back[a]] in ("ADJ", "ADV", "NOUN", "PROPN", "VERB") for a in pairs[:, 0].tolist()]) > 0.95
+    A, B = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (A, B))
+    each = ((A @ B.T).argmax(1) == np.arange(len(A))) / 2 + ((B @ A.T).argmax(1) == np.arange(len(A))) / 2
+    assert found["layer 1 as it is open words es"] == pytest.approx(each[is_open].mean(), abs=0.02) and 0 < is_open.mean() < 1
 
 
 def test_layers_and_cost(store):

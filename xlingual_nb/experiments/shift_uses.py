@@ -7,7 +7,7 @@ __all__ = ['TRANSFER', 'ALL', 'UPPER', 'AVERAGE', 'MAJORITY', 'MOVED', 'FEW', 'C
            'moved_nli', 'across', 'weights_of', 'moved_rows', 'transfer', 'text_of_means', 'shifted_by_few', 'few_row',
            'few_cells', 'identity_of', 'identity_rows', 'identity_cells']
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #bcd65fdd
+# %% ../../nbs/lib/66a_shift_uses.ipynb #0bba137d
 from dataclasses import replace
 
 from . import joint
@@ -22,7 +22,7 @@ from ..models.settings import FineTuning
 from ..tasks.floors import FLOORS, NliFloorsSpec
 from ..tasks.shifted_nli import ShiftedNliSpec
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #ee4ebeda
+# %% ../../nbs/lib/66a_shift_uses.ipynb #2f45f50e
 TRANSFER, ALL, UPPER = "table4", "finetune all layers", "finetune last 6 layers"
 AVERAGE, MAJORITY = "avg w/o en", "majority class"
 
@@ -42,7 +42,7 @@ def moved_nli(sizes: Joint, spec, frozen: int, layer: int, seed: int) -> Shifted
     train, settings = joint.labelled(sizes, SOURCE, "train"), tuned(sizes, frozen)
     return ShiftedNliSpec(spec, train, tests[0][0], tests, layer, sizes.shifts.weights, settings, seed)
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #aa4656d5
+# %% ../../nbs/lib/66a_shift_uses.ipynb #ab8653d1
 MOVED = {"+ MDS": "shift {} accuracy", "+ orthogonal": "orthogonal {} accuracy",
          "+ other language": "other {} accuracy"}
 
@@ -65,7 +65,7 @@ def moved_rows(sizes: Joint, name: str, run) -> list[Cell]:
     made = across(sizes, name, run.seed, run, "plain {}")
     return made + across(sizes, f"{name} + MDS", run.seed, run, MOVED["+ MDS"], english=False)
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #93ca3d9f
+# %% ../../nbs/lib/66a_shift_uses.ipynb #232758ab
 def transfer(sizes: Joint, seed: int) -> list[Cell]:
     "Table 4 (L2, section 4.3) and its floors, for one model."
     spec = model(sizes, seed)
@@ -82,7 +82,7 @@ def transfer(sizes: Joint, seed: int) -> list[Cell]:
     made += across(sizes, MAJORITY, seed, upper, "majority {}")
     return made + [c for name in FLOORS for c in across(sizes, name, seed, without, f"{name} {{0}}|{{0}}")]
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #7b155ceb
+# %% ../../nbs/lib/66a_shift_uses.ipynb #cb080b25
 FEW = "few"
 COUNTED = {"converted": "converted", "gold": "gold", "gold open": "gold open", "BLEU-1": "bleu"}
 
@@ -112,7 +112,7 @@ def few_cells(sizes: Joint, seed: int) -> list[Cell]:
                      for column, name in COUNTED.items()]
     return made
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #7aeebe26
+# %% ../../nbs/lib/66a_shift_uses.ipynb #65448ab2
 IDENTITY, CHANCE = "identity", "chance"
 
 def identity_of(sizes: Joint, spec) -> IdentitySpec:
@@ -124,8 +124,8 @@ def identity_rows(sizes: Joint, label: str, spec, way: str) -> list[Cell]:
     "A way to take languages out: retrieval and words, means over targets; languages told apart by means, by spread."
     run, at, targets = identity_of(sizes, spec), f"layer {joint.upper(spec)} {way}", sizes.shifts.targets
     def mean_of(what): return lambda values: sum(values[f"{at} {what} {t}"] for t in targets) / len(targets)
-    drawn = {"Retrieval ρ": mean_of("retrieval"), "Words τ": mean_of("words"), "Language id": f"{at} identity",
-             "Language id by spread": f"{at} spread"}
+    drawn = {"Retrieval ρ": mean_of("retrieval"), "Words τ": mean_of("words"), "Words τ, open": mean_of("open words")}
+    drawn |= {"Language id": f"{at} identity", "Language id by spread": f"{at} spread"}
     return [Cell(paper_of(sizes), IDENTITY, label, column, spec.seed, (run,), name) for column, name in drawn.items()]
 
 def identity_cells(sizes: Joint, seed: int) -> list[Cell]:
@@ -134,4 +134,4 @@ def identity_cells(sizes: Joint, seed: int) -> list[Cell]:
     for way in WAYS_OUT if in_microworld(sizes) else ():
         made += identity_rows(sizes, way, spec, way)
         made += identity_rows(sizes, f"untrained, {way}", untrained(spec), way)
-    return made + [replace(c, row=CHANCE, drawn="chance") for c in made[:4] if "Language id" in c.column]
+    return made + [replace(c, row=CHANCE, drawn="chance") for c in made[:5] if "Language id" in c.column]

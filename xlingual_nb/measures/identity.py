@@ -6,7 +6,7 @@
 __all__ = ['SHRINK', 'WAYS_OUT', 'STEP', 'IdentitySpec', 'covariance', 'whitening', 'without', 'between_means', 'ways_out',
            'tell_apart', 'word_types', 'word_pairs', 'found_at', 'identities', 'make_identities', 'identity_cost']
 
-# %% ../../nbs/lib/49f_identity.ipynb #d3aad2fd
+# %% ../../nbs/lib/49f_identity.ipynb #026a5eda
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from ..runs.stages import declare
 from ..text.parallel import read_parallel
 from ..text.sources import CorpusSpec, corpus_size
 
-# %% ../../nbs/lib/49f_identity.ipynb #6ed342fb
+# %% ../../nbs/lib/49f_identity.ipynb #b27fc2b3
 @dataclass(frozen=True)
 class IdentitySpec:
     """Retrieval, word translation and language identification at `layers` (none: all) of an encoder, as it is and with
@@ -42,7 +42,7 @@ class IdentitySpec:
         require(len(set(self.languages)) == len(self.texts) > 1, f"{len(self.texts)} texts for {len(self.languages)} "
                 "languages: give two languages or more, and a text each")
 
-# %% ../../nbs/lib/49f_identity.ipynb #24deacde
+# %% ../../nbs/lib/49f_identity.ipynb #1887ae11
 SHRINK = 0.1        # share of the mean variance that covariances are drawn to
 
 def covariance(X: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ def without(X: np.ndarray, axes: np.ndarray) -> np.ndarray:
     "Rows (n, H) without their parts along orthonormal axes (k, H)."
     return X - X @ axes.T @ axes
 
-# %% ../../nbs/lib/49f_identity.ipynb #3c5dd227
+# %% ../../nbs/lib/49f_identity.ipynb #1f9f9e9e
 def between_means(means: np.ndarray) -> np.ndarray:
     "Orthonormal axes (k, H), k < languages, of all differences between means (languages, H)."
     _, sizes, axes = np.linalg.svd(means - means.mean(0), full_matrices=False)
@@ -78,7 +78,7 @@ def ways_out(known: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
             "random directions removed": lambda l, X: without(X, drawn),
             "whitened": lambda l, X: (X - means[l]) @ spread[l]}
 
-# %% ../../nbs/lib/49f_identity.ipynb #5e068423
+# %% ../../nbs/lib/49f_identity.ipynb #23e53afd
 def tell_apart(known: dict[str, np.ndarray], asked: dict[str, np.ndarray], spreads: bool = False) -> float:
     """Accuracy on rows (n, H) by language of the likeliest normal distribution, each with the mean of the `known` rows;
     and with their own spread, or all with the mean one."""
@@ -91,27 +91,30 @@ def tell_apart(known: dict[str, np.ndarray], asked: dict[str, np.ndarray], sprea
     right = [likeliest(asked[l]) == i for i, l in enumerate(known)]
     return float(np.mean([share.mean() for share in right]))
 
-# %% ../../nbs/lib/49f_identity.ipynb #e16c570d
+# %% ../../nbs/lib/49f_identity.ipynb #fb1587a2
 def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     "The mean vector of each token type, (size, H), from all tokens (tokens, H); and which of them there are, (size,)."
     sums, counts = np.zeros((size, states.shape[1])), np.bincount(ids, minlength=size)
     np.add.at(sums, ids, states)
     return sums / np.maximum(counts, 1)[:, None], counts > 0
 
-def word_pairs(texts, sides) -> np.ndarray:
-    "Ids (n, 2) of words and their commonest translations, no word twice; none outside the microworld."
-    if not all(text.source.startswith("micro/") for text in texts): return np.zeros((0, 2), np.int64)
+def word_pairs(texts, sides) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (n, 2) of words and their commonest translations, no word twice, and whether these are of an open class (n,);
+    none outside the microworld."""
+    if not all(text.source.startswith("micro/") for text in texts): return np.zeros((0, 2), np.int64), np.zeros(0, bool)
     gold, kept, seen = gold_of(texts, sides), [], (set(), set())
-    for (a, b), _ in Counter(zip(sides[0].text.ids[gold.places].tolist(), gold.ids.tolist())).most_common():
+    every = zip(sides[0].text.ids[gold.places].tolist(), gold.ids.tolist(), gold.open.tolist())
+    for (a, b, is_open), _ in Counter(every).most_common():
         if a in seen[0] or b in seen[1]: continue
-        kept.append((a, b)); seen[0].add(a); seen[1].add(b)
-    return np.array(kept, np.int64).reshape(-1, 2)
+        kept.append((a, b, is_open)); seen[0].add(a); seen[1].add(b)
+    found = np.array(kept, np.int64).reshape(-1, 3)
+    return found[:, :2], found[:, 2] > 0
 
-# %% ../../nbs/lib/49f_identity.ipynb #f5f8ddde
+# %% ../../nbs/lib/49f_identity.ipynb #3b6422e8
 def found_at(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
     """What is found at a layer, by way out: retrieval and word translation (both ways, by target), and `identity` by
     means and by `spread`. `sentences`: rows (n, H) by language; `types`: `word_types`; `pairs`: `word_pairs`."""
-    from xlingual_nb.measures.retrieval import precision_at_1
+    from xlingual_nb.measures.retrieval import hits, precision_at_1
     source, *targets = spec.languages
     half = len(sentences[source]) // 2
     known, asked = ({l: X[part] for l, X in sentences.items()} for part in (slice(half), slice(half, None)))
@@ -119,9 +122,12 @@ def found_at(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> d
     found = {}
     for name, out in ways_out(known, source, spec.seed).items():
         before, after = ({l: out(l, X) for l, X in side.items()} for side in (known, asked))
-        def translated(t): return [of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t].T)]
+        def translated(t):
+            A, B = (of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t][0].T))
+            return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
         found[name] = {"retrieval": {t: precision_at_1(after[source], after[t]) for t in targets},
-                       "words": {t: precision_at_1(*translated(t)) for t in targets if len(pairs[t])},
+                       "words": {t: float(translated(t).mean()) for t in targets if len(pairs[t][0])},
+                       "open words": {t: float(translated(t)[pairs[t][1]].mean()) for t in targets if any(pairs[t][1])},
                        "identity": tell_apart(before, after), "spread": tell_apart(before, after, spreads=True)}
     return found
 
@@ -135,7 +141,7 @@ def identities(spec: IdentitySpec, encoder, store) -> dict:
     pairs = {t: word_pairs((texts[source], texts[t]), (sides[source], sides[t])) for t in spec.languages[1:]}
     layers = spec.layers or tuple(range(encoder.depth + 1))
     states = {l: hidden_states(encoder, side.text, side.view, layers) for l, side in sides.items()}
-    found = {"chance": 1 / len(sides), "pairs": {t: len(ids) for t, ids in pairs.items()}}
+    found = {"chance": 1 / len(sides), "pairs": {t: len(ids) for t, (ids, _) in pairs.items()}}
     for layer in layers:
         rows = {l: s.means(layer).double().cpu().numpy() for l, s in states.items()}
         tokens = {l: s[layer].double().cpu().numpy() for l, s in states.items()}
@@ -143,7 +149,7 @@ def identities(spec: IdentitySpec, encoder, store) -> dict:
         found[f"layer {layer}"] = found_at(spec, rows, types, pairs)
     return found
 
-# %% ../../nbs/lib/49f_identity.ipynb #1b552dfc
+# %% ../../nbs/lib/49f_identity.ipynb #b438e172
 def make_identities(specs, folders, store, progress):
     "Take languages out of encoder after encoder."
     from xlingual_nb.models.encoders import load_encoder
