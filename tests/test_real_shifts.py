@@ -107,7 +107,7 @@ def test_lower_case_beside_the_gap(folder):
     found, store = lowered_cells(), Store(folder / "store")
     run(grid_of(found), store, Inline(), progress=False)
     wide = observe(found, store, "x").pivot(index="row", columns="column", values="value")
-    assert {c.table for c in found} == {LOWERED} and {*wide.index} == {*WORDS} and {*wide.columns} == {*real_shifts.COLUMNS, GAP}
+    assert {c.table for c in found} == {LOWERED} and {*wide.index} == {*WORDS} and {*wide.columns} == {*real_shifts.COLUMNS, real_shifts.THEIRS, GAP}
     assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc["en", "pieces a word, cased"] == 1
     assert wide.loc["el", GAP] == pytest.approx(56.67 - 66.4)
     others = wide.drop("en").assign(**{"words changed": [0.3, 0.1, 0.2]})

@@ -122,13 +122,13 @@ def make_shifted_nli(specs, folders, store, progress):
 
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #21212a49
 def shifted_cost(spec: ShiftedNliSpec) -> dict:
-    "FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on."
+    "FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on, by length, unpadded."
     if not (known := size_of(spec.checkpoint)): return {"flops": 0.0, "bytes": 1000}
     def size(side): return side.records.size or 5000
     (shape, _), epochs = known, spec.settings.epochs
     moved = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
     asked = len(DIRECTIONS) * moved + sum(size(test) for _, test in spec.tests)
-    pairs = (spec.train.records.size or 400_000) * epochs + asked / 3
-    return {"flops": step_flops(shape, 0, pairs * min(40, shape.max_tokens)), "bytes": 10_000}
+    learnt = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)
+    return {"flops": step_flops(shape, 0, learnt) + step_flops(shape, 0, 24 * asked) / 3, "bytes": 10_000}
 
 declare(ShiftedNliSpec, make_shifted_nli, cost=shifted_cost)
