@@ -12,10 +12,11 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertFo
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.settings import FineTuning
-from xlingual_nb.tasks.classifier import fine_tune, new_classifier, optimiser, predict, stored_pooler
+from xlingual_nb.tasks.classifier import fine_tune, new_classifier, predict, stored_pooler
 from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.pairs import pair_batch
 from xlingual_nb.tasks.scores import accuracy, by_kind, majority
+from xlingual_nb.tasks.tuning import optimiser
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(vocab_size=80, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, pad_token_id=0)
@@ -155,7 +156,7 @@ def test_prediction_does_not_depend_on_batches(tiny):
 
 def test_the_optimiser_is_that_of_bert(tiny):
     classifier = new_classifier(tiny, FineTuning(dropout=.3), 0)
-    decayed, plain = optimiser(classifier).param_groups
+    decayed, plain = optimiser((classifier.checkpoint.model.base_model, classifier.head), classifier.settings).param_groups
     named = dict(classifier.checkpoint.model.bert.named_parameters()) | dict(classifier.head.named_parameters())
     names = {id(p): name for name, p in named.items()}
     assert decayed["weight_decay"] == .01 and plain["weight_decay"] == 0 and len(names) == len(decayed["params"]) + len(plain["params"])

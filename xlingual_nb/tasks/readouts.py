@@ -16,11 +16,12 @@ from torch import nn
 from ..measures.embeddings import batches, check_layers, default_budget, fit, run_layers
 from ..models.encoders import Encoder
 from ..models.settings import LanguageView, Readout
-from .classifier import check_labels, train_step
+from .classifier import check_labels
 from .inputs import Inputs
 from .pairs import check_pairs
 from .scores import accuracy
 from .tagging import BiLSTM, Features, like_lengths
+from .tuning import train_step
 from ..text.formats import LABELS
 from ..text.tokenizers import Encoded
 
