@@ -1,0 +1,278 @@
+"""Fine-tuned words: windows and tags put right against hand-made cases and plain loops, the mix of layers, families, runs."""
+import copy
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings as quickly, strategies as st
+from torch import nn
+from transformers import AutoModelForTokenClassification
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.store import Store
+from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.tasks.inputs import Inputs
+from xlingual_nb.tasks.networks import LayerMix, answer, learn, new_network
+from xlingual_nb.tasks.recipes import Feat, Tuning
+from xlingual_nb.tasks.scores import score_names, span_f1
+from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
+from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
+from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.tokenizers import Encoded
+
+torch.set_num_threads(1)
+SIZES = dict(vocab_size=40, max_position_embeddings=26, pad_token_id=0)
+WIDE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+
+
+@pytest.fixture
+def tiny(tmp_path): return load_checkpoint(tiny_checkpoint(tmp_path / "tiny", 40, num_hidden_layers=2))
+
+
+def sentences(count, seed, longest=9, pieces=2):
+    "Words of one or more pieces; a tag says whether the word's first piece is small, middle or large."
+    rng, texts, firsts, gold = np.random.default_rng(seed), [], [], []
+    for _ in range(count):
+        words = rng.integers(5, 40, rng.integers(1, longest))
+        spelt = [[int(w)] * int(rng.integers(1, pieces + 1)) for w in words]
+        texts.append(sum(spelt, []))
+        firsts.append(np.cumsum([0, *map(len, spelt[:-1])]))
+        gold.append(["ABC"[(w - 5) * 3 // 35] for w in words])
+    return Inputs((Encoded.of(texts),), gold, Encoded.of(firsts), views=("any",))
+
+
+# --- windows
+
+@st.composite
+def words_in_windows(draw):
+    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=40))
+    limit = draw(st.integers(4, 12))
+    return np.cumsum([0, *sizes[:-1]]).tolist(), sum(sizes), limit, draw(st.integers(0, limit // 2))
+
+
+@given(words_in_windows())
+def test_every_word_is_new_in_one_window_and_begins_in_it(given_):
+    firsts, count, limit, context = given_
+    found = windows(*given_)
+    assert [word for _, _, first, last in found for word in range(first, last)] == list(range(len(firsts)))
+    for start, stop, first, last in found:
+        assert 0 <= start < stop <= count and stop - start <= limit
+        assert all(start <= firsts[word] < stop for word in range(first, last))
+    for (_, _, _, word), (start, *_) in zip(found, found[1:]): assert firsts[word] - start == min(context, firsts[word])
+
+
+@given(words_in_windows())
+def test_a_window_takes_as_many_words_as_it_holds(given_):
+    "Words are added one by one, as the paper tells it; the first of a window is taken even where it does not fit."
+    firsts, count, limit, context = given_
+    ends, filled, kept, wanted = [*firsts[1:], count], 0, 0, [[]]
+    for word, (a, b) in enumerate(zip(firsts, ends)):
+        if wanted[-1] and filled + b - a > limit:
+            wanted.append([])
+            filled = min(context, a)
+        wanted[-1].append(word)
+        filled += b - a
+    assert [list(range(first, last)) for _, _, first, last in windows(*given_)] == wanted
+
+
+def test_128_pieces_and_64_of_context_as_the_paper_has_them():
+    assert windows(range(300), 300, 128, 64) == [(0, 128, 0, 128), (64, 192, 128, 192), (128, 256, 192, 256), (192, 300, 256, 300)]
+
+
+def test_rows_hold_the_words_of_their_sentences(tiny):
+    inputs = sentences(30, 0, longest=25)
+    rows, owners = cut_words(tiny, inputs, Tuning(pieces=8, context=4), True)
+    assert max(rows.texts[0].lengths) <= 8 and list(owners) == sorted(owners) and len(rows) > 40
+    for i in range(30):
+        of = np.flatnonzero(owners == i)
+        assert sum((rows.gold[k] for k in of), []) == inputs.gold[i]
+        said = [int(piece) for k in of for piece in rows.texts[0][k][rows.firsts[k]]]
+        assert said == inputs.texts[0][i][inputs.firsts[i]].tolist()
+    short = sentences(5, 0)
+    assert cut_words(tiny, short, Tuning(), True)[0] is short
+
+
+def test_windows_end_where_the_encoder_ends(tiny):
+    "24 positions hold 22 pieces, whatever the settings say."
+    inputs = sentences(10, 1, longest=40)
+    rows, _ = cut_words(tiny, inputs, Tuning(), True)
+    assert 11 < max(rows.texts[0].lengths) <= 22
+    with pytest.raises(InputError, match="hold token id 99"):
+        cut_words(tiny, replace(inputs, texts=(Encoded(inputs.texts[0].ids * 0 + 99, inputs.texts[0].starts),)), Tuning(), True)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_units_are_the_states_at_first_pieces(tiny, before):
+    inputs, numbers = sentences(12, 2), np.array([7, 0, 3])
+    said, places, lengths = read_words(tiny, inputs, numbers, Tuning(), before)
+    states = tiny.model.base_model(**said).last_hidden_state.flatten(0, 1)[torch.from_numpy(places)]
+    for i, row, n in zip(numbers, states, lengths):
+        ids = torch.tensor([[2, *inputs.texts[0][i], 3]])
+        alone = tiny.model.base_model(input_ids=ids).last_hidden_state[0]
+        wanted = [0] * before + [int(place) + 1 for place in inputs.firsts[i]]
+        assert n == len(wanted)
+        torch.testing.assert_close(row[:n], alone[wanted], atol=1e-5, rtol=1e-5)
+        assert (row[n:] == row[n - 1]).all()
+
+
+# --- tags
+
+TAGS = st.lists(st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]), max_size=8)
+
+
+@given(TAGS, st.sampled_from(REPAIRS))
+def test_repaired_tags_are_well_formed_and_right_ones_stay(tags, how):
+    found = repaired(tags, how)
+    for before, tag in zip(["O", *found], found): assert tag[0] != "I" or before[2:] == tag[2:]
+    assert repaired(found, how) == found and len(found) == len(tags)
+    if all(tag[0] != "I" or before[2:] == tag[2:] for before, tag in zip(["O", *tags], tags)): assert found == tags
+
+
+@given(TAGS, TAGS)
+def test_what_each_repair_finds(gold, tags):
+    "To begin a name is how CoNLL counts a stray I-; to drop it finds what the strict count finds."
+    n = min(len(gold), len(tags))
+    gold, tags = repaired(gold[:n]), tags[:n]
+    assert span_f1([gold], [repaired(tags, "begin")]) == span_f1([gold], [tags], "conll")
+    assert span_f1([gold], [repaired(tags, "drop")], "strict") == span_f1([gold], [tags], "strict")
+
+
+def test_other_tags_and_other_ways_are_one_line():
+    with pytest.raises(InputError, match="repair='mend': choose begin, drop, join"): repaired(["O"], "mend")
+    with pytest.raises(InputError, match="not of the scheme BIO"): repaired(["U-PER"])
+
+
+# --- the mix of layers
+
+def test_the_mix_is_a_loop_over_layers_and_words():
+    "Softmax weights, the library's own BiLSTM, a text at a time."
+    torch.manual_seed(1)
+    body, plain = LayerMix(6, 3, Feat(hidden=5, dropout=0.0)).eval(), nn.LSTM(6, 5, 2, bidirectional=True)
+    body.mix.weights.data, body.mix.scale.data = torch.randn(4), torch.tensor(1.7)
+    plain.load_state_dict({f"{name.replace('_l0', f'_l{k}')}{end}": w for k in range(2)
+                           for side, end in ((body.right, ""), (body.left, "_reverse")) for name, w in side[k].state_dict().items()})
+    layers, places, lengths = torch.randn(4, 3, 7, 6), torch.tensor([[1, 3, 6], [8, 8, 8], [15, 20, 20]]), torch.tensor([3, 1, 2])
+    made = type("Made", (), dict(hidden_states=tuple(layers)))
+    share = [float(w.exp()) for w in body.mix.weights.detach()]
+    for row, found, n in zip(places.tolist(), body(made, places, lengths), lengths):
+        mixed = torch.stack([1.7 * sum(s * layers[k].flatten(0, 1)[place] for k, s in enumerate(share)) / sum(share) for place in row[:n]])
+        torch.testing.assert_close(found[:n], plain(mixed)[0], atol=1e-5, rtol=1e-5)
+
+
+def digest(model): return hashlib.sha256(b"".join(w.numpy().tobytes() for w in model.state_dict().values())).hexdigest()
+
+
+def test_feat_leaves_the_encoder_as_it_is_and_learns(tiny):
+    before = digest(tiny.model)
+    network = learn(tiny, sentences(300, 0), sentences(40, 1), parts_form(), Feat(hidden=12, layers=1, epochs=8, learning_rate=1e-2))
+    assert digest(tiny.model) == before and network.encoder is tiny and max(network.scores) > .8
+    assert network.body.mix.weights.std() > 0
+
+
+def test_feat_is_as_wide_as_the_encoder(tiny):
+    network = new_network(tiny, sentences(5, 0), parts_form(), Feat(), 0)
+    assert [lstm.hidden_size for lstm in network.body.right] == [16, 16] and network.head.out.in_features == 32
+
+
+# --- networks
+
+def learnt(checkpoint, settings, seed=0): return learn(checkpoint, sentences(200, 0), sentences(40, 1), parts_form(), settings, seed)
+
+
+FAST = Tuning(epochs=4, learning_rate=5e-3)
+
+
+def test_seeds_and_what_is_kept(tiny):
+    one, same, other = (learnt(tiny, FAST, seed) for seed in (0, 0, 1))
+    assert one.losses == same.losses != other.losses and digest(one.encoder.model) == digest(same.encoder.model)
+    score = parts_form().score(sentences(40, 1), answer(one, sentences(40, 1)))["accuracy"]
+    assert score == max(one.scores) > .9
+    assert not next(one.head.parameters()).requires_grad
+
+
+@pytest.mark.parametrize("settings", [FAST, Feat(hidden=8, layers=1, epochs=2)])
+def test_answers_do_not_depend_on_the_batches(tiny, settings):
+    network, test = learnt(tiny, settings), sentences(50, 3, longest=20)
+    for part in network.parts: part.double()
+    network.encoder.model.double()
+    assert answer(network, test, budget=1) == answer(network, test, budget=10_000)
+
+
+@pytest.mark.parametrize("config", [
+    transformers.BertConfig(**SIZES, **WIDE), transformers.RobertaConfig(**SIZES, **WIDE), transformers.XLMRobertaConfig(**SIZES, **WIDE),
+    transformers.DistilBertConfig(**SIZES, dim=16, n_layers=2, n_heads=2, hidden_dim=32)], ids=lambda c: c.model_type)
+def test_a_tagger_of_any_family_is_the_librarys(tmp_path, config):
+    "The same weights under the library's own head give the same scores of every word."
+    checkpoint = load_checkpoint(tiny_checkpoint(tmp_path / "tiny", 40, config=copy.deepcopy(config)))
+    network = learnt(checkpoint, replace(FAST, epochs=1))
+    theirs = AutoModelForTokenClassification.from_config(replace_labels(config, 3)).eval()
+    theirs.base_model.load_state_dict(network.encoder.model.base_model.state_dict())
+    theirs.classifier.load_state_dict(network.head.out.state_dict())
+    test = sentences(9, 4)
+    said, places, lengths = read_words(checkpoint, test, np.arange(9), FAST)
+    with torch.no_grad(): scores = theirs(**said).logits.flatten(0, 1)[torch.from_numpy(places)]
+    wanted = [["ABC"[k] for k in row[:n]] for row, n in zip(scores.argmax(2).tolist(), lengths)]
+    assert answer(network, test) == wanted
+    ours, _ = network(test, np.arange(9))
+    torch.testing.assert_close(network.head(ours), scores, atol=1e-5, rtol=1e-5)
+
+
+def replace_labels(config, count):
+    config = copy.deepcopy(config)
+    config.num_labels = count
+    return config
+
+
+def test_the_loss_is_the_mean_over_words():
+    inputs = sentences(4, 5)
+    head = WordHead(inputs, 6, .5, Tuning(dropout=0.0))
+    lengths = torch.tensor([len(tags) for tags in inputs.gold])
+    x = torch.randn(4, int(lengths.max()), 6)
+    each = [nn.functional.cross_entropy(head(x[i, k]), torch.tensor(head.number[tag])) for i, tags in enumerate(inputs.gold) for k, tag in enumerate(tags)]
+    torch.testing.assert_close(head.loss(x, lengths, inputs.gold), torch.stack(each).mean())
+
+
+# --- runs
+
+def tagged(folder, name, *sentences):
+    (folder / name).write_text("\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in s) for s in sentences) + "\n")
+
+
+@pytest.fixture
+def files(tmp_path):
+    tiny_checkpoint(tmp_path / "tiny", 40, num_hidden_layers=1)
+    names = [[("w7", "B-PER"), ("w8", "I-PER"), ("w20", "O")], [("w21", "O"), ("w9", "B-LOC")]]
+    for part in ("train", "dev", "test"): tagged(tmp_path, f"{part}.conll", *names * 6)
+    tagged(tmp_path, "more.conll", *names, [("w10", "B-MISC")])
+    return tmp_path
+
+
+def asked(folder, test="test", **rest):
+    def side(part): return Labelled("en", RecordsSpec("ner", f"file:{folder}/{{part}}.conll", part))
+    tests = (Labelled("en", RecordsSpec("ner", f"file:{folder}/{test}.conll")),)
+    return TunedTagsSpec(BroughtSpec(str(folder / "tiny")), side("train"), side("dev"), tests, Tuning(epochs=12, batch=4, learning_rate=1e-2), **rest)
+
+
+def test_a_brought_checkpoint_is_tuned_and_kinds_that_training_lacks_are_named(files, tmp_path):
+    store = Store(tmp_path / "runs")
+    spec = asked(files)
+    run([spec], store, progress=False)
+    assert store.read(spec)["f1"]["en"] == 1.0
+    with pytest.raises(InputError, match="has MISC, which the training set .* lacks: name those that both have as kinds"):
+        run([asked(files, "more")], store, progress=False)
+    both = asked(files, "more", kinds=("PER", "LOC"))
+    run([both], store, progress=False)
+    assert store.read(both)["f1"]["en"] > .8
+
+
+def test_a_name_over_two_windows_is_one_name(tiny):
+    "I- in the second window goes on with what began in the first."
+    form = names_form()
+    assert form.join([["O", "B-PER"], ["I-PER", "O", "I-LOC"]]) == ["O", "B-PER", "I-PER", "O", "B-LOC"]
+    rows = [["O", "B-PER"], ["I-PER", "O", "B-LOC"]]
+    assert score_names(Inputs((Encoded.of([[5]]),), [sum(rows, [])]), [form.join(rows)])["f1"] == 1.0
