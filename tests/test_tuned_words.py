@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings as quickly, strategies as st
+from hypothesis import given, strategies as st
 from torch import nn
 from transformers import AutoModelForTokenClassification
 
@@ -70,7 +70,7 @@ def test_every_word_is_new_in_one_window_and_begins_in_it(given_):
 def test_a_window_takes_as_many_words_as_it_holds(given_):
     "Words are added one by one, as the paper tells it; the first of a window is taken even where it does not fit."
     firsts, count, limit, context = given_
-    ends, filled, kept, wanted = [*firsts[1:], count], 0, 0, [[]]
+    ends, filled, wanted = [*firsts[1:], count], 0, [[]]
     for word, (a, b) in enumerate(zip(firsts, ends)):
         if wanted[-1] and filled + b - a > limit:
             wanted.append([])

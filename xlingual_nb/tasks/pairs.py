@@ -60,9 +60,10 @@ def cut_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, vi
 # %% ../../nbs/lib/52_pairs.ipynb #d6e2e0ef
 def pair_tensors(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views) -> dict[str, np.ndarray]:
     """Arrays (pairs, width) of ids, mask, positions, types and parts (1: premise's tokens, 2: hypothesis', 0: all
-    others)."""
+    others). A first sentence without a second is one sentence, with one [SEP]."""
     (one, two), (a, b) = both_views(checkpoint, views), (s.lengths[:, None] for s in (premises, hypotheses))
-    place, end = np.arange(int((a + b).max()) + 3)[None, :], a + b + 2
+    end = a + b + 1 + (b > 0)
+    place = np.arange(int(end.max()) + 1)[None, :]
     first, second = (place >= 1) & (place <= a), (place >= a + 2) & (place < end)
     ids = np.full(first.shape, checkpoint.pad, np.int64)
     ids[first], ids[second], ids[:, 0] = premises.ids, hypotheses.ids, checkpoint.cls + one.special_offset
