@@ -205,7 +205,8 @@ LIGHT |= {f"xlingual_nb.{m}": set() for m in (
     "text.vocabularies", "text.dictionaries", "models.pretraining", "models.embedding", "measures.multilinguality",
     "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli", "tasks.frozen_nli",
     "tasks.shifted_nli", "tasks.ner",
-    "tasks.pos")}
+    "tasks.pos",
+    "tasks.recipes", "tasks.zero_shot", "tasks.tuned_tags", "tasks.documents", "tasks.parsing", "tasks.langid")}
 
 
 def fresh(code):
