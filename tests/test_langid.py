@@ -92,7 +92,7 @@ def test_a_run_by_layer_and_language(tmp_path):
     store = Store(tmp_path / "runs")
     run([spec], store, progress=False)
     found = store.read(spec)
-    assert found["majority"]["all"] == .5 and [*found["accuracy"]["all"]] == ["0", "1"] and min(found["accuracy"]["all"].values()) > .8
+    assert found["majority"]["all"] == .5 and [*found["accuracy"]["all"]] == ["0", "1"] and min(found["accuracy"]["all"].values()) > .7
     for layer, accuracy in found["accuracy"]["all"].items(): assert np.mean([*found["by_language"]["all"][layer].values()]) == pytest.approx(accuracy)
     with pytest.raises(InputError, match="records of ner for langid"):
         LanguageIdSpec(spec.checkpoint, Labelled("en", RecordsSpec("ner", "micro/en", size=3)), ())

@@ -6,7 +6,7 @@
 __all__ = ['LONGEST', 'DOCUMENT_READING', 'DOCUMENTS', 'TUNED_NLI', 'micro_documents', 'DocumentRecords', 'document_inputs',
            'tuned_sentences', 'SentencesSpec', 'sentences_cost', 'make_sentences']
 
-# %% ../../nbs/lib/59f_documents.ipynb #1b6f2d2f
+# %% ../../nbs/lib/59f_documents.ipynb #d82cd3e9
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ from ..text.formats import opening, read_documents
 from ..text.records import Labelled, Reading, RecordsSpec, make_records, three_parts
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/59f_documents.ipynb #760b8f4d
+# %% ../../nbs/lib/59f_documents.ipynb #19c16e88
 LONGEST = 11
 
 def micro_documents(language: str, part: str, size: int, vocabulary=128, seed=0, **dials) -> list[dict]:
@@ -44,7 +44,7 @@ class DocumentRecords(RecordsSpec):
 
 declare(DocumentRecords, make_records)
 
-# %% ../../nbs/lib/59f_documents.ipynb #4c925b03
+# %% ../../nbs/lib/59f_documents.ipynb #ac3fbb87
 def document_inputs(tokenizer, records: list[dict]) -> Inputs:
     "Document records as two sides, the second empty where there is one sentence, and their labels. None: `InputError`."
     if not records: raise InputError("no documents: give at least one")
@@ -52,7 +52,7 @@ def document_inputs(tokenizer, records: list[dict]) -> Inputs:
     second = Encoded.of(row if r["second"] else [] for row, r in zip(told, records))
     return Inputs((first, second), np.array([r["label"] for r in records]))
 
-# %% ../../nbs/lib/59f_documents.ipynb #88b76f6c
+# %% ../../nbs/lib/59f_documents.ipynb #f33a8137
 def tuned_sentences():
     "The form of a text or a pair with one label."
     from xlingual_nb.tasks.sentence_heads import sentence_form
@@ -62,7 +62,7 @@ DOCUMENTS = Task("documents", encode=document_inputs, turn=turn_nothing, score=s
                  head=network_head(tuned_sentences))
 TUNED_NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, head=network_head(tuned_sentences))
 
-# %% ../../nbs/lib/59f_documents.ipynb #503b36af
+# %% ../../nbs/lib/59f_documents.ipynb #75ed51b5
 @dataclass(frozen=True)
 class SentencesSpec:
     """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on `train`, its epoch
@@ -79,7 +79,7 @@ class SentencesSpec:
         task = self.train.records.task
         require(task in ("documents", "nli"), f"records of {task} for sentences: give those of documents or nli")
 
-# %% ../../nbs/lib/59f_documents.ipynb #112fc53e
+# %% ../../nbs/lib/59f_documents.ipynb #e9e7017c
 def sentences_cost(spec: SentencesSpec) -> dict:
     "FLOPs of training on pairs of about sixty pieces."
     return network_cost(spec, 10_000, 60)

@@ -6,7 +6,7 @@
 __all__ = ['LANGUAGE_READING', 'LANGUAGE_ID', 'read_languages', 'micro_languages', 'LanguageRecords', 'language_inputs',
            'score_layers', 'learn_layers', 'tell_languages', 'LanguageIdSpec', 'langid_cost', 'make_langid']
 
-# %% ../../nbs/lib/59j_langid.ipynb #f5e0b79f
+# %% ../../nbs/lib/59j_langid.ipynb #9ea496d0
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,9 +24,10 @@ from ..text.corpora import split_sentences
 from ..text.formats import read_columns
 from ..text.records import Labelled, Reading, RecordsSpec, make_records
 
-# %% ../../nbs/lib/59j_langid.ipynb #1310458f
+# %% ../../nbs/lib/59j_langid.ipynb #edffb70b
 def read_languages(path) -> list[dict]:
-    "Texts of a file, text<TAB>language, each its first two sentences. Bad input: `InputError` with file, line and mend."
+    """Texts of a file, text<TAB>language, each its first two sentences. Bad input: `InputError` with file, line and
+    mend."""
     return [dict(text=" ".join(split_sentences(text)[:2]), label=language)
             for text, language in read_columns(path, "text", "language")]
 
@@ -51,7 +52,7 @@ def language_inputs(tokenizer, records: list[dict]) -> Inputs:
     labels = [r["label"] for r in records]
     return Inputs((pieces(tokenizer, [r["text"] for r in records]),), np.array(labels), kinds=tuple(labels))
 
-# %% ../../nbs/lib/59j_langid.ipynb #2355665f
+# %% ../../nbs/lib/59j_langid.ipynb #e0913575
 def score_layers(inputs: Inputs, answers: dict) -> dict:
     "accuracy by layer; by_language, of each layer; and the floor, which is the same for all layers."
     found = {str(layer): labels for layer, labels in answers.items()}
@@ -72,11 +73,12 @@ def tell_languages(encoder, learnt, inputs: Inputs):
 LANGUAGE_ID = Task("langid", encode=language_inputs, turn=turn_nothing, score=score_layers,
                    head=Head(learn_layers, tell_languages))
 
-# %% ../../nbs/lib/59j_langid.ipynb #9dbb6ac5
+# %% ../../nbs/lib/59j_langid.ipynb #b495c343
 @dataclass(frozen=True)
 class LanguageIdSpec:
-    """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on `train` and stopped on `dev`
-    (None: on a tenth of `train`). The name of a `Labelled` is that of its mixture of languages: all enter plainly."""
+    """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on `train` and stopped on
+    `dev` (None: on a tenth of `train`). The name of a `Labelled` is that of its mixture of languages: all enter
+    plainly."""
     stage: ClassVar[str] = "langid"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -89,7 +91,7 @@ class LanguageIdSpec:
         task = self.train.records.task
         require(task == "langid", f"records of {task} for langid: give texts in several languages (LanguageRecords)")
 
-# %% ../../nbs/lib/59j_langid.ipynb #d4ac10e4
+# %% ../../nbs/lib/59j_langid.ipynb #87fd9e20
 def langid_cost(spec: LanguageIdSpec) -> dict:
     "FLOPs of reading each text of about fifty pieces once; linear classifiers cost next to nothing."
     shape = getattr(spec.checkpoint, "shape", Shape(12, 768, 12, 3072, 512))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Classifiers', 'means', 'held_out', 'train_layer', 'train_layers', 'ask_layers']
 
-# %% ../../nbs/lib/59i_layers.ipynb #edf0038c
+# %% ../../nbs/lib/59i_layers.ipynb #08b928b2
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from .recipes import Bag
 from .scores import accuracy
 from .tuning import halved, optimiser, tune
 
-# %% ../../nbs/lib/59i_layers.ipynb #50de60ba
+# %% ../../nbs/lib/59i_layers.ipynb #7a953469
 @dataclass(frozen=True, eq=False)
 class Classifiers:
     "A linear classifier for each layer, the labels that they tell apart, and their accuracy on development texts."
@@ -34,11 +34,12 @@ def means(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
 
 def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
     "Training and development texts: a tenth, drawn, is of the second; always the same."
-    last = np.isin(np.arange(len(inputs)), np.random.default_rng(0).permutation(len(inputs))[:max(1, len(inputs) // 10)])
+    count = len(inputs)
+    last = np.isin(np.arange(count), np.random.default_rng(0).permutation(count)[:max(1, count // 10)])
     def some(rows): return replace(inputs, texts=(inputs.texts[0].take(rows),), gold=inputs.gold[rows], kinds=())
     return some(np.flatnonzero(~last)), some(np.flatnonzero(last))
 
-# %% ../../nbs/lib/59i_layers.ipynb #73579d95
+# %% ../../nbs/lib/59i_layers.ipynb #ac43b030
 def train_layer(x, wanted, dev_x, dev_wanted, labels: int, settings: Bag, seed: int) -> tuple[nn.Linear, tuple]:
     "A linear classifier of vectors (texts, H) into numbers of labels (texts,), and its accuracy on development texts."
     with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Form', 'LastLayer', 'LayerMix', 'Network', 'new_network', 'answer', 'learn']
 
-# %% ../../nbs/lib/59a_networks.ipynb #8c3d7593
+# %% ../../nbs/lib/59a_networks.ipynb #9e4e1d3b
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from .recipes import Feat, Tuning
 from .tagging import BiLSTM
 from .tuning import halved, optimiser, trainable, tune, warmed_up
 
-# %% ../../nbs/lib/59a_networks.ipynb #e1a56ff9
+# %% ../../nbs/lib/59a_networks.ipynb #b10384cb
 @dataclass(frozen=True)
 class Form:
     """What a network has to know of a task, as four functions and a name.
@@ -39,7 +39,7 @@ class Form:
     chosen: str
     join: Callable = lambda answers: answers[0]
 
-# %% ../../nbs/lib/59a_networks.ipynb #2babc5b6
+# %% ../../nbs/lib/59a_networks.ipynb #8178282a
 class LastLayer(nn.Module):
     "The states of the last layer at some places."
     def forward(self, made, rows, lengths):
@@ -56,7 +56,7 @@ class LayerMix(BiLSTM):
         "(B, T, 2 hidden) from what the model made with all its layers, flat places (B, T) and lengths (B,)."
         return super().forward(torch.stack([h.flatten(0, 1)[rows] for h in made.hidden_states], 2), lengths)
 
-# %% ../../nbs/lib/59a_networks.ipynb #f44f4733
+# %% ../../nbs/lib/59a_networks.ipynb #5307ef9e
 @dataclass(frozen=True, eq=False)
 class Network:
     """An encoder (a fine-tuned copy, or itself), a body and a head, for a form; `losses`: one a step; `scores`: on
@@ -93,7 +93,7 @@ def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning
     if full: encoder = replace(encoder, model=trainable(encoder, settings.freeze, settings.dropout))
     return Network(encoder, body.to(device), head.to(device), form, settings)
 
-# %% ../../nbs/lib/59a_networks.ipynb #697f5ea0
+# %% ../../nbs/lib/59a_networks.ipynb #2d77b25d
 @torch.inference_mode()
 def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
     "An answer a record, in batches of at most `budget` pieces."
@@ -107,7 +107,7 @@ def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
     for owner, one in zip(owners, found): whose[owner].append(one)
     return [form.join(answers) for answers in whose]
 
-# %% ../../nbs/lib/59a_networks.ipynb #15acec54
+# %% ../../nbs/lib/59a_networks.ipynb #f0018059
 def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings: Tuning | Feat = Tuning(),
           seed: int = 0, progress=lambda done, total: None) -> Network:
     """Train a network on `train`; of its epochs the best on `dev` is kept, the first of equals. The encoder itself

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LOST', 'shortened', 'cut_trees', 'Biaffine', 'ParserHead', 'tree_form']
 
-# %% ../../nbs/lib/59g_parsers.ipynb #92b0f0c1
+# %% ../../nbs/lib/59g_parsers.ipynb #54a28730
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from .word_heads import read_words, room_of
 from ..text.formats import UNIVERSAL_TAGS
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/59g_parsers.ipynb #6db043e3
+# %% ../../nbs/lib/59g_parsers.ipynb #f1f1da7f
 LOST = -1
 
 def shortened(tree: Tree, words: int) -> Tree:
@@ -44,9 +44,9 @@ def cut_trees(parser: Parser, encoder: Checkpoint, inputs: Inputs, settings,
     cut = replace(inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold))
     return cut, np.arange(len(rows))
 
-# %% ../../nbs/lib/59g_parsers.ipynb #fb7b9172
+# %% ../../nbs/lib/59g_parsers.ipynb #daab61ae
 class Biaffine(nn.Module):
-    "Scores (B, n, outputs, m) of pairs from vectors (B, n, size) and (B, m, size), a constant among the numbers of both."
+    "Scores (B, n, outputs, m) of pairs of vectors (B, n, size) and (B, m, size), a constant among the numbers of both."
     def __init__(self, size: int, outputs: int):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(outputs, size + 1, size + 1))
@@ -55,7 +55,7 @@ class Biaffine(nn.Module):
         x, y = (torch.cat([v, v.new_ones(*v.shape[:2], 1)], 2) for v in (x, y))
         return torch.einsum("bni,oij,bmj->bnom", x, self.weight, y)
 
-# %% ../../nbs/lib/59g_parsers.ipynb #4fe1dba5
+# %% ../../nbs/lib/59g_parsers.ipynb #5ba96914
 class ParserHead(nn.Module):
     "Scores of heads and relations from the vectors of the root and of the words."
     def __init__(self, parser: Parser, train: Inputs, width: int, std: float, settings):
@@ -65,7 +65,8 @@ class ParserHead(nn.Module):
         self.tag_number = {tag: i for i, tag in enumerate(UNIVERSAL_TAGS, 1)}
         self.tags = nn.Embedding(len(UNIVERSAL_TAGS) + 1, parser.tags) if parser.tags else None
         sizes = [parser.arc] * 2 + [parser.relation] * 2
-        def small(size): return nn.Sequential(nn.Linear(width + parser.tags, size), nn.ELU(), nn.Dropout(parser.dropout))
+        wide, share = width + parser.tags, parser.dropout
+        def small(size): return nn.Sequential(nn.Linear(wide, size), nn.ELU(), nn.Dropout(share))
         self.small, self.dropout = nn.ModuleList(map(small, sizes)), nn.Dropout(settings.dropout)
         self.arcs, self.relations = Biaffine(parser.arc, 1), Biaffine(parser.relation, len(self.labels))
 
@@ -110,7 +111,8 @@ class ParserHead(nn.Module):
         return [Tree(row[1:n].tolist(), [self.labels[k] for k in names[1:n]])
                 for row, names, n in zip(chosen, best, lengths.tolist())]
 
-# %% ../../nbs/lib/59g_parsers.ipynb #d3481ab5
+# %% ../../nbs/lib/59g_parsers.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> Form:
     "Dependency trees; the epoch is chosen by labelled attachment (W section 4.5)."
-    return Form(partial(cut_trees, parser), partial(read_words, before=1), partial(ParserHead, parser), score_trees, "las")
+    cut, read, head = partial(cut_trees, parser), partial(read_words, before=1), partial(ParserHead, parser)
+    return Form(cut, read, head, score_trees, "las")

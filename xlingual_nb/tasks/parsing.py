@@ -6,7 +6,7 @@
 __all__ = ['TREE_READING', 'micro_trees', 'TreeRecords', 'tree_inputs', 'tuned_trees', 'parsing', 'ParsingSpec', 'parsing_cost',
            'make_parsing']
 
-# %% ../../nbs/lib/59h_parsing.ipynb #3f2bb6b1
+# %% ../../nbs/lib/59h_parsing.ipynb #c42f5a19
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -22,7 +22,7 @@ from .zero_shot import network_cost, network_head
 from ..text.formats import read_trees
 from ..text.records import Labelled, Reading, RecordsSpec, make_records, three_parts
 
-# %% ../../nbs/lib/59h_parsing.ipynb #e906c445
+# %% ../../nbs/lib/59h_parsing.ipynb #a6d990bd
 def micro_trees(*where, **dials) -> list[dict]:
     "Trees of the microworld: `tokens`, `tags`, `heads`, `relations`."
     from xlingual_nb import microworld
@@ -43,7 +43,7 @@ def tree_inputs(tokenizer, records: list[dict]) -> Inputs:
     words, firsts = encode_words(tokenizer, records)
     return Inputs((words,), [Tree(r["heads"], r["relations"], r["tags"]) for r in records], firsts)
 
-# %% ../../nbs/lib/59h_parsing.ipynb #36d04644
+# %% ../../nbs/lib/59h_parsing.ipynb #3a509a3e
 def tuned_trees(parser: Parser):
     "The form of dependency trees."
     from xlingual_nb.tasks.parsers import tree_form
@@ -54,11 +54,12 @@ def parsing(parser: Parser = Parser()) -> Task:
     head = network_head(partial(tuned_trees, parser))
     return Task("parsing", encode=tree_inputs, turn=turn_trees, score=score_trees, head=head)
 
-# %% ../../nbs/lib/59h_parsing.ipynb #04a60915
+# %% ../../nbs/lib/59h_parsing.ipynb #183f2975
 @dataclass(frozen=True)
 class ParsingSpec:
     """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch chosen by las on `dev` (W
-    section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder; `parser`: sizes, and whether it sees gold tags."""
+    section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder; `parser`: sizes, and whether it sees gold
+    tags."""
     stage: ClassVar[str] = "parsing"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -72,7 +73,7 @@ class ParsingSpec:
         task = self.train.records.task
         require(task == "parsing", f"records of {task} for parsing: give trees (TreeRecords)")
 
-# %% ../../nbs/lib/59h_parsing.ipynb #8ff8adb5
+# %% ../../nbs/lib/59h_parsing.ipynb #e713baee
 def parsing_cost(spec: ParsingSpec) -> dict:
     "FLOPs of training on sentences of about thirty pieces."
     return network_cost(spec, 10_000, 30)

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['GRID', 'HALVINGS', 'Tuning', 'Feat', 'Bag', 'Parser', 'recipe_flops']
 
-# %% ../../nbs/lib/50a_recipes.ipynb #da052501
+# %% ../../nbs/lib/50a_recipes.ipynb #107ea6a3
 from dataclasses import dataclass
 from itertools import product
 
 from ..errors import require
 from ..models.settings import Shape, step_flops
 
-# %% ../../nbs/lib/50a_recipes.ipynb #265e1459
+# %% ../../nbs/lib/50a_recipes.ipynb #85bc74e3
 @dataclass(frozen=True)
 class Tuning:
     """Fine-tuning (W section 5). `warmup`: share of the steps; `freeze`: the uppermost layer that keeps its pretrained
@@ -36,11 +36,11 @@ class Tuning:
         require(self.freeze is None or self.freeze >= 0, f"freeze={self.freeze}: give a layer from 0, or None")
         require(0 <= self.context < self.pieces, f"context={self.context} of pieces={self.pieces}: give fewer")
 
-# %% ../../nbs/lib/50a_recipes.ipynb #95d6c064
+# %% ../../nbs/lib/50a_recipes.ipynb #a71014a0
 GRID = tuple(Tuning(epochs=epochs, batch=batch, learning_rate=rate)
              for rate, batch, epochs in product((2e-5, 3e-5, 5e-5), (16, 32), (3, 4)))
 
-# %% ../../nbs/lib/50a_recipes.ipynb #5220342f
+# %% ../../nbs/lib/50a_recipes.ipynb #142d1cd0
 @dataclass(frozen=True)
 class Feat:
     """A BiLSTM over a learned mix of all frozen layers (W section 5.2). `layers` of `hidden` units a direction (0: as
@@ -64,11 +64,11 @@ class Feat:
         require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
         require(0 <= self.context < self.pieces, f"context={self.context} of pieces={self.pieces}: give fewer")
 
-# %% ../../nbs/lib/50a_recipes.ipynb #37d39093
+# %% ../../nbs/lib/50a_recipes.ipynb #42f5a25c
 @dataclass(frozen=True)
 class Bag:
-    """A linear classifier on the mean of a text's vectors, for each of `layers` (none: all, from the embeddings up); the
-    rest as in `Feat` (W section 5.3)."""
+    """A linear classifier on the mean of a text's vectors, for each of `layers` (none: all, from the embeddings up);
+    the rest as in `Feat` (W section 5.3)."""
     layers: tuple[int, ...] = ()
     epochs: int = 100
     batch: int = 32
@@ -82,11 +82,12 @@ class Bag:
         require(0 < self.least < self.learning_rate,
                 f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above")
 
-# %% ../../nbs/lib/50a_recipes.ipynb #eb7045d4
+# %% ../../nbs/lib/50a_recipes.ipynb #694bca1b
 @dataclass(frozen=True)
 class Parser:
     """A biaffine parser: `arc` and `relation` numbers a word as a head and as a dependent, `dropout` of these; `tags`:
-    width of the embedding of gold parts of speech (0: none are seen); `words`: of a sentence, at most, in evaluation."""
+    width of the embedding of gold parts of speech (0: none are seen); `words`: of a sentence, at most, in
+    evaluation."""
     arc: int = 512
     relation: int = 128
     dropout: float = 0.33
@@ -97,7 +98,7 @@ class Parser:
         require(min(self.arc, self.relation, self.words) >= 1 and self.tags >= 0, f"{self}: give at least 1, tags 0")
         require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
 
-# %% ../../nbs/lib/50a_recipes.ipynb #d2b2a49c
+# %% ../../nbs/lib/50a_recipes.ipynb #54cc9494
 HALVINGS = 15
 
 def recipe_flops(settings: Tuning | Feat, shape: Shape, texts: int, pieces: float) -> float:

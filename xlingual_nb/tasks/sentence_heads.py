@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['check_texts', 'read_pairs', 'SentenceHead', 'sentence_form']
 
-# %% ../../nbs/lib/59e_sentence_heads.ipynb #e0e0766f
+# %% ../../nbs/lib/59e_sentence_heads.ipynb #c5f6050a
 import numpy as np
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from .readouts import inside
 from .recipes import Tuning
 from .scores import score_labels
 
-# %% ../../nbs/lib/59e_sentence_heads.ipynb #1199142c
+# %% ../../nbs/lib/59e_sentence_heads.ipynb #0410837f
 def check_texts(encoder: Checkpoint, inputs: Inputs, settings, learning: bool) -> tuple[Inputs, np.ndarray]:
     """The inputs as they are, and a number for each; a pair is cut when it is read. InputError for a first side without
     tokens, and for ids that are not the language's."""
@@ -36,7 +36,7 @@ def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
     places = np.minimum(np.arange(int(lengths.max())), lengths[:, None] - 1)
     return said, np.arange(len(lengths))[:, None] * width + places, lengths
 
-# %% ../../nbs/lib/59e_sentence_heads.ipynb #907bb84c
+# %% ../../nbs/lib/59e_sentence_heads.ipynb #11fda5ef
 class SentenceHead(nn.Module):
     "Scores of labels: the greatest over all units, number by number (one unit: itself), dropout, a linear layer."
     def __init__(self, train: Inputs, width: int, std: float, settings):

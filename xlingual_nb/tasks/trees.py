@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LEFT_OUT', 'Tree', 'circle', 'best_heads', 'best_tree', 'attachment', 'chain', 'score_trees', 'turn_trees']
 
-# %% ../../nbs/lib/51a_trees.ipynb #1882ad85
+# %% ../../nbs/lib/51a_trees.ipynb #5b29af98
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ import numpy as np
 from ..errors import require
 from .inputs import Inputs, mirrored_places
 
-# %% ../../nbs/lib/51a_trees.ipynb #4ff33d2a
+# %% ../../nbs/lib/51a_trees.ipynb #7086af65
 class Tree(NamedTuple):
-    """A sentence's dependencies: for each word the number of its head, from 1, or 0 where it is the root; the relation to
-    it; and, where it is gold, its part of speech."""
+    """A sentence's dependencies: for each word the number of its head, from 1, or 0 where it is the root; the relation
+    to it; and, where it is gold, its part of speech."""
     heads: list[int]
     relations: list[str]
     tags: list[str] = []
@@ -27,7 +27,7 @@ class Tree(NamedTuple):
         heads = [head and len(self.heads) + 1 - head for head in self.heads]
         return Tree(*(values[::-1] for values in (heads, self.relations, self.tags)))
 
-# %% ../../nbs/lib/51a_trees.ipynb #6b7cc23d
+# %% ../../nbs/lib/51a_trees.ipynb #7e183172
 def circle(heads: np.ndarray) -> list[int]:
     "The words of one circle among the heads (0 is the root), or none."
     seen = np.zeros(len(heads), int)
@@ -41,8 +41,8 @@ def circle(heads: np.ndarray) -> list[int]:
     return []
 
 def best_heads(scores: np.ndarray) -> np.ndarray:
-    """Heads (n + 1,) of the tree with the greatest sum of `scores` (n + 1, n + 1), of a word (row) hanging on another or
-    on the root (column 0); any number of words may hang on the root. Row 0 and the diagonal are not read."""
+    """Heads (n + 1,) of the tree with the greatest sum of `scores` (n + 1, n + 1), of a word (row) hanging on another
+    or on the root (column 0); any number of words may hang on the root. Row 0 and the diagonal are not read."""
     scores = np.array(scores, np.float64)
     np.fill_diagonal(scores, -np.inf)
     heads = scores.argmax(1)
@@ -59,7 +59,7 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     heads[0] = 0
     return heads
 
-# %% ../../nbs/lib/51a_trees.ipynb #f32b31fb
+# %% ../../nbs/lib/51a_trees.ipynb #b5bd97dd
 def best_tree(scores: np.ndarray) -> list[int]:
     "Heads of the n words in the best tree in which exactly one word hangs on the root; `scores` as in `best_heads`."
     scores = np.array(scores, np.float64)
@@ -70,7 +70,7 @@ def best_tree(scores: np.ndarray) -> list[int]:
         heads = best_heads(scores)
     return heads[1:].tolist()
 
-# %% ../../nbs/lib/51a_trees.ipynb #8192d3cb
+# %% ../../nbs/lib/51a_trees.ipynb #35516b6f
 LEFT_OUT = ("PUNCT", "SYM")
 
 def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
@@ -80,13 +80,13 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
     require(fitting, "gold and predicted trees differ in number or length: give those of one text")
     words = right = labelled = 0
     for wanted, given in zip(gold, answers):
-        for tag, head, relation, *found in zip(wanted.tags, wanted.heads, wanted.relations, given.heads, given.relations):
+        asked, found = zip(wanted.tags, wanted.heads, wanted.relations), zip(given.heads, given.relations)
+        for (tag, *arc), (*answer,) in zip(asked, found):
             if tag in LEFT_OUT: continue
-            words, right = words + 1, right + (head == found[0])
-            labelled += [head, relation] == found
+            words, right, labelled = words + 1, right + (arc[0] == answer[0]), labelled + (arc == answer)
     return dict(uas=right / max(1, words), las=labelled / max(1, words))
 
-# %% ../../nbs/lib/51a_trees.ipynb #e2dae09a
+# %% ../../nbs/lib/51a_trees.ipynb #db5861da
 def chain(length: int, to: str) -> Tree:
     "The tree in which every word hangs on its neighbour to the `left` or `right`; the last to that side is the root."
     heads = list(range(length)) if to == "left" else [*range(2, length + 1), 0]

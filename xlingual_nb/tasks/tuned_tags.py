@@ -6,7 +6,7 @@
 __all__ = ['TUNED_POS', 'only_kinds', 'name_inputs', 'tuned_parts', 'tuned_names', 'tuned_ner', 'TunedTagsSpec', 'tags_cost',
            'make_tuned_tags']
 
-# %% ../../nbs/lib/59d_tuned_tags.ipynb #4d4fd783
+# %% ../../nbs/lib/59d_tuned_tags.ipynb #c334e31e
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -21,7 +21,7 @@ from .task import Task, make_task
 from .zero_shot import check_seen, network_cost, network_head
 from ..text.records import Labelled
 
-# %% ../../nbs/lib/59d_tuned_tags.ipynb #f4af4048
+# %% ../../nbs/lib/59d_tuned_tags.ipynb #8b4dc817
 def only_kinds(kinds: tuple[str, ...], tags: list[str]) -> list[str]:
     "BIO tags with the names of these kinds only; all of them, where none are given."
     return [tag if not kinds or tag[2:] in kinds else "O" for tag in tags]
@@ -31,7 +31,7 @@ def name_inputs(kinds: tuple[str, ...], tokenizer, records: list[dict]) -> Input
     inputs = word_inputs(tokenizer, records)
     return replace(inputs, gold=[only_kinds(kinds, tags) for tags in inputs.gold])
 
-# %% ../../nbs/lib/59d_tuned_tags.ipynb #95c66a7f
+# %% ../../nbs/lib/59d_tuned_tags.ipynb #7c5f0849
 def tuned_parts():
     "The form of parts of speech."
     from xlingual_nb.tasks.word_heads import parts_form
@@ -49,7 +49,7 @@ def tuned_ner(repair: str = "begin", kinds: tuple[str, ...] = ()) -> Task:
     return Task("ner", encode=partial(name_inputs, kinds), turn=turn_names, score=score_names,
                 head=network_head(partial(tuned_names, repair)))
 
-# %% ../../nbs/lib/59d_tuned_tags.ipynb #b1d1692e
+# %% ../../nbs/lib/59d_tuned_tags.ipynb #46a60f42
 @dataclass(frozen=True)
 class TunedTagsSpec:
     """NER (F1) or POS (accuracy) on each of `tests` of a network trained on `train`, its epoch chosen on `dev` (W
@@ -72,7 +72,7 @@ class TunedTagsSpec:
         require(task in ("ner", "pos"), f"records of {task} for tags: give those of ner or pos")
         require(task == "ner" or (self.repair == "begin" and not self.kinds), "repair and kinds are of names (ner)")
 
-# %% ../../nbs/lib/59d_tuned_tags.ipynb #b65ee064
+# %% ../../nbs/lib/59d_tuned_tags.ipynb #cf7e9858
 def tags_cost(spec: TunedTagsSpec) -> dict:
     "FLOPs of training on sentences of about thirty pieces."
     return network_cost(spec, 10_000, 30)

@@ -6,7 +6,7 @@
 __all__ = ['embedding_of', 'blocks_of', 'freeze', 'trainable', 'optimiser', 'train_step', 'Course', 'warmed_up', 'stalls',
            'halved', 'weights_of', 'load_weights', 'asked', 'tune']
 
-# %% ../../nbs/lib/52a_tuning.ipynb #caa5c968
+# %% ../../nbs/lib/52a_tuning.ipynb #ac7c0550
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ..models.batches import ORDER, generator
 from ..models.checkpoints import Checkpoint
 from ..models.settings import Training, learning_rate
 
-# %% ../../nbs/lib/52a_tuning.ipynb #63bb40e9
+# %% ../../nbs/lib/52a_tuning.ipynb #3dbc2265
 def embedding_of(model) -> nn.Module:
     "The embeddings of an encoder: words with positions and segments, or words alone where it keeps them apart."
     return getattr(model.base_model, "embeddings", model.get_input_embeddings())
@@ -42,7 +42,7 @@ def freeze(model, layer: int | None) -> None:
             "same, so that none stays as it is alone; give freeze=0 or None")
     for part in (embedding_of(model), *(blocks[:layer] if layer else ())): part.requires_grad_(False)
 
-# %% ../../nbs/lib/52a_tuning.ipynb #34d56b54
+# %% ../../nbs/lib/52a_tuning.ipynb #f907ae2c
 def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
     "A copy of a checkpoint's model whose layers above `layer` can be trained, with this dropout."
     require(checkpoint.model is not None,
@@ -53,7 +53,7 @@ def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
         if isinstance(module, nn.Dropout): module.p = dropout
     return model
 
-# %% ../../nbs/lib/52a_tuning.ipynb #c69cfc1b
+# %% ../../nbs/lib/52a_tuning.ipynb #44b66ed0
 def optimiser(modules, settings) -> torch.optim.Optimizer:
     "AdamW over what can be trained of some modules, no decay of biases and layer norms, as BERT fine-tunes."
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
@@ -69,7 +69,7 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
     optimizer.step()
     return loss.detach()
 
-# %% ../../nbs/lib/52a_tuning.ipynb #087c861b
+# %% ../../nbs/lib/52a_tuning.ipynb #8c9f1fbc
 @dataclass(frozen=True)
 class Course:
     """How long, and at what pace. `epochs`: at most; `batch`: records a step; `rate(step, steps, scores)`: of a step,
@@ -95,7 +95,7 @@ def halved(settings) -> Course:
     def rate(step, steps, scores): return settings.learning_rate * .5 ** stalls(scores)
     return Course(settings.epochs, settings.batch, rate, lambda scores: rate(0, 0, scores) < settings.least)
 
-# %% ../../nbs/lib/52a_tuning.ipynb #2e4f1c35
+# %% ../../nbs/lib/52a_tuning.ipynb #0fa259e6
 def weights_of(modules) -> list[dict]:
     "A copy of all weights of some modules, as `load_weights` takes it."
     return [{name: weights.clone() for name, weights in module.state_dict().items()} for module in modules]
@@ -111,7 +111,7 @@ def asked(modules, score: Callable[[], float]) -> float:
     for module in modules: module.train()
     return value
 
-# %% ../../nbs/lib/52a_tuning.ipynb #52723186
+# %% ../../nbs/lib/52a_tuning.ipynb #15f5a80a
 def tune(modules, optimizer, course: Course, loss: Callable, count: int, seed: int,
          progress: Callable[[int, int], None] = lambda done, total: None,
          score: Callable[[], float] | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -6,7 +6,7 @@
 __all__ = ['REPAIRS', 'windows', 'room_of', 'cut_words', 'read_words', 'WordHead', 'repaired', 'joined', 'parts_form',
            'names_form']
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #0586e180
+# %% ../../nbs/lib/59b_word_heads.ipynb #0919fd92
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +21,11 @@ from .networks import Form
 from .scores import check_bio, score_names, score_words
 from ..text.tokenizers import Encoded
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #47e23500
+# %% ../../nbs/lib/59b_word_heads.ipynb #46b9ace4
 def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int, int, int]]:
-    """Windows (first piece, piece after the last, first word, word after the last) of a sentence of `count` pieces whose
-    words begin at `firsts`: at most `limit` pieces, of which up to `context` were in the window before. The words of
-    all windows are those of the sentence, each once."""
+    """Windows (first piece, piece after the last, first word, word after the last) of a sentence of `count` pieces
+    whose words begin at `firsts`: at most `limit` pieces, of which up to `context` were in the window before. The
+    words of all windows are those of the sentence, each once."""
     ends, found, start, word = [*firsts[1:], count], [], 0, 0
     while word < len(ends):
         last = word + 1
@@ -35,7 +35,7 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
         start, word = max(0, ends[last - 1] - context), last
     return found
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #b2a4280a
+# %% ../../nbs/lib/59b_word_heads.ipynb #a54f0ff3
 def room_of(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
     "How many pieces a row may have besides the special tokens. Ids that are not the language's: `InputError`."
     fit(encoder, inputs.texts[0], inputs.views[0])
@@ -52,7 +52,7 @@ def cut_words(encoder: Checkpoint, inputs: Inputs, settings, learning: bool) -> 
     owners, ids, firsts, gold = zip(*rows)
     return replace(inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold)), np.array(owners)
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #8e8f5367
+# %% ../../nbs/lib/59b_word_heads.ipynb #d551d97a
 def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, before: int = 0):
     """The model's arguments for some rows, flat places (B, T) of their words' first pieces, and numbers of words (B,);
     `before`: 1 for [CLS] ahead of the words, as one more unit."""
@@ -65,7 +65,7 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, before: i
     places = np.where(np.arange(places.shape[1]) < lengths[:, None], places, last)
     return said, np.arange(len(lengths))[:, None] * width + places, lengths
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #a45e7f9f
+# %% ../../nbs/lib/59b_word_heads.ipynb #18e9aa5d
 class WordHead(nn.Module):
     "Scores of tags from the vectors of words: dropout, a linear layer (W section 4.3)."
     def __init__(self, train: Inputs, width: int, std: float, settings):
@@ -89,7 +89,7 @@ class WordHead(nn.Module):
         best = self(x).argmax(2).tolist()
         return [[self.labels[k] for k in row[:n]] for row, n in zip(best, lengths.tolist())]
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #af95b10e
+# %% ../../nbs/lib/59b_word_heads.ipynb #0f60b73d
 REPAIRS = ("begin", "drop", "join")
 
 def repaired(tags: list[str], how: str = "begin") -> list[str]:
@@ -104,7 +104,7 @@ def repaired(tags: list[str], how: str = "begin") -> list[str]:
         else: found.append(f"I-{before}" if how == "join" and before else f"B-{tag[2:]}")
     return found
 
-# %% ../../nbs/lib/59b_word_heads.ipynb #620762dc
+# %% ../../nbs/lib/59b_word_heads.ipynb #9ee2979f
 def joined(answers: list[list[str]]) -> list[str]:
     "The tags of a sentence from those of its rows."
     return [tag for row in answers for tag in row]

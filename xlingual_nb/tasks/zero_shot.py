@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['network_head', 'check_seen', 'network_cost']
 
-# %% ../../nbs/lib/59c_zero_shot.ipynb #1ced32bd
+# %% ../../nbs/lib/59c_zero_shot.ipynb #949775b4
 from collections.abc import Callable
 
 from ..errors import require
@@ -14,7 +14,7 @@ from .recipes import recipe_flops
 from .task import Head
 from ..text.records import read_records
 
-# %% ../../nbs/lib/59c_zero_shot.ipynb #4f5e7f34
+# %% ../../nbs/lib/59c_zero_shot.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
     "A head that trains and asks a network; `form()`: what the network has to know of the task (`networks.Form`)."
     def train_network(encoder, train, dev, settings, seed, progress):
@@ -25,17 +25,17 @@ def network_head(form: Callable) -> Head:
         return answer(network, inputs)
     return Head(train_network, ask_network)
 
-# %% ../../nbs/lib/59c_zero_shot.ipynb #48b58648
+# %% ../../nbs/lib/59c_zero_shot.ipynb #9f0b14ce
 def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> None:
     "InputError for a dev or test set of a run with labels that its training set lacks; `labels(record)`: of a record."
     def held(side): return {label for r in read_records(store.path(side.records)) for label in labels(r)}
     known = held(spec.train)
     for side in (spec.dev, *spec.tests):
         new = sorted(held(side) - known)
-        require(not new, f"{side.records.source}, part {side.records.part}, has {', '.join(new[:5])}, which the training "
-                f"set {spec.train.records.source} lacks: {mend}")
+        held_too = f"{side.records.source}, part {side.records.part}, has {', '.join(new[:5])}"
+        require(not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}")
 
-# %% ../../nbs/lib/59c_zero_shot.ipynb #a1a476a4
+# %% ../../nbs/lib/59c_zero_shot.ipynb #eea67a6b
 def network_cost(spec, texts: int, pieces: float) -> dict:
     """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces. A checkpoint that
     was brought counts as BERT-base."""

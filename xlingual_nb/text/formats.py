@@ -98,12 +98,13 @@ def read_conllu(path) -> list[dict]:
     Bad input: `InputError` with file, line and mend."""
     return read_words(path, treebank_word)
 
-# %% ../../nbs/lib/17_formats.ipynb #ff78d257
+# %% ../../nbs/lib/17_formats.ipynb #9f76346a
 def tree_fault(heads: list[int]) -> str:
     "What is wrong with the heads of a sentence (counted from 1, 0 for the root), or nothing."
     roots, n = [word for word, head in enumerate(heads, 1) if not head], len(heads)
     for word, head in enumerate(heads, 1):
-        if head > n or head == word: return f"word {word} hangs on {'itself' if head == word else f'{head} of {n} words'}"
+        if head == word: return f"word {word} hangs on itself"
+        if head > n: return f"word {word} hangs on {head} of {n} words"
     if len(roots) != 1: return f"words {', '.join(map(str, roots))} are roots" if roots else "no word is the root"
     for word in range(1, n + 1):
         at, passed = word, []
@@ -111,7 +112,7 @@ def tree_fault(heads: list[int]) -> str:
         if at: return f"words {', '.join(map(str, sorted(passed[passed.index(at):])))} go in a circle"
     return ""
 
-# %% ../../nbs/lib/17_formats.ipynb #e8461d78
+# %% ../../nbs/lib/17_formats.ipynb #779b2daf
 def tree_word(line: str, before: list, where: str) -> tuple | None:
     "FORM, UPOS, HEAD and the universal part of DEPREL of a line of CoNLL-U; None as `treebank_word`."
     if (word := treebank_word(line, before, where)) is None: return None
@@ -120,7 +121,8 @@ def tree_word(line: str, before: list, where: str) -> tuple | None:
     if not head.isdecimal():
         raise InputError(f"{where} word {cells[0]} hangs on {head!r}: write the number of a word, or 0, into the "
                          "seventh column (ranges and empty nodes are no words)")
-    if relation in ("", "_"): raise InputError(f"{where} word {cells[0]} has no relation: write it into the eighth column")
+    if relation in ("", "_"):
+        raise InputError(f"{where} word {cells[0]} has no relation: write it into the eighth column")
     return *word, int(head), relation
 
 def read_trees(path) -> list[dict]:
@@ -140,7 +142,7 @@ def read_trees(path) -> list[dict]:
     if not records: raise InputError(f"{path} holds no words: get it again, or name another file")
     return records
 
-# %% ../../nbs/lib/17_formats.ipynb #df0f0fe4
+# %% ../../nbs/lib/17_formats.ipynb #8d5f4558
 def read_columns(path, *columns: str) -> list[tuple[str, ...]]:
     "Rows of columns between tabs, none of them empty. Bad input: `InputError` with file, line and mend."
     rows, wanted = [], "<TAB>".join(columns)
