@@ -27,11 +27,16 @@ from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared, stage_code
 from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.documents import DocumentRecords, SentencesSpec
 from xlingual_nb.tasks.floors import NliFloorsSpec
 from xlingual_nb.tasks.frozen_nli import FrozenNliSpec
+from xlingual_nb.tasks.langid import LanguageIdSpec, LanguageRecords
 from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
+from xlingual_nb.tasks.parsing import ParsingSpec, TreeRecords
 from xlingual_nb.tasks.pos import PosSpec
+from xlingual_nb.tasks.recipes import Bag, Feat, Parser, Tuning
+from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.given import GivenSpec
@@ -108,6 +113,10 @@ VECTORS = EmbedSpec(D.languages, D.tokenizer, Glove(epochs=1), size=4, window=2)
 ALONE = tuple(EmbedSpec((language,), WORDS, Glove(epochs=1), 4, seed=seed) for seed, language in enumerate(TWIN))
 SPACES = tuple(SpaceSpec(ALONE, fit, least=1, nearest=1, learning=SelfLearning(rounds=2))
                for fit in ("vecmap", "nothing"))
+QUICK, MIXED = Tuning(1, 6, 1e-3, freeze=0, pieces=6, context=3), Feat(1, 4, 2, 6, pieces=6, context=3)
+TEXTS, TREES = (Labelled("en", kind(task, "micro/en", size=9)) for kind, task in
+                ((DocumentRecords, "documents"), (TreeRecords, "parsing")))
+MANY = LanguageRecords("langid", "micro/en+es", size=9)
 SPECS = [
     *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
     MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
@@ -135,6 +144,11 @@ SPECS = [
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
       for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
     PosSpec(D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)),
+    *(TunedTagsSpec(D, *of, settings) for of in ((POS, POS_DEV, (POS_DEV,)), (NER, NER_DEV, (NER_DEV,)))
+      for settings in (QUICK, MIXED)),
+    *(SentencesSpec(D, texts, texts, (texts,), settings) for texts in (TEXTS, NLI) for settings in (QUICK, MIXED)),
+    ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
+    LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
 ]
 
 
