@@ -9,6 +9,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 import xlingual_nb
 from xlingual_nb.measures.fit import FitSpec
+from xlingual_nb.measures.identity import IdentitySpec
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.measures.order import OrderSpec
 from xlingual_nb.measures.translation import ShiftSpec
@@ -36,10 +37,12 @@ from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.tasks.parsing import ParsingSpec, TreeRecords
 from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.tasks.recipes import Bag, Feat, Parser, Tuning
+from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
 from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.given import GivenSpec
+from xlingual_nb.text.lowered import LoweredSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import SPECIALS
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -124,6 +127,8 @@ SPECS = [
     WordSpec(D, ("en", "enfake"), (EN, EN), Dictionary("same", translations="first"), "bare", "alone", centred=True),
     ShiftSpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,), alphas=(0.0, 1.0)),
     ShiftSpec(D, ("en", "enfake"), (DEV, DEV), layers=(0,), alphas=(1.0,), along="orthogonal"),
+    ShiftedNliSpec(K, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST), (NLI_ES, NLI_ES)), 1, (0.0, 1.0), FineTuning(1, 6, 1e-3)),
+    IdentitySpec(K, ("en", "es"), (DEV, DEV_ES)), LoweredSpec(PIECES, (NLI, NLI_ES)),
     WordClassesSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
                     (labelled("pos", "en", "train").records,)),
     MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
