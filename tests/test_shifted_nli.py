@@ -60,7 +60,7 @@ def test_frozen_layers_stay_and_the_rest_moves(learnt):
     before, after = (dict(model.base_model.named_parameters()) for model in (encoder.model, classifier.checkpoint.model))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.startswith("encoder.layer.2.")} and len(moved) == 16
-    with pytest.raises(InputError, match="frozen_layers=4: .* has 3$"): new_classifier(encoder, replace(SETTINGS, frozen_layers=4), 0)
+    with pytest.raises(InputError, match="freeze=4 of a model with layers 0 .* to 3"): new_classifier(encoder, replace(SETTINGS, frozen_layers=4), 0)
     for wrong in (dict(frozen="nothing"), dict(frozen_layers=-1)):
         with pytest.raises(InputError, match="blocks are frozen above frozen embeddings"): replace(SETTINGS, **wrong)
 

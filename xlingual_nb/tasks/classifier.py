@@ -101,9 +101,7 @@ class Classifier:
 # %% ../../nbs/lib/53_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
     "A copy of the encoder that can be trained, under a new head. The checkpoint itself stays as it is."
-    layers = settings.frozen_layers
-    require(layers <= checkpoint.depth, f"frozen_layers={layers}: {checkpoint.path} has {checkpoint.depth}")
-    model = trainable(checkpoint, layers if settings.frozen == "embeddings" else None, settings.dropout)
+    model = trainable(checkpoint, settings.frozen_layers if settings.frozen == "embeddings" else None, settings.dropout)
     head = HEADS[settings.head](checkpoint, settings, torch.Generator().manual_seed(seed))
     return Classifier(replace(checkpoint, model=model), head.to(checkpoint.device), settings)
 
