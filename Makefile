@@ -6,7 +6,7 @@
 #
 # Each target makes its own virtual environment the first time. Settings, with their defaults:
 #   make reproduce SCALE=laptop RUN="laboratory" VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
-#   make test TESTS=tests/test_store.py JOBS=auto     (all cores up to eight; JOBS=0 runs one after another in this process)
+#   make test TESTS=tests/test_store.py JOBS=auto     (one more than the cores, up to eight; JOBS=0 runs one after another in this process)
 
 VENV     ?= .venv
 SCALE    ?= laptop

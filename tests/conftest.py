@@ -16,9 +16,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    "`-n auto`: a process a core that we may use, eight at most, as each takes half a gigabyte."
+    "`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs; eight at most, for each takes a gigabyte."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 8)
+    return min(cores + 1, 8)
 
 
 SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()[1:])
