@@ -1,0 +1,165 @@
+"""Notebook 12: a cell for every label that a claim names, runs that are what their rows say, means and floors by hand, what is refused."""
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import shifting, zero_shot
+from xlingual_nb.experiments.study import observe, value
+from xlingual_nb.experiments.zero_shot import DISTANCE, TABLES, TASKS, asked_in, cells, check, grid, labelled, order_distance, taught
+from xlingual_nb.papers.published import claims, floor_names, published
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.plan import plan
+from xlingual_nb.runs.stages import read_measures
+from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.text.records import read_records
+
+HERE = list(filter(zero_shot.belongs_here, claims("wu2019")))
+LAPTOP = cells("laptop", seeds=1)
+BY_ADDRESS = {(c.table, c.row, c.column): c for c in LAPTOP}
+SMALL = check("smoke")
+
+
+@pytest.mark.parametrize("claim", [c for c in HERE if "laptop" in c.scales], ids=lambda c: c.id)
+def test_every_label_that_a_claim_names_is_in_the_grid(claim):
+    for test in claim.tests:
+        rows = {(row, test.column) for row in test.plus}
+        if test.minus != "floor": rows |= {(row, test.minus_column or test.column) for row in test.minus}
+        if test.minus_column: rows |= {(row, test.minus_column) for row in test.plus}
+        assert {(test.table, *at) for at in rows} <= BY_ADDRESS.keys()
+        for row in test.plus:
+            assert any((test.table, floor, test.column) in BY_ADDRESS for floor in floor_names(claim.floor, row)), row
+
+
+def test_claims_of_all_five_tables_are_judged_here_and_none_of_layers():
+    told = {t.table for c in HERE for t in c.tests}
+    assert told == set(TABLES) and len(HERE) >= 15 and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
+
+
+def test_settings_of_mbert_that_the_paper_prints_have_rows():
+    "The same settings and columns; languages are those of the model."
+    for table in TABLES:
+        printed = published("wu2019", table)
+        own = printed[~printed.row.str.contains(r"\(20")]
+        kinds = {(row.split(" | ")[1], column) for row, column in zip(own.row, own.column)}
+        means = {(row, column) for row, column in zip(own.row, own.column) if row.startswith("en-xx")}
+        assert kinds <= {(c.row.split(" | ")[1], c.column) for c in LAPTOP if c.table == table}
+        assert means <= {(c.row, c.column) for c in LAPTOP if c.table == table}
+
+
+def test_a_row_says_what_its_runs_are():
+    languages = asked_in(check("laptop"))
+    assert len(languages) == 15
+    for cell in (c for c in LAPTOP if c.column != DISTANCE):
+        first, setting, target = cell.row.split(" | ")
+        if "-" not in first: setting = first
+        if setting in FLOORS: assert {r.stage for r in cell.runs} == {"nli_floors"}; continue
+        assert all((r.checkpoint.training.steps == 0) == (setting == "untrained") for r in cell.runs)
+        assert all(r.train.records.part == "train" and r.dev.language == r.train.language for r in cell.runs)
+        if cell.table == "table6": assert all((r.parser.tags > 0) == (setting == "zero-shot, gold POS") for r in cell.runs)
+        if setting not in ("supervised", "translate-train"):
+            assert [r.train.language for r in cell.runs] == ["en"] and [t.language for t in cell.runs[0].tests] == list(languages)
+            continue
+        learnt = [r.train.language for r in cell.runs]
+        assert learnt == [r.tests[0].language for r in cell.runs]
+        out = {"mean": {}, "mean -en": {"en"}, "mean -en -zh": {"en", "zh"}}
+        assert learnt == ([l for l in languages if l not in out[target]] if target in out else [target])
+
+
+def test_english_taught_in_english_is_the_zero_shot_run():
+    for told in TASKS.values():
+        column = next(iter(told.columns))
+        assert BY_ADDRESS[told.table, f"en-en | {told.taught} | en", column].runs == BY_ADDRESS[told.table, "en-en | zero-shot | en", column].runs
+
+
+def test_means_by_hand():
+    held = {"accuracy en": 0.9, "accuracy el": 0.5, "accuracy zh": 0.1, "majority en": 0.3, "majority el": 0.2, "majority zh": 0.1}
+    found = {c.row: c for c in cells("smoke", only="5")}
+    def number(row, *runs): return value(found[row], list(runs))
+    assert number("en-xx | zero-shot | mean", held) == pytest.approx(50) and number("en-xx | zero-shot | mean -en", held) == pytest.approx(30)
+    assert number("en-xx | zero-shot | mean -en -zh", held) == pytest.approx(50) and number("en-el | zero-shot | el", held) == 50
+    assert number("majority | en | mean", held) == pytest.approx(20) and number("untrained | en | mean -en", held) == pytest.approx(30)
+    el, zh = {"accuracy el": 0.8, "majority el": 0.2}, {"accuracy zh": 0.7, "majority zh": 0.1}
+    assert number("en-xx | supervised | mean", held, el, zh) == pytest.approx(80)
+    assert number("en-xx | supervised | mean -en", el, zh) == pytest.approx(75) and number("en-zh | supervised | zh", zh) == pytest.approx(70)
+
+
+def test_records_of_two_languages_differ_in_nothing_but_the_language():
+    for task in TASKS:
+        said = [labelled(SMALL, task, l, "train").records for l in ("en", "zh")]
+        assert said[1].source == "micro/zh" and replace(said[1], source="micro/en") == said[0]
+
+
+def test_word_order_by_hand():
+    "French: adjective and negation. Turkish: order, adposition, genitive, relative clause, negation, a fifth scrambled. Hindi: three, a tenth."
+    found = [order_distance(l) for l in ("en", "fr", "tr", "hi")]
+    assert found == pytest.approx([0, 2 / 8, 5.2 / 8, 3.1 / 8])
+    cell = BY_ADDRESS["table6", "en-tr | zero-shot | tr", DISTANCE]
+    assert value(cell, []) == pytest.approx(5.2 / 8)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("zero") / "runs")
+    run(grid("smoke"), store, Inline(), progress=False)
+    return store
+
+
+def test_a_smoke_run_holds_what_the_cells_draw(store):
+    wanted = cells("smoke")
+    found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
+    assert len(found) == len(wanted) and found.notna().all()
+    spec = shifting.model(SMALL, 0)
+    for task, told in TASKS.items():
+        zero, el = (read_measures(store.path(taught(SMALL, task, spec, *how))) for how in (("en", asked_in(SMALL)), ("el", ("el",))))
+        for column, name in told.columns.items():
+            assert found[told.table, "en-el | zero-shot | el", column] == 100 * zero[f"{name} el"]
+            assert found[told.table, f"en-el | {told.taught} | el", column] == 100 * el[f"{name} el"]
+            assert found[told.table, "en-xx | zero-shot | mean -en -zh", column] == 100 * zero[f"{name} el"]
+
+
+def test_floors_are_those_of_the_test_records(store):
+    found = observe(cells("smoke"), store, "micro").set_index(["table", "row", "column"]).value
+    def records(task): return read_records(store.path(labelled(SMALL, task, "el", "test").records))
+    def share(values): return 100 * max(Counter(values).values()) / len(values)
+    assert found["table5", "majority | en | el", "POS ACC"] == pytest.approx(share([t for r in records("pos") for t in r["tags"]]))
+    for task, table, column in (("documents", "table2", "Documents ACC"), ("nli", "table3", "NLI ACC")):
+        assert found[table, "majority | en | el", column] == pytest.approx(share([r["label"] for r in records(task)]))
+    arcs = [(i, h, len(r["heads"])) for r in records("parsing") for i, (h, t) in enumerate(zip(r["heads"], r["tags"]), 1) if t not in ("PUNCT", "SYM")]
+    left, right = (100 * sum(map(hit, arcs)) / len(arcs) for hit in (lambda a: a[1] == a[0] - 1, lambda a: a[1] == (a[0] + 1) % (a[2] + 1)))
+    assert found["table6", "left branching | en | el", "Parsing UAS"] == pytest.approx(left)
+    assert found["table6", "right branching | en | el", "Parsing UAS"] == pytest.approx(right)
+
+
+def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
+    for task in ("documents", "nli"):
+        told = [[r["label"] for r in read_records(store.path(labelled(SMALL, task, l, "train").records))] for l in ("en", "el", "zh")]
+        assert told[0] == told[1] == told[2] and len(set(told[0])) > 1
+
+
+def test_a_laptop_study_takes_an_evening(tmp_path):
+    "With the models that notebook 14 shares."
+    told = plan(grid("laptop"), Store(tmp_path))
+    assert 0 < told.set_index("stage").loc["all", "hours here"] < 4
+
+
+def test_every_scale_has_its_grid():
+    for scale in ("gpu", "paper"):
+        asked = cells(scale, seeds=1, only="5,6")
+        assert {c.table for c in asked} == {"table5", "table6"} and {c.runs[0].checkpoint.shape.layers for c in asked} == {6 if scale == "gpu" else 12}
+
+
+def test_what_the_study_refuses(monkeypatch):
+    with pytest.raises(InputError, match="the model of shifts does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
+    with pytest.raises(InputError, match="laptop.bible says nothing of shifts"): check("laptop", "bible")
+    with pytest.raises(InputError, match="gpu.running says nothing of tasks: add `tasks` to it, or choose micro"): check("gpu", "running")
+    with pytest.raises(InputError, match="only='1': there is no '1' here"): cells("smoke", only="1")
+    with pytest.raises(InputError, match="seeds=11"): cells("smoke", seeds=11)
+    with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")
+    assert asked_in(check("laptop", languages="es,hi")) == ("en", "es", "hi")
+    assert shifting.model(check("laptop", languages="es"), 0) == shifting.model(check("laptop"), 0), "the model reads what it reads"
+    monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=None))
+    with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"): check("smoke")
