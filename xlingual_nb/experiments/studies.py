@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'RowSeeds', 'Vocabulary', 'Vectors', 'Laboratory', 'StudySeeds', 'Pretraining', 'Bilingual', 'Windows',
-           'Shifts', 'Joint', 'Trilingual']
+           'Shifts', 'Tasks', 'Joint', 'Trilingual']
 
 # %% ../../nbs/lib/60a_studies.ipynb #5b1b0602
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from .sections import Part
 from ..models.settings import METHODS, FineTuning, Glove, Readout, Shape, Tagging, Training, Word2Vec
+from ..tasks.recipes import Parser, Tuning
 from ..text.dictionaries import Dictionary
 
 # %% ../../nbs/lib/60a_studies.ipynb #e2a66380
@@ -135,13 +136,25 @@ class Shifts(NamedTuple):
     fine_tuning: FineTuning
     weights: tuple[float, ...]
 
+class Tasks(NamedTuple):
+    """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records of four of them, part
+    by part (those of NLI are the section's own); by the name of a task how it is fine-tuned; the sizes of the parser,
+    and how many numbers a gold part of speech has where it sees these."""
+    documents: dict[str, Part]
+    ner: dict[str, Part]
+    pos: dict[str, Part]
+    parsing: dict[str, Part]
+    tuning: dict[str, Tuning]
+    parser: Parser
+    tags: int
+
 @dataclass(frozen=True)
 class Joint:
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
-    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows` and `shifts` are those
+    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts` and `tasks` are those
     studies' own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
@@ -168,6 +181,7 @@ class Joint:
     languages: dict[str, dict[str, str]]
     windows: Windows | None = None
     shifts: Shifts | None = None
+    tasks: Tasks | None = None
 
 # %% ../../nbs/lib/60a_studies.ipynb #eb226b87
 @dataclass(frozen=True)
