@@ -167,6 +167,19 @@ def test_every_scale_has_its_grid():
         assert {c.runs[0].checkpoint.shape.layers for c in asked} == {6 if scale == "gpu" else 12}
 
 
+def test_sizes_of_ones_own():
+    "A file may say some of it otherwise; what it leaves out is named."
+    rates = {"tasks": {"tuning": {"pos": {"learning_rate": 3e-4}}}}
+    own = {"study": "liu2020", "smoke": {"micro-slow": {"like": "smoke.micro"} | rates}}
+    sizes = check("smoke", "micro-slow", own=own)
+    assert sizes.tasks.tuning["pos"] == replace(SMALL.tasks.tuning["pos"], learning_rate=3e-4)
+    (cell, *_) = cells("smoke", "micro-slow", own=own, only="5")
+    assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[0].train == labelled(SMALL, "pos", "en", "train")
+    for key, parts in (("tuning.nli", {"tuning": {}}), ("ner.dev", {"ner": {"train": SMALL.tasks.ner["train"]}})):
+        less = replace(SMALL, tasks=SMALL.tasks._replace(**parts))
+        assert key in zero_shot.lacking(less) and not zero_shot.lacking(SMALL)
+
+
 def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
     with pytest.raises(InputError, match="laptop.bible says nothing of shifts"): check("laptop", "bible")
@@ -179,3 +192,5 @@ def test_what_the_study_refuses(monkeypatch):
     assert one == all_of_them, "the model reads what it reads"
     monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"): check("smoke")
+    monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={})))
+    with pytest.raises(InputError, match="^smoke.micro.tasks has no tuning.documents: add it$"): check("smoke")
