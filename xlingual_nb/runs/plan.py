@@ -54,7 +54,7 @@ CPU_SHARE = 0.35    # of the measured float32 matrix-product peak: the packed tr
 GPU_SHARE = 0.10    # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
 GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 is like an H100
 
-def calibrate(seconds: float = 2.0, size: int = 768) -> float:
+def calibrate(seconds: float = 0.4, size: int = 768) -> float:
     """FLOP/s that training may reach on this machine with all its cores to itself.
 
     The best of float32 matrix products over `seconds`, times the cores. One core is measured, as one trains a model, by
