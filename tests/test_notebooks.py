@@ -30,10 +30,11 @@ def test_library_notebook(path, monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
     "One store for all, as a user has: what two experiments share is made once, also by two processes at a time."
-    return tmp_path_factory.getbasetemp().parent / "experiments"
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "experiments"
 
 
-LESS = {"00_start_here": dict(seeds=1)}      # its models are of full size
+LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}   # a tour of full size; deep models, row after row alike
 SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8")}   # other text, the same code
 
 

@@ -158,7 +158,7 @@ class Sources:
     "The modules whose code counts, each looked at once: this package, those of `modules` and what lies beside them."
     def __init__(self, *modules: str):
         self.tops = {m.split(".")[0] for m in ("xlingual_nb", *modules)}
-        self._seen, self._homes = {}, {}
+        self._seen, self._homes, self.known = {}, {}, {}
         self.homes = {self._home(top) for top in self.tops} - {None}
 
     def _home(self, top: str) -> Path | None:
@@ -210,9 +210,12 @@ class Sources:
 OUTSIDE = re.compile(r"⟨([\w.:|]+)⟩")
 
 def meant(mark: str, sources: Sources) -> list[tuple]:
-    "What stands between marks, `module:name` or several with bars between them, as `Sources.find` has it."
-    pairs = (one.split(":") for one in mark.split("|"))
-    return [found for module, path in pairs for found in sources.find(module, tuple(path.split(".")) if path else ())]
+    "What stands between marks, `module:name` or several with bars between them, as `Sources.find` has it. Found once."
+    if mark not in sources.known:
+        pairs = [one.split(":") for one in mark.split("|")]
+        found = [sources.find(module, tuple(path.split(".")) if path else ()) for module, path in pairs]
+        sources.known[mark] = [place for places in found for place in places]
+    return sources.known[mark]
 
 def reached(roots, sources: Sources, specs=frozenset()) -> dict[tuple, str]:
     "Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` what has no role."
