@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STUDIES', 'RowSeeds', 'Vocabulary', 'Vectors', 'Laboratory', 'StudySeeds', 'Pretraining', 'Bilingual', 'Windows',
-           'Shifts', 'Tasks', 'Joint', 'Trilingual']
+           'Shifts', 'Tasks', 'Layers', 'Joint', 'Trilingual']
 
 # %% ../../nbs/lib/60a_studies.ipynb #5b1b0602
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .sections import Part
 from ..models.settings import METHODS, FineTuning, Glove, Readout, Shape, Tagging, Training, Word2Vec
-from ..tasks.recipes import Parser, Tuning
+from ..tasks.recipes import Bag, Feat, Parser, Tuning
 from ..text.dictionaries import Dictionary
 
 # %% ../../nbs/lib/60a_studies.ipynb #e2a66380
@@ -148,14 +148,22 @@ class Tasks(NamedTuple):
     parser: Parser
     tags: int
 
+class Layers(NamedTuple):
+    """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same tasks: the network on an
+    encoder that is not trained; texts in all languages of the model, part by part, so many in each; and the classifiers
+    that tell their language."""
+    feat: Feat
+    langid: dict[str, Part]
+    bag: Bag
+
 @dataclass(frozen=True)
 class Joint:
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
     from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
-    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts` and `tasks` are those
-    studies' own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts`, `tasks` and `layers` are
+    those studies' own; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
@@ -182,6 +190,7 @@ class Joint:
     windows: Windows | None = None
     shifts: Shifts | None = None
     tasks: Tasks | None = None
+    layers: Layers | None = None
 
 # %% ../../nbs/lib/60a_studies.ipynb #eb226b87
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@
 # %% auto #0
 __all__ = ['PAPER', 'TASKS', 'TABLES', 'RECORDS', 'RUNS', 'MEANS', 'HELD', 'DISTANCE', 'ORDER', 'Told', 'belongs_here', 'lacking',
            'check', 'asked_in', 'labelled', 'taught', 'averages', 'row', 'floor_row', 'of_one', 'of_each',
-           'without_lexicon', 'floors', 'order_distance', 'distances', 'settings', 'task_cells', 'cells', 'grid']
+           'without_lexicon', 'floors', 'order_distance', 'distances', 'settings', 'task_cells', 'cells', 'grid',
+           'split', 'laid_out']
 
 # %% ../../nbs/12_zero_shot.ipynb #72d110e9
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
+
+import pandas as pd
 
 from ..errors import InputError
 from . import joint, shifting
@@ -20,6 +23,7 @@ from .sizes import filled
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
 from ..microworld.typology import preset
+from ..papers.published import published
 from ..tasks.documents import DocumentRecords, SentencesSpec
 from ..tasks.floors import FLOORS, NliFloorsSpec
 from ..tasks.parsing import ParsingSpec, TreeRecords
@@ -186,3 +190,23 @@ def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = ""
 def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
     return grid_of(cells(scale, corpus, seeds, languages, own, only))
+
+# %% ../../nbs/12_zero_shot.ipynb #88d83629
+def split(frame: pd.DataFrame) -> pd.DataFrame:
+    "Rows with their setting and target: of `en-de | zero-shot | de`, `untrained | en | de`."
+    parts = frame.row.str.split(" | ", regex=False, expand=True)
+    return frame.assign(setting=parts[1].where(parts[0].str.startswith("en-"), parts[0]), target=parts[2])
+
+def laid_out(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
+    """A table as the paper lays it out, settings down and targets across by how far their word order is from English's,
+    with what it prints of the same beneath ours."""
+    mine, theirs = split(tidy[tidy.table == table]), split(published(PAPER, table))
+    theirs = theirs[theirs.setting.isin(mine.setting) & theirs.target.isin(mine.target)]
+    order = {name: f"{i:02} {name}" for i, name in enumerate(dict.fromkeys(mine.setting))}
+    rows = pd.concat([mine.assign(whose="ours"), theirs.assign(whose="printed")])
+    rows = rows.assign(said=[f"{v:.2f}" if c == DISTANCE else f"{v:.1f}" for c, v in zip(rows.column, rows.value)])
+    rows["place"] = rows.setting.map(order)
+    wide = rows.pivot(index=["column", "place", "setting", "whose"], columns="target", values="said").fillna("")
+    languages = sorted({*mine.target} - {*MEANS}, key=order_distance)
+    wide = wide[[*languages, *(m for m in MEANS if m in wide)]].rename_axis(columns=None)
+    return wide.reset_index().drop(columns="place")
