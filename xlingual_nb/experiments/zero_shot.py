@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'TASKS', 'TABLES', 'RECORDS', 'RUNS', 'MEANS', 'HELD', 'DISTANCE', 'ORDER', 'Told', 'belongs_here', 'lacking',
            'check', 'asked_in', 'labelled', 'taught', 'averages', 'row', 'floor_row', 'of_one', 'of_each',
            'without_lexicon', 'floors', 'order_distance', 'distances', 'settings', 'task_cells', 'cells', 'grid',
-           'split', 'laid_out']
+           'split', 'by_distance', 'laid_out']
 
 # %% ../../nbs/12_zero_shot.ipynb #72d110e9
 from dataclasses import replace
@@ -197,6 +197,10 @@ def split(frame: pd.DataFrame) -> pd.DataFrame:
     parts = frame.row.str.split(" | ", regex=False, expand=True)
     return frame.assign(setting=parts[1].where(parts[0].str.startswith("en-"), parts[0]), target=parts[2])
 
+def by_distance(languages) -> list[str]:
+    "Languages by how far their word order is from English's, those equally far by name."
+    return sorted(languages, key=lambda language: (order_distance(language), language))
+
 def laid_out(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     """A table as the paper lays it out, settings down and targets across by how far their word order is from English's,
     with what it prints of the same beneath ours."""
@@ -207,6 +211,5 @@ def laid_out(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     rows = rows.assign(said=[f"{v:.2f}" if c == DISTANCE else f"{v:.1f}" for c, v in zip(rows.column, rows.value)])
     rows["place"] = rows.setting.map(order)
     wide = rows.pivot(index=["column", "place", "setting", "whose"], columns="target", values="said").fillna("")
-    languages = sorted({*mine.target} - {*MEANS}, key=order_distance)
-    wide = wide[[*languages, *(m for m in MEANS if m in wide)]].rename_axis(columns=None)
+    wide = wide[[*by_distance({*mine.target} - {*MEANS}), *(m for m in MEANS if m in wide)]].rename_axis(columns=None)
     return wide.reset_index().drop(columns="place")
