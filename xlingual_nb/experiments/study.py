@@ -117,8 +117,8 @@ def seeds_of(seeds: int, usual: int, known: tuple[int, ...] = SEEDS) -> tuple[in
 
 # %% ../../nbs/lib/61_study.ipynb #b670ccb7
 def chosen(only: str, tables: Iterable[str]) -> list[str]:
-    """Those of a notebook's tables, or figures, that its parameter `only` names: `all`, or numbers such as `4,7`. Raises
-    InputError for one that is not there."""
+    """Those of a notebook's tables, or figures, that its parameter `only` names: `all`, or numbers such as `4,7`.
+    Raises InputError for one that is not there."""
     numbers = {table.removeprefix("table").removeprefix("figure"): table for table in tables}
     named = list(numbers) if only == "all" else [n.strip() for n in only.split(",")]
     if wrong := [n for n in named if n not in numbers]:
