@@ -1,6 +1,7 @@
 """K et al. (2020), Tables 4 to 11: shapes, rows, columns, shared runs, the paper's own settings; notebooks on partial results. (test_notebooks.py runs them at smoke scale.)"""
 import json
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +30,16 @@ PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
 MODULE = {"table4": architecture, "table5": architecture, "table6": architecture, "table7": architecture, "table8": objective, "table9": objective, "table10": objective, "table11": mixed_pairs}
 BILINGUAL = {(scale, corpus): bilingual_sizes(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)}
 WHOLE = [key for key, sizes in BILINGUAL.items() if len(sizes.targets) == 3]          # scales with all of the paper's languages
-PRETRAINED = {key: {m: m.cells(*key) for m in (architecture, objective, mixed_pairs)} for key in WHOLE}
+
+
+@lru_cache(maxsize=None)
+def pretrained(scale, corpus): return {m: m.cells(scale, corpus) for m in (architecture, objective, mixed_pairs)}
 
 
 def numbers(key):
     "The labels of all cells, in the paper's words where a language stands in for one of its."
     words = stand_in(PAPER).printed
-    return {(c.table, words(c.table, c.row), words(c.table, c.column)) for found in PRETRAINED[key].values() for c in found}
+    return {(c.table, words(c.table, c.row), words(c.table, c.column)) for found in pretrained(*key).values() for c in found}
 
 
 # ---- shapes
@@ -103,8 +107,8 @@ def test_no_floor_saw_the_language_that_it_is_a_floor_in():
 
 
 def test_cells_are_distinct_and_have_the_scales_seeds():
-    for key, modules in PRETRAINED.items():
-        for module, found in modules.items():
+    for key in WHOLE:
+        for module, found in pretrained(*key).items():
             assert len({(c.table, c.row, c.column, c.seed) for c in found}) == len(found)
             assert {c.seed for c in found} == set(range(BILINGUAL[key].seeds[0 if module is mixed_pairs else 1]))
 
@@ -141,14 +145,14 @@ def test_table_11_adds_nothing_to_table_1(key): assert set(mixed_pairs.grid(*key
 
 @pytest.mark.parametrize("key", WHOLE, ids="-".join)
 def test_equal_models_are_one_run(key):
-    def checkpoints(module, table, row, column): return {c.runs[0].checkpoint for c in PRETRAINED[key][module] if (c.table, c.row, c.column, c.seed) == (table, row, column, 0)}
+    def checkpoints(module, table, row, column): return {c.runs[0].checkpoint for c in pretrained(*key)[module] if (c.table, c.row, c.column, c.seed) == (table, row, column, 0)}
     base = [checkpoints(architecture, t, r, "XNLI Δ") for t, r in (("table4", "depth 12"), ("table5", "heads 12"), ("table6", "depth 12 | 132.78M"))]
     assert base[0] == base[1] == base[2] and len(base[0]) == 1
     sizes, row = BILINGUAL[key], "enfake-es | enfake | es"
     usual = {model(sizes, ("enfake", "es"), 0)}
     assert checkpoints(objective, "table9", row, "XNLI No Lang-id") == usual
     assert (checkpoints(objective, "table10", row, "XNLI WordPiece") == usual) == (sizes.spelt == sizes.base.training)
-    for module, found in PRETRAINED[key].items(): assert len(module.grid(*key)) == len({r for c in found for r in c.runs})
+    for module, found in pretrained(*key).items(): assert len(module.grid(*key)) == len({r for c in found for r in c.runs})
 
 
 def differ(one, other): return {f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)}
@@ -195,7 +199,7 @@ def test_paper_scale_is_the_papers_text(column, corpus):
 
 def test_paper_scale_of_tables_4_to_7():
     "As Table 1's model in all but the shape; four languages are English itself and the rest, on one vocabulary of the same size."
-    for c in PRETRAINED["paper", "wiki"][architecture]:
+    for c in pretrained("paper", "wiki")[architecture]:
         table, row = c.table, c.row
         if row not in asked(table).index: continue
         spec = c.runs[0].checkpoint
