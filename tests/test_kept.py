@@ -249,6 +249,13 @@ def test_welch_and_holm_by_other_means():
     assert both.differ.to_dict() == {row: q < .05 for row, q in holm.items()}
 
 
+def test_a_table_agrees_with_the_runs_that_it_was_written_from():
+    "Six digits: whatever the first is; one more or less in the sixth is another value."
+    mine = tidied({f"row {i}": [x] for i, x in enumerate(np.random.default_rng(2).uniform(.1, 1, 2000))})
+    theirs = mine.assign(value=[float(f"{x:.6g}") for x in mine.value])
+    assert kept.agreement(mine, theirs).equal.all() and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any()
+
+
 def test_studies_that_are_alike_differ_at_the_stated_rate():
     "Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one pair of twenty, or fewer."
     rng, names = np.random.default_rng(11), dict(paper="toy", table="t", column="c", corpus="micro", n_seeds=3)
