@@ -222,6 +222,11 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
     assert kept.earlier(kept.kept_study("03_frequency")) == ""
 
 
+def test_nothing_is_said_of_a_table_whose_data_is_not_here():
+    kept_here = kept.kept_study("14_language_shift", scale="laptop")
+    assert "lowered" in set(kept_here.tables().table) and kept.earlier(kept_here) == "", "it wants XNLI and a vocabulary"
+
+
 def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
     written("03_frequency", observed("03_frequency", seeds=7), keep=True)
     assert kept.earlier(kept.kept_study("03_frequency")) == ""
