@@ -57,14 +57,17 @@ def lacking(sizes: Joint) -> list[str]:
     found = [f"{task}.{part}" for task in parts for part in ("train", "dev", "test") if part not in parts[task]]
     return found + [f"tuning.{task}" for task in TASKS if task not in sizes.tasks.tuning]
 
-def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
-    """The sizes of the study, for all languages of the model or for these, from a user's file `own` as well. Raises
-    InputError for what `shifting.check` refuses, and for a corpus without tasks, or with some of them."""
+def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
+          checkpoint: str = "") -> Joint:
+    """The sizes of the study, for all languages of the model or for these, from a user's file `own` as well, on the
+    model of a `checkpoint`, if that is given. Raises InputError for what `shifting.check` and
+    `shifting.with_checkpoint` refuse, and for a corpus without tasks, or with some of them."""
     sizes = shifting.check(scale, corpus, seeds, languages, own)
     if sizes.tasks is None or not in_microworld(sizes):
         raise InputError(f"{scale}.{sizes.corpus} says nothing of tasks: add `tasks` to it, or choose micro")
     if lost := lacking(sizes): raise InputError(f"{scale}.{sizes.corpus}.tasks has no {lost[0]}: add it")
-    return sizes if languages else replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
+    if not languages: sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
+    return shifting.with_checkpoint(sizes, checkpoint) if checkpoint else sizes
 
 def asked_in(sizes: Joint) -> tuple[str, ...]:
     "English and the languages that are asked."
@@ -179,17 +182,18 @@ def task_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
 
 # %% ../../nbs/12_zero_shot.ipynb #1dff8a11
 def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
-          only: str = "all") -> list[Cell]:
+          only: str = "all", checkpoint: str = "") -> list[Cell]:
     """Every cell of the tables, or of some of them (`only`: `2,3`). Raises InputError for what `check` refuses and for
     a table that is not here."""
-    sizes, asked, made = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
+    sizes, asked, made = check(scale, corpus, seeds, languages, own, checkpoint), chosen(only, TABLES), []
     for seed in seeds_of(seeds, sizes.seeds):
         for table in asked: made += task_cells(sizes, TABLES[table], seed)
     return made
 
-def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all") -> list:
+def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all",
+         checkpoint: str = "") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, languages, own, only))
+    return grid_of(cells(scale, corpus, seeds, languages, own, only, checkpoint))
 
 # %% ../../nbs/12_zero_shot.ipynb #88d83629
 def split(frame: pd.DataFrame) -> pd.DataFrame:
