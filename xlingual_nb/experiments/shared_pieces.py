@@ -62,4 +62,4 @@ def scatter(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFrame) 
     here = r[(r.overlap == overlap) & (r.transfer == column)]
     told = [f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})" for _, one in here.iterrows()]
     ax.set_title("".join(told) or "too few languages", fontsize=8)
-    ax.set(xlabel=overlap, ylabel=column)
+    ax.set(xlabel=overlap, ylabel=column, xlim=(-1, max(10.0, 1.1 * wide[overlap].max())))
