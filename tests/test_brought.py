@@ -201,9 +201,19 @@ def test_a_copy_without_weights_will_do_for_a_plan(hub):
         run([BroughtSpec(name)], Store(hub / "runs"), Inline(), progress=False)
 
 
-def test_the_paper_s_model_needs_no_revision():
-    assert pinned("bert-base-multilingual-cased") == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased']}"
-    assert all(len(revision) == 40 for revision in PINNED.values())
+def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch):
+    "As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    name = pinned("bert-base-multilingual-cased")
+    assert name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}" and len(name.split("@")[1]) == 40
+    runs = zero_shot.grid("paper", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
+    assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
+    assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
+    told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
+    assert "pretrain" not in told.index and told.loc["tuned_tags", "FLOPs"] > 1e15
+    with pytest.raises(InputError, match="did not come from the hub"): run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
+    other = name.split("@")[0] + f"@{REVISION}"
+    assert "did not come from the hub" in refused(other), "another version is another model"
 
 
 def test_a_folder_is_found_from_wherever_the_notebook_runs(mine, monkeypatch):

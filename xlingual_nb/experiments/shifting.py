@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SOURCE', 'MEAN', 'PAIRS', 'row', 'floor_row', 'check', 'in_microworld', 'paper_of', 'held_out', 'model', 'turned',
-           'called', 'with_checkpoint', 'as_high', 'reading', 'averaged']
+           'called', 'check_brought', 'with_checkpoint', 'as_high', 'reading', 'averaged']
 
 # %% ../../nbs/lib/66_shifting.ipynb #279992c3
 from dataclasses import replace
@@ -17,7 +17,7 @@ from .bilingual import script_transforms
 from .sizes import corpus_spec, published_targets
 from .studies import Joint
 from ..measures.translation import ShiftSpec
-from ..models.brought import HUB, BroughtSpec, folder_of, pinned
+from ..models.brought import HUB, BroughtSpec, folder_of, known, pinned
 from ..models.languages import Language
 from ..models.pretraining import PretrainSpec
 from ..papers.published import OURS
@@ -89,12 +89,11 @@ def called(checkpoint: str) -> str:
     named = HUB.fullmatch(checkpoint)
     return Path(named[1] if named else checkpoint).expanduser().absolute().name
 
-def with_checkpoint(sizes: Joint, checkpoint: str) -> Joint:
-    """The study on somebody's model in the place of ours. InputError for a folder or a tokenizer that is not there, an
-    architecture or a language that is not known, and a task that wants more pieces of a text than it has positions."""
+def check_brought(sizes: Joint, checkpoint: str) -> None:
+    """InputError for a folder or a tokenizer that is not there, an architecture or a language that is not known, and a
+    task that wants more pieces of a text than there are positions."""
     from xlingual_nb.models.checkpoints import outline
     from xlingual_nb.models.folders import check_folder
-    checkpoint = pinned(checkpoint)
     folder = folder_of(checkpoint, weights=False)
     if not HUB.fullmatch(checkpoint): check_folder(folder)
     encoder = outline(folder)
@@ -103,6 +102,12 @@ def with_checkpoint(sizes: Joint, checkpoint: str) -> Joint:
         most = room - (task in PAIRS)
         require(how.pieces <= most, f"{called(checkpoint)} takes {most} pieces of a text, and tasks.tuning.{task} has "
                 f"pieces={how.pieces}: give {most} or fewer, and less context, in a file of your own sizes")
+
+def with_checkpoint(sizes: Joint, checkpoint: str) -> Joint:
+    """The study on somebody's model in the place of ours: a folder, or a name of the hub (`models.brought.pinned`).
+    InputError for what that and `check_brought` refuse."""
+    checkpoint = pinned(checkpoint)
+    if not known(checkpoint): check_brought(sizes, checkpoint)
     return replace(sizes, checkpoint=checkpoint, label=f"{sizes.label}-{called(checkpoint)}")
 
 # %% ../../nbs/lib/66_shifting.ipynb #96a38d18
