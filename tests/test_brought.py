@@ -10,9 +10,9 @@ import torch
 import transformers as hf
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import shifting, zero_shot
+from xlingual_nb.experiments import layers, shifting, zero_shot
 from xlingual_nb.experiments.bilingual import untrained
-from xlingual_nb.experiments.study import observe
+from xlingual_nb.experiments.study import grid_of, observe
 from xlingual_nb.models.brought import PINNED, BroughtSpec, folder_of, pinned, size_of
 from xlingual_nb.models.checkpoints import load_checkpoint, outline, tiny_checkpoint
 from xlingual_nb.models.settings import Shape
@@ -81,6 +81,19 @@ def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tm
 
 def test_what_was_brought_before_is_the_same_run():
     assert canonical(BroughtSpec("x", "y")) == '{"folder":"x","is":"brought","name":"y"}' != canonical(BroughtSpec("x", "y", seed=1))
+
+
+def test_the_study_of_layers_on_it(mine, tmp_path):
+    "Layers are those of the model that was brought, and every number is there."
+    some = dict(languages="el", checkpoint=mine)
+    wanted = [c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)]
+    assert {f"layer {n}" for n in (0, 6, 12)} == {c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0}
+    assert {"en-el | Feat | el", "en-el | Lay 6 | el"} < {c.row for c in wanted}
+    assert {r.checkpoint.folder for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {mine}
+    store = Store(tmp_path / "runs")
+    run(grid_of(wanted), store, Inline(), progress=False)
+    found = observe(wanted, store, "micro-el-mine")
+    assert len(found) == len(wanted) and found.value.notna().all()
 
 
 # --- what is refused
