@@ -6,13 +6,13 @@ import pytest
 from nbdev.test import test_nb as run_cells
 from recomputed import unlike_its_seeds
 
-from xlingual_nb.measures import multilinguality, order, translation, word_classes, words
+from xlingual_nb.measures import multilinguality, order, seen_pieces, translation, word_classes, words
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
 from xlingual_nb.tasks import documents, langid, ner, nli, parsing, pos, tuned_tags
 
 ROOT = Path(__file__).resolve().parents[1]
-DECLARED = multilinguality, words, order, word_classes, translation, ner, nli, pos, documents, langid, parsing, tuned_tags      # imported here, so that every stage is known before a page runs
+DECLARED = multilinguality, words, order, seen_pieces, word_classes, translation, ner, nli, pos, documents, langid, parsing, tuned_tags      # imported here, so that every stage is known before a page runs
 LIBRARY = sorted((ROOT / "nbs/lib").glob("[0-9]*.ipynb"))
 EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 

@@ -21,7 +21,7 @@ from xlingual_nb.tasks.networks import LayerMix, answer, learn, new_network
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.scores import score_names, span_f1
 from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
-from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, save_tagger, windows
+from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.tokenizers import Encoded
 
@@ -220,18 +220,6 @@ def test_a_tagger_of_any_family_is_the_librarys(tmp_path, config):
     assert answer(network, test) == wanted
     ours, _ = network(test, np.arange(9))
     torch.testing.assert_close(network.head(ours), scores, atol=1e-5, rtol=1e-5)
-
-
-def test_a_saved_tagger_is_opened_by_the_library_and_answers_alike(tmp_path, tiny):
-    network = learnt(tiny, FAST)
-    opened = AutoModelForTokenClassification.from_pretrained(save_tagger(network, tmp_path / "tagger")).eval()
-    assert opened.config.id2label == {0: "A", 1: "B", 2: "C"} and transformers.AutoTokenizer.from_pretrained(tmp_path / "tagger").vocab_size == 40
-    test = sentences(9, 6)
-    said, places, lengths = read_words(tiny, test, np.arange(9), FAST)
-    with torch.no_grad(): best = opened(**said).logits.flatten(0, 1)[torch.from_numpy(places)].argmax(2)
-    assert answer(network, test) == [[opened.config.id2label[k] for k in row[:n]] for row, n in zip(best.tolist(), lengths)]
-    with pytest.raises(InputError, match="over frozen layers is no model of transformers"):
-        save_tagger(learnt(tiny, Feat(hidden=4, layers=1, epochs=1)), tmp_path / "feat")
 
 
 @pytest.mark.parametrize("layer", [0, 1])

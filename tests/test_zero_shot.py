@@ -2,20 +2,26 @@
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import shifting, zero_shot
-from xlingual_nb.experiments.study import observe, value
+from xlingual_nb.experiments.shared_pieces import FIGURE, by_language, correlations, overlaps
+from xlingual_nb.experiments.study import grid_of, observe, value
 from xlingual_nb.experiments.zero_shot import (DISTANCE, TABLES, TASKS, asked_in, cells, check, grid, labelled,
                                                order_distance, taught)
 from xlingual_nb.papers.published import claims, floor_names, published
+from xlingual_nb.report import tables, verdicts
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import read_records
 
 HERE = list(filter(zero_shot.belongs_here, claims("wu2019")))
@@ -31,13 +37,13 @@ def test_every_label_that_a_claim_names_is_in_the_grid(claim):
         if test.minus != "floor": rows |= {(row, test.minus_column or test.column) for row in test.minus}
         if test.minus_column: rows |= {(row, test.minus_column) for row in test.plus}
         assert {(test.table, *at) for at in rows} <= BY_ADDRESS.keys()
-        for row in test.plus:
+        for row in test.plus if claim.alive is None else ():       # of shares of pieces nobody asks whether they are alive
             assert any((test.table, floor, test.column) in BY_ADDRESS for floor in floor_names(claim.floor, row)), row
 
 
 def test_claims_of_all_five_tables_are_judged_here_and_none_of_layers():
     told = {t.table for c in HERE for t in c.tests}
-    assert told == set(TABLES) and len(HERE) >= 15 and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
+    assert told == {*TABLES, FIGURE} and len(HERE) >= 15 and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
 
 
 def test_settings_of_mbert_that_the_paper_prints_have_rows():
@@ -54,7 +60,7 @@ def test_settings_of_mbert_that_the_paper_prints_have_rows():
 def test_a_row_says_what_its_runs_are():
     languages = asked_in(check("laptop"))
     assert len(languages) == 15
-    for cell in (c for c in LAPTOP if c.column != DISTANCE):
+    for cell in (c for c in LAPTOP if c.column != DISTANCE and "overlap" not in c.column):
         first, setting, target = cell.row.split(" | ")
         if "-" not in first: setting = first
         if setting in FLOORS: assert {r.stage for r in cell.runs} == {"nli_floors"}; continue
@@ -82,7 +88,7 @@ def test_english_taught_in_english_is_the_zero_shot_run():
 def test_means_by_hand():
     held = {"accuracy en": 0.9, "accuracy el": 0.5, "accuracy zh": 0.1}
     held |= {"majority en": 0.3, "majority el": 0.2, "majority zh": 0.1}
-    found = {c.row: c for c in cells("smoke", only="5")}
+    found = {c.row: c for c in cells("smoke", only="5") if c.table == "table5"}
     def number(row, *runs): return value(found[row], list(runs))
     zero = [number(f"en-xx | zero-shot | {mean}", held) for mean in zero_shot.MEANS]
     assert zero == pytest.approx([50, 30, 50]) and number("en-el | zero-shot | el", held) == 50
@@ -148,6 +154,70 @@ def test_floors_are_those_of_the_test_records(store):
     assert found["table6", "right branching | en | el", "Parsing UAS"] == pytest.approx(right / count)
 
 
+# --- Figure 3
+
+def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
+    """Transfer and its floors are what the tables draw; the seeds of one vocabulary share what was counted."""
+    wanted = cells("laptop")
+    points, rest = ([c for c in wanted if (c.table == FIGURE) == there] for there in (True, False))
+    assert {s.stage for s in set(grid_of(points)) - set(grid_of(rest))} == {"seen_pieces"}
+    assert len({r for c in points for r in c.runs if r.stage == "seen_pieces"}) == len(TASKS)
+    at = {(c.table, c.row, c.column, c.seed): (c.runs, c.drawn) for c in rest}
+    for c in (c for c in points if "overlap" not in c.column):
+        assert [(c.runs, c.drawn)] == [at[key] for key in at if key[1:] == (c.row, c.column, c.seed)]
+    assert {c.column for c in points if "overlap" not in c.column} == {"Documents ACC", "NLI ACC", "NER F1", "POS ACC", "Parsing LAS"}
+    assert not {c.row.split(" | ")[2] for c in points} & {"en", *zero_shot.MEANS}
+
+
+def test_pieces_seen_are_counted_as_the_paper_says(store):
+    "By a plain count over the records, piece by piece: V_obs / V_test, and so much of all pieces of the test."
+    found = observe([c for c in cells("smoke") if c.table == FIGURE], store, "micro").set_index(["row", "column"]).value
+    pieces = tokenizers.load(store.path(shifting.model(SMALL, 0).tokenizer))
+    names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
+    for task, told in TASKS.items():
+        def counted(language, part):
+            texts = [r[side] for r in read_records(store.path(labelled(SMALL, task, language, part).records)) for side in names.get(task, ("tokens",))]
+            words = [t for text in texts for t in (text if isinstance(text, list) else [text])]
+            return Counter(piece for word in words for piece in pieces.encode(word, add_special_tokens=False).tokens if piece != "[UNK]")
+        english, greek = counted("en", "train"), counted("el", "test")
+        shared = {piece for piece in greek if piece in english}
+        by_type, by_token = overlaps([*told.columns][-1])
+        assert found["en-el | zero-shot | el", by_type] == pytest.approx(100 * len(shared) / len(greek))
+        assert found["en-el | zero-shot | el", by_token] == pytest.approx(100 * sum(greek[p] for p in shared) / greek.total())
+
+
+def study_of_overlap(rng, slope, languages=14):
+    "Observations of Figure 3 in which transfer goes with overlap so much, at ten seeds."
+    codes = [l for l in asked_in(check("laptop")) if l != "en"][:languages]
+    overlap, made = dict(zip(codes, rng.uniform(10, 60, len(codes)))), []
+    for seed in range(10):
+        for l, share in overlap.items():
+            numbers = {"POS ACC": 40 + slope * share + rng.normal(0, 2), "POS overlap by type": share, "POS overlap by token": share + 10}
+            made += [(f"en-{l} | zero-shot | {l}", column, seed, number) for column, number in numbers.items()]
+            made.append((f"untrained | en | {l}", "POS ACC", seed, 20 + rng.normal(0, 1)))
+    frame = pd.DataFrame(made, columns=["row", "column", "seed", "value"])
+    return frame.assign(paper="wu2019", table=FIGURE, corpus="micro", run_id=frame.row + frame.column + frame.seed.astype(str), step=np.nan)
+
+
+def test_correlations_are_scipy_s_over_languages():
+    frame = study_of_overlap(np.random.default_rng(0), .3)
+    tidy = tables.tidy(frame)
+    wide, r = by_language(tidy), correlations(tidy).set_index("overlap")
+    assert len(wide) == 14 and r.languages.tolist() == [14, 14]
+    for overlap in ("POS overlap by type", "POS overlap by token"):
+        by_scipy = stats.pearsonr(wide[overlap], wide["POS ACC"])
+        assert r.loc[overlap, ["r", "from", "to"]].tolist() == pytest.approx([by_scipy.statistic, *by_scipy.confidence_interval()])
+    assert correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, "three languages have no interval"
+    assert correlations(tidy.head(0)).empty
+
+
+@pytest.mark.parametrize("slope,verdict", [(.6, "reproduced"), (-.6, "not reproduced")])
+def test_the_claim_on_overlap_is_decided_by_its_correlation(slope, verdict):
+    (claim,) = [c for c in HERE if c.id == "W-overlap-pos-fifteen"]
+    judged = verdicts.verdicts(study_of_overlap(np.random.default_rng(1), slope), "laptop", [claim])
+    assert list(judged.verdict) == [verdict]
+
+
 def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
     for task in ("documents", "nli"):
         def labels(l): return [r["label"] for r in read_records(store.path(labelled(SMALL, task, l, "train").records))]
@@ -163,8 +233,9 @@ def test_a_laptop_study_takes_an_evening(tmp_path):
 def test_every_scale_has_its_grid():
     for scale in ("gpu", "paper"):
         asked = cells(scale, seeds=1, only="5,6")
-        assert {c.table for c in asked} == {"table5", "table6"}
-        assert {c.runs[0].checkpoint.shape.layers for c in asked} == {6 if scale == "gpu" else 12}
+        assert {c.table for c in asked} == {"table5", "table6", FIGURE}
+        taught_on = {c.runs[0].checkpoint for c in asked if hasattr(c.runs[0], "checkpoint")}
+        assert {encoder.shape.layers for encoder in taught_on} == {6 if scale == "gpu" else 12}
 
 
 def test_sizes_of_ones_own():

@@ -23,6 +23,7 @@ from ..measures.multilinguality import MeasureSpec
 from ..tasks.floors import FLOORS, NliFloorsSpec
 from ..tasks.ner import NerSpec
 from ..tasks.nli import NliSpec
+from ..models.brought import BroughtSpec
 from ..models.pretraining import PretrainSpec
 from ..text.vocabularies import TokenizerSpec
 
@@ -72,8 +73,9 @@ def shared_pieces(sizes: Bilingual, share: float, seed: int) -> PretrainSpec:
     return PretrainSpec(languages, pieces, *sizes.base, seed=seed, **sizes.switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #be83c613
-def untrained(spec: PretrainSpec) -> PretrainSpec:
-    "The same model before its first step."
+def untrained(spec: PretrainSpec | BroughtSpec) -> PretrainSpec | BroughtSpec:
+    "The same model before its first step; of one that was brought another at random, of its architecture."
+    if isinstance(spec, BroughtSpec): return replace(spec, fresh=True)
     return replace(spec, training=replace(spec.training, epochs=0, steps=0))
 
 def never_saw_the_target(spec: PretrainSpec) -> PretrainSpec:

@@ -29,10 +29,11 @@ def belongs_here(claim) -> bool:
     return all(t.table in FIGURES for t in claim.tests)
 
 # %% ../../nbs/13_layers.ipynb #b6fcf294
-def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
+def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
+          checkpoint: str = "") -> Joint:
     """The sizes of the study, as in notebook 12. Raises InputError for what that refuses, and for a section without
     layers, or without their texts."""
-    sizes = zero_shot.check(scale, corpus, seeds, languages, own)
+    sizes = zero_shot.check(scale, corpus, seeds, languages, own, checkpoint)
     where = f"{scale}.{sizes.corpus}"
     if sizes.layers is None: raise InputError(f"{where} says nothing of layers: add `layers` to it, or choose micro")
     if lost := [part for part in ("train", "test") if part not in sizes.layers.langid]:
@@ -103,15 +104,16 @@ def language_cells(sizes: Joint, seed: int) -> list[Cell]:
 
 # %% ../../nbs/13_layers.ipynb #904c6332
 def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
-          only: str = "all") -> list[Cell]:
+          only: str = "all", checkpoint: str = "") -> list[Cell]:
     """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `check` refuses and for a
     figure that is not here."""
-    sizes, asked, made = check(scale, corpus, seeds, languages, own), chosen(only, FIGURES), []
+    sizes, asked, made = check(scale, corpus, seeds, languages, own, checkpoint), chosen(only, FIGURES), []
     for seed in seeds_of(seeds, sizes.seeds):
         if "figure1" in asked: made += [cell for task in TASKS for cell in way_cells(sizes, task, seed)]
         if "figure2" in asked: made += language_cells(sizes, seed)
     return made
 
-def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all") -> list:
+def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all",
+         checkpoint: str = "") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, languages, own, only))
+    return grid_of(cells(scale, corpus, seeds, languages, own, only, checkpoint))

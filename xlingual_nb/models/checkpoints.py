@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['find_view', 'tiny_checkpoint', 'position_table', 'Checkpoint', 'model_inputs', 'shortened', 'run_blocks', 'only_rows',
-           'masked_logits', 'check_sizes', 'load_checkpoint']
+           'masked_logits', 'check_sizes', 'load_checkpoint', 'outline']
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #a70a506a
 from contextlib import contextmanager
@@ -20,7 +20,8 @@ from torch import nn
 
 from ..errors import InputError, require
 from .encoder import pick_device
-from .folders import check_folder, load_model, load_tokenizer, quiet, read_views
+from .folders import (check_folder, first_line, load_model, load_tokenizer, quiet, read_views,
+                                        taken_off)
 from .settings import LanguageView
 from ..text.tokenizers import Encoded
 
@@ -199,5 +200,25 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
     model, headless = load_model(path, device)
     views = read_views(getattr(model.config, "xlingual", None), path)
     checkpoint = Checkpoint(path, model, tokenizer, views, device, headless=headless, **specials)
+    check_sizes(checkpoint)
+    return checkpoint
+
+def outline(path) -> Checkpoint:
+    """A checkpoint without its weights (they are on torch's device `meta`), for a look before anything runs: its
+    tokenizer, its sizes, how much text it takes. InputError for a tokenizer that is not there or not its own, one that
+    takes off what its vocabulary has, and an architecture that is no masked language model of `transformers`."""
+    path = Path(path)
+    tokenizer, specials = load_tokenizer(path)
+    if lost := taken_off(tokenizer):
+        raise InputError(f"the tokenizer in {path} strips accents but its vocabulary has them ({lost}): set "
+                         "strip_accents to false in tokenizer_config.json")
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        with quiet(), torch.device("meta"): model = transformers.AutoModelForMaskedLM.from_config(config)
+    except Exception as error:
+        raise InputError(f"{path}/config.json is of no masked language model that transformers knows "
+                         f"({first_line(error)}): take BERT, RoBERTa, DistilBERT, XLM-R or the like") from error
+    views = read_views(getattr(config, "xlingual", None), path)
+    checkpoint = Checkpoint(path, model, tokenizer, views, torch.device("meta"), **specials)
     check_sizes(checkpoint)
     return checkpoint

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'check_weights', 'check_folder', 'first_line', 'lower_cases_by_mistake',
-           'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'load_model']
+           'taken_off', 'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'load_model']
 
 # %% ../../nbs/lib/35a_folders.ipynb #c3265cde
-import json
+import json, unicodedata
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -90,6 +90,15 @@ def lower_cases_by_mistake(tokenizer):
     specials = set(tokenizer.all_special_tokens)
     words = [w for w in tokenizer.get_vocab() if w not in specials and not w.startswith(("[unused", "<"))]
     return sum(w != w.lower() for w in words) > .01 * len(words)
+
+# %% ../../nbs/lib/35a_folders.ipynb #17351f4f
+def taken_off(tokenizer) -> str:
+    "A few entries with accents, where over 1% have some and the tokenizer takes them off what it reads; else nothing."
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.normalizer is None or backend.normalizer.normalize_str("é") != "e": return ""
+    words = sorted(tokenizer.get_vocab())
+    marked = [w for w in words if any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", w))]
+    return ", ".join(marked[:3]) if len(marked) > .01 * len(words) else ""
 
 # %% ../../nbs/lib/35a_folders.ipynb #3416c8f7
 def load_tokenizer(path: Path) -> tuple:

@@ -190,9 +190,11 @@ def check_device(device: str, here: bool = False) -> None:
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e5a87898
 def checked_values(path: Path, given: dict, text: bool = False) -> dict:
-    """All parameters of a notebook, defaults filled in, the path of a file of one's own made absolute. InputError for a
-    name, a type, a scale, a corpus or a device that does not exist."""
+    """All parameters of a notebook, defaults filled in, paths of a file or a model of one's own made absolute.
+    InputError for a name, a type, a scale, a corpus or a device that does not exist."""
     values = all_values(path, check_parameters(path, given, text))
+    brought = Path(values.get("checkpoint") or "-").expanduser()
+    if brought.is_dir(): values["checkpoint"] = str(brought.absolute())
     if values.get("own"): values["own"] = str(Path(values["own"]).expanduser().absolute())
     else: check_corpus(values["scale"], values.get("corpus", "auto"))
     check_device(values.get("device", "cpu"))

@@ -58,7 +58,8 @@ STEP = 2.5e8    # operations of a matrix product in the time that a step takes b
 def frozen_cost(spec: FrozenNliSpec) -> dict:
     """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a pair and of a BERT's
     forward passes, for half of its epochs."""
-    s, shape, pairs = spec.settings, getattr(spec.checkpoint, "shape", Shape()), spec.train.records.size or 400_000
+    s, pairs = spec.settings, spec.train.records.size or 400_000
+    shape = getattr(spec.checkpoint, "shape", None) or Shape()
     weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden ** 2
     lstm = SLOWER * 6 * 24 * weights * (s.pool == "lstm")
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0

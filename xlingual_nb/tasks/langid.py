@@ -94,7 +94,7 @@ class LanguageIdSpec:
 # %% ../../nbs/lib/59j_langid.ipynb #87fd9e20
 def langid_cost(spec: LanguageIdSpec) -> dict:
     "FLOPs of reading each text of about fifty pieces once; linear classifiers cost next to nothing."
-    shape = getattr(spec.checkpoint, "shape", Shape(12, 768, 12, 3072, 512))
+    shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
     return {"flops": step_flops(shape, 0, 50 * (spec.train.records.size or 50_000)) / 3, "bytes": 4000}
 
 def make_langid(specs, folders, store, progress):

@@ -4,25 +4,20 @@
 
 # %% auto #0
 __all__ = ['REPAIRS', 'windows', 'room_of', 'cut_words', 'read_words', 'WordHead', 'repaired', 'joined', 'parts_form',
-           'names_form', 'save_tagger']
+           'names_form']
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #0919fd92
-import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 from torch import nn
 
 from ..errors import require
 from ..measures.embeddings import fit
 from ..models.checkpoints import Checkpoint, model_inputs
-from ..models.folders import quiet
 from .inputs import Inputs
-from .networks import Form, Network
-from .recipes import Tuning
+from .networks import Form
 from .scores import check_bio, score_names, score_words
 from ..text.tokenizers import Encoded
 
@@ -121,20 +116,3 @@ def parts_form() -> Form:
 def names_form(repair: str = "begin") -> Form:
     "Names: the best tags, put right over the whole sentence."
     return Form(cut_words, read_words, WordHead, score_names, "f1", lambda answers: repaired(joined(answers), repair))
-
-# %% ../../nbs/lib/59b_word_heads.ipynb #a7d0fcb0
-def save_tagger(network: Network, folder) -> Path:
-    """A fine-tuned tagger as a Hugging Face folder, its tags by name, its tokenizer beside it. InputError for a network
-    on frozen layers, and for an architecture whose own tagger has another head."""
-    require(isinstance(network.settings, Tuning), "a BiLSTM over frozen layers is no model of transformers: fine-tune")
-    config, labels = copy.deepcopy(network.encoder.model.config), dict(enumerate(network.head.labels))
-    config.id2label, config.label2id = labels, {label: i for i, label in labels.items()}
-    with quiet(), torch.random.fork_rng(devices=[]):
-        model = transformers.AutoModelForTokenClassification.from_config(config)
-    head = getattr(model, "classifier", None)
-    require(isinstance(head, nn.Linear), f"the tagger of {config.model_type} in transformers is not one linear layer")
-    model.base_model.load_state_dict(network.encoder.model.base_model.state_dict())
-    head.load_state_dict(network.head.out.state_dict())
-    with quiet(): model.save_pretrained(folder)
-    network.encoder.tokenizer.save_pretrained(folder)
-    return Path(folder)

@@ -37,7 +37,7 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #eea67a6b
 def network_cost(spec, texts: int, pieces: float) -> dict:
-    """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces. A checkpoint that
-    was brought counts as BERT-base."""
-    shape = getattr(spec.checkpoint, "shape", Shape(12, 768, 12, 3072, 512))
+    """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces. A checkpoint
+    whose size is not known counts as BERT-base."""
+    shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
     return {"flops": recipe_flops(spec.settings, shape, spec.train.records.size or texts, pieces), "bytes": 1000}

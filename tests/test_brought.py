@@ -1,0 +1,235 @@
+"""Somebody's model in the place of ours: a folder or the hub's copy of one, refused in one line before anything runs, or taken through notebook 12."""
+import json
+import shutil
+import string
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+import torch
+import transformers as hf
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments import layers, shifting, zero_shot
+from xlingual_nb.experiments.bilingual import untrained
+from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.models.brought import PINNED, BroughtSpec, folder_of, pinned, size_of
+from xlingual_nb.models.checkpoints import load_checkpoint, outline, tiny_checkpoint
+from xlingual_nb.models.settings import Shape
+from xlingual_nb.report.notebooks import checked_values, resolve
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.plan import plan
+from xlingual_nb.runs.spec import canonical, run_id, source_digests
+from xlingual_nb.runs.store import Store
+
+torch.set_num_threads(1)
+SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=32, max_position_embeddings=140)
+REVISION = "0123456789" * 4
+
+
+def vocabulary(letters=string.ascii_letters):
+    signs = letters + string.digits + string.punctuation
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *signs, *(f"##{sign}" for sign in signs)]
+    return {piece: i for i, piece in enumerate(pieces)}
+
+
+def bert(folder, letters=string.ascii_letters, cased=True, **sizes):
+    "A small random BERT that spells every word, as `save_pretrained` leaves it."
+    pieces = vocabulary(letters)
+    torch.manual_seed(99)
+    hf.BertForMaskedLM(hf.BertConfig(vocab_size=len(pieces), **SMALL | sizes)).save_pretrained(folder)
+    hf.BertTokenizer(pieces, do_lower_case=not cased, strip_accents=None).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory): return str(bert(tmp_path_factory.mktemp("brought") / "mine"))
+
+
+# --- the study
+
+def test_the_study_on_a_small_random_bert(mine, tmp_path):
+    "Pairs, words and trees at smoke scale: planned, run, and every number is there; our model is in none of them."
+    some = dict(languages="el", only="3,5,6")
+    wanted, runs = zero_shot.cells("smoke", checkpoint=mine, **some), zero_shot.grid("smoke", checkpoint=mine, **some)
+    assert [(c.table, c.row, c.column) for c in wanted] == [(c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)]
+    encoders = {r.checkpoint for r in runs if hasattr(r, "checkpoint")}
+    assert encoders == {BroughtSpec(mine, "mine"), BroughtSpec(mine, "mine", fresh=True)}
+    told = plan(runs, Store(tmp_path / "none")).set_index("stage")
+    assert "pretrain" not in told.index and told.loc["brought", "runs"] == 2 and 0 < told.loc["all", "hours here"] < 1
+    store = Store(tmp_path / "runs")
+    run(runs, store, Inline(), progress=False)
+    found = observe(wanted, store, zero_shot.check("smoke", languages="el", checkpoint=mine).label)
+    assert len(found) == len(wanted) and found.value.notna().all() and set(found.corpus) == {"micro-el-mine"}
+
+
+def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tmp_path):
+    pair = [shifting.model(zero_shot.check("smoke", checkpoint=mine), seed) for seed in (0, 1)]
+    store, bare = Store(tmp_path / "runs"), [untrained(spec) for spec in pair]
+    run([*pair, *bare], store, Inline(), progress=False)
+    one, two, first, again = (load_checkpoint(store.path(spec)) for spec in (*pair, *bare))
+    def weights(c): return c.model.base_model.embeddings.word_embeddings.weight
+    assert torch.equal(weights(one), weights(two)) and not torch.equal(weights(first), weights(again))
+    assert not torch.equal(weights(one), weights(first)) and weights(first).shape == weights(one).shape
+    assert first.tokenizer.get_vocab() == one.tokenizer.get_vocab()
+    kept = load_checkpoint(mine)
+    assert torch.equal(weights(kept), weights(one)), "the folder itself is as it was"
+    specs = [zero_shot.taught(zero_shot.check("smoke", checkpoint=mine), "pos", spec, "en", ("en",)) for spec in pair]
+    assert [s.seed for s in specs] == [0, 1]
+
+
+def test_what_was_brought_before_is_the_same_run():
+    assert canonical(BroughtSpec("x", "y")) == '{"folder":"x","is":"brought","name":"y"}' != canonical(BroughtSpec("x", "y", seed=1))
+
+
+def test_the_study_of_layers_on_it(mine, tmp_path):
+    "Layers are those of the model that was brought, and every number is there."
+    some = dict(languages="el", checkpoint=mine)
+    wanted = [c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)]
+    assert {f"layer {n}" for n in (0, 6, 12)} == {c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0}
+    assert {"en-el | Feat | el", "en-el | Lay 6 | el"} < {c.row for c in wanted}
+    assert {r.checkpoint.folder for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {mine}
+    store = Store(tmp_path / "runs")
+    run(grid_of(wanted), store, Inline(), progress=False)
+    found = observe(wanted, store, "micro-el-mine")
+    assert len(found) == len(wanted) and found.value.notna().all()
+
+
+# --- what is refused
+
+def refused(folder, **how):
+    with pytest.raises(InputError) as caught: zero_shot.grid("smoke", checkpoint=str(folder), **how)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def spoiled(mine, tmp_path, spoil):
+    folder = Path(shutil.copytree(mine, tmp_path / "spoiled"))
+    spoil(folder)
+    return refused(folder)
+
+
+def config_of(**changes):
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return change
+
+
+def without(*names):
+    def forget(folder):
+        for file in (f for name in names for f in folder.glob(name)): file.unlink()
+    return forget
+
+
+@pytest.mark.parametrize("spoil,line", [
+    (without("tokenizer*", "vocab*"), "has no tokenizer (tokenizer.json): save the tokenizer of its training into it"),
+    (without("config.json"), "has no config.json: name a checkpoint's folder"),
+    (without("*.safetensors"), "has no *.safetensors: pickles are not opened here"),
+    (config_of(model_type="abacus"), "config.json is of no masked language model that transformers knows"),
+    (config_of(model_type="gpt2"), "config.json is of no masked language model that transformers knows"),
+    (config_of(vocab_size=50), "the tokenizer goes up to id"),
+    (config_of(max_position_embeddings=64), "spoiled takes 61 pieces of a text, and tasks.tuning.documents has pieces=128: give 61 or fewer")])
+def test_bad_checkpoints_are_one_line_before_anything_runs(mine, tmp_path, spoil, line): assert line in spoiled(mine, tmp_path, spoil)
+
+
+def test_the_lower_casing_trap(mine, tmp_path):
+    "A cased vocabulary behind a tokenizer that lower-cases, which is what BERT's makes of a bare vocabulary; or that strips accents alone."
+    folder = bert(tmp_path / "lower", cased=False)
+    assert "lower-cases but its vocabulary is cased: set do_lower_case to false in tokenizer_config.json" in refused(folder)
+    bare = Path(shutil.copytree(mine, tmp_path / "bare"))
+    without("tokenizer*")(bare)
+    (bare / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    (bare / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
+    assert "lower-cases but its vocabulary is cased" in refused(bare)
+    (bare / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=False)))
+    assert zero_shot.check("smoke", checkpoint=str(bare)).label == "micro-bare"
+    stripped = bert(tmp_path / "stripped", letters=string.ascii_lowercase + "áéíóúäöüñçèàê")
+    assert zero_shot.check("smoke", checkpoint=str(stripped)).checkpoint
+    hf.BertTokenizer(vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"), do_lower_case=False, strip_accents=True).save_pretrained(stripped)
+    assert "strips accents but its vocabulary has them (##" in refused(stripped)
+
+
+def test_names_that_are_no_folder(tmp_path):
+    assert "me/mine is no folder: name one" in refused("me/mine") and "NAME@REVISION" in refused("me/mine")
+    assert "nowhere/at/all is no folder" in refused("nowhere/at/all") and "is no folder" in refused(f"me/mine@{REVISION[1:]}")
+
+
+def test_a_model_whose_languages_are_named_is_asked_in_these(tmp_path):
+    sizes = SMALL | dict(max_position_embeddings=160)
+    folder = tiny_checkpoint(tmp_path / "two", 40, languages=[dict(name="en"), dict(name="el")], **sizes)
+    assert "knows the languages en, el, not 'zh'" in refused(folder)
+    assert zero_shot.check("smoke", checkpoint=str(folder), languages="el").shifts.targets == ("el",)
+
+
+def test_a_look_says_what_loading_says(mine, tmp_path):
+    "Sizes and room without weights, in families that count positions otherwise."
+    kinds = {"bert": {}, "roberta": dict(pad_token_id=1), "xlm-roberta": dict(pad_token_id=1), "electra": dict(embedding_size=8)}
+    for kind, more in kinds.items():
+        folder = tiny_checkpoint(tmp_path / kind, 40, config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more))
+        seen, opened = outline(folder), load_checkpoint(folder)
+        assert all(w.device.type == "meta" for w in seen.model.parameters())
+        for name in ("depth", "width", "vocabulary", "cls", "sep", "mask", "pad"): assert getattr(seen, name) == getattr(opened, name)
+        assert seen.room("en") == opened.room("en")
+
+
+# --- the hub
+
+@pytest.fixture
+def hub(mine, tmp_path, monkeypatch):
+    "What a machine keeps of the hub: one model, at one revision. There is no network in tests."
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    kept = tmp_path / "hub/models--me--mine/snapshots" / REVISION
+    shutil.copytree(mine, kept)
+    return kept
+
+
+def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
+    name = f"me/mine@{REVISION}"
+    spec = BroughtSpec(name)
+    assert source_digests(spec) == {"checkpoint me/mine": REVISION} and folder_of(name) == hub
+    assert size_of(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
+    sizes = zero_shot.check("smoke", checkpoint=name)
+    assert sizes.label == "micro-mine" and shifting.model(sizes, 2) == BroughtSpec(name, "mine", seed=2)
+    before = run_id(spec)
+    (hub / "README.md").write_text("whatever")
+    assert run_id(spec) == before != run_id(BroughtSpec(str(hub)))
+    store = Store(tmp_path / "runs")
+    run([spec], store, Inline(), progress=False)
+    assert load_checkpoint(store.path(spec)).depth == 2
+
+
+def test_a_revision_that_is_not_here_does_not_come_without_a_network(hub):
+    other = f"me/mine@{REVISION[::-1]}"
+    assert f"{other} did not come from the hub" in refused(other) and size_of(BroughtSpec(other)) is None
+
+
+def test_a_copy_without_weights_will_do_for_a_plan(hub):
+    "As a plan leaves it that fetched configuration and tokenizer; to run, the weights have to come."
+    name = f"me/mine@{REVISION}"
+    without("*.safetensors")(hub)
+    assert zero_shot.grid("smoke", checkpoint=name, only="5") and folder_of(name, weights=False) == hub
+    with pytest.raises(InputError, match=r"did not come from the hub \(there is no \*.safetensors\)"):
+        run([BroughtSpec(name)], Store(hub / "runs"), Inline(), progress=False)
+
+
+def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch):
+    "As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    name = pinned("bert-base-multilingual-cased")
+    assert name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}" and len(name.split("@")[1]) == 40
+    runs = zero_shot.grid("paper", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
+    assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
+    assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
+    told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
+    assert "pretrain" not in told.index and told.loc["tuned_tags", "FLOPs"] > 1e15
+    with pytest.raises(InputError, match="did not come from the hub"): run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
+    other = name.split("@")[0] + f"@{REVISION}"
+    assert "did not come from the hub" in refused(other), "another version is another model"
+
+
+def test_a_folder_is_found_from_wherever_the_notebook_runs(mine, monkeypatch):
+    monkeypatch.chdir(Path(mine).parent)
+    assert checked_values(resolve("12"), dict(checkpoint="mine"), text=True)["checkpoint"] == mine
+    assert checked_values(resolve("12"), dict(checkpoint="me/mine@x"), text=True)["checkpoint"] == "me/mine@x"
