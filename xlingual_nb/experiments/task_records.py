@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECORDS', 'ON_REAL_TEXT', 'MEND', 'part_of_task', 'labelled', 'of_one_world', 'asked_in', 'at_hand', 'taught_in',
-           'label_kinds', 'labels_of', 'known_labels', 'check_records']
+           'label_kinds', 'labels_of', 'read_labels', 'known_labels', 'check_records']
 
 # %% ../../nbs/lib/66c_task_records.ipynb #6e64eb39
 from functools import cache
@@ -74,14 +74,20 @@ def labels_of(where: str, spec: RecordsSpec, digests: tuple) -> frozenset:
     "The labels of records, which are read for it; `digests`: the state of their files."
     return frozenset(kind for r in read_whole(where, spec) for kind in label_kinds(spec.task, r))
 
-def known_labels(sizes: Joint, task: str, language: str, part: str) -> tuple[str, RecordsSpec, set[str]]:
-    "The key of a part of a task, its records, and their labels, of the kinds that count. InputError: with the key."
-    group = "nli" if task == "nli" else f"tasks.{task}"
-    where, spec = f"{sizes.scale}.{sizes.corpus}.{group}.{part} ({language})", labelled(sizes, task, language, part).records
+def read_labels(sizes: Joint, key: str, spec: RecordsSpec) -> frozenset:
+    "The labels of records that a key of the section names. InputError with the key."
+    where = f"{sizes.scale}.{sizes.corpus}.{key}"
     try: digests = tuple(spec.source_digests().items())
     except InputError as error: raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
-    found = labels_of(where, spec, digests)
-    return where, spec, {*found} & {*sizes.tasks.kinds} if task == "ner" and sizes.tasks.kinds else {*found}
+    return labels_of(where, spec, digests)
+
+# %% ../../nbs/lib/66c_task_records.ipynb #3cb9cb3a
+def known_labels(sizes: Joint, task: str, language: str, part: str) -> tuple[str, RecordsSpec, set[str]]:
+    "The key of a part of a task, its records, and their labels, of the kinds that count. InputError: with the key."
+    key = f"{'nli' if task == 'nli' else f'tasks.{task}'}.{part} ({language})"
+    spec = labelled(sizes, task, language, part).records
+    found, counted = {*read_labels(sizes, key, spec)}, {*sizes.tasks.kinds} if task == "ner" else set()
+    return f"{sizes.scale}.{sizes.corpus}.{key}", spec, found & counted if counted else found
 
 # %% ../../nbs/lib/66c_task_records.ipynb #6ec86211
 MEND = {"ner": "name the kinds that both have in `tasks.kinds`, or give a set with the same"}
