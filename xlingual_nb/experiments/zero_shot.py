@@ -21,7 +21,7 @@ from .shifting import SOURCE, model
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
 from .task_records import asked_in, check_records, labelled, of_one_world, taught_in
-from ..microworld.typology import preset
+from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
 from ..tasks.documents import SentencesSpec
 from ..tasks.floors import FLOORS, NliFloorsSpec
@@ -198,8 +198,9 @@ def split(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(setting=parts[1].where(parts[0].str.startswith("en-"), parts[0]), target=parts[2])
 
 def by_distance(languages) -> list[str]:
-    "Languages by how far their word order is from English's, those equally far by name."
-    return sorted(languages, key=lambda language: (order_distance(language), language))
+    "Languages by how far their word order is from English's, those equally far by name; last those it knows not of."
+    def far(language): return order_distance(language) if language in PRESETS else 1.0
+    return sorted(languages, key=lambda language: (far(language), language))
 
 def laid_out(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     """A table as the paper lays it out, settings down and targets across by how far their word order is from English's,
