@@ -2,12 +2,13 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import shifting
+from xlingual_nb.experiments import layers, shifting, zero_shot
 from xlingual_nb.experiments.study import grid_of, observe
 from xlingual_nb.experiments.task_records import asked_in, check_records, labelled, of_one_world, taught_in
 from xlingual_nb.experiments.zero_shot import TASKS, cells, check, grid
@@ -21,6 +22,7 @@ from xlingual_nb.tasks.parsing import micro_trees
 from xlingual_nb.text.formats import read_tagged
 from xlingual_nb.text.records import load, micro_names, micro_pairs
 
+ROOT = Path(__file__).resolve().parents[1]
 SPOKEN = {"en": ("en-web", "en-pud"), "el": ("el-vamvas", ""), "zh": ("zh-cuv", "zh-pud")}
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "ud").is_dir(), reason="XLINGUAL_DATA names no folder with treebanks")
 
@@ -47,6 +49,7 @@ def made():
             if part != "train" or language == "en": files[f"nli/{'mnli' if part == 'train' else 'xnli'}.{part}.{language}.tsv"] = pairs
             if language != "el": files[f"ner/{language}-panx.{part}.conll"] = conll(micro_names(language, part, 30))
         if treebank: files[f"ud/{treebank}.test.conllu"] = conllu(micro_trees(language, "test", 20))
+    for part in ("train", "test"): files[f"langid/wili10.{part}.tsv"] = "w v\tcy\nv u\ten\n" * 3
     for part in ("train", "dev"): files[f"ud/en-lines.{part}.conllu"] = conllu(micro_trees("en", part, 20))
     return files
 
@@ -155,7 +158,7 @@ def test_without_data_it_is_one_line(monkeypatch, tmp_path):
 def test_an_encoder_of_one_world_is_not_asked_of_the_other():
     for corpus in ("bible", "running"):
         sizes = check("laptop", corpus)
-        assert of_one_world(sizes) and sizes.tasks.langid["train"].source == "wili/wili10"
+        assert of_one_world(sizes) and sizes.layers.langid["train"].source == "wili/wili10"
     micro = check("smoke")
     assert of_one_world(micro) and not of_one_world(replace(check("smoke", "bible"), tasks=micro.tasks))
 
@@ -167,6 +170,33 @@ def test_five_related_languages_are_a_panel_of_their_own():
         assert [l.name for l in shifting.model(sizes, 0).languages] == ["en", "fr", "es", "de", "el"]
     rows = {c.row for c in cells("laptop", "micro-five", seeds=1)}
     assert "en-el | zero-shot | el" in rows and not any(r.endswith("| zh") for r in rows)
+
+
+def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
+    "Finnish here is Greek."
+    page = (ROOT / "data/README.md").read_text(encoding="utf-8")
+    said = page[page.index("      [languages]\n      fi = { verses"):page.index("  Kinds of names that training never saw")]
+    (folder / "fi.toml").write_text('study = "liu2020"\n' + dedent(said), encoding="utf-8")
+    files = {"verses/fi.tsv": "bible/el-vamvas.tsv", "nli/test.fi.tsv": "nli/xnli.test.el.tsv", "nli/test.en.tsv": "nli/xnli.test.en.tsv", "ner/fi-panx.test.conll": "ner/zh-panx.dev.conll"}
+    files |= {f"ud/fi-tdt.{part}.conllu": "ud/zh-pud.test.conllu" for part in ("train", "dev", "test")} | {f"doc/fi.{part}.tsv": f"doc/el.{part}.tsv" for part in ("train", "dev", "test")}
+    (folder / "verses").mkdir()
+    for name, like in files.items(): (folder / name).write_text((folder / like).read_text(encoding="utf-8"), encoding="utf-8")
+    for edition in ("en-web", "el-vamvas"): (folder / f"bible/{edition}.tsv").open("a", encoding="utf-8").write("ROM.1.1\tw v.\n")
+    (folder / "verses/fi.tsv").open("a", encoding="utf-8").write("ROM.1.1\tw v.\n")
+    found = cells("smoke", "finnish", own=str(folder / "fi.toml"))
+    rows = {task: {c.row for c in found if c.table == told.table} for task, told in TASKS.items()}
+    assert all("en-fi | zero-shot | fi" in r for r in rows.values())
+    assert {task for task, r in rows.items() if "en-fi | supervised | fi" in r} == {"documents", "pos", "parsing"}
+    for spec in grid_of(found): source_digests(spec)
+
+
+def test_layers_tell_the_languages_of_the_data_folder(folder):
+    found = layers.cells("smoke", "bible")
+    assert {c.row.split(" | ")[-1] for c in found if c.table == "figure2" and c.row.startswith("untrained") and c.row.count("|") == 2} == {"cy", "en"}
+    assert {c.row for c in found if c.column == "POS ACC" and "| Feat |" in c.row} == {f"en-{a} | Feat | {b}" for a, b in (("en", "en"), ("zh", "zh"), ("xx", "mean"), ("xx", "mean -en"))}
+    assert zero_shot.by_distance(["cy", "tr", "en", "ang"]) == ["en", "tr", "ang", "cy"], "those without a preset are last"
+    (folder / "langid/wili10.test.tsv").write_text("w v\tde\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"^smoke.bible.layers.langid.test has de, which train lacks: leave it out$"): layers.cells("smoke", "bible", only="2")
 
 
 @real

@@ -136,9 +136,9 @@ def order_distance(language: str) -> float:
     return (turned + abs(a.scramble - b.scramble)) / (len(ORDER) + 1)
 
 def distances(languages) -> dict[str, float]:
-    "The distance of each language, and the means."
-    found = {l: order_distance(l) for l in languages}
-    return found | {m: sum(found[l] for l in some) / len(some) for m, some in averages(languages).items()}
+    "The distance of each language that the microworld is made after, and their means."
+    found = {l: order_distance(l) for l in languages if l in PRESETS}
+    return found | {m: sum(found[l] for l in some) / len(some) for m, some in averages(found).items()}
 
 # %% ../../nbs/12_zero_shot.ipynb #048f317f
 def settings(sizes: Joint, task: str, spec, name: str) -> tuple[dict[str, dict], object]:
