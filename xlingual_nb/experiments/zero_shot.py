@@ -20,7 +20,8 @@ from .bilingual import untrained
 from .shifting import SOURCE, model
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
-from .task_records import asked_in, check_records, labelled, of_one_world, taught_in
+from .task_records import (asked_in, check_records, labelled, of_one_world,
+                                                  taught_in)
 from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
 from ..tasks.documents import SentencesSpec
