@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.errors import InputError
+from xlingual_nb.tasks.documents import DOCUMENT_READING
+from xlingual_nb.tasks.langid import LANGUAGE_READING
+from xlingual_nb.tasks.parsing import TREE_READING
 from xlingual_nb.text import fetch, records, sources
 from xlingual_nb.text.checks import LAYOUT, check
 from xlingual_nb.text.parallel import read_dictionary
@@ -19,7 +22,7 @@ GOOD = {
     "ner/fi-panx.train.conll": "Aino\tB-PER\nRuusu\tI-PER\n\nOulu\tB-LOC\n",
     "ner/es-conll2002.test.conll": "Oulu\tI-LOC\n",
     "ud/fi-tdt.test.conllu": f"# text = cats\n{WORD}\n",
-    "doc/fi.train.tsv": "Maali viime hetkellä\tsports\n", "langid/train.tsv": "Hyvää huomenta\tfi\n", "langid/wili10.test.tsv": "Good morning\ten\n",
+    "doc/fi.train.tsv": "Maali viime hetkellä. Peli loppui. Voitto!\tsports\nMaali\tsports\n", "langid/train.tsv": "Hyvää huomenta\tfi\n", "langid/wili10.test.tsv": "Good morning\ten\n",
     "tatoeba/fi-en.tsv": "Hyvää huomenta.\tGood morning.\n", "dictionaries/en-fi.txt": "cat kissa\ndog koira\n",
     "alignment/fi-en.src": "hyvää huomenta\n", "alignment/fi-en.tgt": "good morning\n", "alignment/fi-en.gold": "1-1 2p2\n",
     "vocab/mbert-cased.vocab.txt": "[PAD]\nthe\n##s\n",
@@ -39,6 +42,11 @@ BROKEN = [      # file, text, line, what the message says
     ("ner/fi-panx.train.conll", "Aino B-PER\n", 1, "1 column, 2 wanted: write token<TAB>tag"),
     ("ner/fi-panx.train.conll", "Aino\tPERSON\n", 1, "tag 'PERSON' is no BIO tag: write O, B-KIND or I-KIND"),
     ("ud/fi-tdt.test.conllu", f"{WORD}\ncats\tNOUN\n", 3, "column"),
+    ("ud/fi-tdt.test.conllu", f"{WORD}{WORD.replace('1', '2', 1)}\n", 2, "words 1, 2 are roots: mend its heads"),
+    ("ud/fi-tdt.test.conllu", WORD + WORD.replace("1", "2", 1).replace("0\troot", "3\tdep") + WORD.replace("1", "3", 1).replace("0\troot", "2\tdep"), 3, "words 2, 3 go in a circle"),
+    ("ud/fi-tdt.test.conllu", WORD.replace("NOUN", "N"), 1, "'N' is no universal part of speech"),
+    ("ud/fi-tdt.test.conllu", "Aino\tB-PER\n", 1, "2 columns, 10 wanted"),
+    ("doc/fi.train.tsv", "Sataa.\tOn märkää.\tentailment\n", 1, "3 columns, 2 wanted: write text<TAB>topic"),
     ("doc/fi.train.tsv", "Maali viime hetkellä\tsports\nEi aihetta\n", 2, "1 column, 2 wanted: write text<TAB>topic"),
     ("langid/train.tsv", "Hyvää huomenta\tfi\n\ten\n", 2, "text is empty: remove the line"),
     ("langid/wili10.test.tsv", "a\tb\tc\n", 1, "3 columns, 2 wanted: write text<TAB>language"),
@@ -63,7 +71,8 @@ def test_a_good_folder_has_no_problem_and_says_what_it_holds(folder):
     seen = check(folder).set_index("file")
     assert set(seen.index) == set(GOOD) and set(seen.problem) == {""} and set(seen.state) == {"not recorded"}
     holds = {"bible/fi-toy.tsv": "2 verses", "text/fi.txt": "3 sentences in 2 documents", "nli/xnli.test.fi.tsv": "2 pairs: entailment 1, contradiction 1",
-             "ner/fi-panx.train.conll": "2 sentences: PER 1, LOC 1", "ud/fi-tdt.test.conllu": "1 sentence: NOUN 1", "doc/fi.train.tsv": "1 text: sports 1",
+             "ner/fi-panx.train.conll": "2 sentences: PER 1, LOC 1", "ud/fi-tdt.test.conllu": "1 sentence, 1 word, 1 relation: NOUN 1", "doc/fi.train.tsv": "2 texts, 1 of two sentences or more: sports 2",
+             "langid/wili10.test.tsv": "1 text: en 1",
              "dictionaries/en-fi.txt": "2 words", "alignment/fi-en.gold": "2 links in 1 sentence", "vocab/mbert-cased.vocab.txt": "3 word pieces"}
     for name, words in holds.items(): assert seen.holds[name].startswith(words), name
     assert {name.split("/")[0] for name in GOOD} == set(LAYOUT), "every folder of the layout is here"
@@ -96,6 +105,8 @@ def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
     monkeypatch.setenv("XLINGUAL_DATA", str(folder))
     run = {"bible": lambda: sources.load("bible/fi-toy"), "text": lambda: sources.load("text/fi"),
            "nli": lambda: records.load("nli", "xnli/fi", "test"), "ner": lambda: records.load("ner", "panx/fi"),
+           "ud": lambda: records.load(TREE_READING, "ud/fi-tdt", "test"), "doc": lambda: records.load(DOCUMENT_READING, "doc/fi"),
+           "langid": lambda: records.load(LANGUAGE_READING, "file:" + str(folder / "langid/train.tsv")),
            "dictionaries": lambda: read_dictionary(folder / "dictionaries/en-fi.txt")}
     for place, call in run.items():
         name, text, *_ = next(b for b in BROKEN if b[0].startswith(place))
@@ -104,6 +115,13 @@ def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
         (problem,) = check(folder).query("file == @name").problem
         assert problem == str(refused.value)
         (folder / name).write_text(GOOD[name], encoding="utf-8")
+
+
+def test_ranges_and_empty_nodes_are_no_words_and_no_problem(folder):
+    lines = ["1-2\tcannot" + "\t_" * 8, WORD.strip(), WORD.strip().replace("1", "2", 1).replace("0\troot", "1\tdep"), "2.1\twas\t_\tVERB" + "\t_" * 6]
+    (folder / "ud/fi-tdt.test.conllu").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    row = check(folder).set_index("file").loc["ud/fi-tdt.test.conllu"]
+    assert row.problem == "" and row.holds == "1 sentence, 2 words, 2 relations: NOUN 2"
 
 
 def test_a_name_that_nothing_reads_is_said_and_is_no_error(folder):

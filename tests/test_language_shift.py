@@ -120,7 +120,7 @@ def test_a_laptop_study_takes_less_than_three_hours(tmp_path):
 def test_what_the_study_refuses(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)      # with data, lower case is looked at as well
     with pytest.raises(InputError, match="the model of shifts does not read 'fr': choose among el, zh"): check("smoke", "micro", languages="fr")
-    with pytest.raises(InputError, match="laptop.bible says nothing of shifts"): check("laptop", "bible")
+    with pytest.raises(InputError, match="laptop.fake: .* wants the name 'books' of fr"): check("laptop", "fake")
     asked = check("laptop", "micro", languages="es,hi")
     assert asked.shifts.targets == asked.shifts.transfer == ("es", "hi") and asked.label == "micro-es-hi"
     assert model(asked, 0) == model(check("laptop", "micro"), 0), "the model reads what it reads"

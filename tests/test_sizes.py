@@ -142,7 +142,7 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
         part = (FOLDER / f"{study}.toml").read_text(encoding="utf-8").split(f"\n[{section}]\n")[1].split("\n[")[0]
         for line in part.strip().splitlines():
             if line.startswith("needs"): continue
-            assert re.search(r"# (L2 )?(section \d|Table \d|Figure \d|released code|ours|as base|the length is given in steps)", line), line
+            assert re.search(r"# (L2 |W )?(section \d|Table \d|Figure \d|released code|ours|as base|the length is given in steps)", line), line
     real, made = (asdict(laboratory_sizes("paper", corpus)) for corpus in ("bible", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "vocabulary"}
     real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))

@@ -58,7 +58,7 @@ def test_settings_of_mbert_that_the_paper_prints_have_rows():
 
 
 def test_a_row_says_what_its_runs_are():
-    languages = asked_in(check("laptop"))
+    languages = asked_in(check("laptop"), "pos")
     assert len(languages) == 15
     for cell in (c for c in LAPTOP if c.column != DISTANCE and "overlap" not in c.column):
         first, setting, target = cell.row.split(" | ")
@@ -128,7 +128,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     assert len(found) == len(wanted) and found.notna().all()
     spec = shifting.model(SMALL, 0)
     for task, told in TASKS.items():
-        runs = taught(SMALL, task, spec, "en", asked_in(SMALL)), taught(SMALL, task, spec, "el", ("el",))
+        runs = taught(SMALL, task, spec, "en", asked_in(SMALL, task)), taught(SMALL, task, spec, "el", ("el",))
         zero, el = (read_measures(store.path(r)) for r in runs)
         for column, name in told.columns.items():
             assert found[told.table, "en-el | zero-shot | el", column] == 100 * zero[f"{name} el"]
@@ -188,7 +188,7 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
 
 def study_of_overlap(rng, slope, languages=14):
     "Observations of Figure 3 in which transfer goes with overlap so much, at ten seeds."
-    codes = [l for l in asked_in(check("laptop")) if l != "en"][:languages]
+    codes = [l for l in asked_in(check("laptop"), "pos") if l != "en"][:languages]
     overlap, made = dict(zip(codes, rng.uniform(10, 60, len(codes)))), []
     for seed in range(10):
         for l, share in overlap.items():
@@ -253,12 +253,13 @@ def test_sizes_of_ones_own():
 
 def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
-    with pytest.raises(InputError, match="laptop.bible says nothing of shifts"): check("laptop", "bible")
-    with pytest.raises(InputError, match="gpu.running says nothing of tasks: add `tasks`"): check("gpu", "running")
+    with pytest.raises(InputError, match="wants the name 'books' of fr"): check("laptop", "fake")
+    own = {"study": "liu2020", "smoke": {"real": {"like": "smoke.micro"}}}
+    with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"): check("smoke", "real", own=own)
     with pytest.raises(InputError, match="only='1': there is no '1' here"): cells("smoke", only="1")
     with pytest.raises(InputError, match="seeds=11"): cells("smoke", seeds=11)
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")
-    assert asked_in(check("laptop", languages="es,hi")) == ("en", "es", "hi")
+    assert asked_in(check("laptop", languages="es,hi"), "ner") == ("en", "es", "hi")
     one, all_of_them = (shifting.model(check("laptop", languages=l), 0) for l in ("es", ""))
     assert one == all_of_them, "the model reads what it reads"
     monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=None))

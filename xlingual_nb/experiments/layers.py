@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIGURES', 'HEIGHTS', 'FEAT', 'LANGUAGE_ID', 'belongs_here', 'check', 'frozen', 'ways', 'way_cells', 'mixture',
-           'told_apart', 'heights', 'language_cells', 'cells', 'grid']
+           'languages_told', 'told_apart', 'heights', 'language_cells', 'cells', 'grid']
 
 # %% ../../nbs/13_layers.ipynb #09513358
 from dataclasses import replace
@@ -13,11 +13,12 @@ from functools import partial
 from ..errors import InputError
 from . import zero_shot
 from .bilingual import untrained
-from .shifting import SOURCE, model
+from .shifting import SOURCE, in_microworld, model
 from .sizes import filled
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
-from .zero_shot import PAPER, TASKS, asked_in, floor_row, floors, of_one, row, taught
+from .task_records import asked_in, read_labels
+from .zero_shot import PAPER, TABLES, TASKS, floor_row, floors, of_one, row, taught
 from ..tasks.langid import LanguageIdSpec, LanguageRecords
 from ..text.records import Labelled
 
@@ -63,7 +64,8 @@ def ways(sizes: Joint, zero) -> dict[str, object]:
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def way_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
     "The cells of a task in Figure 1 for one model, floors among them."
-    spec, languages, (column, name) = model(sizes, seed), asked_in(sizes), [*TASKS[task].columns.items()][-1]
+    spec, languages = model(sizes, seed), asked_in(sizes, task)
+    column, name = [*TASKS[task].columns.items()][-1]
     zero, bare = (taught(sizes, task, encoder, SOURCE, languages) for encoder in (spec, untrained(spec)))
     def drawn(run): return of_one(run, f"{name} {{}}", languages)
     rows = [(partial(row, setting), drawn(run)) for setting, run in ways(sizes, zero).items()]
@@ -76,10 +78,18 @@ def way_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
 LANGUAGE_ID = "Language ID ACC"
 
 def mixture(sizes: Joint, part: str) -> Labelled:
-    "Texts in all languages of the model."
+    "Texts in all languages of the model; of real text, in those that a set of the data folder has."
     p, names = sizes.layers.langid[part], "+".join((SOURCE, *sizes.shifts.languages))
     records = LanguageRecords("langid", filled(sizes, p.source, names), p.part or part, p.size, p.parameters)
     return Labelled("all", records)
+
+def languages_told(sizes: Joint) -> list[str]:
+    "The languages of these texts. InputError for one to test on that there is nothing to learn from."
+    if in_microworld(sizes): return [SOURCE, *sizes.shifts.languages]
+    def held(part): return read_labels(sizes, f"layers.langid.{part}", mixture(sizes, part).records)
+    if new := ", ".join(sorted(held("test") - held("train"))[:5]):
+        raise InputError(f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {new}, which train lacks: leave it out")
+    return sorted(held("test"))
 
 def told_apart(sizes: Joint, encoder) -> LanguageIdSpec:
     "Languages told apart on each layer of an encoder (W section 5.3)."
@@ -93,7 +103,7 @@ def heights(depth: int) -> dict[str, int]:
 
 def language_cells(sizes: Joint, seed: int) -> list[Cell]:
     "The cells of Figure 2 for one model, and for it before its first step; each language as well."
-    spec, languages, found = model(sizes, seed), (SOURCE, *sizes.shifts.languages), []
+    spec, languages, found = model(sizes, seed), languages_told(sizes), []
     run, bare = (told_apart(sizes, encoder) for encoder in (spec, untrained(spec)))
     for name, layer in heights(spec.shape.layers).items():
         found.append((f"majority | {name}", run, "majority all"))
@@ -108,8 +118,9 @@ def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = ""
     """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `check` refuses and for a
     figure that is not here."""
     sizes, asked, made = check(scale, corpus, seeds, languages, own, checkpoint), chosen(only, FIGURES), []
+    tasks = [TABLES[table] for table in zero_shot.tables_asked(sizes, "all")] if "figure1" in asked else []
     for seed in seeds_of(seeds, sizes.seeds):
-        if "figure1" in asked: made += [cell for task in TASKS for cell in way_cells(sizes, task, seed)]
+        if "figure1" in asked: made += [cell for task in tasks for cell in way_cells(sizes, task, seed)]
         if "figure2" in asked: made += language_cells(sizes, seed)
     return made
 

@@ -43,11 +43,12 @@ def floor_row(way: str, floor: str, target: str = MEAN) -> str:
 # %% ../../nbs/lib/66_shifting.ipynb #c8c2cc19
 def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
     """The sizes of the study, with the encoder of shifts. Raises InputError for what `joint.check` refuses, for a
-    corpus without shifts or BERT, and for a language that its model does not read."""
+    corpus without shifts, and for a language that its model does not read, or has no text in."""
     asked = joint.check(scale, corpus, seeds, languages, own)
     sizes, shifts = joint.check(scale, corpus, seeds, "", own) if languages else asked, asked.shifts
-    if shifts is None or "bert" not in sizes.methods:
+    if shifts is None:
         raise InputError(f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro")
+    for language in shifts.languages: corpus_spec(sizes, language)
     if languages: shifts = shifts._replace(targets=asked.targets, transfer=asked.targets)
     if lost := [l for l in (*shifts.targets, *shifts.transfer) if l not in shifts.languages]:
         raise InputError(f"{scale}.{sizes.corpus}: the model of shifts does not read {lost[0]!r}: choose among "

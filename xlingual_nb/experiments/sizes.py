@@ -20,7 +20,7 @@ from .studies import STUDIES, Bilingual, Joint, Laboratory, Trilingual
 from ..models.pretraining import PretrainSpec
 from ..papers.published import OURS
 from ..text.parallel import parallel_sentences
-from ..text.records import RecordsSpec, load
+from ..text.records import RecordsSpec, known_tasks, load
 from ..text.sources import CorpusSpec, load_spec
 from ..text.vocabularies import TokenizerSpec
 
@@ -76,7 +76,9 @@ def named_languages(sizes) -> list[str]:
 
 def known_language(sizes, language: str) -> str:
     "The language itself, or an InputError that lists those there are and says how to bring one."
-    if language in (known := languages_of(sizes)) or language in named_languages(sizes): return language
+    shifts = getattr(sizes, "shifts", None)
+    named = [*named_languages(sizes), *(shifts.languages if shifts else ())]
+    if language in (known := languages_of(sizes)) or language in named: return language
     raise InputError(f"no text in {language!r} at scale {sizes.scale} on corpus {sizes.corpus}, which has "
                      f"{', '.join(known)}: choose another corpus, or bring your own with --sizes (see data/README.md)")
 
@@ -182,7 +184,7 @@ def read_whole(where: str, spec):
     "A text or a task as its run will read it. Raises InputError with the key, the line and the mend."
     try:
         if isinstance(spec, CorpusSpec): return load_spec(spec)
-        return load(spec.task, spec.source, spec.part, spec.size, **dict(spec.parameters))
+        return load(known_tasks(spec)[spec.task], spec.source, spec.part, spec.size, **dict(spec.parameters))
     except InputError as error: raise InputError(f"{where}: {error}") from None
 
 @cache

@@ -139,7 +139,8 @@ class Shifts(NamedTuple):
 class Tasks(NamedTuple):
     """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records of four of them, part
     by part (those of NLI are the section's own); by the name of a task how it is fine-tuned; the sizes of the parser,
-    and how many numbers a gold part of speech has where it sees these."""
+    and how many numbers a gold part of speech has where it sees these; the `kinds` of names that count, where not
+    all data sets have the same (none: all)."""
     documents: dict[str, Part]
     ner: dict[str, Part]
     pos: dict[str, Part]
@@ -147,11 +148,12 @@ class Tasks(NamedTuple):
     tuning: dict[str, Tuning]
     parser: Parser
     tags: int
+    kinds: tuple[str, ...] = ()
 
 class Layers(NamedTuple):
     """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same tasks: the network on an
-    encoder that is not trained; texts in all languages of the model, part by part, so many in each; and the classifiers
-    that tell their language."""
+    encoder that is not trained; texts in all languages of the model, part by part, so many in each, or a set of the
+    data folder; and the classifiers that tell their language."""
     feat: Feat
     langid: dict[str, Part]
     bag: Bag

@@ -20,7 +20,7 @@ import pandas as pd
 from ..errors import InputError
 from .corpora import read_bible, read_lines, read_plain
 from .fetch import SUMS, data_files, read_sums, sha256
-from .formats import read_columns, read_conllu, read_pairs, read_tagged
+from .formats import read_columns, read_documents, read_pairs, read_tagged, read_trees
 from .parallel import read_dictionary
 
 # %% ../../nbs/lib/19_checks.ipynb #1b300276
@@ -52,8 +52,9 @@ def translations(path: Path) -> str: return amount(len(read_dictionary(path)[0])
 
 # %% ../../nbs/lib/19_checks.ipynb #69ba4123
 def topics(path: Path) -> str:
-    rows = read_columns(path, "text", "topic")
-    return f"{amount(len(rows), 'text')}: {labels(topic for _, topic in rows)}"
+    found = read_documents(path)
+    longer = sum(1 for r in found if r["second"])
+    return f"{amount(len(found), 'text')}, {longer:,} of two sentences or more: {labels(r['label'] for r in found)}"
 
 def identified(path: Path) -> str:
     rows = read_columns(path, "text", "language")
@@ -81,8 +82,10 @@ def links(path: Path) -> str:
 
 # %% ../../nbs/lib/19_checks.ipynb #b7f16645
 def treebank(path: Path) -> str:
-    found = read_conllu(path)
-    return f"{amount(len(found), 'sentence')}: {labels(tag for r in found for tag in r['tags'])}"
+    found = read_trees(path)
+    words, kinds = sum(len(r["tokens"]) for r in found), {relation for r in found for relation in r["relations"]}
+    told = f"{amount(len(found), 'sentence')}, {amount(words, 'word')}, {amount(len(kinds), 'relation')}"
+    return f"{told}: {labels(tag for r in found for tag in r['tags'])}"
 
 def tokenised(path: Path) -> str: return amount(len(read_lines(path)), "sentence")
 def word_pieces(path: Path) -> str: return amount(len(read_lines(path)), "word piece")
