@@ -86,7 +86,8 @@ def slots(race: Race) -> dict[str, float]:
     some = [lengths[b] for b in np.split(order, range(race.settings.batch, len(order), race.settings.batch))]
     wide = [n.max() * 3 // 2 for n in some]
     rows = sum(first_fit(n, width)[2] * width for n, width in zip(some, wide))
-    return dict(padded=float(sum(n.max() * len(n) for n in some) / lengths.sum()), packed=float(rows / lengths.sum()))
+    counts = dict(padded=sum(n.max() * len(n) for n in some), packed=rows)
+    return {f"{name} slots a token": round(float(count / lengths.sum()), 3) for name, count in counts.items()}
 
 
 # ---------------------------------------------------------------- the members
@@ -177,9 +178,9 @@ def rounds_of(name: str, race: Race, rounds: int, say) -> list[dict]:
     for seed in range(rounds):
         for member in MEMBERS[::(-1) ** seed]:
             taken, score = run_of[member](race, seed)
-            found.append(dict(race=name, records=len(race.train), **{f"{k} slots a token": round(v, 3) for k, v in told.items()},
-                              batch=race.settings.batch, epochs=race.settings.epochs, round=seed, member=member,
-                              wall=round(taken.wall, 2), cpu=round(taken.cpu, 2), dev=round(score, 4)))
+            found.append(dict(race=name, records=len(race.train), **told, batch=race.settings.batch,
+                              epochs=race.settings.epochs, round=seed, member=member, wall=round(taken.wall, 2),
+                              cpu=round(taken.cpu, 2), dev=round(score, 4)))
             say(found[-1])
     return found
 
@@ -192,13 +193,14 @@ def summary(frame: pd.DataFrame, clocked: str = "cpu") -> pd.DataFrame:
         times, seen = seconds.Trainer / seconds.ours, some.records.iloc[0] * some.epochs.iloc[0]
         rows[name] = {f"{m}, records a second": round(seen / seconds[m].median()) for m in MEMBERS}
         rows[name] |= dict(zip(("times", "least", "most"), (times.median(), times.min(), times.max())))
-        rows[name] |= {f"dev, {m}": dev[m].mean() for m in MEMBERS} | {"sd of the difference": (dev.ours - dev.Trainer).std()}
+        rows[name] |= {f"dev, {m}": dev[m].mean() for m in MEMBERS}
+        rows[name]["sd of the difference"] = (dev.ours - dev.Trainer).std()
     return pd.DataFrame(rows).T
 
 
 def options(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("races", nargs="*", help=f"some of {', '.join(RACES)}; default: all that the data folder allows")
+    parser.add_argument("races", nargs="*", help=f"some of {', '.join(RACES)}; default: all that there are data for")
     parser.add_argument("--size", default="laptop", help="the scale of encoder and records")
     parser.add_argument("--steps", type=int, default=1000, help="of pretraining")
     parser.add_argument("--epochs", type=int, default=0, help="in the place of the task's own")
@@ -208,10 +210,17 @@ def options(arguments):
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/finetuning.csv")
     o = parser.parse_args(arguments)
     require(o.rounds >= 1, f"--rounds {o.rounds}: give at least 1")
-    if unknown := set(o.races) - set(RACES): raise InputError(f"{unknown.pop()!r} is no race: choose {', '.join(RACES)}")
-    if find_spec("accelerate") is None: raise InputError("Trainer needs the package accelerate: pip install -e '.[dev]'")
+    for name in o.races: require(name in RACES, f"{name!r} is no race: choose {', '.join(RACES)}")
+    require(find_spec("accelerate"), "Trainer needs the package accelerate: pip install -e '.[dev]'")
     o.races = o.races or [name for name, (_, corpus) in RACES.items() if corpus == "micro" or data_folder()]
     return o
+
+
+def written(path: Path, rows: list[dict]) -> None:
+    "Put the rows of some races into a table, in the place of earlier ones of these races."
+    new = pd.DataFrame(rows)
+    if path.exists(): new = pd.concat([pd.read_csv(path).query("race not in @new.race"), new])
+    new.to_csv(path, index=False, lineterminator="\n")
 
 
 def main(arguments=None) -> pd.DataFrame:
@@ -223,7 +232,7 @@ def main(arguments=None) -> pd.DataFrame:
         for name in o.races:
             race = make_race(name, o.size, o.steps, Store(o.store or Path(folder)), o.epochs)
             found += rounds_of(name, race, o.rounds, lambda row: print(row, file=sys.stderr, flush=True))
-            pd.DataFrame(found).to_csv(o.output, index=False, lineterminator="\n")
+            written(o.output, found)
     frame = pd.DataFrame(found)
     print(summary(frame, o.clock).T.round(3).to_string())
     return frame

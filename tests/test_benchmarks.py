@@ -345,6 +345,13 @@ def test_ratios_of_fine_tuning_are_taken_within_a_round(finetuning):
     assert found["sd of the difference"] == pytest.approx(.1)
 
 
+def test_rows_of_another_race_stay_in_the_table(finetuning, tmp_path):
+    path = tmp_path / "tuned.csv"
+    finetuning.written(path, [dict(race="pos", cpu=1), dict(race="documents", cpu=2)])
+    finetuning.written(path, [dict(race="pos", cpu=3)])
+    assert pd.read_csv(path).to_dict("list") == dict(race=["documents", "pos"], cpu=[2, 3])
+
+
 def test_the_race_of_fine_tuning_at_a_tiny_size(finetuning, tmp_path, capsys):
     path = tmp_path / "tuned.csv"
     frame = finetuning.main(["documents", "--size", "smoke", "--steps", "2", "--epochs", "1", "--rounds", "2", "--output", str(path)])
