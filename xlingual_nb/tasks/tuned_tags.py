@@ -42,7 +42,7 @@ def turn_named(inputs: NameInputs) -> NameInputs:
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #a2d5ec84
 def written(words: list[str], tags: list[str]) -> dict[tuple, tuple[str, ...]]:
-    "For each name in BIO tags (first word, word after the last, kind) its words, sorted: they may be read from the end."
+    "By name in BIO tags (first word, word after the last, kind) its words, sorted, as they may be read from the end."
     return {span: tuple(sorted(words[span[0]:span[1]])) for span in spans(tags)}
 
 def only_new(known: frozenset, words: list[str], tags: list[str]) -> list[str]:
