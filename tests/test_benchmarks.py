@@ -310,3 +310,76 @@ def test_the_trial_of_running_text_at_a_tiny_size(tmp_path):
     made = [bench.model(bench.options(["--steps=3"]), named).training for named in ("masks", "sines+slices", "none")]
     assert [(t.opening, t.opening_rate, t.opening_slice, t.sines) for t in made] == [(500, .5, 0, False), (500, .15, 8, True), (0, .5, 0, False)]
     with pytest.raises(SystemExit, match="^mask: join some of sines, masks, slices with [+], or say none$"): bench.model(bench.options([]), "mask")
+
+
+# ---- fine-tuning
+
+@pytest.fixture(scope="module")
+def finetuning():
+    spec = importlib.util.spec_from_file_location("benchmark_finetuning", SCRIPT.with_name("finetuning.py"))
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_trainer_is_given_the_records_that_ours_reads(finetuning):
+    "Ids between the special tokens, a label at each word's first piece and nowhere else; a pair with its segments."
+    from xlingual_nb.tasks.inputs import Inputs
+    from xlingual_nb.text.tokenizers import Encoded
+    words = Inputs((Encoded.of([[7, 8, 9], [5]]),), [["B", "A"], ["A"]], Encoded.of([[0, 2], [0]]))
+    assert finetuning.word_rows(words, ["A", "B"]) == [
+        dict(input_ids=[2, 7, 8, 9, 3], labels=[-100, 1, -100, 0, -100]), dict(input_ids=[2, 5, 3], labels=[-100, 0, -100])]
+    texts = Inputs((Encoded.of([[7, 8], [5]]), Encoded.of([[9], []])), np.array(["x", "y"]))
+    assert finetuning.text_rows(texts, ["x", "y"]) == [
+        dict(input_ids=[2, 7, 8, 3, 9, 3], token_type_ids=[0, 0, 0, 0, 1, 1], label=0),
+        dict(input_ids=[2, 5, 3], token_type_ids=[0, 0, 0], label=1)]
+
+
+def test_ratios_of_fine_tuning_are_taken_within_a_round(finetuning):
+    rows = [dict(race="pos", records=10, epochs=3, round=r, member=m, cpu=c, wall=9., dev=d)
+            for r, told in enumerate([((4., .5), (2., .6)), ((9., .5), (3., .5)), ((8., .5), (8., .4))])
+            for m, (c, d) in zip(finetuning.MEMBERS, told)]
+    (found,) = finetuning.summary(pd.DataFrame(rows)).to_dict("records")
+    assert (found["times"], found["least"], found["most"]) == (2, 1, 3)
+    assert found["ours, records a second"] == 10 and found["dev, ours"] == pytest.approx(.5) == found["dev, Trainer"]
+    assert found["sd of the difference"] == pytest.approx(.1)
+
+
+def test_rows_of_another_race_stay_in_the_table(finetuning, tmp_path):
+    path = tmp_path / "tuned.csv"
+    finetuning.written(path, [dict(race="pos", cpu=1), dict(race="documents", cpu=2)])
+    finetuning.written(path, [dict(race="pos", cpu=3)])
+    assert pd.read_csv(path).to_dict("list") == dict(race=["documents", "pos"], cpu=[2, 3])
+
+
+def test_the_race_of_fine_tuning_at_a_tiny_size(finetuning, tmp_path, capsys):
+    path = tmp_path / "tuned.csv"
+    frame = finetuning.main(["documents", "--size", "smoke", "--steps", "2", "--epochs", "1", "--rounds", "2", "--output", str(path)])
+    assert "records a second" in capsys.readouterr().out and len(pd.read_csv(path)) == len(frame) == 4
+    assert frame.member.tolist() == ["Trainer", "ours", "ours", "Trainer"] and frame.dev.between(0, 1).all()
+    assert (frame["padded slots a token"] >= frame["packed slots a token"]).all() and (frame["packed slots a token"] >= 1).all()
+    with pytest.raises(finetuning.InputError, match="no race"): finetuning.main(["trees"])
+
+
+def test_the_kept_race_says_what_the_readme_says():
+    kept = pd.read_csv(SCRIPT.parent / "results/finetuning.csv")
+    assert (kept.groupby("race").round.nunique() >= 3).all() and set(kept.member) == {"Trainer", "ours"}
+    apart = kept.pivot(index=["race", "round"], columns="member", values="dev").diff(axis=1)["ours"].groupby("race")
+    assert (apart.mean().abs() < .05).all()
+
+
+def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
+    "English alone, on its development records, which are no test of the tables."
+    path = SCRIPT.with_name("tuning_settings.py")
+    spec = importlib.util.spec_from_file_location("benchmark_tuning_settings", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    sizes = bench.zero_shot.check("smoke")
+    for task in bench.CHOSEN:
+        made = bench.tuned(sizes, task, 1e-3, 8, 2)
+        assert made.tests == (made.dev,) and made.dev.records.part == "dev" and made.train.language == made.dev.language == "en"
+        assert (made.settings.learning_rate, made.settings.batch, made.settings.epochs) == (1e-3, 8, 2)
+    small = ["--task", "pos", "--scale", "smoke", "--rates", "1e-3", "--batches", "8", "16", f"--store={tmp_path / 'store'}"]
+    found = pd.read_csv(bench.main([*small, f"--output={tmp_path / 'out.csv'}"]))
+    assert found.batch.tolist() == [8, 16] and found.dev.between(0, 1).all() and set(found.task) == {"pos"}
+    with pytest.raises(bench.InputError, match="--task trees"): bench.main(["--task", "trees"])

@@ -16,13 +16,20 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.networks import LayerMix, answer, learn, new_network
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.scores import score_names, span_f1
-from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
+from xlingual_nb.tasks.scores import score_names, span_f1, spans
+from xlingual_nb.tasks.tuned_tags import NameInputs, TunedTagsSpec, names_in, score_new
 from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -284,3 +291,38 @@ def test_a_name_over_two_windows_is_one_name(tiny):
     assert form.join([["O", "B-PER"], ["I-PER", "O", "I-LOC"]]) == ["O", "B-PER", "I-PER", "O", "B-LOC"]
     rows = [["O", "B-PER"], ["I-PER", "O", "B-LOC"]]
     assert score_names(Inputs((Encoded.of([[5]]),), [sum(rows, [])]), [form.join(rows)])["f1"] == 1.0
+
+
+# --- names that training has not seen
+
+def test_new_names_against_a_count_by_hand():
+    """Known: Ann Lee (in either order) and Rome. Gold has Ann Lee, Bo and Rome; the answers find Ann Lee, Bo and a new
+    Oslo that is none: of the new ones 1 of 1 found, 1 of 2 right."""
+    known = names_in((), [dict(tokens=["Ann", "Lee", "saw", "Rome"], tags=["B-PER", "I-PER", "O", "B-LOC"])])
+    words = (["Lee", "Ann", "saw", "Bo"], ["Rome", "or", "Oslo"])
+    gold = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O", "O"]]
+    given = [["B-PER", "I-PER", "O", "B-PER"], ["O", "O", "B-LOC"]]
+    inputs = NameInputs((), gold, words=words)
+    found = score_new(known, inputs, given)
+    assert found["new f1"] == pytest.approx(2 * 1 / (1 + 2)) and found["new"] == pytest.approx(1 / 3)
+    assert found["f1"] == pytest.approx(2 * 2 / (3 + 3))
+    assert score_new(frozenset(), inputs, given)["new f1"] == found["f1"] and score_new(frozenset(), inputs, given)["new"] == 1
+    everything = names_in((), [dict(tokens=w, tags=t) for w, t in zip(words, gold)])
+    assert score_new(everything, inputs, gold)["new"] == score_new(everything, inputs, gold)["new f1"] == 0
+
+
+def test_a_run_scores_new_names_as_a_count_over_its_records(tmp_path):
+    "The share of new names in English, and in English read from its end, where each is the same name."
+    text = CorpusSpec("micro/en", parameters=(("sentences", 60),))
+    back = Language("back", text, ("inv_order",))
+    model = PretrainSpec((Language("en", text), back), TokenizerSpec(text, 133, "words"), Shape(1, 16, 1, 32, 64), Training(0))
+    train, dev, test = (RecordsSpec("ner", "micro/en", part, 40) for part in ("train", "dev", "test"))
+    spec = TunedTagsSpec(model, Labelled("en", train), Labelled("en", dev), (Labelled("en", test), Labelled("back", test)), Tuning(epochs=1))
+    store = Store(tmp_path)
+    run([spec], store, Inline(), progress=False)
+    found = read_measures(store.path(spec))
+    def names(records): return [tuple(r["tokens"][a:b]) for r in read_records(store.path(records)) for a, b, _ in spans(r["tags"])]
+    seen = set(names(train))
+    share = np.mean([name not in seen for name in names(test)])
+    assert found["new en"] == pytest.approx(share) == found["new back"] and 0 < share < 1
+    assert 0 <= found["new f1 en"] <= 1

@@ -10,8 +10,12 @@ from torch import nn
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.tasks.inputs import Inputs
+from xlingual_nb.tasks.networks import PACKED, QuickDropout, new_network, quickened
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.tuning import blocks_of, freeze, halved, optimiser, stalls, trainable, tune, warmed_up
+from xlingual_nb.tasks.word_heads import parts_form
+from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
 SIZES = dict(vocab_size=40, max_position_embeddings=26, pad_token_id=0)
@@ -124,3 +128,52 @@ def test_rates_are_those_of_the_schedule():
     ran(noted)
     wanted = [1e-3 * (i / 2 if i < 2 else (20 - i) / 18) for i in range(20)]
     np.testing.assert_allclose(rates[::2], wanted)      # asked for both groups of parameters
+
+
+# --- several texts a row
+
+def tagged(count, seed):
+    "Sentences of 1 to 20 words, whose every second piece begins a word; so that rows are longer than the positions."
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(5, 40, n) for n in rng.permutation(count) % 20 + 1]
+    firsts = [np.arange(0, len(text), 2) for text in texts]
+    return Inputs((Encoded.of(texts),), [["AB"[i % 2] for i in range(len(f))] for f in firsts], Encoded.of(firsts), views=("any",))
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "albert"])
+def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
+    "Vectors, loss and the gradient of every parameter, in each architecture that is packed."
+    checkpoint, inputs = opened(tmp_path, family), tagged(32, 1)
+    assert checkpoint.model.config.model_type in PACKED
+    network, found = new_network(checkpoint, inputs, parts_form(), Tuning(dropout=0.0), 0), []
+    for read in (network, network.quickly):
+        network.encoder.model.train().zero_grad()
+        x, lengths = read(inputs, np.arange(32))
+        loss = network.head.loss(x, lengths, inputs.gold)
+        loss.backward()
+        found.append((x, lengths, loss, {n: p.grad for n, p in network.encoder.model.base_model.named_parameters() if p.grad is not None}))
+    (x, lengths, loss, slopes), (packed, n, near, close) = found
+    assert torch.equal(lengths, n) and torch.allclose(x, packed, atol=1e-5) and torch.allclose(loss, near, atol=1e-6)
+    assert slopes.keys() == close.keys() and len(slopes) > 10
+    assert all(torch.allclose(slopes[name], close[name], atol=1e-5) for name in slopes)
+
+
+def test_quick_dropout_is_dropout():
+    "Share, scale, and no tie between neighbours or draws; eval and a probability of zero leave all as it is."
+    drop, ones = QuickDropout(0.1).train(), torch.ones(500, 401)
+    torch.manual_seed(0)
+    first, second = drop(ones), drop(ones)
+    assert set(first.unique().tolist()) == {0.0, torch.tensor(1 / .9).item()}
+    gone = first == 0
+    assert abs(gone.float().mean() - .1) < .003
+    for shift in (1, 2, 3, 4): assert abs((gone & gone.flatten().roll(shift).view_as(gone)).float().mean() - .01) < .001
+    assert abs((gone & (second == 0)).float().mean() - .01) < .001
+    torch.manual_seed(0)
+    assert torch.equal(drop(ones), first)
+    assert torch.equal(drop.eval()(ones), ones) and torch.equal(QuickDropout(0.0).train()(ones), ones)
+
+
+def test_all_dropout_of_a_model_is_quick(tmp_path):
+    model = quickened(trainable(opened(tmp_path, "bert"), None, .3))
+    kinds = {type(m) for m in model.modules() if isinstance(m, nn.Dropout)}
+    assert kinds == {QuickDropout} and {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {.3}

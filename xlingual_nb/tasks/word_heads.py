@@ -59,10 +59,10 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, before: i
     said, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
     firsts, width = inputs.firsts.take(np.asarray(numbers)), said["input_ids"].shape[1]
     lengths = firsts.lengths + before
-    places = np.zeros((len(lengths), int(lengths.max())), np.int64)
-    for row, words in zip(places, firsts): row[before:] = np.resize(words + 1, len(row) - before)
-    last = np.take_along_axis(places, lengths[:, None] - 1, 1)
-    places = np.where(np.arange(places.shape[1]) < lengths[:, None], places, last)
+    place = np.arange(int(lengths.max()))
+    places = np.zeros((len(lengths), len(place)), np.int64)
+    places[(place >= before) & (place < lengths[:, None])] = firsts.ids + 1
+    places = np.take_along_axis(places, np.minimum(place, lengths[:, None] - 1), 1)
     return said, np.arange(len(lengths))[:, None] * width + places, lengths
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #18e9aa5d

@@ -1,0 +1,64 @@
+"""Rate, batch and epochs of W's tasks for notebook 12, chosen once a task by English development data alone."""
+import argparse, csv, sys, time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from xlingual_nb.errors import InputError, require
+from xlingual_nb.experiments import zero_shot
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.stages import stage_of
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+RATES, BATCHES = (5e-4, 1e-3, 2e-3), (16, 32)           # W's, times as much as a small encoder learns faster
+CHOSEN = {"documents": "accuracy", "nli": "accuracy", "ner": "f1", "pos": "accuracy", "parsing": "las"}
+
+
+def tuned(sizes, task: str, rate: float, batch: int, epochs: int):
+    "English fine-tuned on a task and asked in English development data, for the first seed; all layers are trained."
+    settings = replace(sizes.tasks.tuning[task], learning_rate=rate, batch=batch, epochs=epochs)
+    spec = zero_shot.taught(sizes, task, zero_shot.model(sizes, 0), "en", ("en",))
+    return replace(spec, settings=settings, tests=(spec.dev,))
+
+
+def row(sizes, task: str, setting: tuple, store: Store) -> dict:
+    "What one setting comes to."
+    spec, begun = tuned(sizes, task, *setting), time.process_time()
+    run([spec], store, Inline(), progress=False)
+    score = stage_of(spec).values(store.path(spec))[f"{CHOSEN[task]} en"]
+    return dict(corpus=sizes.label, task=task, **dict(zip(("learning_rate", "batch", "epochs"), setting)), seed=0,
+                dev=round(score, 4), cpu_seconds=round(time.process_time() - begun, 1))
+
+
+def main(argv=None) -> Path:
+    "Add a row a setting to the table, as soon as it is there; the path of the file."
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", nargs="*", default=list(CHOSEN), help=f"some of {', '.join(CHOSEN)}")
+    parser.add_argument("--rates", type=float, nargs="*", default=RATES)
+    parser.add_argument("--batches", type=int, nargs="*", default=BATCHES)
+    parser.add_argument("--epochs", type=int, nargs="*", help="by default the task's own")
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--corpus", default="micro")
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/tuning-settings.csv")
+    given = parser.parse_args(argv)
+    for task in given.task: require(task in CHOSEN, f"--task {task}: choose {', '.join(CHOSEN)}")
+    sizes = zero_shot.check(given.scale, given.corpus)
+    for task in given.task:
+        own = sizes.tasks.tuning[task].epochs
+        for setting in product(given.rates, given.batches, given.epochs or (own,)):
+            found = row(sizes, task, setting, Store(given.store))
+            new = not given.output.exists()
+            with given.output.open("a", encoding="utf-8", newline="") as out:
+                writer = csv.DictWriter(out, found, lineterminator="\n")
+                if new: writer.writeheader()
+                writer.writerow(found)
+            print(found, flush=True)
+    return given.output
+
+
+if __name__ == "__main__":
+    try: main()
+    except InputError as error: sys.exit(f"error: {error}")
