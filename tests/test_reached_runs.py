@@ -12,6 +12,7 @@ from xlingual_nb.measures.fit import FitSpec
 from xlingual_nb.measures.identity import IdentitySpec
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.measures.order import OrderSpec
+from xlingual_nb.measures.seen_pieces import SeenSpec
 from xlingual_nb.measures.translation import ShiftSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
 from xlingual_nb.measures.word_floors import WordFloorsSpec
@@ -154,6 +155,7 @@ SPECS = [
     *(SentencesSpec(D, texts, texts, (texts,), settings) for texts in (TEXTS, NLI) for settings in (QUICK, MIXED)),
     ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
     LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
+    SeenSpec(PIECES, TEXTS, (TEXTS,)), SeenSpec(D, POS, (POS_DEV,)),
 ]
 
 

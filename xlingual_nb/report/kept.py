@@ -103,7 +103,8 @@ def earlier(kept: Kept) -> str:
         try: today = todays(kept.notebook, kept.scale, part)
         except InputError: continue                     # a text that is not here
         part = part[part.table.isin({cell.table for cell in today})]    # nor what a table of it wants
-        if old := outdated(part, today): told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
+        old = outdated(part, today)
+        if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
     if not told: return ""
     why = "were made under an earlier reading, which today's grid no longer has: to be made again."
     return f"{' and '.join(told)} {why}"
