@@ -139,11 +139,11 @@ def test_kinds_of_names_that_training_never_saw_want_to_be_named(folder):
     with pytest.raises(InputError, match=r"mine\.tasks\.ner\.test \(zh\): panx/zh has MISC, which training on panx/en never saw: name the kinds .*`tasks.kinds`"):
         cells("smoke", "mine", own=own, only="4")
     own["smoke"]["mine"]["tasks"]["kinds"] = ["LOC"]
-    assert {r.kinds for r in grid_of(cells("smoke", "mine", own=own, only="4"))} == {("LOC",)}
+    assert {r.kinds for r in grid_of(cells("smoke", "mine", own=own, only="4")) if r.stage == "tuned_tags"} == {("LOC",)}
 
 
 def test_a_language_without_a_task_is_left_out_or_said(folder):
-    assert {c.table for c in cells("smoke", "bible", languages="el")} == {"table2", "table3"}
+    assert {c.table for c in cells("smoke", "bible", languages="el")} == {"table2", "table3", "figure3"}
     with pytest.raises(InputError, match="^bible-el has no pos to test on: ask in other languages$"): cells("smoke", "bible", languages="el", only="5")
 
 

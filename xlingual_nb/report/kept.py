@@ -100,10 +100,11 @@ def earlier(kept: Kept) -> str:
     "How many of the runs behind kept tables today's grid no longer asks for, in a sentence; empty where it is none."
     told, study = [], kept.tables()
     for corpus, part in study.groupby("corpus"):
-        try: today = todays(kept.notebook, kept.scale, part)
-        except InputError: continue                     # a text that is not here
-        part = part[part.table.isin({cell.table for cell in today})]    # nor what a table of it wants
-        old = outdated(part, today)
+        try:
+            today = todays(kept.notebook, kept.scale, part)
+            part = part[part.table.isin({cell.table for cell in today})]    # a table may want data that is not here
+            old = outdated(part, today)
+        except InputError: continue                     # nor may the text
         if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
     if not told: return ""
     why = "were made under an earlier reading, which today's grid no longer has: to be made again."
