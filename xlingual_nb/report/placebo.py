@@ -26,6 +26,8 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
     files = sorted(Path(results, scale).glob("*/table*.csv"))
     frame = pd.concat([tables.read(path) for path in files], ignore_index=True)
     frame = frame[(frame.corpus == corpus) & frame.get("step", pd.Series(np.nan, frame.index)).isna()]
+    frame = frame.sort_values("n_seeds", ascending=False, kind="stable")
+    frame = frame.drop_duplicates(["paper", "table", "row", "column"]).sort_index()
     usual = frame.groupby(["paper", "column"]).sd.transform("median")
     return frame.assign(sd=frame.sd.fillna(usual).fillna(0.0)).reset_index(drop=True)
 
