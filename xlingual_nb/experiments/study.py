@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..runs.digests import digest_of
+from ..runs.plan import code_behind
 from ..runs.spec import run_id, source_digests
-from ..runs.stages import stage_digests, stage_of
+from ..runs.stages import stage_of
 
 # %% ../../nbs/lib/61_study.ipynb #aa8a2748
 @dataclass(frozen=True)
@@ -136,6 +138,6 @@ def provenance(cells: Iterable[Cell]) -> pd.DataFrame:
     runs = grid_of(cells)
     data = {name: digest[:12] for run in runs for name, digest in source_digests(run).items()}
     told = [("data", *named) for named in sorted(data.items())]
-    told += [("code", stage, digest[:12]) for stage, digest in stage_digests().items()]
+    told += [("code", stage, digest_of(code)[:12]) for stage, code in code_behind(runs).items()]
     told.append(("runs", str(len(runs)), " ".join(sorted(run_id(run)[:12] for run in runs))))
     return pd.DataFrame(told, columns=["of", "what", "digest"])

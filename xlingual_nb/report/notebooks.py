@@ -6,7 +6,7 @@
 __all__ = ['MEANINGS', 'TRUTH', 'YOURS', 'repository', 'experiments', 'resolve', 'heading', 'Parameter', 'tagged', 'assigned',
            'parameters', 'read_value', 'check_value', 'check_parameters', 'planned', 'all_values', 'specs_of',
            'check_corpus', 'check_device', 'checked_values', 'grid_of', 'runnable', 'NotebookError', 'announcing',
-           'execute', 'failure', 'check_injected', 'run_notebook', 'half_written']
+           'without_grammars', 'execute', 'failure', 'check_injected', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, logging, os, re, sys, time
@@ -237,10 +237,16 @@ def announcing(name: str, say):
             return super().execute_managed_notebook(manager, kernel_name, **options)
     return Announcing
 
+# %% ../../nbs/lib/73_notebooks.ipynb #52f9c7af
+def without_grammars() -> None:
+    "Spare this process the grammar of addresses that `jsonschema` builds when it is imported, and does without."
+    sys.modules.setdefault("rfc3987_syntax", None)
+
 # %% ../../nbs/lib/73_notebooks.ipynb #cf7638c2
 def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> None:
     """Execute `source` with papermill into `target`. A failing cell: NotebookError (or InputError, if the cell raised
     that); `target` then holds what there is."""
+    without_grammars()
     import papermill
     from papermill.engines import papermill_engines
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")

@@ -20,7 +20,7 @@ from ..runs.files import room, write_atomic
 from ..experiments.sections import SCALES
 from . import tables
 from .kept import agreement, in_words, result_files
-from .notebooks import YOURS, heading, repository
+from .notebooks import YOURS, heading, repository, without_grammars
 
 # %% ../../nbs/lib/74_pages.ipynb #f0dd7b15
 STYLE = """
@@ -94,6 +94,7 @@ def readable(notebook):
 def notebook_body(path: Path, images: Path | None = None) -> str:
     """The HTML of an executed notebook, without head; pictures that its text names are looked for from `images` and
     put inside."""
+    without_grammars()
     import nbformat
     from nbconvert import HTMLExporter
     exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True,

@@ -16,11 +16,11 @@ from .digests import changes, definitions, edited
 from .executors import Failure, Inline, Job
 from .files import LIMIT, DiskFull, room, write_atomic
 from .making import begin, finish, publish, renew
-from .plan import needed, plan, results     # noqa: F401
+from .plan import code_behind, needed, plan, results     # noqa: F401
 from .progress import Progress, Watch, human
 from .spec import one_look, parents, run_id
 from .staleness import Look
-from .stages import declared, stage_code, stage_of
+from .stages import declared, stage_of
 from .store import Store
 
 _all_ = ["plan", "results"]
@@ -146,9 +146,9 @@ def run(specs, store, executor=None, stack: int = 4, progress: bool = True, acce
     failures (InputError when every one is the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was
     computed."""
     store, executor = store if isinstance(store, Store) else Store(store), executor or Inline()
-    code = stage_code()
     tell = print if progress else lambda *_: None
     with one_look():
+        code = code_behind(specs)
         look = Look(store, code)
         nodes = needed(specs, Look(store) if accept_stale else look)
         _say_stale(specs, nodes, look, tell)

@@ -6,7 +6,7 @@
 __all__ = ['flat_numbers', 'read_measures', 'Stage', 'declare', 'stage_of', 'declared', 'stage_code', 'stage_digests']
 
 # %% ../../nbs/lib/04_stages.ipynb #fc24428a
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,9 +75,10 @@ def declared() -> dict[str, Stage]:
     return dict(_DECLARED)
 
 # %% ../../nbs/lib/04_stages.ipynb #4c7ad99e
-def stage_code() -> dict[str, dict[str, str]]:
-    "{stage: its `digests.definitions`}, for all that are declared."
-    return {name: definitions(stage.make, stage.spec) for name, stage in _DECLARED.items()}
+def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
+    "{stage: its `digests.definitions`}, for `names`, or for all that are declared."
+    wanted = {name: stage for name, stage in _DECLARED.items() if names is None or name in names}
+    return {name: definitions(stage.make, stage.spec) for name, stage in wanted.items()}
 
 def stage_digests() -> dict[str, str]:
     "{stage: one digest for all its code}, for people to compare."
