@@ -293,8 +293,11 @@ def made_up(keep):
     return observe
 
 
+def some(cell): return not cell.column.startswith("XNLI") and sum(map(ord, cell.row + cell.column)) % 3 > 0
+
+
 @NAMES
-@pytest.mark.parametrize("keep", (lambda c: False, lambda c: not c.column.startswith("XNLI"), lambda c: sum(map(ord, c.row + c.column)) % 3 > 0), ids=("nothing", "no NLI", "some"))
+@pytest.mark.parametrize("keep", (lambda c: False, some), ids=("nothing", "some, no NLI"))
 def test_partial_results_are_shown(name, keep, tmp_path, monkeypatch, capsys):
     found = execute(name, tmp_path, monkeypatch, made_up(keep), scale="smoke", corpus="micro", seeds=2)
     count = len(found["observations"])

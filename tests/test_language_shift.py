@@ -75,9 +75,9 @@ def test_one_model_reads_all_languages_and_no_text_is_a_translation():
     assert len(told) == 1 and "seed" not in dict(*told), "what is turned says the same in every language"
 
 
-def test_a_smoke_run_holds_what_the_cells_draw(tmp_path):
+def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     parts = TURNED, SETS, RATES, TRANSFER, IDENTITY, FEW
-    store, wanted = Store(tmp_path), [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts]
+    store, wanted = Store(experiments_store), [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts]
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     held = read_measures(store.path(turned(SIZES, model(SIZES, 0), "en-xx", "el")))

@@ -152,8 +152,8 @@ def test_sizes_of_ones_own():
 # ---- what a run leaves
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("layers") / "runs")
+def store(experiments_store):
+    store = Store(experiments_store)
     run(grid("smoke"), store, Inline(), progress=False)
     return store
 

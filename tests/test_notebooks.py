@@ -27,13 +27,6 @@ def test_library_notebook(path, monkeypatch, capsys):
     assert passed, capsys.readouterr().err[-3000:]
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    "One store for all, as a user has: what two experiments share is made once, also by two processes at a time."
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "experiments"
-
-
 LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}   # a tour of full size; deep models, row after row alike
 SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8")}   # other text, the same code
 
@@ -53,17 +46,17 @@ def in_short(path):
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
-def test_experiment_without_data(path, tmp_path, store, monkeypatch):
+def test_experiment_without_data(path, tmp_path, experiments_store, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    assert in_short(smoke(path, tmp_path, store)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
+    assert in_short(smoke(path, tmp_path, experiments_store)) == in_short(path), "results/ says something else by now: run the notebook and keep its outputs"
     assert unlike_its_seeds(tmp_path / "results/smoke") == []
     assert path.stem == "00_start_here" or (tmp_path / "results/smoke" / path.stem / "seeds.csv").is_file()
 
 
 @pytest.mark.skipif("XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder")
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
-def test_experiment_with_data(path, tmp_path, store):
-    smoke(path, tmp_path, store, given=SOME)
+def test_experiment_with_data(path, tmp_path, experiments_store):
+    smoke(path, tmp_path, experiments_store, given=SOME)
 
 
 # ---- experiments are told in one order: what was found first, then how to run it

@@ -116,8 +116,8 @@ def test_word_order_by_hand():
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("zero") / "runs")
+def store(experiments_store):
+    store = Store(experiments_store)
     run(grid("smoke"), store, Inline(), progress=False)
     return store
 
