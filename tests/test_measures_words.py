@@ -12,7 +12,7 @@ from xlingual_nb.measures.embeddings import hidden_states
 from xlingual_nb.measures.occurrences import Finder, word_means
 from xlingual_nb.measures.probe import encode_text
 from xlingual_nb.measures.ranks import TIES, chance, rank, reciprocal, scores, within
-from xlingual_nb.measures.words import WordSpec, make_words
+from xlingual_nb.measures.words import WordSpec, check_met, make_words
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.languages import Language
@@ -276,9 +276,27 @@ def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(tm
     with pytest.raises(InputError, match="has no pair of words"): run_id(refusal(tmp_path, b". ,\n"))
 
 
-def test_no_word_in_the_text_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="none of the dictionary's 1 words of 'en' is in micro/en"):
-        run([refusal(tmp_path, b"dog perro\n")], Store(tmp_path / "runs"), progress=False)
+def test_a_dictionary_without_a_usable_pair_is_one_line_before_any_training(tmp_path):
+    spec, store = refusal(tmp_path, b"dog perro\n"), Store(tmp_path / "runs")
+    told = r"both words stand in the texts of en-es \(en: none of its words\) \(es: none of its words\): give more text"
+    for call in (lambda: plan([spec], store), lambda: run([spec], store, progress=False)):
+        with pytest.raises(InputError, match=told) as error: call()
+        assert "\n" not in str(error.value)
+    assert not list((tmp_path / "runs").glob("pretrain/*"))
+
+
+def test_a_pair_is_met_if_both_of_its_words_are_however_they_are_spelt(tmp_path):
+    for side, line in (("en", "The Ice-Cream!"), ("es", "¿helado?")): (tmp_path / side).write_text(line, encoding="utf-8")
+    texts = tuple(CorpusSpec(f"file:{tmp_path / side}") for side in ("en", "es"))
+    def check(pairs, spelling):
+        (tmp_path / "d.txt").write_text(pairs, encoding="utf-8")
+        check_met(Dictionary(f"file:{tmp_path}/d.txt"), ("en", "es"), texts, spelling, 0)
+        check_met.cache_clear()
+    check("the la\nice-cream helado\n", "lower")
+    with pytest.raises(InputError, match=r"of no pair of 1 .* \(en: none of its words\): give"):
+        check("ice-cream helado\n", "exact")
+    with pytest.raises(InputError, match="of no pair of 2 do both words stand in the texts of en-es: give"):
+        check("the la\nhouse helado\n", "lower")
 
 
 def test_choices_that_there_are_not(wanted):

@@ -16,12 +16,12 @@ EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs
 GENERATED = data_size, knn_replace, language_shift, parts_of_speech, zero_shot      # kept on the microworld alone
 
 
-def kept() -> Iterator[tuple[str, str]]:
-    "(first twelve characters of a run id, table) of the committed results."
+def kept() -> Iterator[tuple[str, str, str]]:
+    "(first twelve characters of a run id, table, corpus) of the committed results."
     for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
         with open(path, encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                for key in (row.get("run_ids") or "").split(): yield key, path.relative_to(ROOT).as_posix()
+                for key in (row.get("run_ids") or "").split(): yield key, path.relative_to(ROOT).as_posix(), row["corpus"]
 
 
 @pytest.fixture
@@ -46,9 +46,16 @@ AWAITED = {f"results/laptop/{name}.csv" for name in (
 WANTS_DATA = {"results/laptop/14_language_shift/lowered.csv"}      # XNLI's words in mBERT's vocabulary: no grid has it without both
 
 
+WANTS_MUSE = {"09_data_size", "11_parts_of_speech"}, {"bible", "running"}       # whose runs are named by its files, too
+
+
+def wants_muse(table: str, corpus: str) -> bool: return table.split("/")[2] in WANTS_MUSE[0] and corpus in WANTS_MUSE[1]
+
+
 def test_all_kept_run_ids_come_out_of_the_grids(as_then):
     made = {run_id(spec)[:12] for experiment in EXPERIMENTS for corpus in ("micro", "bible")
             for spec in experiment.grid("laptop", corpus)}
     made |= {run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")}
-    assert {table for key, table in kept() if key not in made} == AWAITED | WANTS_DATA
-    assert len({key for key, _ in kept()}) > 1000, "the kept study is there"
+    unknown = [(table, corpus) for key, table, corpus in kept() if key not in made]
+    assert {table for table, corpus in unknown if not wants_muse(table, corpus)} == AWAITED | WANTS_DATA
+    assert len({key for key, *_ in kept()}) > 1000, "the kept study is there"

@@ -13,7 +13,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import data_size, parts_of_speech as pos
 from xlingual_nb.experiments.joint import check
 from xlingual_nb.measures import word_classes as wc
-from xlingual_nb.measures.occurrences import Finder
+from xlingual_nb.measures.occurrences import Finder, WordVectors
 from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -140,6 +140,24 @@ def test_a_run_holds_every_class_and_what_letters_find(made):
     assert pairs["Open"] + pairs["Closed"] + made["untagged"] <= made["usable"]
 
 
+@pytest.mark.parametrize("learnt, least, most", [("even", 0.999, 1), ("", 0, 0.5)])
+def test_a_rotation_by_known_pairs_finds_a_planted_one(monkeypatch, learnt, least, most):
+    "Spanish is English turned round: half of the pairs say how, and then the others are found."
+    gen, words = torch.Generator().manual_seed(0), [f"w{i}" for i in range(60)]
+    turn, table = torch.linalg.qr(torch.randn(8, 8, generator=gen))[0], torch.randn(60, 8, generator=gen)
+    table -= table.mean(0)
+    sides = [(Finder(words), WordVectors({0: side}, np.ones(60), 0)) for side in (table, table @ turn)]
+    monkeypatch.setattr(wc, "vectors_of", lambda *given: sides)
+    spec = wc.WordClassesSpec(replace(WORDS, dictionary=Dictionary("micro", "odd")), (TAGS,), learnt)
+    found = wc.compare_classes(spec, None, words[:30], words[30:], [], [dict(tokens=words, tags=["NOUN"] * 60)])
+    assert found["usable"] == 30 and least <= found["found"]["Noun"]["all"]["mrr"] <= most
+
+
+def test_a_ceiling_that_would_learn_from_what_is_asked_is_refused():
+    for learnt, told in (("all", "is tested"), ("half", "choose all")):
+        with pytest.raises(InputError, match=told): wc.WordClassesSpec(WORDS, (TAGS,), learnt)
+
+
 def test_tags_that_fit_no_word_are_one_clear_line(tmp_path):
     strange = replace(TAGS, source="micro/ru")
     with pytest.raises(InputError, match="none has a word with a tag"):
@@ -154,10 +172,10 @@ PLACES = [("smoke", "micro"), ("laptop", "micro"), ("gpu", "micro"), ("paper", "
 
 
 @pytest.mark.parametrize("scale, corpus", PLACES)
-def test_every_class_has_its_floors_in_every_column(scale, corpus):
+def test_every_class_has_its_floors_and_its_ceiling_in_every_column(scale, corpus):
     found = [c for c in pos.cells(scale, corpus, 1) if c.table == "table1"]
     wanted = [*pos.columns(check(scale, corpus)), pos.MEAN, pos.OWN, pos.UNLIKE]
-    rows = [name for c in wc.CLASSES for name in (c, *(f"{floor} | {c}" for floor in pos.FLOORS))]
+    rows = [name for c in wc.CLASSES for name in (c, *(f"{other} | {c}" for other in (*pos.FLOORS, pos.CEILING)))]
     assert {(c.row, c.column) for c in found} == {(r, column) for r in rows for column in wanted}
     assert all(c.paper == "liu2020a" for c in found)
 
@@ -178,7 +196,13 @@ def test_identical_pairs_are_left_out_where_the_column_says_so():
     for c in pos.cells("laptop", "micro", 1):
         if c.table == "table1":
             kept = {r.words.dictionary.identical for r in c.runs}
-            assert kept == {c.column != pos.UNLIKE} and {r.words.dictionary.part for r in c.runs} == {"all"}
+            assert kept == {c.column != pos.UNLIKE}
+
+
+def test_the_ceiling_learns_from_the_half_that_is_not_asked_for():
+    for c in pos.cells("laptop", "micro", 1):
+        halves = ("odd", "even") if c.row.startswith(pos.CEILING) else ("all", "")
+        assert {(r.words.dictionary.part, r.learnt) for r in c.runs} == {halves}
 
 
 CLAIMS = [c for c in ledger.claims("liu2020a") if pos.belongs_here(c)]

@@ -9,18 +9,17 @@ __all__ = ['CLASSES', 'AMONG', 'commonest_tags', 'one_way', 'by_class', 'WordCla
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from ..errors import InputError, require
-from .word_floors import strings
-from .words import (WordSpec, both_ways, looked_at, looking_cost, queries_of, usable_pairs,
-                                        vectors_of)
+from .word_floors import met, rotated, strings, unasked
+from .words import WordSpec, both_ways, looked_at, looking_cost, queries_of, vectors_of
 from ..runs.executors import device
 from ..runs.stages import declare
-from ..text.dictionaries import word_pairs
+from ..text.dictionaries import PARTS, word_pairs
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import read_corpus
 
@@ -69,28 +68,35 @@ def by_class(spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.nd
 @dataclass(frozen=True)
 class WordClassesSpec:
     """A word retrieval (Liu et al. 2020a, section 2.5) by part of speech of the first language's words, at its last
-    layer; `tags`: tagged text of that language. Words never seen are left out, whatever the retrieval does of them."""
+    layer; `tags`: tagged text of that language. Words never seen are left out, whatever the retrieval does of them.
+    `learnt`: for the ceiling, the part of the dictionary by which the first language's vectors are rotated onto the
+    other's before they are compared (`measures.word_floors`)."""
     stage: ClassVar[str] = "word_classes"
     words: WordSpec
     tags: tuple[RecordsSpec, ...]
+    learnt: str = ""
 
     def __post_init__(self):
         require(self.tags and all(records.task == "pos" for records in self.tags),
                 "words are told apart by tagged text: give records of the task pos")
+        require(self.learnt in ("", *PARTS), f"learnt={self.learnt!r}: choose {', '.join(PARTS)}, or none")
+        tested = self.words.dictionary.part
+        require(self.learnt != tested, f"the part {tested!r} of the dictionary is tested: learn from another")
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #15b77359
-def compare_classes(spec: WordClassesSpec, encoder, pairs, texts, records, store=None) -> dict:
+def compare_classes(spec: WordClassesSpec, encoder, pairs, known, texts, records, store=None) -> dict:
     """What `measures.json` holds: `by_class` of the vectors under `found`, of spelling alone under `strings`, how many
-    pairs are `usable` and how many of these `untagged`. InputError where no usable pair has a tag."""
-    found = vectors_of(spec.words, encoder, pairs, texts, store)
-    numbers, usable = usable_pairs(pairs, found)
-    numbers = numbers[usable]
+    pairs are `usable` and how many of these `untagged`. `known` pairs, if there are any, are learnt from. InputError
+    where no usable pair has a tag, or none can be learnt from."""
+    found = vectors_of(spec.words, encoder, [*pairs, *known], texts, store)
+    numbers, rest = met(found, len(pairs))
     tags = np.array(commonest_tags(records, found[0][0]), dtype=object)[numbers[:, 0]]
     if not (tags != "").any():
         raise InputError(f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
                          f"give more text, or tags of {spec.words.pair[0]}")
     classes = {name: np.isin(tags, of) for name, of in CLASSES.items()}
     tables = [side.vectors[max(side.vectors)] for _, side in found]
+    if spec.learnt: tables = rotated(tables, unasked(rest, numbers))
     letters, places = strings([finder for finder, _ in found], numbers)
     scored = {"found": by_class(spec.words, tables, numbers, classes),
               "strings": by_class(spec.words, letters, places, classes)}
@@ -104,9 +110,10 @@ def make_word_classes(specs, folders, store, progress):
         words = spec.words
         texts = [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
         records = [record for tagged in spec.tags for record in read_records(store.path(tagged))]
-        pairs = word_pairs(words.dictionary, words.pair, words.texts)
+        def of_part(part): return word_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
+        pairs, known = of_part(words.dictionary.part), of_part(spec.learnt) if spec.learnt else []
         encoder = load_encoder(store.path(words.checkpoint), device())
-        values = compare_classes(spec, encoder, pairs, texts, records, store)
+        values = compare_classes(spec, encoder, pairs, known, texts, records, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
