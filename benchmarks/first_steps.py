@@ -16,13 +16,16 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
+from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.training import read_log
 from xlingual_nb.models.settings import parameters
+from xlingual_nb.text import tokenizers
 
 
-def kind(spec: PretrainSpec) -> tuple:
+def kind(spec: PretrainSpec | EmbedSpec) -> tuple:
     "What specs of one kind have in common: all but seed, words of the languages, and amounts in transforms."
     languages = tuple(tuple(t.partition("(")[0] for t in (*l.corpus.transforms, *l.transforms)) for l in spec.languages)
     rest = [getattr(spec, f.name) for f in fields(spec)
@@ -30,28 +33,37 @@ def kind(spec: PretrainSpec) -> tuple:
     return spec.tokenizer.kind, languages, *rest
 
 
-def shorten_pretraining(spec: PretrainSpec, steps: int) -> PretrainSpec:
+def shorten_model(spec: PretrainSpec | EmbedSpec, steps: int) -> PretrainSpec | EmbedSpec:
+    "A BERT of so many steps, or vectors of one pass over the text."
+    if isinstance(spec, EmbedSpec): return replace(spec, method=replace(spec.method, epochs=1))
     return replace(spec, training=replace(spec.training, epochs=0, steps=steps), snapshots=())
+
+
+def is_model(spec) -> bool:
+    "Is it trained at all? Floors are not."
+    return isinstance(spec, EmbedSpec) or isinstance(spec, PretrainSpec) and bool(spec.training.steps or
+                                                                                  spec.training.epochs)
 
 
 def shorten_task(spec, steps: int, records: int):
     "The same run on few records, for one epoch."
+    shorter = shorten_model(spec.checkpoint, steps)
+    if isinstance(spec, WordSpec): return replace(spec, checkpoint=shorter, sentences=10 * records)
     def few(labelled): return replace(labelled, records=replace(labelled.records, size=records))
     tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
-    shorter = dict(checkpoint=shorten_pretraining(spec.checkpoint, steps), train=few(spec.train), tests=tests,
-                   settings=replace(spec.settings, epochs=1))
-    return replace(spec, **shorter, **(dict(dev=few(spec.dev)) if spec.dev else {}))
+    fewer = dict(checkpoint=shorter, train=few(spec.train), tests=tests, settings=replace(spec.settings, epochs=1))
+    return replace(spec, **fewer, **(dict(dev=few(spec.dev)) if spec.dev else {}))
 
 
-def shortened(grid: list, steps: int, records: int) -> dict[PretrainSpec, list]:
-    "One pretraining of each kind, cut to `steps`, and its tasks on few records, in the order of the grid."
+def shortened(grid: list, steps: int, records: int) -> dict:
+    "One model of each kind, cut to `steps`, and its tasks on few records, in the order of the grid."
     found, first = {}, {}
     for spec in grid:
         model = getattr(spec, "checkpoint", spec)
-        if not isinstance(model, PretrainSpec) or not (model.training.steps or model.training.epochs): continue
-        if first.setdefault(kind(model), model) != model: continue
-        tasks = found.setdefault(shorten_pretraining(model, steps), [])
-        if isinstance(spec, (NliSpec, NerSpec)) and type(spec) not in map(type, tasks):
+        if not is_model(model): continue
+        if first.setdefault(kind(shorten_model(model, steps)), model) != model: continue
+        tasks = found.setdefault(shorten_model(model, steps), [])
+        if isinstance(spec, (NliSpec, NerSpec, WordSpec)) and type(spec) not in map(type, tasks):
             tasks.append(shorten_task(spec, steps, records))
     return found
 
@@ -60,17 +72,21 @@ def seconds(store: Store, spec) -> float:
     return json.loads((store.path(spec) / "manifest.json").read_text(encoding="utf-8"))["seconds"]
 
 
-def row(store: Store, model: PretrainSpec, tasks: list) -> dict:
-    "What the shortened runs of one kind took, and the loss that the last step was at."
-    from xlingual_nb.text import tokenizers
+def trained(store: Store, model) -> dict:
+    "Encoder, steps and loss of a shortened pretraining; of vectors their columns."
+    if isinstance(model, EmbedSpec): return {"learns": type(model.method).__name__, "hidden": model.size}
     size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
-    log = read_log(store.path(model))
-    done = [" ".join((l.name, *l.corpus.transforms, *l.transforms)) for l in model.languages]
-    told = {"languages": ", ".join(done), "reads": model.inputs, "layers": shape.layers, "hidden": shape.hidden,
-            "heads": shape.heads, "tokens": shape.max_tokens,
-            "batch": model.training.batch, "entries": size,
+    return {"learns": "BERT", "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads,
+            "tokens": shape.max_tokens, "batch": model.training.batch,
             "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps,
-            "loss": log[-1]["loss"],
+            "loss": read_log(store.path(model))[-1]["loss"]}
+
+
+def row(store: Store, model, tasks: list) -> dict:
+    "What the shortened runs of one kind took, and the loss that the last step was at."
+    done = [" ".join((l.name, *l.corpus.transforms, *l.transforms)) for l in model.languages]
+    entries = tokenizers.load(store.path(model.tokenizer)).get_vocab_size()
+    told = {"languages": ", ".join(done), "reads": model.inputs, **trained(store, model), "entries": entries,
             "vocabulary (s)": seconds(store, model.tokenizer), "pretraining (s)": seconds(store, model)}
     return told | {f"{t.stage} (s)": seconds(store, t) for t in tasks}
 

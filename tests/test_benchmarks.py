@@ -164,6 +164,19 @@ def test_first_steps_write_what_was_run(first, tmp_path, capsys):
     with pytest.raises(first.InputError, match="corpus"): first.main(["06", "-p", "corpus=moon"])
 
 
+@pytest.mark.parametrize("notebook, learns", [("09", {"BERT", "Word2Vec", "Glove"}), ("10", {"BERT", "Word2Vec"})])
+@pytest.mark.parametrize("scale", ("gpu", "paper"))
+def test_vectors_are_shortened_too(first, notebook, scale, learns):
+    "One of each kind at every scale: so many steps of BERT, one pass of word vectors, and a retrieval."
+    from xlingual_nb.models.embedding import EmbedSpec
+    from xlingual_nb.report.notebooks import grid_of
+    found = first.shortened(grid_of(notebook, scale, dict(corpus="micro", seeds="1"))[0], 2, 8)
+    static = {m for m in found if isinstance(m, EmbedSpec)}
+    assert {type(m.method).__name__ for m in static} | ({"BERT"} if len(found) > len(static) else set()) == learns
+    assert all(m.method.epochs == 1 if m in static else m.training.steps == 2 for m in found)
+    assert all([t.stage for t in tasks] == ["words"] and tasks[0].sentences == 80 for tasks in found.values())
+
+
 # ---- word vectors
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['UNSEEN', 'CONTEXTS', 'BEYOND', 'check_useful', 'WordSpec', 'looked_at', 'finders', 'entrance', 'vectors_of',
-           'usable_pairs', 'queries_of', 'retrieve', 'missed', 'both_ways', 'compare', 'make_words', 'looking_cost']
+           'usable_pairs', 'queries_of', 'retrieve', 'missed', 'both_ways', 'compare', 'make_words', 'check_met',
+           'looking_cost']
 
 # %% ../../nbs/lib/49_words.ipynb #10053ec9
 import json
@@ -22,7 +23,7 @@ from ..runs.executors import device
 from ..runs.stages import declare
 from ..text import tokenizers
 from ..text.dictionaries import Dictionary, dictionary_file, word_pairs
-from ..text.sources import CorpusSpec, corpus_size, digest, read_corpus
+from ..text.sources import CorpusSpec, corpus_size, digest, load_spec, read_corpus
 
 # %% ../../nbs/lib/49_words.ipynb #32daf219
 UNSEEN, CONTEXTS, BEYOND = ("skip", "miss"), ("text", "alone"), ("cut", "slice")
@@ -175,8 +176,24 @@ def make_words(specs, folders, store, progress):
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
+@lru_cache(maxsize=256)
+def check_met(dictionary: Dictionary, pair, texts, spelling: str, most: int) -> None:
+    "InputError where of no pair of the dictionary both words stand in the texts (at most so many sentences, 0: all)."
+    from xlingual_nb.measures.occurrences import Finder
+    pairs, said = word_pairs(dictionary, pair, texts), [looked_at(load_spec(text), most) for text in texts]
+    first, second = ({word for sentence in side for word in sentence.split()} for side in said)
+    if any(one in first and other in second for one, other in pairs): return    # quick, and nearly always so
+    made = [Finder(words, spelling) for words in zip(*pairs)]
+    met = [{n for sentence in side for n, *_ in finder.find(sentence)} for finder, side in zip(made, said)]
+    if any(one in met[0] and other in met[1] for one, other in zip(*(finder.of for finder in made))): return
+    unmet = [f" ({name}: none of its words)" for name, numbers in zip(pair, met) if not numbers]
+    raise InputError(f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(pair)}"
+                     f"{''.join(unmet)}: give more text, or a dictionary of its words")
+
 def looking_cost(spec: WordSpec) -> dict:
-    "FLOPs of a forward pass over both texts; static vectors are looked up and cost none."
+    """FLOPs of a forward pass over both texts; static vectors are looked up and cost none. InputError for a dictionary
+    whose words the texts do not have, so that it comes before a model is trained."""
+    if spec.context == "text": check_met(spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences)
     sizes = [corpus_size(text) for text in spec.texts]
     if spec.sentences: sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
     trained = spec.checkpoint
