@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['PAPER', 'ABOUT', 'PLAIN', 'REPLACED', 'CENTRAL', 'FITS', 'LOOKED_AT', 'MAPPING_COLUMNS', 'COLUMNS', 'XNLI_SEEDS',
            'TABLES', 'belongs_here', 'Replacement', 'space', 'laboratory_space', 'model', 'mapping_cells',
-           'mapping_row', 'mapping_floors', 'laboratory_cells', 'on_curve', 'column_of', 'script', 'own_text',
-           'labelled', 'base_rows', 'dictionary_of', 'base_space', 'base_model', 'nli', 'table3_cells', 'sizes_at',
-           'cells', 'grid']
+           'mapping_row', 'laboratory_cells', 'on_curve', 'column_of', 'script', 'own_text', 'labelled', 'base_rows',
+           'dictionary_of', 'base_space', 'base_model', 'nli', 'table3_cells', 'sizes_at', 'cells', 'grid']
 
 # %% ../../nbs/08_knn_replace.ipynb #b8c2c784
 from dataclasses import replace
@@ -21,7 +20,6 @@ from .sizes import (corpus_spec, laboratory_sizes, laboratory_text, paper_of, re
 from .studies import Laboratory, Trilingual, Vectors
 from .study import Cell, choose, chosen, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
-from ..measures.word_floors import WordFloorsSpec
 from ..measures.words import WordSpec
 from ..models.embedding import EmbedSpec
 from ..models.languages import Language
@@ -86,6 +84,7 @@ def model(row: str, sizes: Laboratory, seed: int) -> PretrainSpec:
 # %% ../../nbs/08_knn_replace.ipynb #a9a75a43
 FITS = {"VecMap": "vecmap", "half of the words known": "known", "no mapping": "nothing"}
 LOOKED_AT = 20_000      # sentences of a text, for the words that it has
+MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
 
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[Cell]:
     "P@1 and MRR of the odd words of a dictionary, from the first language to each other and back."
@@ -97,21 +96,14 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
                 run = WordSpec(mapped, (first.name, other.name), (first.corpus, other.corpus),
                                Dictionary(source, "odd"), sentences=LOOKED_AT)
                 found += mapping_row(paper, name, run, number)
-                if fit == "nothing": found += mapping_floors(paper, run, number)
+                if fit == "nothing": found += mapping_row(paper, "random vectors", run, number, {"MRR": "chance"})
     return found
 
-MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
-
-def mapping_row(paper: str, name: str, run, number: int, held: str = "", columns=MAPPING_COLUMNS) -> list[Cell]:
-    "The cells of a mapping between the languages of a run, which holds each column's number under `held` and its name."
-    one, other = getattr(run, "words", run).pair
-    return [Cell(paper, "mapping", f"{name} | {one} | {other}", column, number, (run,), held + drawn)
+def mapping_row(paper: str, name: str, run: WordSpec, number: int, columns=MAPPING_COLUMNS) -> list[Cell]:
+    "What a run holds of the words of two languages, under the name of a mapping; `columns` and the names in the run."
+    one, other = run.pair
+    return [Cell(paper, "mapping", f"{name} | {one} | {other}", column, number, (run,), drawn)
             for column, drawn in columns.items()]
-
-def mapping_floors(paper: str, run: WordSpec, number: int) -> list[Cell]:
-    "What random vectors and letters alone find of the words of a run."
-    random = mapping_row(paper, "random vectors", run, number, columns={"MRR": "chance"})
-    return random + mapping_row(paper, "shared strings", WordFloorsSpec(run, "even"), number, held="strings ")
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: Laboratory, seeds: int) -> list[Cell]:
