@@ -24,6 +24,7 @@ from ..runs.stages import declare
 from ..text import tokenizers
 from ..text.dictionaries import Dictionary, dictionary_file, word_pairs
 from ..text.sources import CorpusSpec, corpus_size, digest, load_spec, read_corpus
+from ..text.transforms import apply_text
 
 # %% ../../nbs/lib/49_words.ipynb #32daf219
 UNSEEN, CONTEXTS, BEYOND = ("skip", "miss"), ("text", "alone"), ("cut", "slice")
@@ -180,7 +181,8 @@ def make_words(specs, folders, store, progress):
 def check_met(dictionary: Dictionary, pair, texts, spelling: str, most: int) -> None:
     "InputError where of no pair of the dictionary both words stand in the texts (at most so many sentences, 0: all)."
     from xlingual_nb.measures.occurrences import Finder
-    pairs, said = word_pairs(dictionary, pair, texts), [looked_at(load_spec(text), most) for text in texts]
+    pairs, whole = word_pairs(dictionary, pair, texts), [apply_text(text.transforms, load_spec(text)) for text in texts]
+    said = [looked_at(text, most) for text in whole]
     first, second = ({word for sentence in side for word in sentence.split()} for side in said)
     if any(one in first and other in second for one, other in pairs): return    # quick, and nearly always so
     made = [Finder(words, spelling) for words in zip(*pairs)]
@@ -192,8 +194,10 @@ def check_met(dictionary: Dictionary, pair, texts, spelling: str, most: int) -> 
 
 def looking_cost(spec: WordSpec) -> dict:
     """FLOPs of a forward pass over both texts; static vectors are looked up and cost none. InputError for a dictionary
-    whose words the texts do not have, so that it comes before a model is trained."""
-    if spec.context == "text": check_met(spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences)
+    of a file whose words the texts do not have, so that it comes before a model is trained."""
+    from_file = spec.dictionary.source not in ("micro", "same")
+    if spec.context == "text" and from_file:
+        check_met(spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences)
     sizes = [corpus_size(text) for text in spec.texts]
     if spec.sentences: sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
     trained = spec.checkpoint
