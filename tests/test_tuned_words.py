@@ -24,14 +24,16 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks import networks
-from xlingual_nb.tasks.networks import LayerMix, answer, learn, made_once, new_network, reader
+from xlingual_nb.tasks.networks import LayerMix, answer, learn, made_once, mean_unit, new_network, reader
 from xlingual_nb.tasks.parsers import tree_form
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.scores import score_names, span_f1, spans
+from xlingual_nb.tasks.scores import score_names, score_words, span_f1, spans
 from xlingual_nb.tasks.sentence_heads import sentence_form
+from xlingual_nb.tasks.task import Task
 from xlingual_nb.tasks.trees import Tree
 from xlingual_nb.tasks.tuned_tags import NameInputs, TunedTagsSpec, names_in, score_new
 from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
+from xlingual_nb.tasks.zero_shot import centred, network_head
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -249,6 +251,38 @@ def test_development_texts_are_read_to_the_byte_as_without(tiny, kind):
     assert len(groups) > 1 or kind == "trees"
     for numbers in groups:
         for kept, made in zip(read(numbers), network(rows, numbers)): assert torch.equal(kept, made)
+
+
+# --- each language's mean taken off
+
+@pytest.mark.parametrize("kind", ["words", "pairs"])
+def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
+    "The second language is the first, but that its encoder adds a vector to all states: one that the head takes for a label."
+    form, drawn = FORMS[kind]
+    plain = Task(kind, None, None, None, network_head(form))
+    moved, test, scores = centred(plain), drawn(200, 2), {}
+    learnt = moved.head.train(tiny, drawn(300, 0), drawn(200, 1), replace(FAST, epochs=8), 0, lambda done, total: None)
+    network, _ = learnt
+    def ask(language):
+        for name, task, what in (("plain", plain, network), ("centred", moved, learnt)):
+            scores[name, language] = form().score(test, task.head.answer(tiny, what, test))["accuracy"]
+    ask("first")
+    taken = network.head.out.weight[0] - network.head.out.weight.mean(0)
+    def add(module, told, made): made.last_hidden_state.add_(20 * taken / taken.norm())
+    network.encoder.model.base_model.register_forward_hook(add)
+    ask("second")
+    assert scores["plain", "first"] > .8 and scores["plain", "second"] < .65
+    for language in ("first", "second"): assert abs(scores["centred", language] - scores["plain", "first"]) < .06
+
+
+def test_the_mean_of_units_is_a_loop(tiny):
+    network, given = new_network(tiny, sentences(5, 0), parts_form(), FAST, 0), sentences(25, 4)
+    network.encoder.model.eval()
+    vectors = []
+    for ids, firsts in zip(given.texts[0], given.firsts):
+        with torch.no_grad(): states = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]])).last_hidden_state[0]
+        vectors += list(states[firsts + 1])
+    torch.testing.assert_close(mean_unit(network, given), torch.stack(vectors).mean(0), atol=1e-5, rtol=1e-4)
 
 
 # --- networks

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKED', 'Form', 'LastLayer', 'LayerMix', 'packed', 'only_units', 'QuickDropout', 'quickened', 'Network',
-           'new_network', 'kept_bytes', 'Made', 'made_once', 'reader', 'answered', 'answer', 'learn']
+           'new_network', 'kept_bytes', 'Made', 'made_once', 'reader', 'answered', 'answer', 'learn', 'Moved',
+           'mean_unit', 'brought']
 
 # %% ../../nbs/lib/59a_networks.ipynb #9e4e1d3b
 from collections.abc import Callable
@@ -164,7 +165,7 @@ def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning
     if full: encoder = replace(encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout)))
     return Network(encoder, body.to(device), head.to(device), form, settings)
 
-# %% ../../nbs/lib/59a_networks.ipynb #48cac423
+# %% ../../nbs/lib/59a_networks.ipynb #dce51f2d
 def kept_bytes(encoder: Checkpoint) -> int:
     "How much of a frozen encoder's states may be kept of a set of texts: little beside the memory of a laptop, or a GPU."
     return 2 ** 31 if encoder.device.type == "cpu" else 2 ** 33
@@ -182,7 +183,7 @@ class Made:
         n = self.counts[numbers]
         return self.firsts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1), n
 
-# %% ../../nbs/lib/59a_networks.ipynb #84593a63
+# %% ../../nbs/lib/59a_networks.ipynb #edca4783
 @torch.no_grad()
 def made_once(network: Network, rows: Inputs) -> Made | None:
     "What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."
@@ -238,3 +239,28 @@ def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings:
     course = warmed_up(settings) if full else halved(settings)
     losses, scores = tune(network.parts, optimiser(trained, settings), course, loss, len(rows), seed, progress, score)
     return replace(network, losses=losses, scores=scores)
+
+# %% ../../nbs/lib/59a_networks.ipynb #f09c0288
+class Moved(nn.Module):
+    "A body, and a shift (width,) of all that comes from it."
+    def __init__(self, body: nn.Module, shift: torch.Tensor):
+        super().__init__()
+        self.body = body
+        self.register_buffer("shift", shift)
+
+    def forward(self, made, rows, lengths): return self.body(made, rows, lengths) + self.shift
+
+@torch.inference_mode()
+def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
+    "The mean (width,) of the vectors of all units of some records."
+    rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
+    total, count = 0.0, 0
+    for numbers in batches(sum(text.lengths for text in rows.texts), default_budget(network.encoder)):
+        x, lengths = network(rows, numbers)
+        inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        total, count = total + x[inside].double().sum(0), count + int(lengths.sum())
+    return (total / count).to(x.dtype)
+
+def brought(network: Network, inputs: Inputs, home: torch.Tensor) -> Network:
+    "The network with the mean of some records' units brought `home`."
+    return replace(network, body=Moved(network.body, home - mean_unit(network, inputs)))
