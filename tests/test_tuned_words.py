@@ -27,7 +27,7 @@ from xlingual_nb.tasks import networks
 from xlingual_nb.tasks.networks import LayerMix, answer, learn, made_once, mean_unit, new_network, reader
 from xlingual_nb.tasks.parsers import tree_form
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.scores import score_names, score_words, span_f1, spans
+from xlingual_nb.tasks.scores import score_names, span_f1, spans
 from xlingual_nb.tasks.sentence_heads import sentence_form
 from xlingual_nb.tasks.task import Task
 from xlingual_nb.tasks.trees import Tree

@@ -182,11 +182,11 @@ def task_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
     return made + [Cell(PAPER, told.table, row("zero-shot", target), DISTANCE, seed, (zero,), amount=far)
                    for target, far in distances(asked_in(sizes, task)).items()]
 
-# %% ../../nbs/12_zero_shot.ipynb #099a89db
+# %% ../../nbs/12_zero_shot.ipynb #8cdd9a67
 CENTRED = "centred"
 
 def centred_cells(task: str, seed: int, zero, bare) -> list[Cell]:
-    "The cells of a task with each language's mean taken off, from the zero-shot runs of the encoder and of the `bare` one."
+    "The cells of a task with each language's mean taken off, from its zero-shot run and that of the `bare` encoder."
     ways = {partial(row, f"zero-shot, {CENTRED}"): zero, partial(floor_row, f"untrained, {CENTRED}"): bare}
     languages, made = [test.language for test in zero.tests], []
     for column, name in TASKS[task].columns.items():
