@@ -22,7 +22,7 @@ from ..measures.embeddings import batches, default_budget
 from ..models.batches import first_fit
 from ..models.checkpoints import Checkpoint, position_table
 from .inputs import Inputs
-from .recipes import Feat, Tuning
+from .recipes import KEPT, Feat, Tuning
 from .tagging import BiLSTM
 from .tuning import blocks_of, halved, optimiser, trainable, tune, warmed_up
 
@@ -165,10 +165,10 @@ def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning
     if full: encoder = replace(encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout)))
     return Network(encoder, body.to(device), head.to(device), form, settings)
 
-# %% ../../nbs/lib/59a_networks.ipynb #004c3a05
+# %% ../../nbs/lib/59a_networks.ipynb #2ddcbdd9
 def kept_bytes(encoder: Checkpoint) -> int:
-    "How much of a frozen encoder's states may be kept of a set of texts: 2 GiB, on a GPU 8."
-    return 2 ** 31 if encoder.device.type == "cpu" else 2 ** 33
+    "How many bytes of a frozen encoder's states may be kept of a set of texts."
+    return KEPT if encoder.device.type == "cpu" else 4 * KEPT
 
 @dataclass(frozen=True, eq=False)
 class Made:
@@ -183,7 +183,7 @@ class Made:
         n = self.counts[numbers]
         return self.firsts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1), n
 
-# %% ../../nbs/lib/59a_networks.ipynb #1c554033
+# %% ../../nbs/lib/59a_networks.ipynb #e124f14b
 @torch.no_grad()
 def made_once(network: Network, rows: Inputs) -> Made | None:
     "What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."
@@ -240,7 +240,7 @@ def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings:
     losses, scores = tune(network.parts, optimiser(trained, settings), course, loss, len(rows), seed, progress, score)
     return replace(network, losses=losses, scores=scores)
 
-# %% ../../nbs/lib/59a_networks.ipynb #6be9b012
+# %% ../../nbs/lib/59a_networks.ipynb #b6baf6c3
 class Moved(nn.Module):
     "A body, and a shift (width,) of all that comes from it."
     def __init__(self, body: nn.Module, shift: torch.Tensor):
