@@ -182,7 +182,7 @@ def task_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
     return made + [Cell(PAPER, told.table, row("zero-shot", target), DISTANCE, seed, (zero,), amount=far)
                    for target, far in distances(asked_in(sizes, task)).items()]
 
-# %% ../../nbs/12_zero_shot.ipynb #8cdd9a67
+# %% ../../nbs/12_zero_shot.ipynb #dcec84e8
 CENTRED = "centred"
 
 def centred_cells(task: str, seed: int, zero, bare) -> list[Cell]:

@@ -26,9 +26,9 @@ def network_head(form: Callable) -> Head:
         return answer(network, inputs)
     return Head(train_network, ask_network)
 
-# %% ../../nbs/lib/59c_zero_shot.ipynb #53c16a1c
+# %% ../../nbs/lib/59c_zero_shot.ipynb #f353e435
 def centred(task: Task) -> Task:
-    "A task of networks, the mean of a test's units brought to that of the development texts before the head reads them."
+    "A task of networks, the mean of a test's units brought to that of the development texts before the head reads."
     def train_network(encoder, train, dev, settings, seed, progress):
         from xlingual_nb.tasks.networks import mean_unit
         network = task.head.train(encoder, train, dev, settings, seed, progress)
