@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift, mixed_pairs, objective,
-                                     ordering, overlap, parts_of_speech, zero_shot)
+from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift, layers, mixed_pairs,
+                                     objective, ordering, overlap, parts_of_speech, zero_shot)
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
 EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
-GENERATED = data_size, knn_replace, language_shift, parts_of_speech, zero_shot      # kept on the microworld alone
+GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, zero_shot      # kept on the microworld alone
 
 
 def kept() -> Iterator[tuple[str, str, str]]:

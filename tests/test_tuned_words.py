@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoModelForTokenClassification
 
 from xlingual_nb.errors import InputError
+from xlingual_nb.measures.embeddings import batches, default_budget
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
@@ -22,11 +23,17 @@ from xlingual_nb.models.settings import Shape, Training
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import LayerMix, answer, learn, new_network
+from xlingual_nb.tasks import networks
+from xlingual_nb.tasks.networks import LayerMix, answer, learn, made_once, mean_unit, new_network, reader
+from xlingual_nb.tasks.parsers import tree_form
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.scores import score_names, span_f1, spans
+from xlingual_nb.tasks.sentence_heads import sentence_form
+from xlingual_nb.tasks.task import Task
+from xlingual_nb.tasks.trees import Tree
 from xlingual_nb.tasks.tuned_tags import NameInputs, TunedTagsSpec, names_in, score_new
 from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
+from xlingual_nb.tasks.zero_shot import centred, network_head
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -184,6 +191,98 @@ def test_feat_leaves_the_encoder_as_it_is_and_learns(tiny):
 def test_feat_is_as_wide_as_the_encoder(tiny):
     network = new_network(tiny, sentences(5, 0), parts_form(), Feat(), 0)
     assert [lstm.hidden_size for lstm in network.body.right] == [16, 16] and network.head.out.in_features == 32
+
+
+# --- the encoder of Feat is asked once
+
+def pairs(count, seed):
+    "Two sides, the second empty at times; the answer is whether the first begins with a small piece."
+    rng = np.random.default_rng(seed)
+    sides = [Encoded.of(rng.integers(5, 40, rng.integers(low, 12)) for _ in range(count)) for low in (1, 0)]
+    return Inputs(tuple(sides), np.array([int(row[0] < 20) for row in sides[0]]), views=("any", "any"))
+
+
+def chains(count, seed):
+    "Trees in which every word hangs on the one before it."
+    given = sentences(count, seed)
+    return replace(given, gold=[Tree(list(range(len(tags))), ["r"] * len(tags), ["X"] * len(tags)) for tags in given.gold])
+
+
+ASKED = Feat(hidden=6, epochs=3, batch=4, pieces=14, context=6, learning_rate=1e-2)
+FORMS = {"words": (parts_form, lambda n, seed: sentences(n, seed, longest=20)), "pairs": (sentence_form, pairs), "trees": (tree_form, chains)}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_kept_states_train_as_those_that_are_made_in_every_epoch(tiny, monkeypatch, kind):
+    "In double precision, where the batches that an encoder reads make no difference; with dropout of the BiLSTM, none of the encoder."
+    (form, drawn), calls = FORMS[kind], []
+    tiny.model.double().base_model.register_forward_hook(lambda *told: calls.append(1))
+    torch.set_default_dtype(torch.float64)
+    try:
+        kept, asked = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED), len(calls)
+        monkeypatch.setattr(networks, "kept_bytes", lambda encoder: 0)
+        again = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED)
+    finally: torch.set_default_dtype(torch.float32)
+    assert asked == 2 < len(kept.losses) < len(calls) - asked
+    np.testing.assert_allclose(kept.losses, again.losses, rtol=1e-7)
+    assert kept.scores == again.scores and len(set(kept.losses)) > len(kept.losses) / 2
+    for one, other in zip(kept.parts, again.parts):
+        for mine, theirs in zip(one.parameters(), other.parameters()): torch.testing.assert_close(mine, theirs, atol=1e-8, rtol=1e-6)
+
+
+def test_what_is_kept_is_each_text_alone(tiny):
+    "Every layer at the first piece of every word, [CLS] before the text; a window is a text of its own."
+    given = sentences(30, 2)
+    made = made_once(new_network(tiny, given, parts_form(), ASKED, 0), given)
+    for i, (ids, firsts) in enumerate(zip(given.texts[0], given.firsts)):
+        with torch.no_grad(): alone = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]]), output_hidden_states=True).hidden_states
+        (places,), (n,) = made.places(np.array([i]))
+        assert n == len(firsts)
+        for mine, theirs in zip(made.hidden_states, alone): torch.testing.assert_close(mine[0, places], theirs[0, firsts + 1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_development_texts_are_read_to_the_byte_as_without(tiny, kind):
+    form, drawn = FORMS[kind]
+    network = new_network(tiny, drawn(5, 0), form(), ASKED, 0)
+    rows, _ = network.form.cut(tiny, drawn(90, 1), ASKED, False)
+    groups, read = batches(sum(text.lengths for text in rows.texts), default_budget(tiny)), reader(network, rows)
+    network.body.eval()
+    assert len(groups) > 1 or kind == "trees"
+    for numbers in groups:
+        for kept, made in zip(read(numbers), network(rows, numbers)): assert torch.equal(kept, made)
+
+
+# --- each language's mean taken off
+
+@pytest.mark.parametrize("kind", ["words", "pairs"])
+def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
+    "The second language is the first, but that its encoder adds a vector to all states: one that the head takes for a label."
+    form, drawn = FORMS[kind]
+    plain = Task(kind, None, None, None, network_head(form))
+    moved, test, scores = centred(plain), drawn(200, 2), {}
+    learnt = moved.head.train(tiny, drawn(300, 0), drawn(200, 1), replace(FAST, epochs=8), 0, lambda done, total: None)
+    network, _ = learnt
+    def ask(language):
+        for name, task, what in (("plain", plain, network), ("centred", moved, learnt)):
+            scores[name, language] = form().score(test, task.head.answer(tiny, what, test))["accuracy"]
+    ask("first")
+    taken = network.head.out.weight[0] - network.head.out.weight.mean(0)
+    def add(module, told, made): made.last_hidden_state.add_(20 * taken / taken.norm())
+    network.encoder.model.base_model.register_forward_hook(add)
+    ask("second")
+    assert scores["plain", "first"] > .8 and scores["plain", "second"] < .65
+    for language in ("first", "second"): assert abs(scores["centred", language] - scores["plain", "first"]) < .06
+
+
+def test_the_mean_of_units_is_a_loop(tiny):
+    network, given = new_network(tiny, sentences(5, 0), parts_form(), FAST, 0), sentences(25, 4)
+    network.encoder.model.eval()
+    vectors = []
+    for ids, firsts in zip(given.texts[0], given.firsts):
+        with torch.no_grad(): states = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]])).last_hidden_state[0]
+        vectors += list(states[firsts + 1])
+    torch.testing.assert_close(mean_unit(network, given), torch.stack(vectors).mean(0), atol=1e-5, rtol=1e-4)
 
 
 # --- networks

@@ -46,6 +46,23 @@ def test_claims_of_all_five_tables_are_judged_here_and_none_of_layers():
     assert told == {*TABLES, FIGURE} and len(HERE) >= 15 and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
 
 
+def test_centred_rows_are_the_same_runs_but_for_the_means():
+    "Of the tasks that the sizes name, trained and untrained; all other runs are those of a study without."
+    made = {(c.table, c.row, c.column): c for c in cells("smoke")}
+    rows = {at: c for at, c in made.items() if "centred" in at[1]}
+    assert {table for table, _, _ in rows} == {"table5"} and SMALL.tasks.centred == ("pos",)
+    assert {row.split(" | ")[2] for _, row, _ in rows} == {row.split(" | ")[2] for _, row, _ in made}
+    for (table, row, column), cell in rows.items():
+        plain = made[table, row.replace(", centred", ""), column]
+        assert cell.runs == tuple(replace(r, centred=True) for r in plain.runs)
+    asked = [cells("smoke", own={"study": "liu2020", "smoke": {"micro-none": {"like": "smoke.micro", "tasks": {"centred": told}}}},
+                   corpus="micro-none") for told in ([], ["nli"])]
+    assert not [c for c in asked[0] if "centred" in c.row] and {c.table for c in asked[1] if "centred" in c.row} == {"table3"}
+    assert set(grid_of(asked[0])) == set(grid_of(made.values())) - set(grid_of(rows.values()))
+    with pytest.raises(InputError, match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, ner, pos, parsing"):
+        check("smoke", "micro-odd", own={"study": "liu2020", "smoke": {"micro-odd": {"like": "smoke.micro", "tasks": {"centred": ["names"]}}}})
+
+
 def test_settings_of_mbert_that_the_paper_prints_have_rows():
     "The same settings and columns; languages are those of the model."
     for table in TABLES:

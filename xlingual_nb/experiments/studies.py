@@ -140,7 +140,8 @@ class Tasks(NamedTuple):
     """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records of four of them, part
     by part (those of NLI are the section's own); by the name of a task how it is fine-tuned; the sizes of the parser,
     and how many numbers a gold part of speech has where it sees these; the `kinds` of names that count, where not
-    all data sets have the same (none: all)."""
+    all data sets have the same (none: all); the tasks that are asked once more with each language's mean taken off
+    (`centred`)."""
     documents: dict[str, Part]
     ner: dict[str, Part]
     pos: dict[str, Part]
@@ -149,6 +150,7 @@ class Tasks(NamedTuple):
     parser: Parser
     tags: int
     kinds: tuple[str, ...] = ()
+    centred: tuple[str, ...] = ()
 
 class Layers(NamedTuple):
     """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same tasks: the network on an

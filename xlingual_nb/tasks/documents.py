@@ -19,7 +19,7 @@ from .inputs import Inputs, pair_inputs, pieces, turn_nothing
 from .recipes import Feat, Tuning
 from .scores import score_labels
 from .task import Task, make_task
-from .zero_shot import check_seen, network_cost, network_head
+from .zero_shot import centred, check_seen, network_cost, network_head
 from ..text.formats import opening, read_documents
 from ..text.records import Labelled, Reading, RecordsSpec, make_records, three_parts
 from ..text.tokenizers import Encoded
@@ -66,7 +66,8 @@ TUNED_NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_label
 @dataclass(frozen=True)
 class SentencesSpec:
     """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on `train`, its epoch
-    chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat` for a frozen encoder."""
+    chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat` for a frozen encoder;
+    `centred`: with each language's mean taken off (`zero_shot.centred`)."""
     stage: ClassVar[str] = "sentences"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -74,6 +75,7 @@ class SentencesSpec:
     tests: tuple[Labelled, ...]
     settings: Tuning | Feat = Tuning()
     seed: int = 0
+    centred: bool = False
 
     def __post_init__(self):
         task = self.train.records.task
@@ -88,6 +90,7 @@ def make_sentences(specs, folders, store, progress):
     "Train a network on the labelled texts of one language, label those of others."
     for spec, folder in zip(specs, folders):
         check_seen(spec, store, lambda r: [r["label"]], "leave these texts out, or give a set with the same labels")
-        make_task(DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI, [spec], [folder], store, progress)
+        task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
+        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
 
 declare(SentencesSpec, make_sentences, cost=sentences_cost)

@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['PACKED', 'Form', 'LastLayer', 'LayerMix', 'packed', 'only_units', 'QuickDropout', 'quickened', 'Network',
-           'new_network', 'answer', 'learn']
+           'new_network', 'kept_bytes', 'Made', 'made_once', 'reader', 'answered', 'answer', 'learn', 'Moved',
+           'mean_unit', 'brought']
 
 # %% ../../nbs/lib/59a_networks.ipynb #9e4e1d3b
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from ..measures.embeddings import batches, default_budget
 from ..models.batches import first_fit
 from ..models.checkpoints import Checkpoint, position_table
 from .inputs import Inputs
-from .recipes import Feat, Tuning
+from .recipes import KEPT, Feat, Tuning
 from .tagging import BiLSTM
 from .tuning import blocks_of, halved, optimiser, trainable, tune, warmed_up
 
@@ -129,9 +131,17 @@ class Network:
 
     def __call__(self, inputs: Inputs, numbers):
         "Vectors (B, T, width) of the units of some rows, and their numbers of units (B,)."
-        said, rows, lengths = self.form.read(self.encoder, inputs, numbers, self.settings)
-        rows, lengths = (torch.from_numpy(np.ascontiguousarray(a)).to(self.encoder.device) for a in (rows, lengths))
+        return self.over(*self.made(inputs, numbers))
+
+    def made(self, inputs: Inputs, numbers):
+        "What the encoder makes of some rows, flat places (B, T) of their units there, and their numbers of units (B,)."
+        said, places, lengths = self.form.read(self.encoder, inputs, numbers, self.settings)
         made = self.encoder.model.base_model(**said, output_hidden_states=isinstance(self.settings, Feat))
+        return made, places, lengths
+
+    def over(self, made, places, lengths):
+        "The same as of the network itself, from what the encoder made."
+        rows, lengths = (torch.from_numpy(np.ascontiguousarray(a)).to(self.encoder.device) for a in (places, lengths))
         return self.body(made, rows, lengths), lengths
 
     def quickly(self, inputs: Inputs, numbers):
@@ -155,31 +165,102 @@ def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning
     if full: encoder = replace(encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout)))
     return Network(encoder, body.to(device), head.to(device), form, settings)
 
+# %% ../../nbs/lib/59a_networks.ipynb #2ddcbdd9
+def kept_bytes(encoder: Checkpoint) -> int:
+    "How many bytes of a frozen encoder's states may be kept of a set of texts."
+    return KEPT if encoder.device.type == "cpu" else 4 * KEPT
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What an encoder made of some rows: `hidden_states`, by layer those of their units, (1, units, H); row i has
+    `counts[i]` of them from `firsts[i]` on."""
+    hidden_states: tuple[torch.Tensor, ...]
+    firsts: np.ndarray
+    counts: np.ndarray
+
+    def places(self, numbers):
+        "Flat places (B, T) of the units of some rows, the last repeated, and their numbers of units (B,)."
+        n = self.counts[numbers]
+        return self.firsts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1), n
+
+# %% ../../nbs/lib/59a_networks.ipynb #e124f14b
+@torch.no_grad()
+def made_once(network: Network, rows: Inputs) -> Made | None:
+    "What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."
+    encoder, lengths = network.encoder, sum(text.lengths for text in rows.texts)
+    model, most, depth = encoder.model, int(lengths.sum()) + 3 * len(lengths), encoder.depth + 1
+    if most * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder): return None
+    kept = [torch.empty(1, most, encoder.width, dtype=model.dtype, device=encoder.device) for _ in range(depth)]
+    firsts, counts, end = np.zeros_like(lengths), np.zeros_like(lengths), 0
+    for numbers in batches(lengths, default_budget(encoder)):
+        made, places, n = network.made(rows, numbers)
+        units = torch.from_numpy(places[np.arange(places.shape[1]) < n[:, None]]).to(encoder.device)
+        firsts[numbers], counts[numbers] = end + np.cumsum(n) - n, n
+        for layer, states in zip(kept, made.hidden_states): layer[0, end:end + len(units)] = states.flatten(0, 1)[units]
+        end += len(units)
+    return Made(tuple(kept), firsts, counts)
+
+def reader(network: Network, rows: Inputs) -> Callable:
+    "A function that reads rows by number as the network does, from states that were kept where they can be."
+    made = made_once(network, rows) if isinstance(network.settings, Feat) else None
+    if made is None: return lambda numbers: network(rows, numbers)
+    return lambda numbers: network.over(made, *made.places(numbers))
+
 # %% ../../nbs/lib/59a_networks.ipynb #2d77b25d
 @torch.inference_mode()
+def answered(network: Network, rows: Inputs, owners: np.ndarray, read: Callable, budget: int | None = None) -> list:
+    "An answer for each of the owners of rows, which `read(numbers)` reads, in batches of at most `budget` pieces."
+    found, lengths = [None] * len(rows), sum(text.lengths for text in rows.texts)
+    for numbers in batches(lengths, budget or default_budget(network.encoder)):
+        given = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
+        for i, one in zip(numbers, given): found[i] = one
+    whose = [[] for _ in range(owners[-1] + 1)]
+    for owner, one in zip(owners, found): whose[owner].append(one)
+    return [network.form.join(answers) for answers in whose]
+
 def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
     "An answer a record, in batches of at most `budget` pieces."
-    form, encoder = network.form, network.encoder
-    rows, owners = form.cut(encoder, inputs, network.settings, False)
-    found, lengths = [None] * len(rows), sum(text.lengths for text in rows.texts)
-    for numbers in batches(lengths, budget or default_budget(encoder)):
-        given = network.head.answers(*network(rows, numbers), [rows.gold[i] for i in numbers])
-        for i, one in zip(numbers, given): found[i] = one
-    whose = [[] for _ in range(len(inputs))]
-    for owner, one in zip(owners, found): whose[owner].append(one)
-    return [form.join(answers) for answers in whose]
+    rows, owners = network.form.cut(network.encoder, inputs, network.settings, False)
+    return answered(network, rows, owners, lambda numbers: network(rows, numbers), budget)
 
 # %% ../../nbs/lib/59a_networks.ipynb #f0018059
 def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings: Tuning | Feat = Tuning(),
           seed: int = 0, progress=lambda done, total: None) -> Network:
     """Train a network on `train`; of its epochs the best on `dev` is kept, the first of equals. The encoder itself
     stays as it is. Equal seeds give equal weights on one device."""
-    rows, _ = form.cut(encoder, train, settings, True)
+    (rows, _), held_out = form.cut(encoder, train, settings, True), form.cut(encoder, dev, settings, False)
     network, full = new_network(encoder, train, form, settings, seed), isinstance(settings, Tuning)
     trained = (network.encoder.model.base_model, network.head) if full else network.parts
-    read = network.quickly if full and encoder.model.config.model_type in PACKED else network
-    def loss(numbers): return network.head.loss(*read(rows, numbers), [rows.gold[i] for i in numbers])
-    def score(): return form.score(dev, answer(network, dev))[form.chosen]
+    quick = full and encoder.model.config.model_type in PACKED
+    read = partial(network.quickly, rows) if quick else reader(network, rows)
+    asked = reader(network, held_out[0])
+    def loss(numbers): return network.head.loss(*read(numbers), [rows.gold[i] for i in numbers])
+    def score(): return form.score(dev, answered(network, *held_out, asked))[form.chosen]
     course = warmed_up(settings) if full else halved(settings)
     losses, scores = tune(network.parts, optimiser(trained, settings), course, loss, len(rows), seed, progress, score)
     return replace(network, losses=losses, scores=scores)
+
+# %% ../../nbs/lib/59a_networks.ipynb #b6baf6c3
+class Moved(nn.Module):
+    "A body, and a shift (width,) of all that comes from it."
+    def __init__(self, body: nn.Module, shift: torch.Tensor):
+        super().__init__()
+        self.body = body
+        self.register_buffer("shift", shift)
+
+    def forward(self, made, rows, lengths): return self.body(made, rows, lengths) + self.shift
+
+@torch.inference_mode()
+def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
+    "The mean (width,) of the vectors of all units of some records."
+    rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
+    total, count = 0.0, 0
+    for numbers in batches(sum(text.lengths for text in rows.texts), default_budget(network.encoder)):
+        x, lengths = network(rows, numbers)
+        inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        total, count = total + x[inside].double().sum(0), count + int(lengths.sum())
+    return (total / count).to(x.dtype)
+
+def brought(network: Network, inputs: Inputs, home: torch.Tensor) -> Network:
+    "The network with the mean of some records' units brought `home`."
+    return replace(network, body=Moved(network.body, home - mean_unit(network, inputs)))

@@ -18,7 +18,7 @@ from .inputs import Inputs, encode_words
 from .recipes import Feat, Parser, Tuning
 from .task import Task, make_task
 from .trees import Tree, score_trees, turn_trees
-from .zero_shot import network_cost, network_head
+from .zero_shot import centred, network_cost, network_head
 from ..text.formats import read_trees
 from ..text.records import Labelled, Reading, RecordsSpec, make_records, three_parts
 
@@ -59,7 +59,7 @@ def parsing(parser: Parser = Parser()) -> Task:
 class ParsingSpec:
     """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch chosen by las on `dev` (W
     section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder; `parser`: sizes, and whether it sees gold
-    tags."""
+    tags; `centred`: with each language's mean taken off (`zero_shot.centred`)."""
     stage: ClassVar[str] = "parsing"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -68,6 +68,7 @@ class ParsingSpec:
     settings: Tuning | Feat = Tuning()
     parser: Parser = Parser()
     seed: int = 0
+    centred: bool = False
 
     def __post_init__(self):
         task = self.train.records.task
@@ -80,6 +81,8 @@ def parsing_cost(spec: ParsingSpec) -> dict:
 
 def make_parsing(specs, folders, store, progress):
     "Train a parser on the trees of one language, parse others."
-    for spec, folder in zip(specs, folders): make_task(parsing(spec.parser), [spec], [folder], store, progress)
+    for spec, folder in zip(specs, folders):
+        task = parsing(spec.parser)
+        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
 
 declare(ParsingSpec, make_parsing, cost=parsing_cost)

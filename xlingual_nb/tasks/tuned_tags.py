@@ -18,7 +18,7 @@ from .inputs import Inputs, turn_names, turn_words, word_inputs
 from .recipes import Feat, Tuning
 from .scores import score_names, score_words, span_f1, spans
 from .task import Task, make_task
-from .zero_shot import check_seen, network_cost, network_head
+from .zero_shot import centred, check_seen, network_cost, network_head
 from ..text.records import Labelled, read_records
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #8b4dc817
@@ -83,8 +83,8 @@ class TunedTagsSpec:
     sections 4.3, 4.4, 5.2).
 
     `settings`: `Tuning`, or `Feat` for a frozen encoder. Of names: `repair`, what becomes of an I- that continues
-    nothing (`word_heads.REPAIRS`), and `kinds`, the only ones that count (none: all). A run holds F1 once more for
-    names that are not among those of `train`."""
+    nothing (`word_heads.REPAIRS`), and `kinds`, the only ones that count (none: all). `centred`: with each language's
+    mean taken off (`zero_shot.centred`). A run holds F1 once more for names that are not among those of `train`."""
     stage: ClassVar[str] = "tuned_tags"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -94,6 +94,7 @@ class TunedTagsSpec:
     seed: int = 0
     repair: str = "begin"
     kinds: tuple[str, ...] = ()
+    centred: bool = False
 
     def __post_init__(self):
         task = self.train.records.task
@@ -118,6 +119,6 @@ def make_tuned_tags(specs, folders, store, progress):
                              "name those that both have as kinds, or give a corpus with the same")
         known = names_in(spec.kinds, read_records(store.path(spec.train.records))) if names else frozenset()
         task = tuned_ner(spec.repair, spec.kinds, known) if names else TUNED_POS
-        make_task(task, [spec], [folder], store, progress)
+        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
 
 declare(TunedTagsSpec, make_tuned_tags, cost=tags_cost)
