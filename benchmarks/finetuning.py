@@ -3,7 +3,7 @@
     python benchmarks/finetuning.py
 
 README.md beside this file says what is compared and how to read the table."""
-import argparse, os, sys, tempfile, time
+import argparse, json, os, subprocess, sys, tempfile, time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from xlingual_nb.experiments.sizes import joint_sizes
 from xlingual_nb.models.batches import CLS, ORDER, SEP, first_fit, generator
 from xlingual_nb.models.languages import Language
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.executors import Inline, clean_environment
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.corpora import data_folder
 from xlingual_nb.text.records import Labelled, RecordsSpec
@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RACES = {"pos": ("pos", "micro"), "documents": ("documents", "micro"), "pos, real text": ("pos", "running")}
 PIECES = {"micro": ("words", 131), "running": ("wordpiece", 2048)}      # vocabularies of English alone
 MEMBERS = ("Trainer", "ours")
+MEMORY = ("default", "kept")   # of the C library's allocator: what a user of Trainer has, and what our workers have
 IGNORED = -100                  # the label of pieces that begin no word, as transformers has it
 
 
@@ -170,31 +171,67 @@ def trainers(race: Race, seed: int):
 
 # ---------------------------------------------------------------- the race
 
-def rounds_of(name: str, race: Race, rounds: int, say) -> list[dict]:
-    "A row a member and round, in turns that change places; an epoch of each before is not counted."
-    run_of, told = dict(zip(MEMBERS, (trainers, ours))), slots(race)
-    for member in MEMBERS: run_of[member](replace(race, settings=replace(race.settings, epochs=1)), 0)
-    found = []
-    for seed in range(rounds):
-        for member in MEMBERS[::(-1) ** seed]:
-            taken, score = run_of[member](race, seed)
+def answer(o) -> None:
+    "The life of a racing process: (race, member, seed, epochs) on a line in, seconds and score on a line out."
+    import torch
+    torch.set_num_threads(1)
+    answers, races = os.fdopen(os.dup(1), "w"), {}
+    os.dup2(2, 1)                               # what libraries print must not get among the answers
+    for line in sys.stdin:
+        name, member, seed, epochs = json.loads(line)
+        if name not in races: races[name] = make_race(name, o.size, o.steps, Store(o.store), o.epochs)
+        race = races[name]
+        if epochs: race = replace(race, settings=replace(race.settings, epochs=epochs))
+        taken, score = dict(zip(MEMBERS, (trainers, ours)))[member](race, seed)
+        print(json.dumps(dict(wall=round(taken.wall, 2), cpu=round(taken.cpu, 2), dev=round(score, 4))), file=answers,
+              flush=True)
+
+
+class Lane:
+    "A racing process. The allocator reads its settings when a process begins, so each has a process of its own."
+    def __init__(self, memory: str, o, store: Path):
+        values = {k: v for k, v in clean_environment().items() if memory == "kept" or not k.startswith("MALLOC_")}
+        given = dict(size=o.size, steps=o.steps, epochs=o.epochs, store=store)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--answer", *(f"--{name}={value}" for name, value in given.items())],
+            env=values | {"HF_HUB_OFFLINE": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *asked) -> dict:
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        if not (told := self.process.stdout.readline()): raise RuntimeError("a racing process ended: see above")
+        return json.loads(told)
+
+    def close(self): self.process.communicate()
+
+
+def rounds_of(name: str, race: Race, rounds: int, lanes: dict[str, Lane], say) -> list[dict]:
+    "A row a member, lane and round, in turns whose order moves on; an epoch of each before is not counted."
+    entries, told, found = [(memory, member) for memory in lanes for member in MEMBERS], slots(race), []
+    for memory, member in entries: lanes[memory].ask(name, member, 0, 1)
+    for r in range(rounds):
+        for memory, member in entries[r % len(entries):] + entries[:r % len(entries)]:
             found.append(dict(race=name, records=len(race.train), **told, batch=race.settings.batch,
-                              epochs=race.settings.epochs, round=seed, member=member, wall=round(taken.wall, 2),
-                              cpu=round(taken.cpu, 2), dev=round(score, 4)))
+                              epochs=race.settings.epochs, round=r, memory=memory, member=member,
+                              **lanes[memory].ask(name, member, r, 0)))
             say(found[-1])
     return found
 
 
 def summary(frame: pd.DataFrame, clocked: str = "cpu") -> pd.DataFrame:
-    "A row a race: records a second of each, how many times Trainer's ours are (within a round), development scores."
+    """A row a race: records a second of each, how many times Trainer's ours are (within a round: each as it is used,
+    and both with one allocator), development scores."""
     rows = {}
     for name, some in frame.groupby("race", sort=False):
-        seconds, dev = (some.pivot(index="round", columns="member", values=column) for column in (clocked, "dev"))
-        times, seen = seconds.Trainer / seconds.ours, some.records.iloc[0] * some.epochs.iloc[0]
-        rows[name] = {f"{m}, records a second": round(seen / seconds[m].median()) for m in MEMBERS}
+        seconds, dev = (some.pivot(index="round", columns=["memory", "member"], values=v) for v in (clocked, "dev"))
+        seen = some.records.iloc[0] * some.epochs.iloc[0]
+        used = dict(zip(MEMBERS, zip(MEMORY, MEMBERS)))
+        times = seconds[used["Trainer"]] / seconds[used["ours"]]
+        rows[name] = {f"{m}, records a second": round(seen / seconds[at].median()) for m, at in used.items()}
         rows[name] |= dict(zip(("times", "least", "most"), (times.median(), times.min(), times.max())))
-        rows[name] |= {f"dev, {m}": dev[m].mean() for m in MEMBERS}
-        rows[name]["sd of the difference"] = (dev.ours - dev.Trainer).std()
+        for memory in MEMORY:
+            rows[name][f"times, memory {memory}"] = (seconds[memory].Trainer / seconds[memory].ours).median()
+        rows[name] |= {f"dev, {m}": dev[at].mean() for m, at in used.items()}
+        rows[name]["sd of the difference"] = (dev[used["ours"]] - dev[used["Trainer"]]).std()
     return pd.DataFrame(rows).T
 
 
@@ -207,6 +244,7 @@ def options(arguments):
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="cpu", help="cpu bears other load better")
     parser.add_argument("--store", type=Path, help="keeps what is trained and read; default: none")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)        # a racing process
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/finetuning.csv")
     o = parser.parse_args(arguments)
     require(o.rounds >= 1, f"--rounds {o.rounds}: give at least 1")
@@ -225,14 +263,20 @@ def written(path: Path, rows: list[dict]) -> None:
 
 def main(arguments=None) -> pd.DataFrame:
     import torch
-    o, found = options(arguments), []
+    o, found, lanes = options(arguments), [], {}
+    if o.answer: return answer(o)
     torch.set_num_threads(1)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryDirectory() as folder:
-        for name in o.races:
-            race = make_race(name, o.size, o.steps, Store(o.store or Path(folder)), o.epochs)
-            found += rounds_of(name, race, o.rounds, lambda row: print(row, file=sys.stderr, flush=True))
-            written(o.output, found)
+        store = (o.store or Path(folder)).absolute()
+        try:
+            for name in o.races:
+                race = make_race(name, o.size, o.steps, Store(store), o.epochs)
+                lanes = lanes or {memory: Lane(memory, o, store) for memory in MEMORY}
+                found += rounds_of(name, race, o.rounds, lanes, lambda row: print(row, file=sys.stderr, flush=True))
+                written(o.output, found)
+        finally:
+            for lane in lanes.values(): lane.close()
     frame = pd.DataFrame(found)
     print(summary(frame, o.clock).T.round(3).to_string())
     return frame

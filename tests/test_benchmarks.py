@@ -349,11 +349,14 @@ def test_trainer_is_given_the_records_that_ours_reads(finetuning):
 
 
 def test_ratios_of_fine_tuning_are_taken_within_a_round(finetuning):
-    rows = [dict(race="pos", records=10, epochs=3, round=r, member=m, cpu=c, wall=9., dev=d)
-            for r, told in enumerate([((4., .5), (2., .6)), ((9., .5), (3., .5)), ((8., .5), (8., .4))])
-            for m, (c, d) in zip(finetuning.MEMBERS, told)]
+    "Trainer with the usual allocator, ours with that of the workers; and both with either."
+    cpu = {("default", "Trainer"): (4., 9., 8.), ("default", "ours"): (4., 6., 4.), ("kept", "Trainer"): (3., 3., 4.), ("kept", "ours"): (2., 3., 8.)}
+    rows = [dict(race="pos", records=10, epochs=3, round=r, memory=memory, member=member, cpu=c, wall=9., dev=d)
+            for (memory, member), told in cpu.items()
+            for r, (c, d) in enumerate(zip(told, (.6, .5, .4) if (memory, member) == ("kept", "ours") else (.5, .5, .5)))]
     (found,) = finetuning.summary(pd.DataFrame(rows)).to_dict("records")
     assert (found["times"], found["least"], found["most"]) == (2, 1, 3)
+    assert (found["times, memory default"], found["times, memory kept"]) == (1.5, 1)
     assert found["ours, records a second"] == 10 and found["dev, ours"] == pytest.approx(.5) == found["dev, Trainer"]
     assert found["sd of the difference"] == pytest.approx(.1)
 
@@ -368,8 +371,10 @@ def test_rows_of_another_race_stay_in_the_table(finetuning, tmp_path):
 def test_the_race_of_fine_tuning_at_a_tiny_size(finetuning, tmp_path, capsys):
     path = tmp_path / "tuned.csv"
     frame = finetuning.main(["documents", "--size", "smoke", "--steps", "2", "--epochs", "1", "--rounds", "2", "--output", str(path)])
-    assert "records a second" in capsys.readouterr().out and len(pd.read_csv(path)) == len(frame) == 4
-    assert frame.member.tolist() == ["Trainer", "ours", "ours", "Trainer"] and frame.dev.between(0, 1).all()
+    assert "records a second" in capsys.readouterr().out and len(pd.read_csv(path)) == len(frame) == 8
+    turns = [*zip(frame.memory, frame.member)]
+    assert turns[:4] == [(memory, member) for memory in ("default", "kept") for member in ("Trainer", "ours")]
+    assert turns[4:] == [*turns[1:4], turns[0]] and frame.dev.between(0, 1).all()
     assert (frame["padded slots a token"] >= frame["packed slots a token"]).all() and (frame["packed slots a token"] >= 1).all()
     with pytest.raises(finetuning.InputError, match="no race"): finetuning.main(["trees"])
 
@@ -377,6 +382,7 @@ def test_the_race_of_fine_tuning_at_a_tiny_size(finetuning, tmp_path, capsys):
 def test_the_kept_race_says_what_the_readme_says():
     kept = pd.read_csv(SCRIPT.parent / "results/finetuning.csv")
     assert (kept.groupby("race").round.nunique() >= 3).all() and set(kept.member) == {"Trainer", "ours"}
+    kept = kept[kept.memory == "default"]
     apart = kept.pivot(index=["race", "round"], columns="member", values="dev").diff(axis=1)["ours"].groupby("race")
     assert (apart.mean().abs() < .05).all()
 
