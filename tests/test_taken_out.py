@@ -31,8 +31,8 @@ SETTINGS = LinearTagging(penalties=(1e-2,))
 def planted(seed, language, away, spread=None, n=400):
     "Words whose tag is an axis of the first three, moved `away` (H,) and stretched by `spread` (H, H)."
     rng = np.random.default_rng(seed)
-    tags = rng.integers(0, 3, n)
-    vectors = (rng.normal(size=(n, WIDTH)) / 5 + 2 * np.eye(3, WIDTH)[tags]) @ (np.eye(WIDTH) if spread is None else spread) + away
+    tags, noise = rng.integers(0, 3, n), np.where(np.arange(WIDTH) < 3, 0.2, 1.0)
+    vectors = (rng.normal(size=(n, WIDTH)) * noise + 2 * np.eye(3, WIDTH)[tags]) @ (np.eye(WIDTH) if spread is None else spread) + away
     return Rows(language, (vectors,), np.arange(0, n + 1, 4), TAGS[tags].reshape(-1, 4).tolist())
 
 
@@ -65,12 +65,12 @@ def test_a_direction_along_the_labels_turns_them_and_taking_it_out_mends_that():
 
 
 def test_a_spread_is_mended_by_whitening_alone_and_not_by_a_turn_after_it():
-    rng = np.random.default_rng(3)
-    mixed = np.diag([0.2, 4, 0.5, 3, 1, 0.3, 2, 1])
-    found = found_for(rng.normal(size=WIDTH), mixed)
+    "What is stretched leans on labels and on noise, which then hides labels."
+    along = np.array([1, -1, 0, 0, 1, 0, 0, 0]) / 3 ** 0.5
+    found = found_for(np.ones(WIDTH), np.eye(WIDTH) + 5 * np.outer(along, along))
     assert found["whitened"]["score"]["es"] > found["centred"]["score"]["es"] + 0.05
-    assert found[TURNED]["score"]["es"] < 0.8 < found[TURNED]["score"]["en"]
-    assert found["whitened"]["spread"] < found["centred"]["spread"] - 0.1
+    assert found[TURNED]["score"]["es"] < 0.6 < 0.9 < found[TURNED]["score"]["en"]
+    assert found["whitened"]["spread"] < found["centred"]["spread"] - 0.05
 
 
 def test_whitening_makes_second_moments_equal(monkeypatch):
