@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .bilingual import untrained
 from .real_shifts import brought_cells, lowered_cells
-from .shift_uses import (BY_CLASS, FEW, IDENTITY, TAKEN, TRANSFER, class_cells, few_cells,
+from .shift_uses import (FEW, IDENTITY, TAKEN, TRANSFER, class_cells, few_cells,
                                                 identity_cells, taken_cells, transfer)
 from .shifting import (as_high, averaged, check, floor_row, held_out, in_microworld, model,
                                               paper_of, reading, row, turned)
