@@ -140,7 +140,7 @@ def identity_cells(sizes: Joint, seed: int) -> list[Cell]:
         made += identity_rows(sizes, f"untrained, {way}", untrained(spec), way)
     return made + [replace(c, row=CHANCE, drawn="chance") for c in made[:5] if "Language id" in c.column]
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #e51cd6e5
+# %% ../../nbs/lib/66a_shift_uses.ipynb #79213d2b
 BY_CLASS = "classes"
 
 def class_rows(sizes: Joint, label: str, spec, way: str) -> list[Cell]:
@@ -160,8 +160,8 @@ def class_cells(sizes: Joint, seed: int) -> list[Cell]:
         made += class_rows(sizes, way, spec, way) + class_rows(sizes, f"untrained, {way}", untrained(spec), way)
     return made
 
-# %% ../../nbs/lib/66a_shift_uses.ipynb #841bbf90
-TAKEN, COMMONEST = "taken out", "commonest label"
+# %% ../../nbs/lib/66a_shift_uses.ipynb #1024e451
+TAKEN, COMMONEST = "taken_out", "commonest label"
 SCORES = {"nli": "NLI ACC", "ner": "NER F1"}
 HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
 
