@@ -54,8 +54,8 @@ def check_texts(sizes: Joint) -> None:
     require(not twice, f"{' and '.join(next(iter(twice), ()))} have the same text: give two languages, or each its own")
     some = {l: text for l, text in texts.items() if 0 < dict(text.parameters).get("sentences", 0) < TOO_FEW}
     short = [l for l, text in some.items() if corpus_size(text)[1] < TOO_FEW]
-    require(not short, f"the text of {''.join(short[:1])} that is turned has fewer than {TOO_FEW} words: a mean of that "
-            "says nothing of a language, give more sentences")
+    require(not short, f"the text of {''.join(short[:1])} that is turned has fewer than {TOO_FEW} words: a mean of "
+            "that says nothing of a language, give more sentences")
 
 def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
     """The sizes of the study, with the encoder of shifts. Raises InputError for what `joint.check` refuses, for a

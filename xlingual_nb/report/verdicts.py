@@ -67,7 +67,8 @@ def seeds_wanted(outcomes, level) -> str:
     "How many more seeds would decide (chance .8), as text."
     single = [r for o in outcomes for r, n in o.seeds.items() if n < 2]
     if single: return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
-    if any(sum(o.sds) == 0 and not o.settled for o in outcomes): return "the seeds do not differ at all: no spread to judge by"
+    if any(sum(o.sds) == 0 and not o.settled for o in outcomes):
+        return "the seeds do not differ at all: no spread to judge by"
     def need(o, distances): return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
     fallen = [o for o in outcomes if min(o.distances()) <= 0]
     if fallen:
