@@ -10,6 +10,7 @@ from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import identity
 from xlingual_nb.measures.identity import WAYS_OUT, IdentitySpec, covariance, tell_apart, ways_out, without
+from xlingual_nb.measures.identity_classes import IdentityClassesSpec, classes_of
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -140,6 +141,29 @@ def test_layers_and_cost(store):
     assert {name for name in other if name.startswith("layer")} == {name for name in found if name.startswith("layer 2")}
     assert all(other[name] == pytest.approx(found[name]) for name in other)
     assert identity.identity_cost(ASKED)["flops"] > identity.identity_cost(replace(ASKED, languages=NAMES[:2], texts=TEXTS[:2]))["flops"] > 0
+
+
+def test_word_classes_by_hand(store):
+    "All classes together are the words that `identity` finds, and a class is the words whose commonest tag is of it."
+    spec = IdentityClassesSpec(replace(ASKED, layers=(1,)))
+    run([spec], store, Inline(), progress=False)
+    found, whole = read_measures(store.path(spec)), read_measures(store.path(ASKED))
+    for way in WAYS_OUT:
+        parts = {name: (found[f"layer 1 {way} es {name}"], found[f"pairs es {name}"]) for name in ("Open", "Closed") if f"pairs es {name}" in found}
+        assert sum(n for _, n in parts.values()) == whole["pairs es"]
+        assert sum(share * n for share, n in parts.values()) / whole["pairs es"] == pytest.approx(whole[f"layer 1 {way} words es"])
+    speech, counts = microworld.speech("en", "dev", 60, vocabulary=128), {}
+    for word, tag in zip(speech.words, speech.upos): counts.setdefault(word, []).append(microworld.TAGS[tag])
+    encoder = load_checkpoint(store.path(BERT))
+    texts, table = {"en": speech.texts(), "es": microworld.speech("es", "dev", 60, vocabulary=128).texts()}, encoder.tokenizer.get_vocab()
+    sides = [identity.read_side(encoder, text, (encoder.view(n), None)) for n, text in texts.items()]
+    pairs, _ = identity.word_pairs(TEXTS[:2], sides)
+    back, classes = {i: w for w, i in table.items()}, classes_of(TEXTS[0], sides[0], pairs[:, 0])
+    sure = [len({*counts[back[a]]}) == 1 for a in pairs[:, 0].tolist()]
+    nouns = [counts[back[a]][0] == "NOUN" for a in pairs[:, 0].tolist()]
+    assert sum(sure) > 20 and (classes["Noun"] == nouns)[sure].all() and 0 < classes["Noun"].sum() == found["pairs es Noun"]
+    with pytest.raises(InputError, match="xnli/es has no gold translations: give texts of the microworld"):
+        IdentityClassesSpec(replace(ASKED, texts=(*TEXTS[:2], CorpusSpec("xnli/es"))))
 
 
 @pytest.mark.parametrize("fields, message", [

@@ -7,9 +7,10 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import language_shift as shift
 from xlingual_nb.experiments import shift_uses, shifting
 from xlingual_nb.experiments.language_shift import RATES, SETS, SHIFT, TURNED, cells, grid
-from xlingual_nb.experiments.shift_uses import FEW, IDENTITY, TRANSFER
+from xlingual_nb.experiments.shift_uses import BY_CLASS, FEW, IDENTITY, TAKEN, TRANSFER
 from xlingual_nb.experiments.shifting import MEAN, as_high, check, model, turned
 from xlingual_nb.experiments.study import observe
+from xlingual_nb.measures.identity_classes import IdentityClassesSpec
 from xlingual_nb.measures.translation import ShiftSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.papers.published import OURS, claims, floor_names, published
@@ -76,7 +77,7 @@ def test_one_model_reads_all_languages_and_no_text_is_a_translation():
 
 
 def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
-    parts = TURNED, SETS, RATES, TRANSFER, IDENTITY, FEW
+    parts = TURNED, SETS, RATES, TRANSFER, IDENTITY, FEW, BY_CLASS, TAKEN
     store, wanted = Store(experiments_store), [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts]
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
@@ -90,6 +91,11 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     names = read_measures(store.path(shift_uses.identity_of(SIZES, model(SIZES, 0))))
     assert found[IDENTITY, "centred", "Retrieval ρ"] == pytest.approx((names["layer 1 centred retrieval el"] + names["layer 1 centred retrieval zh"]) / 2)
     assert found[IDENTITY, "chance", "Language id"] == pytest.approx(1 / 3)
+    classes = read_measures(store.path(IdentityClassesSpec(shift_uses.identity_of(SIZES, model(SIZES, 0)))))
+    assert found[BY_CLASS, "whitened", "Noun"] == pytest.approx((classes["layer 1 whitened el Noun"] + classes["layer 1 whitened zh Noun"]) / 2)
+    tasks = {task: read_measures(store.path(shift_uses.taken_out_of(SIZES, model(SIZES, 0), task))) for task in ("nli", "ner")}
+    assert found[TAKEN, "shifted aside", "NER F1"] == pytest.approx((tasks["ner"]["shifted aside score el"] + tasks["ner"]["shifted aside score zh"]) / 2)
+    assert found[TAKEN, "whitened", "NLI ACC en"] == tasks["nli"]["whitened score en"] and found[TAKEN, "chance", "Language id, nli"] == pytest.approx(1 / 3)
     few = [read_measures(store.path(shift_uses.shifted_by_few(SIZES, model(SIZES, 0), t, 10, False))) for t in ("el", "zh")]
     assert found[FEW, shift_uses.few_row(10, False), "BLEU-1"] == pytest.approx(sum(f["layer 2 alpha 1 bleu"] for f in few) / 2)
 
@@ -130,11 +136,30 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="^smoke.micro says nothing of shifts: add `shifts` to it, or choose micro$"): check("smoke", "micro")
 
 
+def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
+    "A head, a layer and whoever is asked on somebody's model are refused in test_real_shifts."
+    def refused(corpus="micro", **how):
+        with pytest.raises(InputError) as caught: grid("smoke", corpus, **how)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+    assert refused(languages="en") == "nothing to turn en into: name another language than that"
+    assert "nowhere is no folder: name one" in refused(checkpoint="nowhere")
+    own = tmp_path / "own.toml"
+    def with_text(said): own.write_text(f'study = "liu2020"\n[smoke.micro-mine]\nlike = "smoke.micro"\ntext.dev = {{ {said}, part = "dev", vocabulary = 128 }}\n')
+    with_text('source = "micro/{language}", sentences = 1')
+    assert refused("micro-mine", own=own).startswith("the text of en that is turned has fewer than 20 words: a mean of that says nothing")
+    with_text('source = "micro/el", sentences = 20')
+    monkeypatch.setattr(shifting, "script_transforms", lambda language: ())
+    assert refused("micro-mine", own=own) == "en and el have the same text: give two languages, or each its own"
+    spec = turned(SIZES, model(SIZES, 0), "en-xx", "el")
+    with pytest.raises(InputError, match="^layer 3 is not there: choose 0 .the embeddings. to 2$"): replace(spec, layers=(3,))
+
+
 def test_every_scale_has_its_grid(monkeypatch):
     "GPU and paper too; on Wikipedia there is no gold, nor what needs it, and what is turned is XNLI."
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     grids = [grid(scale, "micro") for scale in ("laptop", "gpu", "paper")]
-    assert {frozenset(spec.stage for spec in specs) for specs in grids} == {frozenset(("shift", "identity", "shifted_nli", "nli_floors"))}
+    assert {frozenset(spec.stage for spec in specs) for specs in grids} == {frozenset(("shift", "identity", "identity_classes", "taken_out", "shifted_nli", "nli_floors"))}
     costs = [sum(shifted_cost(spec)["flops"] for spec in specs if spec.stage == "shifted_nli") for specs in grids]
     assert 1e13 < costs[0] < costs[1] / 10 < costs[2] / 100
     real = cells("paper", "wiki", seeds=1)

@@ -204,7 +204,7 @@ LIGHT |= {f"xlingual_nb.{m}": set() for m in (
     "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora", "text.records", "text.lowered",
     "text.vocabularies", "text.dictionaries", "models.pretraining", "models.embedding", "measures.multilinguality",
     "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli", "tasks.frozen_nli",
-    "tasks.shifted_nli", "tasks.ner",
+    "tasks.shifted_nli", "tasks.taken_out", "measures.identity", "measures.identity_classes", "tasks.ner",
     "tasks.pos",
     "tasks.recipes", "tasks.zero_shot", "tasks.tuned_tags", "tasks.documents", "tasks.parsing", "tasks.langid")}
 

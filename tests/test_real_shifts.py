@@ -1,14 +1,18 @@
 """Notebook 14 on somebody's model and on real text: a small random mBERT, a data folder of a few pairs, and what lower-casing does to them."""
 import json
+import shutil
+import string
 
+import huggingface_hub.constants
 import pytest
+import torch
 import transformers as hf
 from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import language_shift, real_shifts
-from xlingual_nb.experiments.real_shifts import GAP, LOWERED, brought_cells, lowered_cells
+from xlingual_nb.experiments.real_shifts import GAP, LOWER, LOWERED, brought, brought_cells, lowered_cells
 from xlingual_nb.experiments.shift_uses import TRANSFER
 from xlingual_nb.experiments.shifting import check
 from xlingual_nb.experiments.study import grid_of, observe
@@ -17,12 +21,14 @@ from xlingual_nb.models.brought import BroughtSpec, size_of
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.settings import Shape
 from xlingual_nb.papers.published import published
+from xlingual_nb.report.notebooks import checked_values, resolve
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
-from xlingual_nb.text.lowered import LoweredSpec, damage, lowered
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.lowered import LoweredRecords, LoweredSpec, damage, lowered
+from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.tokenizers import SPECIALS, blank
 
 SIZES = check("smoke", "micro")
@@ -47,7 +53,7 @@ def folder(tmp_path, monkeypatch):
 def test_first_steps_on_a_small_random_model(folder):
     found = brought_cells(SIZES, str(folder / "mine"))
     assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, "Spanish is not in Table 2"
-    assert {c.row for c in found} == {*published("liu2020b", "table2").row, "finetune all layers", "finetune last 6 layers", "+ MDS"}
+    assert {c.row for c in found} == {*published("liu2020b", "table2").row, "finetune all layers", "finetune last 6 layers", "+ MDS", LOWER}
     turned, answered = ([r for r in grid_of(found) if isinstance(r, kind)] for kind in (ShiftSpec, ShiftedNliSpec))
     assert {r.layers for r in turned} == {(10, 11)} and {r.sentences for r in turned} == {20} and {r.layer for r in answered} == {6}
     assert {r.settings.frozen_layers for r in answered} == {0, 6} and [t.language for _, t in answered[0].tests] == ["en", "el", "zh"]
@@ -59,9 +65,66 @@ def test_first_steps_on_a_small_random_model(folder):
 
 
 def test_without_data_or_layers_a_checkpoint_is_refused_in_one_line(folder, monkeypatch):
-    with pytest.raises(InputError, match="says nothing of layers: name a folder"): brought_cells(SIZES, str(folder / "data"))
+    with pytest.raises(InputError, match="has no config.json: name a checkpoint's folder"): brought_cells(SIZES, str(folder / "data"))
     monkeypatch.delenv("XLINGUAL_DATA")
     with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"): brought_cells(SIZES, str(folder / "mine"))
+
+
+@pytest.fixture
+def mbert(tmp_path):
+    "BERT as `save_pretrained` leaves it: mBERT's twelve layers, eight wide, at random; a cased tokenizer that spells."
+    signs = string.ascii_letters + string.digits + string.punctuation
+    pieces = {p: i for i, p in enumerate([*SPECIALS, *signs, *(f"##{sign}" for sign in signs)])}
+    torch.manual_seed(7)
+    shape = dict(hidden_size=8, num_hidden_layers=12, num_attention_heads=2, intermediate_size=16, max_position_embeddings=140)
+    hf.BertForMaskedLM(hf.BertConfig(vocab_size=len(pieces), **shape)).save_pretrained(tmp_path / "mbert")
+    hf.BertTokenizer(pieces, do_lower_case=False).save_pretrained(tmp_path / "mbert")
+    return str(tmp_path / "mbert")
+
+
+def test_mbert_s_shape_through_notebook_14(folder, mbert):
+    "As `-p checkpoint=` hands it over: all of it planned; run, a direction of Table 2 at the paper's layers and Table 4 in lower case."
+    given = checked_values(resolve("14"), dict(checkpoint=mbert), text=True)
+    wanted = [c for c in language_shift.cells("smoke", checkpoint=given["checkpoint"]) if c.table == real_shifts.BROUGHT]
+    told = plan(grid_of(wanted), Store(folder / "none")).set_index("stage")
+    assert "pretrain" not in told.index and told.loc["brought", "runs"] == 1 and told.loc["shift", "runs"] == 4 and told.loc["shifted_nli", "runs"] == 3
+    first, store = [c for c in wanted if c.column == "en→zh" or c.row == LOWER], Store(folder / "runs")
+    run(grid_of(first), store, Inline(), progress=False)
+    seen = observe(first, store, "micro-mbert").set_index(["row", "column"]).value
+    assert len(seen) == len(first) and seen["best layer", "en→zh"] in (10, 11) and seen["best α", "en→zh"] in (1, 2, 3)
+    assert seen[LOWER].between(0, 100).all() and {r.checkpoint.shape.layers for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {12}
+
+
+def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
+    pairs = [c.runs[0] for c in brought_cells(SIZES, mbert) if c.row in (LOWER, "finetune all layers") and c.column == "en"]
+    assert [type(p.train.records) for p in pairs] == [RecordsSpec, LoweredRecords] and pairs[0].settings == pairs[1].settings
+    (folder / "pairs.tsv").write_text("Där Hund\tViệt Nam\tneutral\n", encoding="utf-8")
+    spec = LoweredRecords("nli", f"file:{folder / 'pairs.tsv'}", size=1)
+    store = Store(folder / "runs")
+    run([spec], store, Inline(), progress=False)
+    (record,) = read_records(store.path(spec))
+    assert (record["premise"], record["hypothesis"], record["label"]) == ("dar hund", "viet nam", "neutral")
+    ours = blank({p: i for i, p in enumerate(PIECES)})
+    assert ours.encode(record["hypothesis"]).ids == lowered(ours).encode("Việt Nam").ids
+
+
+def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    runs = grid_of([c for c in language_shift.cells("paper", checkpoint="bert-base-multilingual-cased", seeds=1) if c.table == real_shifts.BROUGHT])
+    (one,) = {r.checkpoint for r in runs}
+    assert one.folder.startswith("bert-base-multilingual-cased@") and one.name == "bert-base-multilingual-cased"
+    told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
+    assert told.loc["shift", "FLOPs"] > 1e15 and told.loc["shifted_nli", "FLOPs"] > 1e15
+    (turned,) = {r for r in runs if isinstance(r, ShiftSpec) and r.pair == ("en", "el")}
+    assert turned.layers == () and turned.sentences == 0, "all layers, all of XNLI's test"
+
+
+def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(mbert, bare)
+    hf.AutoModelForMaskedLM.from_pretrained(mbert).bert.save_pretrained(bare)
+    with pytest.raises(InputError, match="bare holds no masked-LM head: choose a checkpoint that has one$"): brought_cells(SIZES, str(bare))
+    assert brought(mbert) == BroughtSpec(mbert, "mbert")
 
 
 def test_all_layers_and_sentences_at_larger_scales(folder):

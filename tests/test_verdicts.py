@@ -1,4 +1,6 @@
 """The rules of the verdicts, on made-up runs whose answer is known."""
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -196,6 +198,18 @@ def test_claims_on_curves():
     over = Comparison("figure6", "µ", ("15 overparam",), "above", 0.5, curve="gain_after_best_dev")
     row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(over,)))
     assert row.effect == 1 and row.verdict == "inconclusive" and "do not differ at all" in row.note
+    sure = replace(over, exact=True)
+    row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(sure,)))
+    assert row.verdict == "reproduced" and row.p == 0 and row.note.endswith("no seed changes what is compared: arithmetic decides")
+    row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(replace(sure, margin=1.5),)))
+    assert row.verdict == "not reproduced" and "arithmetic decides" in row.note
+
+
+def test_what_is_called_exact_and_varies_is_tested_like_all_else():
+    usual = claim()
+    exact = replace(usual, tests=tuple(replace(t, exact=True) for t in usual.tests))
+    rows = [one(runs(WORLD), c) for c in (usual, exact)]
+    assert rows[0].p == rows[1].p > 0 and rows[0].verdict == rows[1].verdict
 
 
 def test_published_effects_come_from_the_printed_tables():

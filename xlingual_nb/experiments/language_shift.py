@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from .bilingual import untrained
 from .real_shifts import brought_cells, lowered_cells
-from .shift_uses import FEW, IDENTITY, TRANSFER, few_cells, identity_cells, transfer
+from .shift_uses import (FEW, IDENTITY, TAKEN, TRANSFER, class_cells, few_cells,
+                                                identity_cells, taken_cells, transfer)
 from .shifting import (as_high, averaged, check, floor_row, held_out, in_microworld, model,
                                               paper_of, reading, row, turned)
 from .studies import Joint
@@ -26,7 +27,7 @@ WAYS = ("en-xx", "xx-en")
 
 def belongs_here(claim) -> bool:
     "Is this a claim on shifts and what they say?"
-    return all(t.table in (SHIFT, TURNED, SETS, TRANSFER, FEW, IDENTITY) for t in claim.tests)
+    return all(t.table in (SHIFT, TURNED, SETS, TRANSFER, FEW, IDENTITY, TAKEN) for t in claim.tests)
 
 # %% ../../nbs/14_language_shift.ipynb #e43e1051
 # Columns of `shift`: what a run holds, at which of twelve layers, and the weight at which its floors stand.
@@ -121,6 +122,7 @@ def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = ""
             if way == "en-xx":
                 made += table3(seed, found) + heat(sizes, seed, found.get("el", found[sizes.shifts.targets[0]]))
         made += transfer(sizes, seed) + few_cells(sizes, seed) + identity_cells(sizes, seed)
+        made += class_cells(sizes, seed) + taken_cells(sizes, seed)
     made = [replace(cell, paper=paper_of(sizes)) for cell in made] + lowered_cells()
     return once(made + (brought_cells(sizes, checkpoint) if checkpoint else []))
 

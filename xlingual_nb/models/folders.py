@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'check_weights', 'check_folder', 'first_line', 'lower_cases_by_mistake',
-           'taken_off', 'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'load_model']
+           'taken_off', 'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'check_head',
+           'load_model']
 
 # %% ../../nbs/lib/35a_folders.ipynb #c3265cde
 import json, unicodedata
@@ -155,6 +156,15 @@ def check_states(path: Path, model: nn.Module) -> None:
     sizes, depth = {tuple(s.shape[:2]) for s in states}, model.config.num_hidden_layers
     require(len(states) == depth + 1 and sizes == {(1, 3)},
             f"{path}: {kind} of {depth} layers gives {len(states)} of sizes {sorted(sizes)} for three tokens: {fit}")
+
+# %% ../../nbs/lib/35a_folders.ipynb #a647907b
+def check_head(path: Path, model: nn.Module) -> None:
+    "InputError where a folder's weights have nothing of the head of its `model`; nothing is said where there are none."
+    inner, held = model.base_model_prefix + ".", set()
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors: held |= {*tensors.keys()}
+    head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
+    require(not held or held & head, f"{path} holds no masked-LM head: choose a checkpoint that has one")
 
 # %% ../../nbs/lib/35a_folders.ipynb #a5d52db2
 def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:

@@ -78,7 +78,7 @@ class Comparison:
     rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`. `fit`: rows
     within whose training perplexity all others of the test must lie (`report.verdicts`), or they differ in more than
     the claim says. `curve`: a number read off each seed's training curve (`measures.statistics`) in place of the
-    column itself."""
+    column itself. `exact`: no seed can change what is compared, a count on text, say, so that arithmetic decides."""
     table: str
     column: str
     plus: tuple[str, ...]
@@ -93,6 +93,7 @@ class Comparison:
     alive_column: str | None = None
     net: bool = False
     fit: tuple[str, ...] = ()
+    exact: bool = False
 
     def __post_init__(self):
         if self.test not in TESTS: raise ValueError(f"test {self.test!r} is not above, below or within")

@@ -164,10 +164,19 @@ class Outcome:
         return float(SCALE[self.test.compare][0](self.test.margin))
 
     @property
-    def p(self) -> float: return getattr(self.estimate, f"p_{self.test.test}")(self.bound)
+    def settled(self) -> bool:
+        "Whether arithmetic decides: the test is exact, and no seed differs from another."
+        return self.test.exact and not np.nansum(self.sds)
 
     @property
-    def p_against(self) -> float: return getattr(self.estimate, AGAINST[self.test.test])(self.bound)
+    def p(self) -> float:
+        if self.settled: return float(min(self.distances()) <= 0)
+        return getattr(self.estimate, f"p_{self.test.test}")(self.bound)
+
+    @property
+    def p_against(self) -> float:
+        if self.settled: return float(min(self.distances()) >= 0)
+        return getattr(self.estimate, AGAINST[self.test.test])(self.bound)
 
     def distances(self, effect=None) -> list[float]:
         "How far inside its region an effect lies, by default the one seen, from each bound; negative outside."

@@ -67,7 +67,8 @@ def seeds_wanted(outcomes, level) -> str:
     "How many more seeds would decide (chance .8), as text."
     single = [r for o in outcomes for r, n in o.seeds.items() if n < 2]
     if single: return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
-    if any(sum(o.sds) == 0 for o in outcomes): return "the seeds do not differ at all: no spread to judge by"
+    if any(sum(o.sds) == 0 and not o.settled for o in outcomes):
+        return "the seeds do not differ at all: no spread to judge by"
     def need(o, distances): return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
     fallen = [o for o in outcomes if min(o.distances()) <= 0]
     if fallen:
@@ -86,8 +87,9 @@ def decide(examined, adjusted, against, level) -> tuple[str, str]:
     "Verdict and note of a claim, from its adjusted p values for and against; `level` is left to it by the correction."
     if np.isnan(examined.p) and not against < ALPHA:
         return examined.verdict, examined.note or seeds_wanted(examined.outcomes, level)
-    if adjusted < ALPHA: return "reproduced", ""
-    if against < ALPHA: return "not reproduced", f"the contrary holds, p = {against:.2g}"
+    told = "no seed changes what is compared: arithmetic decides" if all(o.settled for o in examined.outcomes) else ""
+    if adjusted < ALPHA: return "reproduced", told
+    if against < ALPHA: return "not reproduced", told or f"the contrary holds, p = {against:.2g}"
     return "inconclusive", seeds_wanted(examined.outcomes, level)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #e34cb510
