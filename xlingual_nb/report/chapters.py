@@ -69,7 +69,7 @@ def completeness(cells: list[Cell], observations: pd.DataFrame, store) -> None:
     display(missing_cells(cells, store).style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/75_chapters.ipynb #e9f79f58
-WIDTH, COLOURS = 900, 64                        # more than a page has room for, and than lines and letters need
+WIDTH, COLOURS = 900, 32                        # more than a page has room for, and than lines and letters need
 
 def picture(file) -> Image:
     "A picture, a path or a file in memory, as small as a page of a notebook wants it."
