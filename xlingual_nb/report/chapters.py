@@ -69,14 +69,15 @@ def completeness(cells: list[Cell], observations: pd.DataFrame, store) -> None:
     display(missing_cells(cells, store).style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/75_chapters.ipynb #e9f79f58
-WIDTH, COLOURS = 900, 32                        # more than a page has room for, and than lines and letters need
+WIDTH, COLOURS = 900, 64                        # more than a page has room for, and than lines and letters need
 
 def picture(file) -> Image:
     "A picture, a path or a file in memory, as small as a page of a notebook wants it."
     from PIL import Image as Picture
     drawn, reduced = Picture.open(file).convert("RGB"), io.BytesIO()
     drawn.thumbnail((WIDTH, drawn.height))
-    drawn.quantize(COLOURS, dither=Picture.Dither.NONE).save(reduced, format="png", optimize=True)
+    look = dict(method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE)     # a rare colour is a colour, too
+    drawn.quantize(COLOURS, **look).save(reduced, format="png", optimize=True)
     return Image(reduced.getvalue())
 
 def small(figure) -> Image:
