@@ -144,12 +144,14 @@ def beside(tidy, kept=None) -> pd.DataFrame:
 
 # %% ../../nbs/lib/70_tables.ipynb #376e9535
 def display(tidy, caption=None, kept=None):
-    "`beside`, styled: the published columns in grey italics. Returns a pandas Styler."
+    """`beside`, styled: the published columns in grey italics. Returns a pandas Styler, named by the tables and by where
+    those columns stand, since two tables of one name on a page share their style."""
     frame = beside(tidy, kept)
+    name = [*tidy.table.unique(), *(str(at) for at, (_, whose) in enumerate(frame) if whose == "published")]
     grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
     plain = [{"selector": "td", "props": "white-space: nowrap; text-align: right"},
              {"selector": "th", "props": "text-align: left"}]
-    styled = frame.style.set_uuid("_".join(tidy.table.unique())).set_caption(caption or "")
+    styled = frame.style.set_uuid("_".join(name)).set_caption(caption or "")
     styled = styled.set_table_styles({column: grey for column in frame if column[1] == "published"})
     return styled.set_table_styles(plain, overwrite=False)
 
