@@ -71,13 +71,13 @@ def completeness(cells: list[Cell], observations: pd.DataFrame, store) -> None:
 # %% ../../nbs/lib/75_chapters.ipynb #e9f79f58
 WIDTH, COLOURS = 900, 64                        # more than a page has room for, and than lines and letters need
 
-def picture(file) -> Image:
+def picture(file, width: int = WIDTH, colours: int = COLOURS) -> Image:
     "A picture, a path or a file in memory, as small as a page of a notebook wants it."
     from PIL import Image as Picture
     drawn, reduced = Picture.open(file).convert("RGB"), io.BytesIO()
-    drawn.thumbnail((WIDTH, drawn.height))
+    drawn.thumbnail((width, drawn.height))
     look = dict(method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE)     # a rare colour is a colour, too
-    drawn.quantize(COLOURS, **look).save(reduced, format="png", optimize=True)
+    drawn.quantize(colours, **look).save(reduced, format="png", optimize=True)
     return Image(reduced.getvalue())
 
 def small(figure) -> Image:
