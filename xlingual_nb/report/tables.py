@@ -144,8 +144,8 @@ def beside(tidy, kept=None) -> pd.DataFrame:
 
 # %% ../../nbs/lib/70_tables.ipynb #376e9535
 def display(tidy, caption=None, kept=None):
-    """`beside`, styled: the published columns in grey italics. Returns a pandas Styler, named by the tables and by where
-    those columns stand, since two tables of one name on a page share their style."""
+    """`beside`, styled: the published columns in grey italics. Returns a pandas Styler, named by the tables and by
+    where those columns stand, since two tables of one name on a page share their style."""
     frame = beside(tidy, kept)
     name = [*tidy.table.unique(), *(str(at) for at, (_, whose) in enumerate(frame) if whose == "published")]
     grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
