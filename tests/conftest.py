@@ -20,10 +20,9 @@ sys.modules.setdefault("rfc3987_syntax", None)
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """`-n auto`: one more than the cores that we may use, as slow tests wait for processes of theirs, and as many as the
-    cores where those are left out; eight at most, for each takes a gigabyte."""
+    "`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs; eight at most, for each takes a gigabyte."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores + (config.getoption("markexpr") != "not slow"), 8)
+    return min(cores + 1, 8)
 
 
 SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()[1:])
