@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import hidden_states
@@ -83,6 +83,7 @@ def test_ranks_by_loops_whatever_the_block(seed, whole, similarity, size, ties):
 def test_precision_is_that_of_muse(seed):
     "MUSE: a source word counts as right if any of its translations is among the k nearest."
     Q, C, gold = case(seed, n=20, m=40)
+    assume(np.diff(np.sort(cosines(Q, C))).min() > 1e-5)    # MUSE knows no ties, of which rounding makes some
     nearest = np.argsort(-cosines(Q, C), axis=1)
     found = scores(rank(Q, C, gold))
     for k in (1, 5, 10):
