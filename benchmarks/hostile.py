@@ -5,8 +5,9 @@
 
 README.md beside this file says what is done and how to read the tables."""
 import argparse, gzip, hashlib, io, json, os, random, shutil, signal, sys, tempfile, time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -217,14 +218,10 @@ def inputs() -> pd.DataFrame:
     own = OWN.replace("model", "words.vec")
     commands += ["probe words.vec", *(f"{own} --dictionary {name}" for name in DICTIONARIES)]
     commands += [f"probe model --text en=en.txt --text es={name}" for name in TEXTS]
-    here, rows = Path.cwd(), []
     with tempfile.TemporaryDirectory() as folder:
         workshop(Path(folder))
-        os.environ["XLINGUAL_DATA"] = str(Path(folder) / "data")
-        os.chdir(folder)
-        try:
-            for command in (*commands, *OTHERS): rows.append(dict(command=command) | said(command))
-        finally: os.chdir(here); os.environ.pop("XLINGUAL_DATA")
+        with patch.dict(os.environ, XLINGUAL_DATA=str(Path(folder) / "data")), chdir(folder):
+            rows = [dict(command=command) | said(command) for command in (*commands, *OTHERS)]
         for row in rows: row["said"] = row["said"].replace(f"{Path(folder).resolve()}/", "").replace(str(folder), ".")
     return pd.DataFrame(rows).assign(well=lambda t: (t.code == 2) & (t.lines == 1) & ~t.traceback)
 

@@ -247,8 +247,10 @@ def test_every_bad_input_is_one_line(hostile, monkeypatch):
     monkeypatch.setattr(hostile, "DICTIONARIES", ("column.txt", "unseen.txt"))
     monkeypatch.setattr(hostile, "TEXTS", ("longer.txt",))
     monkeypatch.setattr(hostile, "OTHERS", ("runs check --store runs", "data check", "run --nothing"))
+    monkeypatch.setenv("XLINGUAL_DATA", "mine")
     frame = hostile.inputs()
     assert len(frame) == 12 and frame.well.all() and not frame.said.str.contains("/tmp|Error:").any()
+    assert os.environ["XLINGUAL_DATA"] == "mine"
 
 
 def test_what_is_told_badly_is_seen(hostile, monkeypatch):

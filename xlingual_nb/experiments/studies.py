@@ -167,8 +167,8 @@ class Joint:
     trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
     the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
     `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts`, `tasks` and `layers` are
-    those studies' own, `checkpoint` a model in the place of that of `shifts`; `targets`, `switches`, `nli`, `label` and
-    the rest as in `Bilingual`."""
+    those studies' own, `checkpoint` a model in the place of that of `shifts`; `unasked` are targets that are read
+    but have no words in the dictionary; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
     scale: str
     corpus: str
     label: str
@@ -196,6 +196,7 @@ class Joint:
     shifts: Shifts | None = None
     tasks: Tasks | None = None
     layers: Layers | None = None
+    unasked: tuple[str, ...] = ()
     checkpoint: str = ""
 
 # %% ../../nbs/lib/60a_studies.ipynb #eb226b87
