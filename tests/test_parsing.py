@@ -21,7 +21,7 @@ from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.networks import answer, learn, new_network
 from xlingual_nb.tasks.parsers import LOST, ParserHead, cut_trees, shortened, tree_form
 from xlingual_nb.tasks.parsing import TREE_READING, ParsingSpec, TreeRecords
-from xlingual_nb.tasks.recipes import Feat, Parser, Tuning
+from xlingual_nb.tasks.recipes import Feat, Parser, Tuning, parser_flops
 from xlingual_nb.tasks.trees import Tree, attachment, best_heads, best_tree, chain, score_trees, turn_trees
 from xlingual_nb.text.formats import UNIVERSAL_TAGS, read_trees, tree_fault
 from xlingual_nb.text.records import Labelled, RecordsSpec, load
@@ -313,3 +313,16 @@ def test_a_run_over_a_treebank_on_a_brought_checkpoint(tmp_path):
     with pytest.raises(InputError, match="records of pos for parsing"):
         pos = Labelled("en", RecordsSpec("pos", "micro/en", size=3))
         ParsingSpec(BroughtSpec(str(tmp_path / "tiny")), pos, pos, (pos,))
+
+
+@pytest.mark.parametrize("tags", [0, 5])
+def test_plan_counts_what_the_parser_multiplies(tags):
+    "As torch counts the products; of the relations, the constant beside the words' numbers included."
+    from torch.utils.flop_counter import FlopCounterMode
+    parser, sentences, words, width = Parser(arc=6, relation=4, tags=tags), 3, 7, 8
+    trees = [Tree([0, 1, 1, 1, 1, 1], ["root", "nsubj", "obj", "det", "amod", "obj"], ["NOUN"] * 6)] * sentences
+    head = ParserHead(parser, Inputs((), trees), width, 0.02, Tuning())
+    x, lengths = torch.randn(sentences, words, width), torch.full((sentences,), words)
+    with FlopCounterMode(display=False) as counter: head.loss(x, lengths, trees)
+    wanted = sentences * words * parser_flops(parser, width, words, len(head.labels))
+    assert counter.get_total_flops() == wanted

@@ -15,7 +15,7 @@ from ..errors import require
 from ..models.pretraining import PretrainSpec
 from ..runs.stages import declare
 from .inputs import Inputs, encode_words
-from .recipes import Feat, Parser, Tuning
+from .recipes import Feat, Parser, Tuning, parser_flops
 from .task import Task, make_task
 from .trees import Tree, score_trees, turn_trees
 from .zero_shot import centred, network_cost, network_head
@@ -76,8 +76,8 @@ class ParsingSpec:
 
 # %% ../../nbs/lib/59h_parsing.ipynb #e713baee
 def parsing_cost(spec: ParsingSpec) -> dict:
-    "FLOPs of training on sentences of about thirty pieces."
-    return network_cost(spec, 10_000, 30)
+    "FLOPs of training on sentences of about thirty pieces, encoder and parser."
+    return network_cost(spec, 10_000, 30, lambda width: parser_flops(spec.parser, width))
 
 def make_parsing(specs, folders, store, progress):
     "Train a parser on the trees of one language, parse others."

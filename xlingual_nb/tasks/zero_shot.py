@@ -50,8 +50,9 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
         require(not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}")
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #eea67a6b
-def network_cost(spec, texts: int, pieces: float) -> dict:
-    """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces. A checkpoint
-    whose size is not known counts as BERT-base."""
+def network_cost(spec, texts: int, pieces: float, head=lambda width: 0.0) -> dict:
+    """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces, with a head as in
+    `recipe_flops`. A checkpoint whose size is not known counts as BERT-base."""
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
-    return {"flops": recipe_flops(spec.settings, shape, spec.train.records.size or texts, pieces), "bytes": 1000}
+    flops = recipe_flops(spec.settings, shape, spec.train.records.size or texts, pieces, head)
+    return {"flops": flops, "bytes": 1000}
