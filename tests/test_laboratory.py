@@ -112,6 +112,15 @@ def test_a_row_in_two_tables_is_one_run(scale, corpus):
     assert all(longer[s].checkpoint.training.epochs == 2.5 * original[s].checkpoint.training.epochs for s in longer), "proportions as published"
 
 
+def test_a_row_may_train_longer_to_fit_as_well(tmp_path):
+    def epochs(longer):
+        (tmp_path / "mine.toml").write_text(f'study = "dufter2020"\n[smoke.mine]\nlike = "smoke.micro"\nlonger = {longer}\n')
+        found = [measure(c).checkpoint for c in cells("smoke", rows="0,8", own=tmp_path / "mine.toml") if c.table == "table1"]
+        return {bool(model.lang_pos): model.training.epochs for model in found}
+    assert epochs("{ 8 = 1.5 }") == {False: 2, True: 3}
+    with pytest.raises(InputError, match="longer='8,99': there is no row '99'; choose"): epochs("{ 8 = 1.5, 99 = 2 }")
+
+
 @EVERY
 def test_rows_of_one_table_are_distinct_models(scale, corpus):
     for table in TABLES:

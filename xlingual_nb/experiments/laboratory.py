@@ -59,7 +59,7 @@ def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> Pre
     ident, switches, length = parse(row)
     train, _, tokenizer = laboratory_text(sizes)
     large, apart = "overparam" in switches, "no-parallel" in switches
-    training = sizes.large_training if large else sizes.training
+    training, length = sizes.large_training if large else sizes.training, length * sizes.longer.get(ident, 1)
     epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if apart else 1)
     masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
     if reading == "released":
@@ -78,13 +78,13 @@ COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho
 # %% ../../nbs/07_laboratory.ipynb #18327ff5
 SEEDS = (0, 42, 43, 100, 101, 102, 103, 104, 105, 106)  # D Table 9 names the first five
 
-def chosen_rows(rows: str) -> set[str]:
-    "Identifiers behind the parameter `rows`. Raises InputError for one that does not exist."
+def chosen_rows(rows: str, called: str = "rows") -> set[str]:
+    "Identifiers behind the parameter `rows`, or what it is `called`. Raises InputError for one that does not exist."
     known = {parse(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)}
     named = {"all": known, "small": known - set(LARGE)}
     chosen = named[rows] if rows in named else {r.strip() for r in rows.split(",")}
     if wrong := sorted(chosen - known):
-        raise InputError(f"rows={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
+        raise InputError(f"{called}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
                          f"{', '.join(sorted(known))}")
     return chosen
 
@@ -102,6 +102,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", r
     """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, language, row or reading, or
     more seeds than there are."""
     sizes, wanted, found = laboratory_sizes(scale, corpus, languages, own), chosen_rows(rows), []
+    if sizes.longer: chosen_rows(",".join(sizes.longer), "longer")
     _, dev, _ = laboratory_text(sizes)
     words = {"paper": "content", "released": "all"}[choose("reading", reading, ("paper", "released"))]
     for table in ("table1", "table2", "table10", "figure5", "figure6"):

@@ -7,7 +7,7 @@ __all__ = ['STUDIES', 'RowSeeds', 'Vocabulary', 'Vectors', 'Laboratory', 'StudyS
            'Shifts', 'Tasks', 'Layers', 'Joint', 'Trilingual']
 
 # %% ../../nbs/lib/60a_studies.ipynb #5b1b0602
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .sections import Part
@@ -43,7 +43,8 @@ class Laboratory:
     """Sizes of D's laboratory at one scale: text of a language, encoders, schedules, seeds; `measured` bounds the
     training sentences looked at (0: all); `snapshots` are the points of its learning curves, in percent of the way;
     `stack` small and `large_stack` large models train as one. `label`: the corpus, with the language if it is not the
-    section's own; results stand under it. `vectors`: what neighbours are found by (section 4)."""
+    section's own; results stand under it. `vectors`: what neighbours are found by (section 4). `longer`: how many
+    times as long a row trains, by identifier, to come to the fit of the others."""
     scale: str
     corpus: str
     label: str
@@ -61,6 +62,7 @@ class Laboratory:
     large_stack: int
     languages: dict[str, dict[str, str]]
     vectors: Vectors = Vectors()
+    longer: dict[str, float] = field(default_factory=dict)
 
 # %% ../../nbs/lib/60a_studies.ipynb #293f6d99
 class StudySeeds(NamedTuple):
