@@ -1,6 +1,7 @@
 """Notebook 09: one space for many languages, readings of more text, floors and ceiling, the rows that claims name."""
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -161,6 +162,45 @@ def test_spelling_alone_against_counting_by_hand():
     found = reciprocal(rank(*tables, places))
     anywhere = np.mean([1, 1 / 2, 1 / 3, 1 / 4])
     assert found.tolist() == pytest.approx([1, np.mean([1 / 2, 1 / 3, 1 / 4]), anywhere, anywhere])
+
+
+def test_random_vectors_hold_nothing_of_any_text(tmp_path):
+    "Another text with as many pieces gives the same vectors, which stand at right angles as random ones do."
+    spec, store = joint.at_random(SIZES, 0), Store(tmp_path)
+    said = tuple(replace(l, corpus=joint.text(SIZES, l.name, 120, seed=f"other {l.name}")) for l in spec.languages)
+    other = replace(spec, languages=said)
+    run([spec, other], store, Inline(), progress=False)
+    tables = [load_encoder(store.path(s)).vectors for s in (spec, other)]
+    drawn = [table.norm(dim=1) > 0 for table in tables]
+    both = drawn[0] & drawn[1]
+    assert torch.equal(tables[0][both], tables[1][both]) and both.sum() > 150 and not torch.equal(*drawn)
+    kept = torch.nn.functional.normalize(tables[0][both], dim=1)
+    cosines = (kept @ kept.T)[~torch.eye(len(kept), dtype=bool)]
+    assert abs(float(cosines.mean())) < .02 and float(cosines.std()) == pytest.approx(SIZES.width ** -.5, rel=.1)
+
+
+def test_first_by_chance_is_what_random_tables_find():
+    "P@1 of words with one to three translations each, among as many candidates, over many random tables."
+    from xlingual_nb.measures.ranks import rank, scores
+    gold, dice = np.array([[0, 0], [0, 1], [0, 2], [1, 3], [2, 4], [2, 0]]), torch.Generator().manual_seed(0)
+    def found(): return scores(rank(torch.randn(3, 8, generator=dice), torch.randn(5, 8, generator=dice), gold))["p1"]
+    hits = [found() for _ in range(1000)]
+    told = joint.first_by_chance(dict(usable=len(gold), words=3, candidates=5))
+    assert np.mean(hits) == pytest.approx(told, abs=4 * np.std(hits) / len(hits) ** .5) and told == pytest.approx(.4)
+
+
+@pytest.mark.parametrize("corpus", ("micro", "bible", "running"))
+def test_every_column_has_its_floors_and_its_ceiling(corpus):
+    "But for the layer two thirds up, which has the untrained encoder alone."
+    cells = data_size.cells("laptop", corpus, seeds=1)
+    there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
+    for table, columns, rows in (("figure1", set(joint.COLUMNS), joint.FLOORS),
+                                 ("figure2", set(joint.ACCURACY.values()), ("untrained", "shared strings", "majority"))):
+        assert {c for t, row, c in there if t == table and row.startswith("en-")} - {"MRR two thirds up"} == columns
+        for floor in rows:
+            assert {(table, joint.floor_row(floor, "mean"), column) for column in columns} <= there
+    mapped = {(row, column) for table, row, column in there if "mapped" in row and row.endswith("| mean")}
+    assert {column for _, column in mapped} == set(joint.COLUMNS)
 
 
 def test_what_is_asked_for_is_not_learnt_from():

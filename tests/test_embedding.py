@@ -282,13 +282,23 @@ def test_settings_that_make_no_sense(make, says):
 
 @pytest.mark.parametrize("method", [Word2Vec(), Glove()], ids=["word2vec", "glove"])
 def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
+    "Told by its words before anything is trained; where those are not asked, by its tokens before its space is."
     (tmp_path / "es.txt").write_text("la casa vieja .\n", encoding="utf-8")
     short = Language("es", CorpusSpec(f"file:{tmp_path / 'es.txt'}"))
-    trained = []
+    trained, made, store = [], spec((PAIR[0], short), method), Store(tmp_path / "store")
+    bert = PretrainSpec(PAIR, spec().tokenizer, Shape(1, 8, 1, 8, 32), Training(epochs=1))
     for by in ("by_gensim", "by_counts"): monkeypatch.setattr(embedding, by, lambda *args: trained.append(args))
-    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
-        engine.run([spec((PAIR[0], short), method)], Store(tmp_path / "store"), progress=False)
+    for call in (lambda: plan.plan([bert, made], store, speed=1e9), lambda: engine.run([bert, made], store, progress=False)):
+        with pytest.raises(InputError, match="^es: 4 words of text for a window of 5: give more text or a smaller window$"): call()
+    assert not store.path(bert).exists()
+    monkeypatch.setattr(embedding, "check_room", lambda spec: None)
+    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"): engine.run([made], store, progress=False)
     assert trained == []
+
+
+def test_characters_that_stand_alone_are_words_of_a_text(tmp_path):
+    (tmp_path / "zh.txt").write_text("我们都是好人们\n", encoding="utf-8")
+    embedding.check_room(spec((PAIR[0], Language("zh", CorpusSpec(f"file:{tmp_path / 'zh.txt'}")))))
 
 
 def test_without_gensim_what_to_install_is_said_before_anything_is_trained(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError
@@ -11,7 +12,7 @@ from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.pretraining import mixture
 from xlingual_nb.models.settings import parameters
 from xlingual_nb.papers.published import claims, floor_names
-from xlingual_nb.report.outcomes import SHARE
+from xlingual_nb.report.outcomes import LEARNT, SHARE
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store
@@ -98,6 +99,26 @@ def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
         elif "XNLI" in cell.column: assert len(cell.runs) == 1
         elif cell.row.endswith("| mean"): assert [(getattr(r, "words", r)).pair[1] for r in cell.runs] == list(targets)
         else: assert [(getattr(r, "words", r)).pair for r in cell.runs] == [("en", cell.row.split(" | ")[-1])]
+
+
+@pytest.mark.parametrize("scale", ("smoke", "laptop", "gpu", "paper"))
+def test_no_bert_has_a_score_without_its_gate(scale):
+    made = [c for c in cells(scale, "micro", seeds=1) if " | BERT " in c.row]
+    def model(cell): return cell.row.split(" | ")[1].removesuffix(", mapped")
+    gated = {model(c) for c in made if c.column == LEARNT_COLUMN}
+    assert gated == {model(c) for c in made} and len(gated) == len(check(scale, "micro").sentences) * (1 + len(check(scale, "micro").windows.slices))
+
+
+def test_who_has_not_learnt_to_read_is_told_from_who_has():
+    "Its scores in every language, and its mapped ones, in that corpus alone; neither its share nor a floor nor Word2Vec."
+    models = "en-xx | BERT small, whole | mean", "en-xx | BERT small, 20 pieces | mean"
+    rows = [*models, "en-es | BERT small, 20 pieces | es", "en-es | BERT small, 20 pieces, mapped | es", "untrained | en | es", "en-es | Word2Vec small, window 5 | es"]
+    told = [(row, "MRR", corpus, .2) for corpus in ("micro", "other") for row in rows]
+    told += [(model, SHARE, corpus, share) for corpus, shares in (("micro", (.5, .51)), ("other", (.6, .4))) for model, share in zip(models, shares)]
+    frame = pd.DataFrame(told, columns=["row", "column", "corpus", "value"])
+    stuck = frame[window_size.untaught(frame, LEARNT)]
+    assert set(stuck.column) == {"MRR"}
+    assert stuck[stuck.corpus == "micro"].row.tolist() == rows[1:4] and stuck[stuck.corpus == "other"].row.tolist() == rows[:1]
 
 
 def test_all_models_are_asked_for_the_same_words():

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['PAPER', 'SOURCE', 'NAMES', 'READINGS', 'COLUMNS', 'ACCURACY', 'FLOORS', 'text', 'vocabulary', 'languages', 'schedule',
            'settings', 'bert', 'static', 'model', 'retrieval', 'asked', 'unlike', 'upper', 'read_out', 'labelled',
-           'xnli', 'on_every', 'answers', 'floor_row', 'floors', 'ceiling', 'answer_floors', 'check']
+           'xnli', 'on_every', 'answers', 'floor_row', 'first_by_chance', 'read_in', 'floors', 'ceiling', 'at_random',
+           'answer_floors', 'check']
 
 # %% ../../nbs/lib/65_joint.ipynb #ea41c9f9
 from dataclasses import replace
@@ -20,7 +21,7 @@ from ..measures.words import WordSpec
 from ..models.embedding import EmbedSpec
 from ..models.languages import Language
 from ..models.pretraining import PretrainSpec
-from ..models.settings import Readout, Training
+from ..models.settings import Glove, Readout, Training
 from ..tasks.floors import FLOORS as WITHOUT_LEXICON, NliFloorsSpec
 from ..tasks.frozen_nli import FrozenNliSpec
 from ..text.given import GIVEN, GivenSpec
@@ -151,31 +152,45 @@ def floor_row(floor: str, target: str) -> str:
     "The label of one of the `FLOORS` of a target."
     return f"{floor} | {SOURCE} | {target}"
 
+def first_by_chance(values: dict) -> float:
+    "P@1 of random vectors, from what a retrieval holds: of all pairs of a word and a candidate, the right ones."
+    return values["usable"] / (values["words"] * values["candidates"])
+
+def read_in(sizes: Joint) -> dict[str, dict]:
+    "The readings of `retrieval` behind each of the `COLUMNS`."
+    return dict(zip(COLUMNS, ({}, unlike(sizes), dict(centred=True), {})))
+
 def floors(sizes: Joint, table: str, target: str, seed: int) -> list[Cell]:
     "The rows that need no training."
     spec = untrained(bert(sizes, max(sizes.sentences), seed))
     made = read_out(sizes, table, floor_row("untrained", target), spec, target, seed)
-    chosen = dict(zip(COLUMNS[:3], ({}, unlike(sizes), dict(centred=True))))
-    for column, readings in chosen.items():
+    for column, readings in read_in(sizes).items():
         run = retrieval(sizes, spec, target, **readings)
-        found = WordFloorsSpec(run, sizes.learnt)
-        for name, runs, drawn in (("random", (run,), "chance"), ("shared strings", (found,), "strings mrr")):
+        spelt = WordFloorsSpec(run, sizes.learnt)
+        chance, found = (first_by_chance, "p1") if column == "P@1" else ("chance", "mrr")
+        for name, runs, drawn in (("random", (run,), chance), ("shared strings", (spelt,), f"strings {found}")):
             made.append(Cell(paper_of(sizes), table, floor_row(name, target), column, seed, runs, drawn))
     return made
 
 def ceiling(sizes: Joint, table: str, row: str, spec, target: str, seed: int) -> list[Cell]:
     "The rows of a model whose English is rotated onto the target by half of the dictionary."
-    def cell(column, **readings):
+    def cell(column, readings):
         run = WordFloorsSpec(retrieval(sizes, spec, target, **readings), sizes.learnt)
-        return Cell(paper_of(sizes), table, row, column, seed, (run,), "mapped mrr")
-    return [cell("MRR"), cell("MRR without identical", **unlike(sizes))]
+        return Cell(paper_of(sizes), table, row, column, seed, (run,), f"mapped {'p1' if column == 'P@1' else 'mrr'}")
+    return [cell(*told) for told in read_in(sizes).items()]
 
 # %% ../../nbs/lib/65_joint.ipynb #26493611
+def at_random(sizes: Joint, seed: int) -> EmbedSpec:
+    "A vector at random for each piece of the most text: GloVe's first ones, which its rate does not move."
+    still, read = Glove(epochs=1, learning_rate=1e-12), languages(sizes, max(sizes.sentences))
+    return EmbedSpec(read, vocabulary(sizes), still, sizes.width, window=1, seed=seed)
+
 def answer_floors(sizes: Joint, seed: int) -> list[Cell]:
     "The rows of XNLI that need no training."
     spec = untrained(bert(sizes, max(sizes.sentences), seed))
     def label(name): return lambda target: floor_row(name, target)
     made = answers(sizes, spec, label("untrained"), seed) + answers(sizes, spec, label("majority"), seed, "majority")
+    made += answers(sizes, at_random(sizes, seed), label("shared strings"), seed)
     said = {l: labelled(sizes, l, "test") for l in (SOURCE, *sizes.targets)}
     tests = tuple((t, t) for t in said.values())
     run = NliFloorsSpec(labelled(sizes, SOURCE, "train"), tests, said[SOURCE])

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIGURE3', 'FIGURE4', 'AMOUNTS', 'WHOLE', 'MEAN', 'READINGS', 'COLUMNS', 'LEARNT_COLUMN', 'row', 'of_bert',
-           'of_word2vec', 'belongs_here', 'check', 'in_slices', 'bert', 'looked_up', 'drawn_rows', 'fit', 'of_figure3',
-           'floors', 'ceiling', 'bert_cells', 'word2vec_cells', 'cells', 'grid']
+           'of_word2vec', 'belongs_here', 'check', 'in_slices', 'bert', 'looked_up', 'drawn_rows', 'fit', 'untaught',
+           'of_figure3', 'floors', 'ceiling', 'bert_cells', 'word2vec_cells', 'cells', 'grid']
 
 # %% ../../nbs/10_window_size.ipynb #c58f82f7
 from dataclasses import replace
@@ -95,6 +95,14 @@ def fit(sizes: Joint, model: str, spec: PretrainSpec) -> Cell:
     "The cell that says whether a model has learnt to read."
     dev = tuple(corpus_spec(sizes, language, "dev") for language in (SOURCE, *sizes.targets))
     return Cell(paper_of(sizes), FIGURE3, row(model), LEARNT_COLUMN, spec.seed, (FitSpec(spec, dev),), "share")
+
+# %% ../../nbs/10_window_size.ipynb #419b39a5
+def untaught(tidy, most: float):
+    """Which lines of a tidy table are scores of a model that has not learnt to read: one whose perplexity is above the
+    share `most` of the unigram's. Its mapped vectors are no better."""
+    model = tidy.corpus + " | " + tidy.row.str.split(" | ", regex=False).str[1].str.removesuffix(", mapped")
+    gate = tidy.column == LEARNT_COLUMN
+    return model.isin(model[gate & (tidy.value > most)]) & ~gate
 
 # %% ../../nbs/10_window_size.ipynb #983df0c5
 def of_figure3(made: list[Cell]) -> list[Cell]:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LONGEST', 'SLOWER', 'CELL', 'EmbedSpec', 'language_text', 'mixed_text', 'spellings', 'Readings', 'by_gensim',
-           'by_counts', 'make_embeddings', 'embedding_cost']
+           'by_counts', 'make_embeddings', 'check_room', 'embedding_cost']
 
 # %% ../../nbs/lib/38a_embedding.ipynb #d6e5d7d8
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from .settings import METHODS, Glove, Shape, Word2Vec
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text import tokenizers
-from ..text.sources import corpus_size, read_corpus
+from ..text.sources import corpus_size, load_spec, read_corpus
 from ..text.tokenizers import Encoded
 from ..text.transforms import shift_character
 from ..text.vocabularies import TokenizerSpec
@@ -136,10 +136,19 @@ def make_embeddings(specs, folders, store, progress):
 SLOWER = {Word2Vec: 6, Glove: 35}   # times as long as a matrix product's takes an operation on looked-up vectors
 CELL = 13_000                       # operations of a matrix product in the time that a cell of GloVe takes besides
 
+def check_room(spec: EmbedSpec) -> None:
+    "InputError for a language whose text has no more words than a window; it has at least as many tokens."
+    for language in spec.languages:
+        if corpus_size(language.corpus)[1] > spec.window: continue      # nearly always so, and quick to count
+        words = sum(map(len, tokenizers.words_of(load_spec(language.corpus).sentences)))
+        told = f"{language.name}: {words} words of text for a window of {spec.window}"
+        require(words > spec.window, f"{told}: give more text or a smaller window")
+
 def embedding_cost(spec: EmbedSpec) -> dict:
     """FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it knows an upper bound.
-    InputError where gensim is missing, so that it comes before anything else is trained."""
+    InputError where gensim is missing or a text too short, so that it comes before anything else is trained."""
     if isinstance(spec.method, Word2Vec): installed("gensim", "lab")
+    check_room(spec)
     words = sum(corpus_size(l.corpus)[1] for l in spec.languages) * share(spec)
     tokens, entries = PIECES.get(spec.tokenizer.kind, 1.3) * words, spec.tokenizer.size * (1 + shifted(spec))
     method, column = spec.method, 6 * spec.size * SLOWER[type(spec.method)]
