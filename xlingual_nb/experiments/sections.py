@@ -99,7 +99,7 @@ def build(kind, value, where: str):
         return tuple(build(inner[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if not (is_dataclass(kind) or hasattr(kind, "_fields")): return plain_value(kind, value, where)
     hints = get_type_hints(kind)
-    needed = ([f.name for f in fields(kind) if f.default is MISSING] if is_dataclass(kind)
+    needed = ([f.name for f in fields(kind) if f.default is f.default_factory is MISSING] if is_dataclass(kind)
               else [name for name in kind._fields if name not in kind._field_defaults])
     made = {k: build(hints[k], v, f"{where}.{k}") for k, v in checked_keys(value, hints, needed, where).items()}
     try: return kind(**made)
