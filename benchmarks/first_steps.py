@@ -11,6 +11,7 @@ import pandas as pd
 
 from xlingual_nb.cli import assignments
 from xlingual_nb.errors import InputError
+from xlingual_nb.experiments.joint import STILL
 from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
@@ -41,8 +42,8 @@ def shorten_model(spec: PretrainSpec | EmbedSpec, steps: int) -> PretrainSpec | 
 
 def is_model(spec) -> bool:
     "Is it trained at all? Floors are not."
-    return isinstance(spec, EmbedSpec) or isinstance(spec, PretrainSpec) and bool(spec.training.steps or
-                                                                                  spec.training.epochs)
+    if isinstance(spec, EmbedSpec): return spec.method.learning_rate > STILL
+    return isinstance(spec, PretrainSpec) and bool(spec.training.steps or spec.training.epochs)
 
 
 def shorten_task(spec, steps: int, records: int):

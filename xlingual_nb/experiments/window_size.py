@@ -96,7 +96,6 @@ def fit(sizes: Joint, model: str, spec: PretrainSpec) -> Cell:
     dev = tuple(corpus_spec(sizes, language, "dev") for language in (SOURCE, *sizes.targets))
     return Cell(paper_of(sizes), FIGURE3, row(model), LEARNT_COLUMN, spec.seed, (FitSpec(spec, dev),), "share")
 
-# %% ../../nbs/10_window_size.ipynb #419b39a5
 def untaught(tidy, most: float):
     """Which lines of a tidy table are scores of a model that has not learnt to read: one whose perplexity is above the
     share `most` of the unigram's. Its mapped vectors are no better."""
