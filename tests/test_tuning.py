@@ -10,10 +10,14 @@ from torch import nn
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.batches import DROPOUT, generator
+from xlingual_nb.tasks import berts
 from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import PACKED, QuickDropout, new_network, quickened
+from xlingual_nb.tasks.networks import PACKED, QuickDropout, learn, new_network, quick_readers, quickened, read_once
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.tuning import blocks_of, freeze, halved, optimiser, stalls, trainable, tune, warmed_up
+from xlingual_nb.tasks.sentence_heads import sentence_form
+from xlingual_nb.tasks.tuning import (Flat, blocks_of, freeze, halved, optimiser, stalls, train_step, trainable, tune,
+                                      warmed_up)
 from xlingual_nb.tasks.word_heads import parts_form
 from xlingual_nb.text.tokenizers import Encoded
 
@@ -140,22 +144,118 @@ def tagged(count, seed):
     return Inputs((Encoded.of(texts),), [["AB"[i % 2] for i in range(len(f))] for f in firsts], Encoded.of(firsts), views=("any",))
 
 
+def paired(count, seed):
+    "Pairs of texts with a label, every fifth a text alone."
+    rng = np.random.default_rng(seed)
+    sides = [Encoded.of([rng.integers(5, 40, n) for n in rng.permutation(count) % 10 + 1]) for _ in range(2)]
+    sides[1] = Encoded.of([ids if i % 5 else [] for i, ids in enumerate(sides[1])])
+    return Inputs(tuple(sides), np.array(["AB"[i % 2] for i in range(count)]), views=("any", "any"))
+
+
+def both_ways(checkpoint, inputs, form, settings):
+    "Vectors, numbers of units, loss and gradients by name: of the model itself, one text a row, and as `learn` reads."
+    network = new_network(checkpoint, inputs, form, settings, 0)
+    steps, numbers, found = Flat((network.encoder.model.base_model, network.head), settings), np.arange(len(inputs))[::-1], []
+    quick, = quick_readers(network, steps, 0, inputs)
+    for read in (lambda numbers: network(inputs, numbers), quick):
+        network.encoder.model.train()
+        steps.zero_grad()
+        x, lengths = read(numbers)
+        loss = network.head.loss(x, lengths, [inputs.gold[i] for i in numbers])
+        loss.backward()
+        slopes = {n: p.grad.clone() for n, p in network.encoder.model.base_model.named_parameters() if p.requires_grad}
+        found.append((x, lengths, loss, slopes))
+    return found
+
+
+def alike(found):
+    (x, lengths, loss, slopes), (packed, n, near, close) = found
+    assert torch.equal(lengths, n) and torch.allclose(x, packed, atol=1e-5) and torch.allclose(loss, near, atol=1e-6)
+    assert all(torch.allclose(slopes[name], close[name], atol=1e-5) for name in slopes)
+    return [name for name, slope in slopes.items() if slope.abs().max() > 1e-5]
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, "albert"])
 def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
     "Vectors, loss and the gradient of every parameter, in each architecture that is packed."
-    checkpoint, inputs = opened(tmp_path, family), tagged(32, 1)
+    checkpoint = opened(tmp_path, family)
     assert checkpoint.model.config.model_type in PACKED
-    network, found = new_network(checkpoint, inputs, parts_form(), Tuning(dropout=0.0), 0), []
-    for read in (network, network.quickly):
-        network.encoder.model.train().zero_grad()
-        x, lengths = read(inputs, np.arange(32))
-        loss = network.head.loss(x, lengths, inputs.gold)
-        loss.backward()
-        found.append((x, lengths, loss, {n: p.grad for n, p in network.encoder.model.base_model.named_parameters() if p.grad is not None}))
-    (x, lengths, loss, slopes), (packed, n, near, close) = found
-    assert torch.equal(lengths, n) and torch.allclose(x, packed, atol=1e-5) and torch.allclose(loss, near, atol=1e-6)
-    assert slopes.keys() == close.keys() and len(slopes) > 10
-    assert all(torch.allclose(slopes[name], close[name], atol=1e-5) for name in slopes)
+    assert berts.as_bert(checkpoint.model.config) == (family == "bert")
+    assert len(alike(both_ways(checkpoint, tagged(32, 1), parts_form(), Tuning(dropout=0.0)))) > 10
+
+
+@pytest.mark.parametrize("layer", [None, 0, 2, 3])
+def test_a_bert_that_is_written_out_is_that_of_transformers(tmp_path, layer):
+    "Pairs with segments, and layers that are frozen: what is trained has a gradient, and it is the same."
+    moved = alike(both_ways(opened(tmp_path, "bert"), paired(32, 2), sentence_form(), Tuning(dropout=0.0, freeze=layer)))
+    layers = {layer_of(name) for name in moved}
+    assert layers == {None: {0, 1, 2, 3}, 0: {1, 2, 3}, 2: {3}, 3: set()}[layer]
+    assert layer is not None or "embeddings.token_type_embeddings.weight" in moved
+
+
+def test_rows_read_once_are_those_of_a_batch(tmp_path):
+    "Each text's arguments and places, whichever batch it was read in."
+    checkpoint, inputs = opened(tmp_path, "roberta"), tagged(1100, 3)
+    texts = read_once(checkpoint, parts_form(), inputs, Tuning())
+    for i in (0, 17, 1023, 1024, 1099):
+        here, units = slice(*texts.starts[i:i + 2]), texts.units[slice(*texts.firsts[i:i + 2])]
+        assert texts.arguments["input_ids"][here].tolist() == [2, *inputs.texts[0][i], 3]
+        assert texts.arguments["position_ids"][here].tolist() == [*range(1, len(inputs.texts[0][i]) + 3)]
+        assert units.tolist() == (inputs.firsts[i] + 1).tolist()
+
+
+def test_parameters_end_to_end_take_the_same_steps():
+    "With and without weight decay, gradients long enough to be clipped; in the end each has memory of its own."
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    other, settings = copy.deepcopy(one), Tuning(learning_rate=.1, weight_decay=.3)
+    apart, flat = optimiser([one], settings), Flat([other], settings)
+    for x in 5 * torch.randn(6, 7, 3):
+        for module, steps in ((one, apart), (other, flat)): train_step(steps, module(x).square().sum())
+    flat.free()
+    for p, q in zip(one.parameters(), other.parameters()):
+        assert torch.allclose(p, q, atol=1e-5) and q.grad is None and q.untyped_storage().nbytes() == 4 * q.numel()
+
+
+def test_what_is_trained_has_memory_of_its_own_and_equal_seeds_give_equal_bytes(tmp_path):
+    checkpoint, inputs = opened(tmp_path, "bert"), tagged(24, 4)
+    def trained(seed, dropout=.3):
+        settings = Tuning(epochs=2, batch=8, learning_rate=1e-2, dropout=dropout)
+        network = learn(checkpoint, inputs, inputs, parts_form(), settings, seed)
+        assert all(p.untyped_storage().nbytes() == 4 * p.numel() for p in network.encoder.model.base_model.parameters())
+        return network.losses, bytes_of(network.encoder.model)
+    assert trained(0) == trained(0) and trained(0)[1] != trained(1)[1] and trained(0)[0] != trained(0, 0.0)[0]
+
+
+def test_all_dropout_of_a_step_is_dropout():
+    "Share, scale, shapes, anew in each step, the same from the same seed; a probability of zero leaves all as it is."
+    cpu, shapes = torch.device("cpu"), [(100, 7), (300, 41), (9, 4, 4)]
+    draws = generator(DROPOUT, 5)
+    first, second = (berts.dropout_masks(.1, shapes, draws, cpu) for _ in range(2))
+    assert [tuple(mask.shape) for mask in first] == shapes
+    assert set(torch.cat([m.flatten() for m in first]).unique().tolist()) == {0.0, torch.tensor(1 / .9).item()}
+    gone, later = first[1] == 0, second[1] == 0
+    assert abs(gone.float().mean() - .1) < .01 and abs((gone & later).float().mean() - .01) < .004
+    again = berts.dropout_masks(.1, shapes, generator(DROPOUT, 5), cpu)
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+    assert all((mask == 1).all() for mask in berts.dropout_masks(0.0, shapes, draws, cpu))
+
+
+def test_dropout_of_a_bert_is_drawn_anew_and_where_transformers_has_it(tmp_path):
+    "The mean over many draws is near the vectors without, no two draws are the same, and evaluation draws none."
+    checkpoint, inputs = opened(tmp_path, "bert"), tagged(16, 6)
+    network = new_network(checkpoint, inputs, parts_form(), Tuning(dropout=.1), 0)
+    read, = quick_readers(network, Flat((network.encoder.model.base_model, network.head), Tuning()), 0, inputs)
+    with torch.inference_mode():
+        network.encoder.model.eval()
+        still, again = (read(np.arange(16))[0] for _ in range(2))
+        network.encoder.model.train()
+        ours = torch.stack([read(np.arange(16))[0] for _ in range(400)])
+        theirs = torch.stack([network(inputs, np.arange(16))[0] for _ in range(400)])
+    assert torch.equal(still, again) and not torch.equal(ours[0], ours[1])
+    assert torch.allclose(ours.mean(0), theirs.mean(0), atol=.25) and (ours.mean(0) - still).abs().max() > .001
+    spread, wanted = ours.std(0).mean(), theirs.std(0).mean()
+    assert abs(spread / wanted - 1) < .03
 
 
 def test_quick_dropout_is_dropout():

@@ -82,7 +82,7 @@ class WordHead(nn.Module):
         "Mean cross-entropy of the words of some rows."
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         wanted = torch.tensor([self.number[tag] for tags in gold for tag in tags], device=x.device)
-        return nn.functional.cross_entropy(self(x)[inside], wanted)
+        return nn.functional.cross_entropy(self(x[inside]), wanted)
 
     def answers(self, x, lengths, gold):
         "Tags, a list a row."
