@@ -6,7 +6,7 @@
 __all__ = ['BARRED', 'as_bert', 'InTraining', 'in_training', 'dropout_masks', 'linear', 'normed', 'embedded', 'attended',
            'last_states']
 
-# %% ../../nbs/lib/52b_berts.ipynb #2a89e788
+# %% ../../nbs/lib/52b_berts.ipynb #f736b18d
 import math
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from torch import nn
 from ..models.batches import DROPOUT, generator
 from .tuning import Flat
 
-# %% ../../nbs/lib/52b_berts.ipynb #12488aff
+# %% ../../nbs/lib/52b_berts.ipynb #65cd45a5
 def as_bert(config) -> bool:
     "Whether a model of this configuration computes what BERT of 2018 does."
     return config.model_type == "bert" and config.hidden_act == "gelu" and not config.is_decoder
@@ -44,7 +44,7 @@ def in_training(model, parameters: Flat, seed: int) -> InTraining:
     joined = tuple(leaves(block) for block in model.base_model.encoder.layer)
     return InTraining(model.base_model, joined, generator(DROPOUT, seed))
 
-# %% ../../nbs/lib/52b_berts.ipynb #1b645dd4
+# %% ../../nbs/lib/52b_berts.ipynb #9810b07b
 def dropout_masks(p: float, shapes: list[tuple], draws: np.random.Generator, device) -> list[torch.Tensor]:
     "Masks of these shapes, 0 or 1 / (1 - p), from one draw; a GPU draws for itself."
     sizes, scale = list(map(math.prod, shapes)), np.float32(1 / (1 - p))
@@ -54,7 +54,7 @@ def dropout_masks(p: float, shapes: list[tuple], draws: np.random.Generator, dev
     else: kept = torch.empty(sum(sizes), device=device).bernoulli_(1 - p).mul_(float(scale))
     return [one.view(shape) for one, shape in zip(kept.split(sizes), shapes)]
 
-# %% ../../nbs/lib/52b_berts.ipynb #c07ea6ca
+# %% ../../nbs/lib/52b_berts.ipynb #0601f88a
 def linear(x, layer: nn.Linear): return F.linear(x, layer.weight, layer.bias)
 def normed(x, norm: nn.LayerNorm): return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
@@ -65,15 +65,15 @@ def embedded(embeddings, told: dict) -> torch.Tensor:
     types, table = told.get("token_type_ids"), embeddings.token_type_embeddings.weight
     return normed(x + (table[0] if types is None else F.embedding(types, table)), embeddings.LayerNorm).flatten(0, 1)
 
-def attended(x, joined, mask, heads: int, drop) -> torch.Tensor:
-    "What tokens (tokens, H) take from each other, in rows as `mask` and `drop` (rows * heads, length, length) have them."
+def attended(x, joined, mask, heads: int, dropped) -> torch.Tensor:
+    "What tokens (tokens, H) take from each other, in rows as `mask` (rows * heads, length, length) has them."
     size = x.shape[1] // heads
     made = F.linear(x, *joined).view(-1, mask.shape[1], 3, heads, size).permute(2, 0, 3, 1, 4)
     q, k, v = made.flatten(1, 2).unbind()
-    p = torch.baddbmm(mask, q, k.mT, alpha=size ** -0.5).softmax(-1) * drop
+    p = dropped(torch.baddbmm(mask, q, k.mT, alpha=size ** -0.5).softmax(-1))
     return torch.bmm(p, v).view(-1, heads, *v.shape[1:]).transpose(1, 2).reshape(x.shape)
 
-# %% ../../nbs/lib/52b_berts.ipynb #12050ba8
+# %% ../../nbs/lib/52b_berts.ipynb #c17fca40
 BARRED = -1e30      # added to a score: a weight of zero, and no infinity
 
 def last_states(bert: InTraining, told: dict, whose: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
@@ -84,12 +84,13 @@ def last_states(bert: InTraining, told: dict, whose: torch.Tensor, asked: torch.
     mask = mask if heads == 1 else mask.repeat_interleave(heads, 0)
     x = embedded(bert.base.embeddings, told)
     shapes = [x.shape, *[mask.shape, x.shape, x.shape] * (len(blocks) - 1), mask.shape, *[(len(asked), x.shape[1])] * 2]
-    drops = iter(dropout_masks(bert.dropout, shapes, bert.draws, x.device))
-    x = x * next(drops)
+    drops = iter(dropout_masks(bert.dropout, shapes, bert.draws, x.device) if bert.dropout else ())
+    def dropped(x): return x * next(drops) if bert.dropout else x
+    x = dropped(x)
     for block, joined in zip(blocks, bert.joined):
-        seen, inner, outer = attended(x, joined, mask, heads, next(drops)), block.attention.output, block.output
+        seen, inner, outer = attended(x, joined, mask, heads, dropped), block.attention.output, block.output
         if block is blocks[-1]: x, seen = x[asked], seen[asked]
-        x = normed(x + linear(seen, inner.dense) * next(drops), inner.LayerNorm)
+        x = normed(x + dropped(linear(seen, inner.dense)), inner.LayerNorm)
         wide = F.gelu(linear(x, block.intermediate.dense))
-        x = normed(x + linear(wide, outer.dense) * next(drops), outer.LayerNorm)
+        x = normed(x + dropped(linear(wide, outer.dense)), outer.LayerNorm)
     return x

@@ -94,7 +94,7 @@ def read_once(encoder: Checkpoint, form: Form, inputs: Inputs, settings) -> Text
     starts, firsts = (np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts))
     return Texts(arguments, starts, units=np.concatenate(units), firsts=firsts)
 
-# %% ../../nbs/lib/59a_networks.ipynb #a234cfe6
+# %% ../../nbs/lib/59a_networks.ipynb #9fccbfc1
 @dataclass(frozen=True, eq=False)
 class Packed:
     """Some rows side by side. `told`: the model's arguments (rows, length) but for the mask; `whose`: the text in
@@ -195,7 +195,7 @@ class Network:
         return self.body(made, rows, lengths), lengths
 
     def quickly(self, texts: Texts, bert: InTraining | None, numbers):
-        "The same of an encoder of `PACKED` that is fine-tuned, in fewer and shorter rows; of a BERT as it is in training."
+        "The same of a fine-tuned encoder of `PACKED` in fewer and shorter rows; `bert`: where it is one, in training."
         some = packed(texts, numbers, self.encoder.device)
         if bert is not None: return last_states(bert, some.told, some.whose, some.asked)[some.places], some.counts
         with only_units(self.last, some.asked):
@@ -275,9 +275,9 @@ def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
 # %% ../../nbs/lib/59a_networks.ipynb #f0018059
 def quick_readers(network: Network, steps: Flat, seed: int, *rows: Inputs) -> list[Callable]:
     "A function for each set of rows that reads some by number, from a network of `PACKED` that is fine-tuned."
-    model, texts = network.encoder.model, [read_once(network.encoder, network.form, some, network.settings) for some in rows]
-    bert = in_training(model, steps, seed) if as_bert(model.config) else None
-    return [partial(network.quickly, some, bert) for some in texts]
+    encoder, form, settings = network.encoder, network.form, network.settings
+    bert = in_training(encoder.model, steps, seed) if as_bert(encoder.model.config) else None
+    return [partial(network.quickly, read_once(encoder, form, some, settings), bert) for some in rows]
 
 def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings: Tuning | Feat = Tuning(),
           seed: int = 0, progress=lambda done, total: None) -> Network:
