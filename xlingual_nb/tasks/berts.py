@@ -6,7 +6,7 @@
 __all__ = ['BARRED', 'as_bert', 'InTraining', 'in_training', 'dropout_masks', 'linear', 'normed', 'embedded', 'attended',
            'last_states']
 
-# %% ../../nbs/lib/52b_berts.ipynb #f736b18d
+# %% ../../nbs/lib/52b_berts.ipynb #0cad788f
 import math
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from torch import nn
 from ..models.batches import DROPOUT, generator
 from .tuning import Flat
 
-# %% ../../nbs/lib/52b_berts.ipynb #65cd45a5
+# %% ../../nbs/lib/52b_berts.ipynb #542567a0
 def as_bert(config) -> bool:
     "Whether a model of this configuration computes what BERT of 2018 does."
     return config.model_type == "bert" and config.hidden_act == "gelu" and not config.is_decoder
@@ -44,7 +44,7 @@ def in_training(model, parameters: Flat, seed: int) -> InTraining:
     joined = tuple(leaves(block) for block in model.base_model.encoder.layer)
     return InTraining(model.base_model, joined, generator(DROPOUT, seed))
 
-# %% ../../nbs/lib/52b_berts.ipynb #9810b07b
+# %% ../../nbs/lib/52b_berts.ipynb #ad6c243c
 def dropout_masks(p: float, shapes: list[tuple], draws: np.random.Generator, device) -> list[torch.Tensor]:
     "Masks of these shapes, 0 or 1 / (1 - p), from one draw; a GPU draws for itself."
     sizes, scale = list(map(math.prod, shapes)), np.float32(1 / (1 - p))
@@ -54,7 +54,7 @@ def dropout_masks(p: float, shapes: list[tuple], draws: np.random.Generator, dev
     else: kept = torch.empty(sum(sizes), device=device).bernoulli_(1 - p).mul_(float(scale))
     return [one.view(shape) for one, shape in zip(kept.split(sizes), shapes)]
 
-# %% ../../nbs/lib/52b_berts.ipynb #0601f88a
+# %% ../../nbs/lib/52b_berts.ipynb #41ab38b5
 def linear(x, layer: nn.Linear): return F.linear(x, layer.weight, layer.bias)
 def normed(x, norm: nn.LayerNorm): return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
@@ -73,7 +73,7 @@ def attended(x, joined, mask, heads: int, dropped) -> torch.Tensor:
     p = dropped(torch.baddbmm(mask, q, k.mT, alpha=size ** -0.5).softmax(-1))
     return torch.bmm(p, v).view(-1, heads, *v.shape[1:]).transpose(1, 2).reshape(x.shape)
 
-# %% ../../nbs/lib/52b_berts.ipynb #c17fca40
+# %% ../../nbs/lib/52b_berts.ipynb #787aa23b
 BARRED = -1e30      # added to a score: a weight of zero, and no infinity
 
 def last_states(bert: InTraining, told: dict, whose: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:

@@ -94,7 +94,7 @@ def read_once(encoder: Checkpoint, form: Form, inputs: Inputs, settings) -> Text
     starts, firsts = (np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts))
     return Texts(arguments, starts, units=np.concatenate(units), firsts=firsts)
 
-# %% ../../nbs/lib/59a_networks.ipynb #9fccbfc1
+# %% ../../nbs/lib/59a_networks.ipynb #32f3af32
 @dataclass(frozen=True, eq=False)
 class Packed:
     """Some rows side by side. `told`: the model's arguments (rows, length) but for the mask; `whose`: the text in
@@ -210,9 +210,9 @@ def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         body = LastLayer() if full else LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
-        head = quickened(form.head(train, 2 * hidden or encoder.width, config.initializer_range, settings))
+        head = form.head(train, 2 * hidden or encoder.width, config.initializer_range, settings)
     if full: encoder = replace(encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout)))
-    return Network(encoder, body.to(device), head.to(device), form, settings)
+    return Network(encoder, body.to(device), (quickened(head) if full else head).to(device), form, settings)
 
 # %% ../../nbs/lib/59a_networks.ipynb #2ddcbdd9
 def kept_bytes(encoder: Checkpoint) -> int:

@@ -69,7 +69,7 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
     optimizer.step()
     return loss.detach()
 
-# %% ../../nbs/lib/52a_tuning.ipynb #75d57cd4
+# %% ../../nbs/lib/52a_tuning.ipynb #8c5edde8
 class Flat(torch.optim.AdamW):
     "What `optimiser` makes, over the same parameters laid end to end: a vector for each of its two groups."
     def __init__(self, modules, settings):
