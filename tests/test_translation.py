@@ -89,6 +89,18 @@ def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     assert half["gold of converted"] == half["gold open of converted"] == 0
 
 
+def test_to_say_unknown_is_no_translation(store):
+    "Of two words each, one that the vocabulary has and one that it has not, only the first can be right."
+    encoder, view = encoder_of(store), LanguageView("es")
+    word = str(speeches()[1].words[0])
+    half = translation.read_side(encoder, [f"{word} ŋŋ", f"ŋŋ {word}"], (view, None))
+    assert (half.text.ids == encoder.tokenizer.unk_token_id).sum() == 2
+    assert translation.bleu(WANTED, encoder, half.text.ids, [half, half]) == 50
+    assert translation.commonest(WANTED, encoder, [half, half], None)["bleu"] == 50
+    none = translation.read_side(encoder, ["ŋŋ"], (view, None))
+    assert translation.commonest(WANTED, encoder, [none, none], None)["bleu"] == 0
+
+
 def test_the_commonest_word_by_counting(store):
     encoder = encoder_of(store)
     sides = both(encoder, [speech.texts() for speech in speeches()])

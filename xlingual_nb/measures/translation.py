@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ALONG', 'UNITS', 'SETS', 'ALPHAS', 'SHOWN', 'STEP', 'ShiftSpec', 'Side', 'read_side', 'Gold', 'gold_of',
-           'in_sentences', 'in_words', 'bleu', 'right', 'commonest', 'token_sets', 'directions', 'sentences_of',
-           'texts_of', 'said_twice', 'swept', 'best', 'look', 'summary', 'both_sides_of', 'translate', 'make_shifts',
-           'shift_cost']
+           'in_sentences', 'in_words', 'known_pieces', 'bleu', 'right', 'commonest', 'token_sets', 'directions',
+           'sentences_of', 'texts_of', 'said_twice', 'swept', 'best', 'look', 'summary', 'both_sides_of', 'translate',
+           'make_shifts', 'shift_cost']
 
 # %% ../../nbs/lib/49e_translation.ipynb #692c9abc
 import json
@@ -124,11 +124,18 @@ def in_words(encoder, sentences) -> list[list[str]]:
     texts = (encoder.tokenizer.decode(ids, skip_special_tokens=True) for ids in sentences)
     return [[what for what, _, _ in units(text)] for text in texts]
 
+def known_pieces(encoder, side: Side) -> np.ndarray:
+    "The ids (tokens,) of a text, -1 where its tokenizer has no piece: to say [UNK] is to say nothing."
+    unknown, ids = encoder.tokenizer.unk_token_id, side.text.ids
+    return ids if unknown is None else np.where(ids == unknown + encoder.view(side.view).special_offset, -1, ids)
+
 def bleu(spec: ShiftSpec, encoder, made: np.ndarray, sides) -> float:
     "BLEU-1 of what was made of the source against the target, of pieces or of words."
     from xlingual_nb.measures.shifts import bleu1
-    both = in_sentences(made, sides[0].text), in_sentences(sides[1].text.ids, sides[1].text)
-    return bleu1(*(both if spec.units == "pieces" else [in_words(encoder, side) for side in both]))
+    if spec.units == "words":
+        return bleu1(*(in_words(encoder, in_sentences(ids, side.text))
+                       for ids, side in zip((made, sides[1].text.ids), sides)))
+    return bleu1(in_sentences(made, sides[0].text), in_sentences(known_pieces(encoder, sides[1]), sides[1].text))
 
 def right(made: np.ndarray, gold: Gold, copied: np.ndarray, turned: np.ndarray) -> dict[str, float]:
     """Shares of gold translations: of all, and of words of open classes; of those of each that are `copied` (tokens,);
@@ -142,7 +149,8 @@ def right(made: np.ndarray, gold: Gold, copied: np.ndarray, turned: np.ndarray) 
 # %% ../../nbs/lib/49e_translation.ipynb #059e8018
 def commonest(spec: ShiftSpec, encoder, sides, gold: Gold | None) -> dict[str, float]:
     "What always saying one word gets: the commonest piece of the target in BLEU-1, the commonest answer in gold."
-    always = np.full(len(sides[0].text.ids), np.bincount(sides[1].text.ids).argmax())
+    ids = known_pieces(encoder, sides[1])
+    always = np.full(len(sides[0].text.ids), np.bincount(ids[ids >= 0], minlength=1).argmax())
     found = {"bleu": bleu(spec, encoder, always, sides)}
     groups = {} if gold is None else {"gold": gold.ids, "gold open": gold.ids[gold.open]}
     return found | {name: float(np.bincount(ids).max() / len(ids)) for name, ids in groups.items() if len(ids)}
