@@ -132,6 +132,13 @@ def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
     assert corpus_of(cells("smoke"), dict(scale="smoke")) == laboratory_sizes("smoke").corpus
 
 
+def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
+    from xlingual_nb.experiments import zero_shot
+    values = dict(scale="laptop", corpus="micro-five")
+    assert corpus_of(zero_shot.cells(**values, only="5"), values) == "micro-five"
+    assert corpus_of(zero_shot.cells("smoke", only="5"), dict(scale="smoke")) == "micro"
+
+
 # ---- three languages
 
 @EVERY

@@ -174,11 +174,11 @@ def may_keep(at: Places, cells: Iterable[Cell], corpus: str) -> None:
     if at.keep: refuse_less(at.kept, cells, corpus)
 
 def corpus_of(cells: list[Cell], values: dict) -> str:
-    """The corpus that a study's parameters come to, one that its cells have been found for; studies of our own are on
-    the microworld."""
+    """The corpus that a study's parameters name, one that its cells have been found for; where they name none, that of
+    the scale, and of studies of our own the microworld."""
     study, given = study_of(cells[0].paper) if cells else "", values.get("corpus", "auto")
-    if not study: return "micro"
-    return sizes_of(study, values["scale"]).corpus if given == "auto" else given
+    if given != "auto": return given
+    return sizes_of(study, values["scale"]).corpus if study else "micro"
 
 def check_keep(source: Path, values: dict) -> None:
     "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
