@@ -172,6 +172,11 @@ def test_five_related_languages_are_a_panel_of_their_own():
     assert "en-el | zero-shot | el" in rows and not any(r.endswith("| zh") for r in rows)
 
 
+@pytest.mark.parametrize("corpus", ["micro", "micro-five"])
+def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):
+    run([shifting.model(check("laptop", corpus), 0).tokenizer], Store(tmp_path), Inline(), progress=False)
+
+
 def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
     "Finnish here is Greek."
     page = (ROOT / "data/README.md").read_text(encoding="utf-8")
