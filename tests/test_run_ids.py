@@ -1,5 +1,5 @@
 """Run ids stay: every id that stands in `results/` comes out of today's grids for the same spec."""
-import csv, json
+import csv, json, os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from xlingual_nb.text import records, sources
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
 EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
-GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, zero_shot      # kept on the microworld alone
+GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, zero_shot
 
 
 def kept() -> Iterator[tuple[str, str, str]]:
@@ -43,19 +43,27 @@ AWAITED = {f"results/laptop/{name}.csv" for name in (
     "04_architecture/table6", "04_architecture/table7", "05_objective/table8", "05_objective/table9", "05_objective/table10",
     "06_mixed_pairs/table11")}
 
-WANTS_DATA = {"results/laptop/14_language_shift/lowered.csv"}      # XNLI's words in mBERT's vocabulary: no grid has it without both
+# XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data folder.
+WANTS_DATA = {"results/laptop/14_language_shift/lowered.csv"}
+WANTS_RECORDS = {"08_knn_replace", "09_data_size", "11_parts_of_speech", "12_zero_shot", "13_layers", "14_language_shift"}
 
 
-WANTS_MUSE = {"09_data_size", "11_parts_of_speech"}, {"bible", "running"}       # whose runs are named by its files, too
-
-
-def wants_muse(table: str, corpus: str) -> bool: return table.split("/")[2] in WANTS_MUSE[0] and corpus in WANTS_MUSE[1]
+def wants_records(table: str, corpus: str) -> bool: return table.split("/")[2] in WANTS_RECORDS and not corpus.startswith("micro")
 
 
 def test_all_kept_run_ids_come_out_of_the_grids(as_then):
     made = {run_id(spec)[:12] for experiment in EXPERIMENTS for corpus in ("micro", "bible")
             for spec in experiment.grid("laptop", corpus)}
     made |= {run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")}
+    made |= {run_id(spec)[:12] for spec in zero_shot.grid("laptop", "micro-five")}
     unknown = [(table, corpus) for key, table, corpus in kept() if key not in made]
-    assert {table for table, corpus in unknown if not wants_muse(table, corpus)} == AWAITED | WANTS_DATA
+    assert {table for table, corpus in unknown if not wants_records(table, corpus)} == AWAITED | WANTS_DATA
     assert len({key for key, *_ in kept()}) > 1000, "the kept study is there"
+
+
+def test_kept_run_ids_on_real_text_come_out_of_the_grids_where_the_data_is():
+    if not os.environ.get("XLINGUAL_DATA"): pytest.skip("set XLINGUAL_DATA to a folder with the real data")
+    there = {(table.split("/")[2], corpus) for _, table, corpus in kept() if wants_records(table, corpus)}
+    named = {experiment.__name__.rpartition(".")[2]: experiment for experiment in GENERATED}
+    made = {run_id(spec)[:12] for notebook, corpus in there for spec in named[notebook[3:]].grid("laptop", corpus)}
+    assert there and not {table for key, table, corpus in kept() if wants_records(table, corpus) and key not in made}

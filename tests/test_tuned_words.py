@@ -261,7 +261,7 @@ def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
     form, drawn = FORMS[kind]
     plain = Task(kind, None, None, None, network_head(form))
     moved, test, scores = centred(plain), drawn(200, 2), {}
-    learnt = moved.head.train(tiny, drawn(300, 0), drawn(200, 1), replace(FAST, epochs=8), 0, lambda done, total: None)
+    learnt = moved.head.train(tiny, drawn(300, 0), drawn(200, 1), replace(FAST, epochs=16), 0, lambda done, total: None)
     network, _ = learnt
     def ask(language):
         for name, task, what in (("plain", plain, network), ("centred", moved, learnt)):
