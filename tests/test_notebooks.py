@@ -28,7 +28,8 @@ def test_library_notebook(path, monkeypatch, capsys):
 
 
 LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}   # a tour of full size; deep models, row after row alike
-SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8")}   # other text, the same code
+SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8"),  # other text, the same code
+               "12_zero_shot": dict(corpus="bible", only="2,5"), "13_layers": dict(corpus="bible", only="2"), "14_language_shift": dict(corpus="bible")}
 
 
 def smoke(path, tmp_path, store, given=LESS):
