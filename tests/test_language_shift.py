@@ -38,6 +38,13 @@ def test_every_claim_on_shifts_has_its_cells():
             assert {(test.table, *at) for at in rows} <= there, claim.id
 
 
+def test_only_so_many_sentences_are_turned_as_the_sizes_say():
+    "All of the microworld's, some of XNLI's on real text at laptop, all of them at paper scale."
+    assert {scale_corpus: turned(check(*scale_corpus), model(check(*scale_corpus), 0), "en-xx", "de").sentences
+            for scale_corpus in (("laptop", "micro"), ("laptop", "running"), ("paper", "wiki"))} == {
+                ("laptop", "micro"): 0, ("laptop", "running"): 1000, ("paper", "wiki"): 0}
+
+
 def test_tables_are_addressed_as_the_paper_prints_them():
     for table in (TURNED, SETS, TRANSFER):
         printed = {(r.row, r.column) for r in published("liu2020b", table).itertuples()}

@@ -102,7 +102,8 @@ def model(sizes: Joint, seed: int) -> PretrainSpec | BroughtSpec:
 def turned(sizes: Joint, spec, way: str, target: str, **readings) -> ShiftSpec:
     "English turned into a target, or a target into English; `readings` are fields of `ShiftSpec`."
     pair = tuple(way.replace("xx", target).split("-"))
-    return ShiftSpec(spec, pair, tuple(held_out(sizes, l) for l in pair), **dict(alphas=sizes.shifts.alphas) | readings)
+    given = dict(alphas=sizes.shifts.alphas, sentences=sizes.shifts.turned) | readings
+    return ShiftSpec(spec, pair, tuple(held_out(sizes, l) for l in pair), **given)
 
 # %% ../../nbs/lib/66_shifting.ipynb #b9397879
 def called(checkpoint: str) -> str:

@@ -124,9 +124,9 @@ class Windows(NamedTuple):
 
 class Shifts(NamedTuple):
     """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,
-    by a vocabulary and an encoder of its own; text is turned between English and `targets`, with weights `alphas`, by
-    shifts of the whole text and of `few` sentences. Pairs of `transfer` are answered by what `fine_tuning` makes of it,
-    moved to English with the best of some `weights`."""
+    by a vocabulary and an encoder of its own; text is turned between English and `targets`, `turned` of its sentences
+    (0: all), with weights `alphas`, by shifts of the whole text and of `few` sentences. Pairs of `transfer` are answered
+    by what `fine_tuning` makes of it, moved to English with the best of some `weights`."""
     languages: tuple[str, ...]
     targets: tuple[str, ...]
     sentences: int
@@ -137,6 +137,7 @@ class Shifts(NamedTuple):
     transfer: tuple[str, ...]
     fine_tuning: FineTuning
     weights: tuple[float, ...]
+    turned: int = 0
 
 class Tasks(NamedTuple):
     """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records of four of them, part
