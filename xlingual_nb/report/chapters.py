@@ -8,6 +8,7 @@ __all__ = ['WIDTH', 'COLOURS', 'say', 'mark', 'say_earlier', 'listed', 'claim_ta
 
 # %% ../../nbs/lib/75_chapters.ipynb #edc1acbe
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def listed(frame: pd.DataFrame, name: str) -> HTML:
     "A frame of words for reading, without its index, numbers to three places; `name` of the table on its page."
     look = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
     with pd.option_context("display.max_colwidth", None):
-        return HTML(look + frame.to_html(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0))
+        page = frame.to_html(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
+    return HTML(look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page))       # a line a row: half the size in a notebook
 
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:
     "Claims in our words, with the mark of each verdict in `judged`, a column a corpus."
