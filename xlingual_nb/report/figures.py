@@ -37,7 +37,8 @@ def compact(picture: bytes) -> bytes:
     size."""
     from PIL import Image
     small = io.BytesIO()
-    colours = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    every, how = Image.open(io.BytesIO(picture)).convert("RGB"), Image.Quantize.MAXCOVERAGE      # keeps rare colours
+    colours = every.quantize(256, method=how, dither=Image.Dither.NONE)
     colours.save(small, format="png", optimize=True)
     return small.getvalue()
 
