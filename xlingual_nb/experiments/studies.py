@@ -125,8 +125,8 @@ class Windows(NamedTuple):
 class Shifts(NamedTuple):
     """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,
     by a vocabulary and an encoder of its own; text is turned between English and `targets`, `turned` of its sentences
-    (0: all), with weights `alphas`, by shifts of the whole text and of `few` sentences. Pairs of `transfer` are answered
-    by what `fine_tuning` makes of it, moved to English with the best of some `weights`."""
+    (0: all), with weights `alphas`, by shifts of the whole text and of `few` sentences. Pairs of `transfer` are
+    answered by what `fine_tuning` makes of it, moved to English with the best of some `weights`."""
     languages: tuple[str, ...]
     targets: tuple[str, ...]
     sentences: int
