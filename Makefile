@@ -26,7 +26,8 @@ PYTEST   := $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-reproduce: $(VENV)/.runtime
+# word vectors are gensim's, which the laboratory does without
+reproduce: $(VENV)/$(if $(filter-out laboratory,$(RUN)),.lab,.runtime)
 	$(VENV)/bin/xlingual run $(RUN) --scale $(SCALE)
 	$(VENV)/bin/xlingual report
 
@@ -60,9 +61,13 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	$(PIP) -e .
 	@touch $@
 
+$(VENV)/.lab: $(VENV)/.torch pyproject.toml
+	$(PIP) -e '.[lab]'
+	@touch $@ $(VENV)/.runtime
+
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	$(PIP) -e '.[all]'
-	@touch $@ $(VENV)/.runtime
+	@touch $@ $(VENV)/.lab $(VENV)/.runtime
 
 clean:
 	rm -rf $(VENV) report build *.egg-info .pytest_cache .ruff_cache
