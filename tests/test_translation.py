@@ -193,7 +193,7 @@ def test_a_run_refuses(store, tmp_path):
 
 def test_a_brought_checkpoint_is_turned_and_priced(store, tmp_path):
     spec = replace(WANTED, checkpoint=BroughtSpec(str(store.path(WANTED.checkpoint))))
-    run([spec], store, Inline(), progress=False)
+    run([WANTED, spec], store, Inline(), progress=False)
     assert read_measures(store.path(spec)) == read_measures(store.path(WANTED))
     part, whole, theirs = (translation.shift_cost(s)["flops"] for s in (replace(WANTED, layers=(1,)), WANTED, spec))
     assert translation.STEP < part < whole and theirs == pytest.approx(whole, rel=0.2)
