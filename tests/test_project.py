@@ -206,7 +206,8 @@ LIGHT |= {f"xlingual_nb.{m}": set() for m in (
     "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli", "tasks.frozen_nli",
     "tasks.shifted_nli", "tasks.taken_out", "measures.identity", "measures.identity_classes", "tasks.ner",
     "tasks.pos",
-    "tasks.recipes", "tasks.zero_shot", "tasks.tuned_tags", "tasks.documents", "tasks.parsing", "tasks.langid")}
+    "tasks.recipes", "tasks.zero_shot", "tasks.tuned_tags", "tasks.documents", "tasks.parsing", "tasks.langid",
+    "tasks.bags")}
 
 
 def fresh(code):

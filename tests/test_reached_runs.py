@@ -40,6 +40,7 @@ from xlingual_nb.tasks.parsing import ParsingSpec, TreeRecords
 from xlingual_nb.tasks.pos import PosSpec
 from xlingual_nb.tasks.recipes import Bag, Feat, Parser, Tuning
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
+from xlingual_nb.tasks.bags import BagsSpec
 from xlingual_nb.tasks.taken_out import TakenOutSpec
 from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
@@ -158,6 +159,7 @@ SPECS = [
     ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
     LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
     SeenSpec(PIECES, TEXTS, (TEXTS,)), SeenSpec(D, POS, (POS_DEV,)),
+    *(BagsSpec(PIECES, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))), BagsSpec(D, POS, (POS_DEV,)),
     IdentityClassesSpec(IdentitySpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,))),
     *(TakenOutSpec(K, of, ((of, of), (other, other)), 1, LinearTagging((1e-1,), 3))
       for of, other in ((NLI, NLI_ES), (NER, NER_ES))),

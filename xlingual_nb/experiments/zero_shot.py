@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'TASKS', 'TABLES', 'RUNS', 'MEANS', 'HELD', 'DISTANCE', 'ORDER', 'CENTRED', 'Told', 'belongs_here', 'lacking',
-           'check', 'taught', 'averages', 'row', 'floor_row', 'of_one', 'of_each', 'without_lexicon', 'floors',
-           'order_distance', 'distances', 'settings', 'in_cells', 'task_cells', 'centred_cells', 'tables_asked',
-           'cells', 'grid', 'split', 'by_distance', 'laid_out']
+           'check', 'taught', 'averages', 'row', 'floor_row', 'of_one', 'of_each', 'without_lexicon', 'shared_pieces',
+           'floors', 'order_distance', 'distances', 'settings', 'in_cells', 'task_cells', 'centred_cells',
+           'tables_asked', 'cells', 'grid', 'split', 'by_distance', 'laid_out']
 
 # %% ../../nbs/12_zero_shot.ipynb #72d110e9
 from dataclasses import replace
@@ -26,6 +26,7 @@ from .task_records import (asked_in, check_records, labelled, of_one_world,
                                                   taught_in)
 from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
+from ..tasks.bags import BAGS, BagsSpec
 from ..tasks.documents import SentencesSpec
 from ..tasks.floors import FLOORS, NliFloorsSpec
 from ..tasks.parsing import ParsingSpec
@@ -125,10 +126,16 @@ def without_lexicon(sizes: Joint) -> NliFloorsSpec:
     tests = tuple(labelled(sizes, "nli", l, "test") for l in asked_in(sizes, "nli"))
     return NliFloorsSpec(labelled(sizes, "nli", SOURCE, "train"), tuple((t, t) for t in tests), tests[0])
 
+def shared_pieces(zero) -> BagsSpec:
+    "Bags of the pieces that the encoder of a zero-shot run reads, learnt and asked where that run is."
+    pieces = getattr(zero.checkpoint, "tokenizer", zero.checkpoint)
+    return BagsSpec(pieces, zero.train, zero.tests, getattr(zero, "kinds", ()))
+
 def floors(sizes: Joint, column: str, name: str, zero, bare) -> dict[str, dict]:
     "The floors of a column by name, from the zero-shot runs of the encoder and of the `bare` one."
     languages = [test.language for test in zero.tests]
     found = {"untrained": of_one(bare, f"{name} {{}}", languages)}
+    if zero.train.records.task in BAGS: found["shared pieces"] = of_one(shared_pieces(zero), f"{name} {{}}", languages)
     found |= {floor: of_one(zero, held, languages) for floor, held in HELD.get(column, {}).items()}
     if column != "NLI ACC": return found
     run = without_lexicon(sizes)
