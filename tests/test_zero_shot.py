@@ -81,6 +81,9 @@ def test_a_row_says_what_its_runs_are():
         first, setting, target = cell.row.split(" | ")
         if "-" not in first: setting = first
         if setting in FLOORS: assert {r.stage for r in cell.runs} == {"nli_floors"}; continue
+        if setting == "shared pieces":
+            (bag,), (zero,) = cell.runs, next(c for c in LAPTOP if c.column == cell.column and c.seed == cell.seed and "zero-shot" in c.row).runs
+            assert (bag.vocabulary, bag.train, bag.tests) == (zero.checkpoint.tokenizer, zero.train, zero.tests); continue
         assert all((r.checkpoint.training.steps == 0) == setting.startswith("untrained") for r in cell.runs)
         assert all(r.train.records.part == "train" and r.dev.language == r.train.language for r in cell.runs)
         seen = setting == "zero-shot, gold POS"
@@ -161,6 +164,12 @@ def test_floors_are_those_of_the_test_records(store):
     assert found["table5", "majority | en | el", "POS ACC"] == pytest.approx(share(tags))
     for task, table, column in (("documents", "table2", "Documents ACC"), ("nli", "table3", "NLI ACC")):
         assert found[table, "majority | en | el", column] == pytest.approx(share([r["label"] for r in records(task)]))
+    for task, told in TASKS.items():
+        for column, name in told.columns.items():
+            label = told.table, "shared pieces | en | el", column
+            if task == "parsing": assert label not in found.index; continue
+            zero = taught(SMALL, task, shifting.model(SMALL, 0), "en", asked_in(SMALL, task))
+            assert found[label] == 100 * read_measures(store.path(zero_shot.shared_pieces(zero)))[f"{name} el"]
     left = right = count = 0
     for r in records("parsing"):
         for word, (head, tag) in enumerate(zip(r["heads"], r["tags"]), 1):

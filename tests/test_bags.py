@@ -1,0 +1,107 @@
+"""Bags of shared pieces: naive Bayes by hand on words as they are written, scores by the task's own rules, and what is refused."""
+from collections import Counter, defaultdict
+from dataclasses import replace
+from math import log
+
+import pytest
+import torch
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.stages import read_measures
+from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.bags import BAGS, BagsSpec, fit_bayes, table_of
+from xlingual_nb.tasks.documents import DocumentRecords
+from xlingual_nb.tasks.parsing import TreeRecords
+from xlingual_nb.tasks.scores import span_f1
+from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.tokenizers import Encoded
+from xlingual_nb.text.vocabularies import TokenizerSpec
+
+torch.set_num_threads(1)
+NAMES, DIALS = ("en", "de", "el"), (("vocabulary", 128),)
+TEXTS = [CorpusSpec(f"micro/{n}", parameters=(("sentences", 300), *DIALS)) for n in NAMES]
+WORDS = TokenizerSpec(TEXTS[0], 900, "words", tuple(TEXTS[1:]))
+
+
+def part(task, name, of, size):
+    made = {"documents": DocumentRecords, "parsing": TreeRecords}.get(task, RecordsSpec)
+    return Labelled(name, made(task, f"micro/{name}", of, size, DIALS))
+
+
+def asked(task, **fields):
+    return replace(BagsSpec(WORDS, part(task, "en", "train", 150), tuple(part(task, n, "test", 60) for n in NAMES)), **fields)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    made = Store(tmp_path_factory.mktemp("bags") / "runs")
+    run([*map(asked, BAGS), WORDS], made, progress=False)
+    return made
+
+
+def units(task, records, cut):
+    "What is labelled: its marks as strings, and its label; a word or side is cut into pieces by `cut`."
+    if task == "documents": return [(cut(r["first"]) + cut(r["second"]), r["label"]) for r in records]
+    if task != "nli": return [(cut(word), tag) for r in records for word, tag in zip(r["tokens"], r["tags"])]
+    def marks(premise, hypothesis):
+        return [f"gone {w}" for w in premise - hypothesis] + [f"come {w}" for w in hypothesis - premise] + [f"both {w}" for w in premise & hypothesis]
+    return [(marks({*cut(r["premise"])}, {*cut(r["hypothesis"])}), ("entailment", "neutral", "contradiction").index(r["label"])) for r in records]
+
+
+def by_hand(train, test):
+    "The likeliest label of each bag by counting, one added to every count; the first of equals by name."
+    labels, counts = Counter(label for _, label in train), defaultdict(Counter)
+    for marks, label in train: counts[label].update(marks)
+    known = {mark for marks, _ in train for mark in marks}
+    def score(label, marks):
+        total = sum(counts[label].values()) + len(known)
+        return log(labels[label] / len(train)) + sum(log((counts[label][m] + 1) / total) for m in marks if m in known)
+    return [max(sorted(labels), key=lambda label: score(label, marks)) for marks, _ in test]
+
+
+@pytest.mark.parametrize("task", BAGS)
+def test_every_score_is_that_of_counting_by_hand(store, task):
+    from transformers import PreTrainedTokenizerFast
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(store.path(WORDS) / "tokenizer.json"))
+    def cut(text): return tokenizer.convert_ids_to_tokens(tokenizer(text, add_special_tokens=False)["input_ids"])
+    spec, values = asked(task), read_measures(store.path(asked(task)))
+    train, *tests = (read_records(store.path(side.records)) for side in (spec.train, *spec.tests))
+    for name, records in zip(NAMES, tests):
+        given = by_hand(units(task, train, cut), units(task, records, cut))
+        if task == "ner":
+            tags = iter(given)
+            found = span_f1([r["tags"] for r in records], [[next(tags) for _ in r["tokens"]] for r in records])["f1"]
+            assert values[f"f1 {name}"] == pytest.approx(found)
+            continue
+        right = [label for _, label in units(task, records, cut)]
+        assert values[f"accuracy {name}"] == pytest.approx(sum(a == b for a, b in zip(given, right)) / len(right))
+
+
+def test_a_checkpoint_lends_its_vocabulary_and_nothing_else(store):
+    bert = PretrainSpec(tuple(map(Language, NAMES, TEXTS)), WORDS, Shape(1, 16, 1, 32, 40), Training(0, 16, steps=2))
+    spec = asked("pos", vocabulary=bert)
+    run([spec], store, progress=False)
+    assert read_measures(store.path(spec)) == read_measures(store.path(asked("pos")))
+
+
+def test_names_of_other_kinds_count_as_none(store):
+    some = asked("ner", kinds=("PER",))
+    run([some], store, progress=False)
+    both = (read_measures(store.path(spec)) for spec in (some, asked("ner")))
+    persons, every = (values["recall en"] for values in both)
+    assert persons != every
+    tags = {tag for r in read_records(store.path(some.tests[0].records)) for tag in r["tags"]}
+    assert len({tag[2:] for tag in tags if tag != "O"}) > 1
+
+
+def test_what_bags_refuse():
+    with pytest.raises(InputError, match="records of parsing for bags of pieces: give those of documents, nli, ner, pos"):
+        asked("pos", train=part("parsing", "en", "train", 9))
+    with pytest.raises(InputError, match="vocabulary='words': give the spec of a run"): asked("pos", vocabulary="words")
+    with pytest.raises(InputError, match="1 bags, 2 labels: give one to each"): fit_bayes(table_of(Encoded.of([[1]]), 2), ["a", "b"])
+    with pytest.raises(InputError, match="0 bags, 0 labels"): fit_bayes(table_of(Encoded.of([]), 2), [])
