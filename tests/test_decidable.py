@@ -44,7 +44,7 @@ def mean_of(c):
 @cache
 def grid_of_k():
     "Every cell of K with a number to show, (cell, its model, mean), at scale paper."
-    cells = [c for module in K for c in module.cells("paper", "micro")]
+    cells = [c for module in K for c in module.cells("paper", "micro") if c.table in ledger.tables("k2020")]
     means = {key: mean_of(c) for key, c in {(c.table, c.row, c.column): c for c in cells}.items()}
     model = cache(lambda run: str(hash(run)))
     return [(c, model(c.runs[0]), m) for c in cells if not np.isnan(m := means[c.table, c.row, c.column])]

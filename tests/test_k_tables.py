@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
 BILINGUAL = {(scale, corpus): bilingual_sizes(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)}
 EXPERIMENTS = {"table1": overlap, "table2": ordering, "table3": frequency}
-def of_k(module): return lambda *where, **more: [c for c in module.cells(*where, **more) if c.paper == PAPER]
-CELLS = {table: of_k(module) for table, module in EXPERIMENTS.items()}
+def of_k(module, table): return lambda *where, **more: [c for c in module.cells(*where, **more) if (c.paper, c.table) == (PAPER, table)]
+CELLS = {table: of_k(module, table) for table, module in EXPERIMENTS.items()}
 CLAIMS = [c for c in ledger.claims(PAPER) if {t.table for t in c.tests} <= set(CELLS)]
 LARGE = [("laptop", "micro"), ("gpu", "mix"), ("paper", "wiki")]
 
@@ -56,7 +56,8 @@ def test_every_published_number_has_ours(table, scale, corpus):
 
 def test_every_claim_is_judged_in_one_notebook():
     for claim in CLAIMS: assert len([t for t, module in EXPERIMENTS.items() if module.belongs_here(claim)]) == 1, claim.id
-    assert not [c.id for c in ledger.claims(PAPER) if c not in CLAIMS and any(m.belongs_here(c) for m in EXPERIMENTS.values())]
+    besides = [c for c in ledger.claims(PAPER) if c not in CLAIMS and any(m.belongs_here(c) for m in EXPERIMENTS.values())]
+    assert besides == [c for c in ledger.claims(PAPER) if {t.table for t in c.tests} == {ordering.RELEASED}] and {c.whose for c in besides} == {"ours"}
     assert len(CLAIMS) == 40 and sum(map(frequency.belongs_here, CLAIMS)) == 13
 
 
@@ -132,6 +133,20 @@ def test_other_readings_are_other_runs_in_the_same_rows():
     assert len({tuple((c.row, c.column) for c in cells) for cells in grids.values()}) == 1
     moved = {reading: {c.runs for c in cells if "permutation" in c.row and "permutation 0.0" not in c.row} for reading, cells in grids.items()}
     assert not moved["permute"] & moved["permute_released"] and not moved["permute"] & moved["permute_positions"] and grids["permute"] != grids["permute_released"]
+
+
+def test_the_released_reading_is_a_table_of_its_own():
+    "It has the rows of Table 2, those without permutation from the same runs; its claims are the text's, word for word of their tests."
+    ours, text, code = of_k(ordering, ordering.RELEASED)("laptop", "micro", 1), *(CELLS["table2"]("laptop", "micro", 1, r) for r in ("permute", "permute_released"))
+    assert [replace(c, table="table2") for c in ours] == code
+    same = [c for c in ours if "permutation" not in c.row or "permutation 0.0" in c.row]
+    assert [replace(c, table="table2") for c in same] == [c for c in text if "permutation" not in c.row or "permutation 0.0" in c.row]
+    known = {c.id: c for c in ledger.claims(PAPER)}
+    for claim in (c for c in known.values() if ordering.RELEASED in {t.table for t in c.tests}):
+        theirs = known.get(claim.id.removesuffix("-released")) or known["K-order-amount"]
+        def told(c): return [(t.plus, t.minus, t.test, t.margin) for t in c.tests]
+        assert told(claim) == told(theirs) and claim.scales == theirs.scales
+    for more in (dict(reading="permute_released"), dict(languages="es")): assert not of_k(ordering, ordering.RELEASED)("laptop", "micro", 1, **more)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
