@@ -10,9 +10,10 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.recipes import GRID
 
 ROOT = Path(__file__).resolve().parents[1]
-RATES, BATCHES = (5e-4, 1e-3, 2e-3), (16, 32)           # W's, times as much as a small encoder learns faster
+RATES, BATCHES = (5e-4, 1e-3, 2e-3), (16, 32)           # below paper scale: W's, times as much as a small encoder learns faster
 CHOSEN = {"documents": "accuracy", "nli": "accuracy", "ner": "f1", "pos": "accuracy", "parsing": "las"}
 
 
@@ -32,23 +33,32 @@ def row(sizes, task: str, setting: tuple, store: Store) -> dict:
                 dev=round(score, 4), cpu_seconds=round(time.process_time() - begun, 1))
 
 
+def asked_for(given, own: int) -> list[tuple]:
+    "The settings (rate, batch, epochs) that the options name: what they leave open is W's grid at paper scale, else ours."
+    paper = given.scale == "paper"
+    def of_grid(field): return sorted({getattr(setting, field) for setting in GRID})
+    rates = given.rates or (of_grid("learning_rate") if paper else RATES)
+    batches = given.batches or (of_grid("batch") if paper else BATCHES)
+    return [*product(rates, batches, given.epochs or (of_grid("epochs") if paper else (own,)))]
+
+
 def main(argv=None) -> Path:
     "Add a row a setting to the table, as soon as it is there; the path of the file."
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", nargs="*", default=list(CHOSEN), help=f"some of {', '.join(CHOSEN)}")
-    parser.add_argument("--rates", type=float, nargs="*", default=RATES)
-    parser.add_argument("--batches", type=int, nargs="*", default=BATCHES)
-    parser.add_argument("--epochs", type=int, nargs="*", help="by default the task's own")
+    parser.add_argument("--rates", type=float, nargs="*", help="by default W's at paper scale, below it ours")
+    parser.add_argument("--batches", type=int, nargs="*", help="likewise")
+    parser.add_argument("--epochs", type=int, nargs="*", help="by default W's at paper scale, below it the task's own")
+    parser.add_argument("--checkpoint", default="", help="a model in the place of ours, as in notebook 12")
     parser.add_argument("--scale", default="laptop")
-    parser.add_argument("--corpus", default="micro")
+    parser.add_argument("--corpus", default="auto")
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/tuning-settings.csv")
     given = parser.parse_args(argv)
     for task in given.task: require(task in CHOSEN, f"--task {task}: choose {', '.join(CHOSEN)}")
-    sizes = zero_shot.check(given.scale, given.corpus)
+    sizes = zero_shot.check(given.scale, given.corpus, checkpoint=given.checkpoint)
     for task in given.task:
-        own = sizes.tasks.tuning[task].epochs
-        for setting in product(given.rates, given.batches, given.epochs or (own,)):
+        for setting in asked_for(given, sizes.tasks.tuning[task].epochs):
             found = row(sizes, task, setting, Store(given.store))
             new = not given.output.exists()
             with given.output.open("a", encoding="utf-8", newline="") as out:

@@ -1,5 +1,6 @@
 """Somebody's model in the place of ours: a folder or the hub's copy of one, refused in one line before anything runs, or taken through notebook 12."""
 import json
+import os
 import shutil
 import string
 from pathlib import Path
@@ -22,6 +23,9 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.spec import canonical, run_id, source_digests
 from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks.documents import sentences_cost
+from xlingual_nb.tasks.recipes import recipe_flops
+from xlingual_nb.text.records import how_many
 
 torch.set_num_threads(1)
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=32, max_position_embeddings=140)
@@ -219,7 +223,7 @@ def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     name = pinned("bert-base-multilingual-cased")
     assert name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}" and len(name.split("@")[1]) == 40
-    runs = zero_shot.grid("paper", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
+    runs = zero_shot.grid("paper", "micro", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
     assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
     assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
     told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
@@ -227,6 +231,21 @@ def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch
     with pytest.raises(InputError, match="did not come from the hub"): run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
     other = name.split("@")[0] + f"@{REVISION}"
     assert "did not come from the hub" in refused(other), "another version is another model"
+
+
+@pytest.mark.skipif(not os.environ.get("XLINGUAL_DATA"), reason="set XLINGUAL_DATA to a folder with the real data")
+def test_the_paper_s_model_is_planned_on_the_texts_that_are_here(tmp_path, monkeypatch):
+    "At scale `paper` the corpus is real text unless one is named, and what training costs goes by its records."
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    asked = dict(checkpoint="bert-base-multilingual-cased", seeds=1, only="2,3", languages="de,es")
+    runs = [r for r in zero_shot.grid("paper", **asked) if r.stage == "sentences" and r.train.language == "en"]
+    assert {r.train.records.source for r in runs} == {"doc/en", "xnli/en"}
+    shape = Shape(12, 768, 12, 3072, 512)
+    for run_ in runs:
+        texts = how_many(run_.train.records)
+        assert sentences_cost(run_)["flops"] == recipe_flops(run_.settings, shape, texts, 60)
+        assert texts == 701 if run_.train.records.source == "doc/en" else texts > 10_000
+    with pytest.raises(InputError, match="xnli.*th"): zero_shot.grid("paper", **asked | dict(languages="th"))
 
 
 def test_a_folder_is_found_from_wherever_the_notebook_runs(mine, monkeypatch):

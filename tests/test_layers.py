@@ -21,7 +21,7 @@ from xlingual_nb.tasks.recipes import Bag, Feat, Tuning
 from xlingual_nb.text.records import read_records
 
 HERE = list(filter(layers.belongs_here, claims("wu2019")))
-GRIDS = {scale: cells(scale, seeds=1) for scale in ("laptop", "paper")}
+GRIDS = {scale: cells(scale, "micro", seeds=1) for scale in ("laptop", "paper")}
 BY_ADDRESS = {scale: {(c.table, c.row, c.column): c for c in found} for scale, found in GRIDS.items()}
 SMALL = check("smoke")
 ELSEWHERE = {"W-freeze-weak"}       # names languages of the paper's corpora
@@ -121,7 +121,7 @@ def test_languages_are_told_apart_among_all_that_the_model_reads():
 
 def test_at_paper_scale_the_papers_values():
     "W section 5.2: two layers as wide as the encoder, Adam at 1e-3, 32 texts a batch, until the rate is below 1e-5."
-    sizes = check("paper")
+    sizes = check("paper", "micro")
     assert sizes.layers.feat == Feat(2, 768, batch=32, learning_rate=1e-3, least=1e-5)
     assert sizes.layers.feat.hidden == sizes.shifts.base.shape.hidden
     assert sizes.layers.bag == Bag(batch=32, learning_rate=1e-3, least=1e-5)
@@ -130,7 +130,7 @@ def test_at_paper_scale_the_papers_values():
 
 def test_every_scale_has_its_grid():
     for scale, depth in (("gpu", 6), ("paper", 12)):
-        asked = cells(scale, seeds=1, only="2")
+        asked = cells(scale, "micro", seeds=1, only="2")
         assert {c.runs[0].checkpoint.shape.layers for c in asked} == {depth} and len(asked) == (depth + 1) * 33
 
 

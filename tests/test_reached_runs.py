@@ -159,7 +159,7 @@ SPECS = [
     ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
     LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
     SeenSpec(PIECES, TEXTS, (TEXTS,)), SeenSpec(D, POS, (POS_DEV,)),
-    *(BagsSpec(PIECES, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))), BagsSpec(D, POS, (POS_DEV,)),
+    *(BagsSpec(PIECES, of, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))), BagsSpec(D, POS, POS_DEV, (POS_DEV,)),
     IdentityClassesSpec(IdentitySpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,))),
     *(TakenOutSpec(K, of, ((of, of), (other, other)), 1, LinearTagging((1e-1,), 3))
       for of, other in ((NLI, NLI_ES), (NER, NER_ES))),

@@ -30,7 +30,7 @@ def belongs_here(claim) -> bool:
     return all(t.table in FIGURES for t in claim.tests)
 
 # %% ../../nbs/13_layers.ipynb #b6fcf294
-def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
+def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
           checkpoint: str = "") -> Joint:
     """The sizes of the study, as in notebook 12. Raises InputError for what that refuses, and for a section without
     layers, or without their texts."""
@@ -113,7 +113,7 @@ def language_cells(sizes: Joint, seed: int) -> list[Cell]:
     return [Cell(PAPER, "figure2", label, LANGUAGE_ID, seed, (one,), held, 100.0) for label, one, held in found]
 
 # %% ../../nbs/13_layers.ipynb #904c6332
-def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
           only: str = "all", checkpoint: str = "") -> list[Cell]:
     """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `check` refuses and for a
     figure that is not here."""
@@ -124,7 +124,7 @@ def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = ""
         if "figure2" in asked: made += language_cells(sizes, seed)
     return made
 
-def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", only: str = "all",
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", only: str = "all",
          checkpoint: str = "") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
     return grid_of(cells(scale, corpus, seeds, languages, own, only, checkpoint))

@@ -13,7 +13,7 @@ from ..errors import require
 from ..models.settings import Shape
 from .recipes import recipe_flops
 from .task import Head, Task
-from ..text.records import read_records
+from ..text.records import how_many, read_records
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
@@ -51,8 +51,8 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #eea67a6b
 def network_cost(spec, texts: int, pieces: float, head=lambda width: 0.0) -> dict:
-    """FLOPs of a run on about so many texts, where its spec does not say how many, of so many pieces, with a head as in
-    `recipe_flops`. A checkpoint whose size is not known counts as BERT-base."""
+    """FLOPs of a run with a head as in `recipe_flops`, on its training texts, or about so many where they are not here,
+    of so many pieces. A checkpoint whose size is not known counts as BERT-base."""
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
-    flops = recipe_flops(spec.settings, shape, spec.train.records.size or texts, pieces, head)
+    flops = recipe_flops(spec.settings, shape, how_many(spec.train.records) or texts, pieces, head)
     return {"flops": flops, "bytes": 1000}

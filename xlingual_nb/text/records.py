@@ -6,12 +6,13 @@
 __all__ = ['PAIRS', 'NAMES', 'PARTS_OF_SPEECH', 'TASK_READINGS', 'no_options', 'Reading', 'named_column', 'micro_pairs',
            'micro_words', 'micro_names', 'micro_parts', 'three_parts', 'repairs', 'reading_of', 'languages',
            'known_sources', 'in_folder', 'locate', 'text_of', 'sample', 'accepted', 'load', 'digest', 'translate',
-           'RecordsSpec', 'known_tasks', 'make_records', 'read_records', 'Labelled']
+           'RecordsSpec', 'known_tasks', 'make_records', 'read_records', 'how_many', 'Labelled']
 
 # %% ../../nbs/lib/17_records.ipynb #fca86929
 import hashlib, json, re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -248,6 +249,14 @@ def read_records(folder: Path) -> list[dict]:
     with open(folder / "records.jsonl", encoding="utf-8") as lines: return [json.loads(line) for line in lines]
 
 declare(RecordsSpec, make_records)
+
+# %% ../../nbs/lib/17_records.ipynb #f4705423
+@cache
+def how_many(spec: RecordsSpec) -> int | None:
+    "The number of records that a spec asks for, or that its file has where it asks for all; None if that is not here."
+    if spec.size: return spec.size
+    try: return len(load(known_tasks(spec)[spec.task], spec.source, spec.part, **dict(spec.parameters)))
+    except InputError: return None
 
 # %% ../../nbs/lib/17_records.ipynb #07c2d34e
 @dataclass(frozen=True)
