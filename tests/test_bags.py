@@ -105,7 +105,7 @@ def test_what_bags_refuse():
     with pytest.raises(InputError, match="records of parsing for bags of pieces: give those of documents, nli, ner, pos"):
         asked("pos", train=part("parsing", "en", "train", 9))
     for other in (dict(dev=part("ner", "en", "dev", 9)), dict(tests=(part("ner", "de", "test", 9),))):
-        with pytest.raises(InputError, match="records of pos, and of ner( and pos)? to be asked: give one task"): asked("pos", **other)
+        with pytest.raises(InputError, match="records of pos, and of ner( and pos)? to be asked: give those of one task"): asked("pos", **other)
     with pytest.raises(InputError, match="vocabulary='words': give the spec of a run"): asked("pos", vocabulary="words")
     with pytest.raises(InputError, match="1 bags, 2 labels: give one to each"): fit_bayes(table_of(Encoded.of([[1]]), 2), ["a", "b"])
     with pytest.raises(InputError, match="0 bags, 0 labels"): fit_bayes(table_of(Encoded.of([]), 2), [])

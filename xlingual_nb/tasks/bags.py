@@ -85,7 +85,8 @@ class BagsSpec:
         require(hasattr(self.vocabulary, "stage"), f"vocabulary={self.vocabulary!r}: give the spec of a run")
         task, others = self.train.records.task, {side.records.task for side in (self.dev, *self.tests)}
         require(task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}")
-        require(others <= {task}, f"records of {task}, and of {' and '.join(sorted(others))} to be asked: give one task")
+        require(others <= {task},
+                f"records of {task}, and of {' and '.join(sorted(others))} to be asked: give those of one task")
 
 BAGS = {"documents": text_bags, "nli": pair_bags, "ner": word_bags, "pos": word_bags}
 ADDED = (1.0, 0.1, 0.01)
