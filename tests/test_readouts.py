@@ -104,6 +104,26 @@ def test_a_batch_holds_the_vectors_of_its_sentences(request, kind, layer):
                 torch.testing.assert_close(row[:n], wanted, atol=1e-5, rtol=1e-5)
 
 
+def test_a_sentence_too_long_for_the_encoder_is_read_in_slices(tmp_path):
+    "Slices of four pieces, each between [CLS] and [SEP], one after the other; cut, only the first of them."
+    short, pairs = load_checkpoint(tiny_checkpoint(tmp_path / "short", V, max_position_embeddings=6)), uneven()
+    pairs = Inputs(pairs.texts, pairs.gold, views=(LanguageView("en"),) * 2)
+    whole, cut = frozen_sides(short, pairs, 1, "slice")[0], frozen_sides(short, pairs, 1)[0]
+    groups = [np.array([4, 0]), np.array([8, 2, 3, 1])]
+    for numbers, (x, lengths), (first, few) in zip(groups, whole.read(groups), cut.read(groups)):
+        assert lengths.tolist() == pairs.texts[0].lengths[numbers].tolist() and few.tolist() == np.minimum(lengths, 4).tolist()
+        for i, row, n, begins, m in zip(numbers, x, lengths, first, few):
+            text = pairs.texts[0][i]
+            made = [short.model(torch.tensor([[2, *text[k:k + 4], 3]]), output_hidden_states=True).hidden_states[1][0, 1:-1] for k in range(0, len(text), 4)]
+            torch.testing.assert_close(row[:n], torch.cat(made), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(begins[:m], made[0], atol=1e-5, rtol=1e-5)
+    assert not torch.equal(spread((whole,))[0], spread((cut,))[0])
+    settings = Readout("mean", epochs=1, layer=1, beyond="slice")
+    reader = train_readout(short, pairs, pairs, settings)
+    assert predict(reader, short, pairs).tolist() == scored(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist()
+    with pytest.raises(InputError, match="beyond='wrap' of a readout: choose cut or slice"): Readout(beyond="wrap")
+
+
 def test_the_mean_and_its_two_numbers_are_numpys(space):
     pairs = uneven(30)
     settings = Readout("mean", units=0, epochs=1, dropout=0.0)

@@ -51,8 +51,9 @@ def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
     windows = sizes.windows
     if windows is None:
         raise InputError(f"{scale}.{sizes.corpus} says nothing of windows: add `windows` to it, or choose micro")
+    readouts = tuple(replace(readout, beyond="slice") for readout in sizes.readouts)
     return replace(sizes, targets=sizes.targets if languages else windows.targets, sentences=windows.sentences,
-                   base=windows.base, switches={"inputs": "documents"})
+                   base=windows.base, switches={"inputs": "documents"}, readouts=readouts)
 
 # %% ../../nbs/10_window_size.ipynb #c7f83cb6
 READINGS = ("tokens", "inputs")
