@@ -47,8 +47,9 @@ def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
     if dictionary.source.startswith("file:"): return Path(dictionary.source.removeprefix("file:")).expanduser()
     if dictionary.source != "muse": return None
     one, other = map(natural_language, languages)
-    swapped = data_folder() and [*data_folder().glob(f"dictionaries/{other}-{one}.txt*")]
-    return find(f"dictionaries/{other}-{one}.txt" if swapped else f"dictionaries/{one}-{other}.txt")
+    own, swapped = f"dictionaries/{one}-{other}.txt", f"dictionaries/{other}-{one}.txt"
+    def there(name): return data_folder() and any(data_folder().glob(f"{name}*"))
+    return find(swapped if there(swapped) and not there(own) else own)
 
 def in_part(pairs: list, part: str) -> list[tuple[str, str]]:
     "The pairs of some of the source words (`PARTS`)."
