@@ -131,8 +131,14 @@ def test_real_text_on_a_laptop_is_for_word2vec_alone():
     assert {c.table for c in made} == {FIGURE4} and {c.paper for c in made} == {"liu2020a"}
 
 
+def test_a_laptop_has_words_enough_for_its_vocabulary(tmp_path):
+    spec = bert(check("laptop", "micro"), 4000, 0, seed=0).tokenizer
+    run([spec], Store(tmp_path), Inline(), progress=False)
+    assert tokenizers.load(Store(tmp_path).path(spec)).get_vocab_size() == spec.size
+
+
 def test_languages_of_ones_own_are_targets_and_a_section_without_windows_is_told(monkeypatch):
-    assert check("laptop", "micro").targets == ("es",) == check("laptop", "micro-parallel").targets
+    assert check("laptop", "micro").targets == ("fr", "es", "de", "el") == check("laptop", "micro-parallel").targets
     assert check("smoke", "micro", languages="de,el").targets == ("de", "el")
     monkeypatch.setattr(window_size.joint, "check", lambda *given: replace(SIZES, windows=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of windows: add `windows` to it, or choose micro$"): check("smoke", "micro")
