@@ -472,3 +472,15 @@ def test_amendments_are_shown_in_the_row():
     for c in ledger.claims("dufter2020"):
         assert all(f"amended {a.when}: {a.why} (before: {a.before})" in shown[c.says] for a in c.amended)
         assert ("amended" in shown[c.says]) == bool(c.amended)
+
+
+def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_scale():
+    rng, known = np.random.default_rng(0), ledger.claims()
+    frame = pd.DataFrame([(c.id, c.paper, corpus, rng.choice(V.VERDICTS)) for c in known for corpus in ("micro", "bible") if rng.random() < .7],
+                         columns=["claim", "paper", "corpus", "verdict"])
+    for scale in ("laptop", "paper"):
+        for row in V.decided(frame, scale).itertuples():
+            own = {c.id for c in known if c.paper == row.paper and c.whose == "paper" and scale in c.scales}
+            done = [v for v in frame.itertuples() if v.claim in own and v.corpus == row.corpus and v.verdict in ("reproduced", "not reproduced")]
+            assert (row.claims, row.decided, row.share) == (len(own), len(done), pytest.approx(len(done) / len(own)))
+    assert len(V.decided(frame, "laptop")) == 10

@@ -142,9 +142,13 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
 def scores(verdicts: pd.DataFrame) -> str:
     "The score of the papers' claims, and of ours apart."
     from xlingual_nb.papers import published
-    from xlingual_nb.report.verdicts import whose
+    from xlingual_nb.report.verdicts import decided, whose
     owner, parts = whose(verdicts), ["<h2>Score</h2>"]
     parts.append(html_table(score(verdicts[owner == published.PAPERS])))
+    parts += ["<p>Of the papers' own claims that can be tested at a scale, those decided, one way or the other:</p>"]
+    scales = [(scale, verdicts[verdicts.scale == scale]) for scale in verdicts.scale.unique()]
+    shares = [decided(part, scale).assign(scale=scale).round(2) for scale, part in scales]
+    parts.append(html_table(pd.concat(shares)))
     if (owner == published.OURS).any():
         parts += ["<p>Claims of ours, on what the papers do not print, counted apart:</p>"]
         parts.append(html_table(score(verdicts[owner == published.OURS])))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'COLUMNS', 'VERDICTS', 'Examined', 'examine', 'seeds_wanted', 'decide', 'deciding', 'powers', 'shown_effect',
-           'verdict_row', 'judge', 'stood_in', 'verdicts', 'read', 'whose', 'summary', 'write', 'amendments',
+           'verdict_row', 'judge', 'stood_in', 'verdicts', 'read', 'whose', 'summary', 'decided', 'write', 'amendments',
            'in_digits', 'shown_power', 'as_text', 'display']
 
 # %% ../../nbs/lib/72_verdicts.ipynb #49ac0dd2
@@ -187,6 +187,18 @@ def summary(frame) -> str:
         said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
         if said: told.append(f"{counts.sum()} {words}: {said}")
     return "; ".join(told)
+
+# %% ../../nbs/lib/72_verdicts.ipynb #1c609640
+def decided(frame, scale: str) -> pd.DataFrame:
+    """By paper and corpus, how many of the paper's own claims are valid at a scale, how many of these are decided, one
+    way or the other, and their share."""
+    valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
+    rows = []
+    for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
+        own = [c.id for c in valid if c.paper == paper]
+        done = (part.claim.isin(own) & part.verdict.isin(VERDICTS[:2])).sum()
+        rows.append((paper, corpus, len(own), done, done / max(1, len(own))))
+    return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "decided", "share"])
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
 def write(frame, path) -> Path:
