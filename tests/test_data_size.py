@@ -238,7 +238,12 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
     assert ours == theirs and ours["usable"] > 20
     cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
     row = f"en-es | {store.path(spec).name} | es"
-    assert {c.column for c in cells if c.row == row} == set(joint.COLUMNS)
+    assert {c.column for c in cells if c.row == row} == {*joint.COLUMNS, *joint.ACCURACY.values()}
+    assert {c.row for c in cells if store.path(spec).name in c.row} >= {row, row.replace("en-es", "en-xx").replace("| es", "| mean")}
+    with pytest.raises(InputError, match="nowhere is no folder: name one that save_pretrained has left, or a model of the hub"):
+        data_size.cells("smoke", "micro", checkpoint="nowhere")
+    mbert = {c.row.split(" | ")[1] for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")}
+    assert "bert-base-multilingual-cased" in mbert
     assert json.loads((store.path(brought) / "config.json").read_text())["model_type"] == "bert"
 
 

@@ -9,13 +9,13 @@ __all__ = ['MEAN', 'amounts', 'row', 'belongs_here', 'mean_of', 'with_mean', 'on
 # %% ../../nbs/09_data_size.ipynb #5f572ccb
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 from .joint import (NAMES, PAPER, READINGS, SOURCE, answer_floors, answers, asked, ceiling,
                                            check, floors, model, read_out)
+from .shifting import called
 from .studies import Joint
 from .study import Cell, choose, grid_of, once, seeds_of
-from ..models.brought import BroughtSpec
+from ..models.brought import BroughtSpec, pinned
 
 # %% ../../nbs/09_data_size.ipynb #a724acac
 MEAN = "mean"
@@ -59,10 +59,12 @@ def one_language(sizes: Joint, readings, target: str, seed: int) -> list[Cell]:
         made += ceiling(sizes, "figure1", label, spec, target, seed)
     return made + floors(sizes, "figure1", target, seed)
 
-def somebodys(sizes: Joint, checkpoint: str, target: str) -> list[Cell]:
-    "The row of a checkpoint that somebody brings: the papers' Google BERT, if it is that."
-    spec = BroughtSpec(checkpoint, Path(checkpoint).name)
-    return read_out(sizes, "figure1", f"{SOURCE}-{target} | {spec.name} | {target}", spec, target, 0)
+def somebodys(sizes: Joint, checkpoint: str) -> list[Cell]:
+    "The rows of a checkpoint that somebody brings, in both figures: the papers' Google BERT, if it is that."
+    spec = BroughtSpec(pinned(checkpoint), called(pinned(checkpoint)))
+    def label(target): return f"{SOURCE}-{'xx' if target == MEAN else target} | {spec.name} | {target}"
+    found = with_mean([read_out(sizes, "figure1", label(target), spec, target, 0) for target in asked(sizes)])
+    return found + answers(sizes, spec, label, 0)
 
 # %% ../../nbs/09_data_size.ipynb #f000d66b
 def labels(method: str, amount: str, reading: str):
@@ -89,13 +91,13 @@ def joint_table(found: list[Cell]) -> list[Cell]:
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading: str = "",
           checkpoint: str = "") -> list[Cell]:
     """Every cell of Figures 1 and 2. `reading`: one of `READINGS` in the place of the scale's own; `checkpoint`: a
-    folder to measure beside. InputError for an unknown scale, corpus, language or reading, or too many seeds."""
+    model to measure beside. InputError for an unknown scale, corpus, language or reading, or too many seeds."""
     sizes, found = check(scale, corpus, seeds, languages, own), []
     readings = (choose("reading", reading, READINGS),) if reading else sizes.readings
     for seed in seeds_of(seeds, sizes.seeds):
         found += with_mean([one_language(sizes, readings, target, seed) for target in asked(sizes)])
         found += sentence_pairs(sizes, readings, seed)
-    if checkpoint: found += with_mean([somebodys(sizes, checkpoint, target) for target in asked(sizes)])
+    if checkpoint: found += somebodys(sizes, checkpoint)
     return once(found + joint_table(found))
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading: str = "",
