@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift, layers, mixed_pairs,
-                                     objective, ordering, overlap, parts_of_speech, zero_shot)
+                                     objective, ordering, overlap, parts_of_speech, window_size, zero_shot)
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
 EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
-GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, zero_shot
+GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
 
 def kept() -> Iterator[tuple[str, str, str]]:
@@ -45,7 +45,7 @@ AWAITED = {f"results/laptop/{name}.csv" for name in (
 
 # XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data folder.
 WANTS_DATA = {"results/laptop/14_language_shift/lowered.csv"}
-WANTS_RECORDS = {"08_knn_replace", "09_data_size", "11_parts_of_speech", "12_zero_shot", "13_layers", "14_language_shift"}
+WANTS_RECORDS = {"08_knn_replace", "09_data_size", "10_window_size", "11_parts_of_speech", "12_zero_shot", "13_layers", "14_language_shift"}
 
 
 def wants_records(table: str, corpus: str) -> bool: return table.split("/")[2] in WANTS_RECORDS and not corpus.startswith("micro")
