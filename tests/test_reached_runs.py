@@ -150,6 +150,8 @@ SPECS = [
     PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]),
     FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
     FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
+    FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1),
+                  mapped=(WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),)),
     *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
       for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
     PosSpec(D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)),

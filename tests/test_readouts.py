@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from xlingual_nb.errors import InputError
+from xlingual_nb.measures.word_floors import WordFloorsSpec, known_vectors
+from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.brought import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.settings import Glove, LanguageView, Readout, Shape, Training
@@ -19,11 +22,13 @@ from xlingual_nb.runs import stages
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
+from xlingual_nb.tasks import frozen_nli
 from xlingual_nb.tasks.floors import FLOORS, NliFloorsSpec
 from xlingual_nb.tasks.frozen_nli import FrozenNliSpec, frozen_cost
 from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.readouts import MaxPool, frozen_sides, joined, predict, scored, spread, train_readout
 from xlingual_nb.tasks.scores import accuracy, majority
+from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
@@ -245,6 +250,44 @@ def test_what_was_brought_is_read_as_it_says_itself(tmp_path):
         assert store.read(brought) == store.read(ours)
 
 
+def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
+    """Fake-English has the vectors of English, turned and moved away: not answered where it lies, and answered like
+    English, pair by pair, once half of the words have told the way back."""
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = [f"w{i}" for i in range(1, V)]
+    english = torch.randn(V, H, generator=generator)
+    hidden = torch.linalg.qr(torch.randn(H, H, generator=generator))[0]
+    space = static_space("toy", torch.cat([english, english @ hidden + 2]), word_tokenizer(["[UNK]", *vocabulary]), dict(VIEWS))
+    known = slice(5, 5 + V // 2)
+    monkeypatch.setattr(frozen_nli, "known_vectors", lambda floors, encoder, store: (
+        encoder.vectors[:V][known], encoder.vectors[V:][known]))
+    words = WordFloorsSpec(WordSpec(MODELS["static"], ("en", "fake"), (TEXT, TEXT), Dictionary("same", "odd")))
+    spec = replace(asked(MODELS["static"]), mapped=(words,))
+    reader = train_readout(space, toy(400, 0), toy(60, 2), Readout("mean", epochs=9))
+    english, fake = (toy(200, 1, language) for language in ("en", "fake"))
+    answer = frozen_nli.with_turns(spec, None).head.answer
+    wanted, plain = predict(reader, space, english), predict(reader, space, fake)
+    assert answer(space, reader, fake).tolist() == answer(space, reader, english).tolist() == wanted.tolist()
+    assert (plain != wanted).mean() > .2 and accuracy(wanted, english.gold) > .6
+
+
+def test_what_is_learnt_from_is_what_the_floors_of_retrieval_learn_from(tmp_path):
+    "A run of both; the rows are parallel, of words that are not asked for, in the tables that are rotated there."
+    words = WordSpec(MODELS["static"], ("en", "enfake"), (TEXT, TEXT), Dictionary("same", "odd"))
+    floors, store = WordFloorsSpec(words), Store(tmp_path)
+    mapped = replace(asked(MODELS["static"], pool="mean"), mapped=(floors,))
+    run([floors, mapped], store, progress=False)
+    ours, theirs = known_vectors(floors, load_encoder(store.path(MODELS["static"])), store)
+    assert len(ours) == len(theirs) == store.read(floors)["learnt"] > 10
+    table = load_encoder(store.path(MODELS["static"])).vectors
+    size = len(table) // 2
+    at = (table[:size] - ours[0]).abs().sum(1).argmin()
+    torch.testing.assert_close(table[size + at], theirs[0])
+    plain = replace(mapped, mapped=())
+    run([plain], store, progress=False)
+    assert store.read(plain)["accuracy"]["en|en"] == store.read(mapped)["accuracy"]["en|en"]
+
+
 def test_vectors_of_whole_words_from_elsewhere(tmp_path):
     save_static(tmp_path / "mine", torch.randn(4, 6), word_tokenizer(["[UNK]", "no", "some", "all"]))
     spec, store = asked(BroughtSpec(str(tmp_path / "mine")), pool="mean", languages=("en",)), Store(tmp_path / "runs")
@@ -262,11 +305,17 @@ def test_a_layer_and_a_pool_are_other_runs_and_a_plan_knows_them(tmp_path):
 
 # --- what is refused
 
+FLOORS_OF = WordFloorsSpec(WordSpec(MODELS["static"], ("en", "enfake"), (TEXT, TEXT), Dictionary("same", "odd")))
+
+
 @pytest.mark.parametrize("call, says", [
     (lambda e: Readout("max"), "pool='max' of a readout: choose lstm or mean"),
     (lambda e: Readout(epochs=0), "epochs=0 of a readout"), (lambda e: Readout(units=-1), "units=-1"),
     (lambda e: Readout(learning_rate=0), "learning_rate=0"), (lambda e: Readout(dropout=1), "dropout=1"),
     (lambda e: FrozenNliSpec("runs/12", None, None, ()), "checkpoint='runs/12': give the spec of a run"),
+    (lambda e: replace(asked(MODELS["BERT"], layer=0), mapped=(FLOORS_OF,)), "words are mapped in the last layer: give layer=None"),
+    (lambda e: replace(asked(MODELS["BERT"]), mapped=(FLOORS_OF,)), "('en', 'enfake') are words of another checkpoint"),
+    (lambda e: replace(asked(MODELS["static"]), train=part("train", 9, "enfake"), mapped=(FLOORS_OF,)), "words of ('en', 'enfake'): give 'enfake' first"),
     (lambda e: train_readout(e, toy(4, 0), toy(4, 1), Readout(layer=1)), "toy has layers 0 (embeddings) to 0"),
     (lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1, 2, 3]), toy(4, 1)), "label 3: give places in entail"),
     (lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1]), toy(4, 1)), "2 labels for 4 sentence pairs"),

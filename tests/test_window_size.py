@@ -53,6 +53,15 @@ def test_arms_differ_in_their_inputs_alone(scale):
         assert sliced.training.batch * pieces == pytest.approx(whole.training.batch * sizes.windows.typical, rel=.04)
 
 
+def test_slices_that_claims_name_are_read_by_every_seed():
+    "The first seed alone reads those of `once`, and no claim is about these."
+    sizes = check("laptop", "micro")
+    assert window_size.arms(sizes, 0) == (0, 20, 5, 10, 40) and window_size.arms(sizes, 2) == (0, 20, 5)
+    named = {row for claim in ON_WINDOWS for test in claim.tests for row in (*test.plus, *test.minus)}
+    assert not any(f", {pieces} pieces" in row for row in named for pieces in sizes.windows.once)
+    assert {window_size.row(window_size.of_bert("small", pieces)) for pieces in sizes.windows.slices} <= named
+
+
 def test_the_other_reading_takes_more_steps():
     whole, sliced = arms(0), arms(20, "inputs")
     times = SIZES.windows.typical / 20
@@ -106,7 +115,8 @@ def test_no_bert_has_a_score_without_its_gate(scale):
     made = [c for c in cells(scale, "micro", seeds=1) if " | BERT " in c.row]
     def model(cell): return cell.row.split(" | ")[1].removesuffix(", mapped")
     gated = {model(c) for c in made if c.column == LEARNT_COLUMN}
-    assert gated == {model(c) for c in made} and len(gated) == len(check(scale, "micro").sentences) * (1 + len(check(scale, "micro").windows.slices))
+    sizes = check(scale, "micro")
+    assert gated == {model(c) for c in made} and len(gated) == len(sizes.sentences) * len(window_size.arms(sizes, 0))
 
 
 def test_who_has_not_learnt_to_read_is_told_from_who_has():

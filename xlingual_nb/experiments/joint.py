@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'SOURCE', 'NAMES', 'READINGS', 'COLUMNS', 'ACCURACY', 'FLOORS', 'STILL', 'text', 'vocabulary', 'languages',
            'schedule', 'settings', 'bert', 'static', 'model', 'retrieval', 'asked', 'unlike', 'upper', 'read_out',
            'labelled', 'xnli', 'on_every', 'answers', 'floor_row', 'first_by_chance', 'read_in', 'floors', 'ceiling',
-           'at_random', 'answer_floors', 'check']
+           'answer_ceiling', 'at_random', 'answer_floors', 'check']
 
 # %% ../../nbs/lib/65_joint.ipynb #ea41c9f9
 from dataclasses import replace
@@ -127,11 +127,11 @@ def labelled(sizes: Joint, language: str, part: str) -> Labelled:
     records = records_spec(sizes, "nli", natural_language(language), part)
     return Labelled(language, replace(records, transforms=script_transforms(language)))
 
-def xnli(sizes: Joint, spec, readout: Readout, seed: int) -> FrozenNliSpec:
+def xnli(sizes: Joint, spec, readout: Readout, seed: int, mapped=()) -> FrozenNliSpec:
     "A classifier over the frozen vectors of a model, learnt in English, tested on every language."
     tests = [labelled(sizes, l, "test") for l in (SOURCE, *sizes.targets)]
     train, dev = (labelled(sizes, SOURCE, part) for part in ("train", "dev"))
-    return FrozenNliSpec(spec, train, dev, tuple((t, t) for t in tests), readout, seed)
+    return FrozenNliSpec(spec, train, dev, tuple((t, t) for t in tests), readout, seed, mapped)
 
 def on_every(sizes: Joint, run, label, column: str, seed: int, drawn: str) -> list[Cell]:
     "What a run of XNLI holds on each target, and on their mean, in percent; `label(target)` is the row's."
@@ -140,9 +140,9 @@ def on_every(sizes: Joint, run, label, column: str, seed: int, drawn: str) -> li
     found = [(t, of(t)) for t in sizes.targets] + [("mean", mean)]
     return [Cell(paper_of(sizes), "figure2", label(t), column, seed, (run,), name, 100.0) for t, name in found]
 
-def answers(sizes: Joint, spec, label, seed: int, drawn: str = "accuracy") -> list[Cell]:
-    "Accuracy of every readout over a model's vectors, or what else its run holds."
-    runs = {ACCURACY[readout.pool]: xnli(sizes, spec, readout, seed) for readout in sizes.readouts}
+def answers(sizes: Joint, spec, label, seed: int, drawn: str = "accuracy", mapped=()) -> list[Cell]:
+    "Accuracy of every readout over a model's vectors, or what else its run holds; `mapped` as in `FrozenNliSpec`."
+    runs = {ACCURACY[readout.pool]: xnli(sizes, spec, readout, seed, mapped) for readout in sizes.readouts}
     return [c for column, run in runs.items() for c in on_every(sizes, run, label, column, seed, drawn)]
 
 # %% ../../nbs/lib/65_joint.ipynb #e62f9b2d
@@ -178,6 +178,12 @@ def ceiling(sizes: Joint, table: str, row: str, spec, target: str, seed: int) ->
         run = WordFloorsSpec(retrieval(sizes, spec, target, **readings), sizes.learnt)
         return Cell(paper_of(sizes), table, row, column, seed, (run,), f"mapped {'p1' if column == 'P@1' else 'mrr'}")
     return [cell(*told) for told in read_in(sizes).items()]
+
+# %% ../../nbs/lib/65_joint.ipynb #0599887e
+def answer_ceiling(sizes: Joint, spec, label, seed: int, **readings) -> list[Cell]:
+    "Accuracy of every readout on languages that are turned onto English; `readings` as of `retrieval`."
+    known = (retrieval(sizes, spec, target, **readings) for target in asked(sizes))
+    return answers(sizes, spec, label, seed, mapped=tuple(WordFloorsSpec(words, sizes.learnt) for words in known))
 
 # %% ../../nbs/lib/65_joint.ipynb #26493611
 STILL = 1e-12       # a learning rate that moves nothing

@@ -113,14 +113,15 @@ class Bilingual:
 # %% ../../nbs/lib/60a_studies.ipynb #a3bf09f2
 class Windows(NamedTuple):
     """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of much; `base` reads it
-    as it runs, `typical` pieces an input in the mean, `slices` the pieces of an input that is cut, `spans` the windows
-    of Word2Vec beside the usual one."""
+    as it runs, `typical` pieces an input in the mean, `slices` the pieces of an input that is cut (`once`: those that
+    the first seed alone reads), `spans` the windows of Word2Vec beside the usual one."""
     targets: tuple[str, ...]
     sentences: tuple[int, ...]
     base: Pretraining
     typical: int
     slices: tuple[int, ...]
     spans: tuple[int, ...]
+    once: tuple[int, ...] = ()
 
 class Shifts(NamedTuple):
     """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FIGURE3', 'FIGURE4', 'AMOUNTS', 'WHOLE', 'MEAN', 'READINGS', 'COLUMNS', 'LEARNT_COLUMN', 'row', 'of_bert',
            'of_word2vec', 'belongs_here', 'check', 'in_slices', 'bert', 'looked_up', 'drawn_rows', 'fit', 'untaught',
-           'of_figure3', 'floors', 'ceiling', 'bert_cells', 'word2vec_cells', 'cells', 'grid']
+           'of_figure3', 'floors', 'ceiling', 'arms', 'bert_cells', 'word2vec_cells', 'cells', 'grid']
 
 # %% ../../nbs/10_window_size.ipynb #c58f82f7
 from dataclasses import replace
@@ -124,15 +124,21 @@ def ceiling(sizes: Joint, table: str, model: str, spec, seed: int) -> list[Cell]
     return drawn_rows(sizes, table, label, spec, seed, drawn="mapped mrr", look=mapped)
 
 # %% ../../nbs/10_window_size.ipynb #e10b7188
+def arms(sizes: Joint, seed: int) -> tuple[int, ...]:
+    "The pieces of an input in each model of a seed; 0: whole inputs."
+    return 0, *sizes.windows.slices, *(sizes.windows.once if seed == SEEDS[0] else ())
+
 def bert_cells(sizes: Joint, seed: int, reading: str) -> list[Cell]:
     "Figure 3 for one seed."
     made = []
     for amount, sentences in zip(AMOUNTS, sizes.sentences):
-        for pieces in (0, *sizes.windows.slices):
+        for pieces in arms(sizes, seed):
             spec, model = bert(sizes, sentences, pieces, seed, reading), of_bert(amount, pieces or WHOLE)
             made += [*drawn_rows(sizes, FIGURE3, partial(row, model), spec, seed), fit(sizes, model, spec)]
             made += of_figure3(joint.answers(sizes, spec, partial(row, model), seed))
-            if not pieces: made += ceiling(sizes, FIGURE3, model, spec, seed)
+            if pieces: continue
+            turned = joint.answer_ceiling(sizes, spec, partial(row, f"{model}, mapped"), seed, beyond="slice")
+            made += ceiling(sizes, FIGURE3, model, spec, seed) + of_figure3(turned)
     return made + floors(sizes, FIGURE3, seed) + of_figure3(joint.answer_floors(sizes, seed))
 
 def word2vec_cells(sizes: Joint, seed: int) -> list[Cell]:

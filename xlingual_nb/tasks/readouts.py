@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['Frozen', 'in_rows', 'frozen_sides', 'spread', 'inside', 'MeanPool', 'MaxPool', 'joined', 'PairNetwork', 'scored',
-           'one_epoch', 'PairReader', 'train_readout', 'predict']
+           'one_epoch', 'PairReader', 'train_readout', 'predict', 'onto']
 
 # %% ../../nbs/lib/55a_readouts.ipynb #c8b9d00e
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 from ..measures.embeddings import batches, check_layers, default_budget, fit, run_layers
 from ..models.encoders import Encoder
 from ..models.languages import pieces
+from ..models.mapping import procrustes
 from ..models.settings import LanguageView, Readout
 from .classifier import check_labels
 from .inputs import Inputs
@@ -30,20 +32,21 @@ from ..text.tokenizers import Encoded
 @dataclass(frozen=True, eq=False)
 class Frozen:
     """The sentences on one side of some pairs, and the encoder and the layer that their vectors are asked of, in
-    `rows`: sentence i is those from `firsts[i]` to `firsts[i + 1]`."""
+    `rows`: sentence i is those from `firsts[i]` to `firsts[i + 1]`. `turn`: what every vector goes through, (n, H)."""
     encoder: Encoder
     sentences: Encoded
     rows: Encoded
     firsts: np.ndarray
     view: LanguageView
     layer: int
+    turn: Callable = lambda vectors: vectors
 
     def read(self, groups):
         "For each group of sentence numbers, vectors (B, T, H) of the tokens, and lengths (B,); see `Features.padded`."
         def rows_of(numbers): return np.concatenate([np.arange(self.firsts[n], self.firsts[n + 1]) for n in numbers])
         asked = self.encoder.layers(self.rows, list(map(rows_of, groups)), self.view, [self.layer])
         for numbers, states in zip(groups, asked):
-            words = Features(states[self.layer], self.sentences.take(numbers).starts)
+            words = Features(self.turn(states[self.layer]), self.sentences.take(numbers).starts)
             rows, lengths = words.padded(np.arange(len(words)))
             yield words.vectors[rows], lengths
 
@@ -165,6 +168,15 @@ def train_readout(encoder: Encoder, train: Inputs, dev: Inputs, settings=Readout
     return PairReader(network.eval().requires_grad_(False), settings, tuple(scores))
 
 # %% ../../nbs/lib/55a_readouts.ipynb #fa372c31
-def predict(reader: PairReader, encoder: Encoder, inputs: Inputs) -> np.ndarray:
-    "Labels (n,) of pairs, places in `LABELS`, in any language of the encoder that the readout was trained on."
-    return scored(reader.network, frozen_sides(encoder, inputs, reader.settings.layer, reader.settings.beyond))
+def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> np.ndarray:
+    """Labels (n,) of pairs, places in `LABELS`, in any language of the encoder that the readout was trained on.
+    `turn`: what takes its vectors (n, H) to where those of the training language lie."""
+    sides = frozen_sides(encoder, inputs, reader.settings.layer, reader.settings.beyond)
+    return scored(reader.network, tuple(replace(side, turn=turn) for side in sides) if turn else sides)
+
+# %% ../../nbs/lib/55a_readouts.ipynb #8600a3fc
+def onto(theirs: torch.Tensor, ours: torch.Tensor) -> Callable:
+    "What turns vectors (n, H) so that rows (k, H) come nearest to their parallel rows (k, H) of `ours`."
+    start, end = theirs.mean(0), ours.mean(0)
+    turn = procrustes(theirs - start, ours - end)
+    return lambda vectors: (vectors - start) @ turn + end
