@@ -15,15 +15,20 @@ from xlingual_nb.experiments.joint import STILL
 from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.tasks.frozen_nli import FrozenNliSpec
 from xlingual_nb.tasks.ner import NerSpec
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.measures.words import WordSpec
 from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.spaces import SpaceSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.training import read_log
 from xlingual_nb.models.settings import parameters
 from xlingual_nb.text import tokenizers
+
+
+TASKS = NliSpec, NerSpec, WordSpec, FrozenNliSpec
 
 
 def kind(spec: PretrainSpec | EmbedSpec) -> tuple:
@@ -34,10 +39,17 @@ def kind(spec: PretrainSpec | EmbedSpec) -> tuple:
     return spec.tokenizer.kind, languages, *rest
 
 
+def shorten_space(space: SpaceSpec) -> SpaceSpec:
+    "Vectors of one pass over the text, mapped in two rounds."
+    parts = tuple(replace(part, method=replace(part.method, epochs=1)) for part in space.parts)
+    return replace(space, parts=parts, learning=replace(space.learning, rounds=2))
+
+
 def shorten_model(spec: PretrainSpec | EmbedSpec, steps: int) -> PretrainSpec | EmbedSpec:
     "A BERT of so many steps, or vectors of one pass over the text."
     if isinstance(spec, EmbedSpec): return replace(spec, method=replace(spec.method, epochs=1))
-    return replace(spec, training=replace(spec.training, epochs=0, steps=steps), snapshots=())
+    nearby = spec.neighbours and shorten_space(spec.neighbours)
+    return replace(spec, training=replace(spec.training, epochs=0, steps=steps), snapshots=(), neighbours=nearby)
 
 
 def is_model(spec) -> bool:
@@ -53,6 +65,7 @@ def shorten_task(spec, steps: int, records: int):
     def few(labelled): return replace(labelled, records=replace(labelled.records, size=records))
     tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
     fewer = dict(checkpoint=shorter, train=few(spec.train), tests=tests, settings=replace(spec.settings, epochs=1))
+    if isinstance(spec, FrozenNliSpec): fewer |= dict(mapped=())
     return replace(spec, **fewer, **(dict(dev=few(spec.dev)) if spec.dev else {}))
 
 
@@ -64,7 +77,7 @@ def shortened(grid: list, steps: int, records: int) -> dict:
         if not is_model(model): continue
         if first.setdefault(kind(shorten_model(model, steps)), model) != model: continue
         tasks = found.setdefault(shorten_model(model, steps), [])
-        if isinstance(spec, (NliSpec, NerSpec, WordSpec)) and type(spec) not in map(type, tasks):
+        if isinstance(spec, TASKS) and type(spec) not in map(type, tasks):
             tasks.append(shorten_task(spec, steps, records))
     return found
 
@@ -89,6 +102,7 @@ def row(store: Store, model, tasks: list) -> dict:
     entries = tokenizers.load(store.path(model.tokenizer)).get_vocab_size()
     told = {"languages": ", ".join(done), "reads": model.inputs, **trained(store, model), "entries": entries,
             "vocabulary (s)": seconds(store, model.tokenizer), "pretraining (s)": seconds(store, model)}
+    if nearby := getattr(model, "neighbours", None): told |= {"space (s)": seconds(store, nearby)}
     return told | {f"{t.stage} (s)": seconds(store, t) for t in tasks}
 
 

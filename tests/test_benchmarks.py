@@ -174,7 +174,19 @@ def test_vectors_are_shortened_too(first, notebook, scale, learns):
     static = {m for m in found if isinstance(m, EmbedSpec)}
     assert {type(m.method).__name__ for m in static} | ({"BERT"} if len(found) > len(static) else set()) == learns
     assert all(m.method.epochs == 1 if m in static else m.training.steps == 2 for m in found)
-    assert all([t.stage for t in tasks] == ["words"] and tasks[0].sentences == 80 for tasks in found.values())
+    assert all(tasks[0].stage == "words" and tasks[0].sentences == 80 for tasks in found.values())
+    read = {type(m).__name__ for m, tasks in found.items() if "frozen_nli" in [t.stage for t in tasks]}
+    assert read == {"09": {"PretrainSpec", "EmbedSpec"}, "10": {"PretrainSpec"}}[notebook], "XNLI is asked of windows of BERT alone"
+    assert not any(t.mapped for tasks in found.values() for t in tasks if t.stage == "frozen_nli")
+
+
+@pytest.mark.parametrize("scale", ("gpu", "paper"))
+def test_spaces_of_neighbours_are_shortened_too(first, scale):
+    from xlingual_nb.report.notebooks import grid_of
+    found = first.shortened(grid_of("08", scale, dict(corpus="micro", seeds="1"))[0], 2, 8)
+    spaces = {model.neighbours for model in found if model.neighbours}
+    assert {space.fit for space in spaces} == {"vecmap", "known", "nothing"} and {model.masking for model in found} >= {"knn", "original"}
+    assert all(space.learning.rounds == 2 and all(part.method.epochs == 1 for part in space.parts) for space in spaces)
 
 
 # ---- word vectors

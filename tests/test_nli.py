@@ -12,6 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertFo
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.settings import FineTuning
+from xlingual_nb.tasks import classifier as classifier_module
 from xlingual_nb.tasks.classifier import fine_tune, new_classifier, predict, stored_pooler
 from xlingual_nb.tasks.inputs import Inputs
 from xlingual_nb.tasks.pairs import pair_batch
@@ -146,6 +147,28 @@ def test_a_seed_decides_everything(tiny):
         learnt = fine_tune(tiny, *toy(64, 0), "en", QUICK, seed)
         made.append((digest(learnt.checkpoint.model), digest(learnt.head), learnt.losses))
     assert made[0] == made[1] and all(a != b for a, b in zip(made[0], made[2]))
+
+
+APART = [dict(name="en", position_offset=0), dict(name="fake", token_offset=40, special_offset=40, position_offset=24, token_type=1)]
+
+
+@pytest.mark.parametrize("head", ["cls", "siamese"])
+@pytest.mark.parametrize("frozen", ["nothing", "embeddings"])
+def test_side_by_side_is_as_one_by_one(tmp_path, monkeypatch, head, frozen):
+    "Pairs of uneven length, a language a side with positions and types of its own: losses and weights are those of transformers' own layers."
+    sizes = dict(num_hidden_layers=2, max_position_embeddings=48, num_attention_heads=2)
+    checkpoint = load_checkpoint(tiny_checkpoint(tmp_path / "tiny", 40, APART, **sizes))
+    first, second = random_pairs(70)
+    pairs = first, Encoded(second.ids + 40, second.starts), np.arange(70) % 3
+    settings = replace(QUICK, epochs=2, dropout=0.0, head=head, frozen=frozen)
+    quick = fine_tune(checkpoint, *pairs, ("en", "fake"), settings, 0)
+    monkeypatch.setattr(classifier_module, "as_bert", lambda config: False)
+    plain = fine_tune(checkpoint, *pairs, ("en", "fake"), settings, 0)
+    assert quick.losses == pytest.approx(plain.losses, abs=1e-5) and len(quick.losses) == 10
+    for part, other in ((quick.checkpoint.model.base_model, plain.checkpoint.model.base_model), (quick.head, plain.head)):
+        for (name, ours), theirs in zip(part.named_parameters(), other.parameters()):
+            torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=1e-3, msg=name)
+    assert digest(quick.checkpoint.model) != digest(checkpoint.model)
 
 
 def test_prediction_does_not_depend_on_batches(tiny):
