@@ -91,7 +91,7 @@ def trained(store: Store, model) -> dict:
     if isinstance(model, EmbedSpec): return {"learns": type(model.method).__name__, "hidden": model.size}
     size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
     return {"learns": "BERT", "layers": shape.layers, "hidden": shape.hidden, "heads": shape.heads,
-            "tokens": shape.max_tokens, "batch": model.training.batch,
+            "tokens": shape.max_tokens, "masking": model.masking, "batch": model.training.batch,
             "parameters (millions)": parameters(shape, size, model.nsp) / 1e6, "steps": model.training.steps,
             "loss": read_log(store.path(model))[-1]["loss"]}
 

@@ -22,11 +22,11 @@ from xlingual_nb.runs import stages
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks import frozen_nli
+from xlingual_nb.tasks import frozen_nli, readouts
 from xlingual_nb.tasks.floors import FLOORS, NliFloorsSpec
 from xlingual_nb.tasks.frozen_nli import FrozenNliSpec, frozen_cost
 from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.readouts import MaxPool, frozen_sides, joined, predict, scored, spread, train_readout
+from xlingual_nb.tasks.readouts import MaxPool, at_hand, frozen_sides, joined, predict, scored, spread, train_readout
 from xlingual_nb.tasks.scores import accuracy, majority
 from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.records import Labelled, RecordsSpec
@@ -250,6 +250,30 @@ def test_what_was_brought_is_read_as_it_says_itself(tmp_path):
         assert store.read(brought) == store.read(ours)
 
 
+@pytest.mark.parametrize("beyond", ["cut", "slice"])
+def test_vectors_that_are_kept_are_those_that_are_asked_for(tmp_path, monkeypatch, beyond):
+    "Of a BERT that takes four pieces at once, and turned; word vectors, and those that do not fit, are asked for as they come."
+    short = load_checkpoint(tiny_checkpoint(tmp_path / "short", V, max_position_embeddings=6))
+    pairs = Inputs(uneven().texts, uneven().gold, views=(LanguageView("en"),) * 2)
+    side = replace(frozen_sides(short, pairs, beyond=beyond)[0], turn=lambda vectors: 2 * vectors + 1)
+    kept, groups = at_hand(side), [np.array([4, 0]), np.array([8, 2, 3, 1])]
+    assert kept.kept is not None and len(kept.kept.vectors) == len(side.sentences.ids)
+    for (ours, n), (theirs, m) in zip(kept.read(groups), side.read(groups)):
+        assert torch.equal(n, m)
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    monkeypatch.setattr(readouts, "KEPT", kept.kept.vectors.numel() - 1)
+    assert at_hand(side).kept is None
+
+
+def test_a_readout_learns_alike_from_vectors_that_are_kept(bert, monkeypatch):
+    found = []
+    for limit in (0, 2 ** 27):
+        monkeypatch.setattr(readouts, "KEPT", limit)
+        found.append(train_readout(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2)))
+    for ours, theirs in zip(*(reader.network.state_dict().values() for reader in found)):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
 def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     """Fake-English has the vectors of English, turned and moved away: not answered where it lies, and answered like
     English, pair by pair, once half of the words have told the way back."""
@@ -299,6 +323,8 @@ def test_a_layer_and_a_pool_are_other_runs_and_a_plan_knows_them(tmp_path):
     specs = [asked(MODELS["BERT"], layer=layer, pool=pool) for layer in (None, 0) for pool in POOLS]
     table = plan(specs, Store(tmp_path), speed=1e9).set_index("stage")
     assert table.loc["frozen_nli", "to make"] == 4 and table.loc["frozen_nli", "FLOPs"] > 0
+    larger = replace(specs[0], tests=2 * specs[0].tests)
+    assert frozen_cost(larger)["flops"] > frozen_cost(specs[0])["flops"], "answers cost, too"
     static = [frozen_cost(asked(MODELS["static"], pool=pool))["flops"] for pool in POOLS]
     assert frozen_cost(specs[0])["flops"] > static[0] > 5 * static[1]
 

@@ -14,7 +14,7 @@ from ..errors import require
 from ..measures.word_floors import WordFloorsSpec, known_vectors
 from ..models.embedding import EmbedSpec
 from ..models.pretraining import PretrainSpec
-from ..models.settings import Readout, Shape, step_flops
+from ..models.settings import KEPT, Readout, Shape, step_flops
 from ..runs.stages import declare
 from .inputs import Inputs, pair_inputs, turn_nothing
 from .scores import score_labels
@@ -64,14 +64,17 @@ SLOWER = 5      # times as long as in a matrix product takes an operation of the
 STEP = 2.5e8    # operations of a matrix product in the time that a step takes besides
 
 def frozen_cost(spec: FrozenNliSpec) -> dict:
-    """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a pair and of a BERT's
-    forward passes, for half of its epochs."""
+    """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a pair, for half of its
+    epochs and all tests, and of a BERT's forward passes."""
     s, pairs = spec.settings, spec.train.records.size or 400_000
+    tested = sum(test.records.size or 5010 for test, _ in spec.tests)
     shape = getattr(spec.checkpoint, "shape", None) or Shape()
     weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden ** 2
     lstm = SLOWER * 6 * 24 * weights * (s.pool == "lstm")
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
-    return {"flops": s.epochs / 2 * pairs * (lstm + forward + STEP / s.batch), "bytes": 1000}
+    passes = 1 if 24 * pairs * shape.hidden < KEPT else s.epochs / 2
+    taught = (s.epochs / 2 * pairs + tested / 3) * (lstm + STEP / s.batch)
+    return {"flops": taught + (passes * pairs + tested) * forward, "bytes": 1000}
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #5adb6715
 def turn_of(spec: FrozenNliSpec, language: str, encoder, store):
