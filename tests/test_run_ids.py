@@ -55,7 +55,8 @@ def test_all_kept_run_ids_come_out_of_the_grids(as_then):
     made = {run_id(spec)[:12] for experiment in EXPERIMENTS for corpus in ("micro", "bible")
             for spec in experiment.grid("laptop", corpus)}
     made |= {run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")}
-    made |= {run_id(spec)[:12] for spec in zero_shot.grid("laptop", "micro-five")}
+    others = (zero_shot, "micro-five"), (data_size, "micro-parallel")
+    made |= {run_id(spec)[:12] for experiment, corpus in others for spec in experiment.grid("laptop", corpus)}
     unknown = [(table, corpus) for key, table, corpus in kept() if key not in made]
     assert {table for table, corpus in unknown if not wants_records(table, corpus)} == AWAITED | WANTS_DATA
     assert len({key for key, *_ in kept()}) > 1000, "the kept study is there"
