@@ -429,3 +429,46 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
     found = pd.read_csv(bench.main([*small, f"--output={tmp_path / 'out.csv'}"]))
     assert found.batch.tolist() == [8, 16] and found.dev.between(0, 1).all() and set(found.task) == {"pos"}
     with pytest.raises(bench.InputError, match="--task trees"): bench.main(["--task", "trees"])
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    "A benchmark's module, by the name of its file."
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", SCRIPT.with_name(f"{name}.py"))
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return load
+
+
+def test_lengths_at_which_rows_fit_alike(loaded, tmp_path):
+    found = loaded("matched_fit").main("8 --lengths 1 2 --scale smoke --corpus micro".split()
+                                       + ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "fit.csv")])
+    assert list(zip(found.row.str[0], found.length)) == [("0", 1), ("8", 1), ("8", 2)]
+    assert (found.steps * [2, 2, 1] == found.steps.iloc[2]).all() and found["times original"].iloc[0] == 1
+    written = pd.read_csv(tmp_path / "fit.csv")
+    assert list(written.columns) == list(found.columns) and np.allclose(written.train, found.train, rtol=1e-3)
+    with pytest.raises(Exception, match="there is no row '99'"): loaded("matched_fit").main(["99"])
+
+
+TINY = """base.training.steps = 3; measured = 20; fine_tuning.epochs = 1; tagging.epochs = 1
+text.train = { source = "micro/{language}", sentences = 60, vocabulary = 128, seed = "text {language}" }
+text.dev = { source = "micro/{language}", part = "dev", sentences = 20, vocabulary = 128 }
+nli.train = { source = "micro/{language}", size = 30, vocabulary = 128, level = "negated" }
+nli.dev = { source = "micro/{language}", size = 9, vocabulary = 128, level = "negated" }
+nli.test = { source = "micro/{language}", size = 15, vocabulary = 128, level = "negated" }
+ner.train = { source = "micro/{language}", size = 20, vocabulary = 128 }
+pieces = 300; base.shape.hidden = 16; base.shape.intermediate = 32"""
+
+
+def test_sizes_of_a_world_are_tried(loaded, tmp_path):
+    world, places = loaded("world"), ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "world.csv")]
+    assert world.sizes_with("base.training.steps = 7; kind = 'words'").base.training.steps == 7
+    for _ in range(2): found = world.main([TINY, "--targets", "es", "hi", *places])
+    assert list(found.target) == ["es", "hi"] and found["P@1"].between(0, 1).all() and (found.chance > 0).all()
+    shifted = world.main([TINY, "--source", "enfake", "--targets", "es", *places]).iloc[-1]
+    assert shifted.source == "enfake" and pd.isna(shifted.MRR) and 0 <= shifted.nli <= 1
+    with pytest.raises(Exception, match="did you mean pieces"): world.main(["piece = 3", *places])
+    kept = pd.read_csv(SCRIPT.with_name("results") / "world.csv")
+    assert set(found.columns) == set(kept.columns)

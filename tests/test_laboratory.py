@@ -118,6 +118,9 @@ def test_a_row_may_train_longer_to_fit_as_well(tmp_path):
         found = [measure(c).checkpoint for c in cells("smoke", rows="0,8", own=tmp_path / "mine.toml") if c.table == "table1"]
         return {bool(model.lang_pos): model.training.epochs for model in found}
     assert epochs("{ 8 = 1.5 }") == {False: 2, True: 3}
+    told = cells("smoke", rows="0,8", own=tmp_path / "mine.toml")
+    assert {c.table for c in told if c.column == "Steps"} == {"table1", "table2", "table10"} and all(c.drawn == "step" for c in told if c.column == "Steps")
+    assert not any(c.column == "Steps" for c in cells("smoke", "micro")), "said only where rows train for longer"
     with pytest.raises(InputError, match="longer='8,99': there is no row '99'; choose"): epochs("{ 8 = 1.5, 99 = 2 }")
 
 

@@ -425,6 +425,19 @@ def test_a_drop_in_a_model_that_fits_worse_is_confounded():
     assert "not run" in one(runs(WORLD), c).note, "a fit that nobody measured is not a like fit"
 
 
+def test_a_claim_on_fit_is_confounded_where_a_row_trained_for_longer():
+    steps = {"0 original": [100.0, 100.0, 100.0], "8 x": [300.0, 300.0, 300.0]}
+    fit = {"0 original": [9.0, 9.2, 8.8], "8 x": [9.1, 9.2, 8.9], "18 untrained": [90.0, 91.0, 89.0]}
+    test = Comparison("table1", "MLM-Perpl. train", ("8 x",), "within", 1.3, ("0 original",), compare="ratio")
+    def told(longer):
+        length = runs({row: values for row, values in steps.items() if longer or row == "0 original"}, "Steps")
+        return one(pd.concat([runs(fit, "MLM-Perpl. train"), runs(WORLD), length]), claim(tests=(test,)))
+    assert told(longer=False).verdict == "reproduced", "a row whose length is not said is one of the usual length"
+    row = told(longer=True)
+    assert row.verdict == "confounded" and np.isnan(row.p) and row.note == "length differs: 8 x trained 3.0 times as long as 0 original"
+    assert one(pd.concat([runs(WORLD), runs(steps, "Steps")]), claim()).verdict == "reproduced", "µ may be compared"
+
+
 def test_a_model_that_reads_no_better_than_frequencies_would_is_not_compared():
     def reading(seeds): return pd.concat([runs(WORLD), runs({"8 x": seeds}, "Perpl. dev / unigram")])
     assert one(reading([0.1, 0.5, 0.3]), claim()).verdict == "reproduced"
@@ -479,8 +492,10 @@ def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_sca
     frame = pd.DataFrame([(c.id, c.paper, corpus, rng.choice(V.VERDICTS)) for c in known for corpus in ("micro", "bible") if rng.random() < .7],
                          columns=["claim", "paper", "corpus", "verdict"])
     for scale in ("laptop", "paper"):
-        for row in V.decided(frame, scale).itertuples():
+        for row in V.decided(frame, scale).rename(columns={"share of run": "of_run"}).itertuples():
             own = {c.id for c in known if c.paper == row.paper and c.whose == "paper" and scale in c.scales}
-            done = [v for v in frame.itertuples() if v.claim in own and v.corpus == row.corpus and v.verdict in ("reproduced", "not reproduced")]
-            assert (row.claims, row.decided, row.share) == (len(own), len(done), pytest.approx(len(done) / len(own)))
+            ran = [v.verdict for v in frame.itertuples() if v.claim in own and v.corpus == row.corpus and v.verdict != "not run at this scale"]
+            done = [v for v in ran if v in ("reproduced", "not reproduced")]
+            assert (row.claims, row.run, row.decided, row.share) == (len(own), len(ran), len(done), pytest.approx(len(done) / len(own)))
+            assert row.of_run == pytest.approx(len(done) / len(ran))
     assert len(V.decided(frame, "laptop")) == 10

@@ -18,8 +18,9 @@ from ..runs.files import write_atomic
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
-from .outcomes import (ALPHA, Outcome, aligned, alive, apart, chance, floors_in_words, living_rows,
-                                         misfit, outcome, published_effects, published_values, run_values, unlearnt)
+from .outcomes import (ALPHA, Outcome, aligned, alive, apart, chance, floors_in_words, lengthened,
+                                         living_rows, misfit, outcome, published_effects, published_values, run_values,
+                                         unlearnt)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #ca76f447
 FIRST = ["claim", "paper", "where", "corpus", "verdict", "effect", "low", "high", "p", "n_seeds", "published", "note"]
@@ -58,6 +59,8 @@ def examine(claim, scale, look) -> Examined:
         return replace(tested, verdict="at floor", note="the rows compared are at their floor: that decides nothing")
     if unlike := next(filter(None, (misfit(t, look) for t in claim.tests)), ""):
         return replace(tested, verdict="confounded", note=f"fit differs: {unlike}")
+    if other := next(filter(None, (lengthened(t, look) for t in claim.tests)), ""):
+        return replace(tested, verdict="confounded", note=f"length differs: {other}")
     against = min((o.p_against for o in results if not np.isnan(o.p_against)), default=np.nan)
     worst, falls = np.max([o.p for o in results]), np.minimum(1, len(results) * against)
     return replace(tested, p=float(worst), against=float(falls))
@@ -190,15 +193,16 @@ def summary(frame) -> str:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #1c609640
 def decided(frame, scale: str) -> pd.DataFrame:
-    """By paper and corpus, how many of the paper's own claims are valid at a scale, how many of these are decided, one
-    way or the other, and their share."""
+    """By paper and corpus, how many of the paper's own claims are valid at a scale, of how many the rows are run (a
+    corpus may lack their languages), how many are decided, one way or the other, and their shares of both."""
     valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
     rows = []
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
         own = [c.id for c in valid if c.paper == paper]
-        done = (part.claim.isin(own) & part.verdict.isin(VERDICTS[:2])).sum()
-        rows.append((paper, corpus, len(own), done, done / max(1, len(own))))
-    return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "decided", "share"])
+        told = part[part.claim.isin(own)].verdict
+        ran, done = (told != VERDICTS[-1]).sum(), told.isin(VERDICTS[:2]).sum()
+        rows.append((paper, corpus, len(own), ran, done, done / max(1, len(own)), done / max(1, ran)))
+    return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"])
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
 def write(frame, path) -> Path:

@@ -1,0 +1,82 @@
+"""How long must a row of D's Table 1 train to fit its training text as `original` does, and what is its µ then?
+
+    XLINGUAL_DATA=/path/to/data python benchmarks/matched_fit.py 1 4 8 --lengths 1 2 4 --store runs
+
+README.md beside this file says how to read the table."""
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.experiments.laboratory import SEEDS, chosen_rows, model, parse, table_rows
+from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.runs.stages import stage_of
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+ORIGINAL = "0"
+LABELS = {parse(row)[0]: row for row in table_rows("table1")}
+
+
+def measure(sizes, ident: str, length: float, seed: int) -> MeasureSpec:
+    "The measures of a row whose model trains so many times as long as the others."
+    _, dev, _ = laboratory_text(sizes)
+    spec = model(LABELS[ident], replace(sizes, longer={ident: length}), seed)
+    return MeasureSpec(spec, dev, sentences=sizes.measured)
+
+
+def found(store: Store, spec: MeasureSpec) -> dict:
+    "Perplexities and µ of a measured model."
+    values = stage_of(spec).values(store.path(spec))
+    return {"steps": values["step"], "train": values["perplexity_train"], "dev": values["perplexity_dev"],
+            "mu": values["mu"]}
+
+
+def lengthened(sizes, idents, lengths, seeds, store: Store):
+    "A table of (row, length, seed), one length after the other, each as soon as it is there."
+    rows, told = [], {}
+    for length in (1.0, *(l for l in lengths if l != 1)):
+        for ident in dict.fromkeys((*[ORIGINAL] * (length == 1), *idents)):
+            for seed in seeds: told[ident, length, seed] = measure(sizes, ident, length, seed)
+        asked = {key: spec for key, spec in told.items() if key[1] == length}
+        run(list(asked.values()), store, Inline(), stack=sizes.stack)
+        rows += [dict(row=LABELS[i], length=l, seed=s) | found(store, spec) for (i, l, s), spec in asked.items()]
+        yield beside_original(pd.DataFrame(rows))
+
+
+def beside_original(table: pd.DataFrame) -> pd.DataFrame:
+    "The table with `times original`: training perplexity over that of `original` of the same seed."
+    usual = table[table.row == LABELS[ORIGINAL]].set_index("seed").train
+    return table.assign(**{"times original": table.train / table.seed.map(usual)})
+
+
+def options(argv=None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rows", nargs="+", help="identifiers of rows of Table 1")
+    parser.add_argument("--lengths", nargs="+", type=float, default=[1, 2, 4], help="times as long as usual")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--corpus", default="bible")
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/matched-fit.csv")
+    asked = parser.parse_args(argv)
+    chosen_rows(",".join(asked.rows))
+    return asked
+
+
+def main(argv=None) -> pd.DataFrame:
+    asked = options(argv)
+    sizes = laboratory_sizes(asked.scale, asked.corpus)
+    tables = lengthened(sizes, asked.rows, asked.lengths, SEEDS[:asked.seeds], Store(asked.store))
+    for table in tables:
+        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        print(table.to_string(index=False), end="\n\n", flush=True)
+    return table
+
+
+if __name__ == "__main__": main()
