@@ -45,11 +45,13 @@ def shorten_space(space: SpaceSpec) -> SpaceSpec:
     return replace(space, parts=parts, learning=replace(space.learning, rounds=2))
 
 
-def shorten_model(spec: PretrainSpec | EmbedSpec, steps: int) -> PretrainSpec | EmbedSpec:
-    "A BERT of so many steps, or vectors of one pass over the text."
+def shorten_model(spec: PretrainSpec | EmbedSpec, steps: int, batch: int = 0) -> PretrainSpec | EmbedSpec:
+    "A BERT of so many steps, in batches of at most `batch` (0: its own), or vectors of one pass over the text."
     if isinstance(spec, EmbedSpec): return replace(spec, method=replace(spec.method, epochs=1))
     nearby = spec.neighbours and shorten_space(spec.neighbours)
-    return replace(spec, training=replace(spec.training, epochs=0, steps=steps), snapshots=(), neighbours=nearby)
+    own = spec.training.batch
+    training = replace(spec.training, epochs=0, steps=steps, batch=min(own, batch or own))
+    return replace(spec, training=training, snapshots=(), neighbours=nearby)
 
 
 def is_model(spec) -> bool:
@@ -58,9 +60,8 @@ def is_model(spec) -> bool:
     return isinstance(spec, PretrainSpec) and bool(spec.training.steps or spec.training.epochs)
 
 
-def shorten_task(spec, steps: int, records: int):
-    "The same run on few records, for one epoch."
-    shorter = shorten_model(spec.checkpoint, steps)
+def shorten_task(spec, shorter: PretrainSpec | EmbedSpec, records: int):
+    "The same run of a shorter model, on few records, for one epoch."
     if isinstance(spec, WordSpec): return replace(spec, checkpoint=shorter, sentences=10 * records)
     def few(labelled): return replace(labelled, records=replace(labelled.records, size=records))
     tests = tuple(tuple(map(few, t)) if isinstance(t, tuple) else few(t) for t in spec.tests)
@@ -69,16 +70,17 @@ def shorten_task(spec, steps: int, records: int):
     return replace(spec, **fewer, **(dict(dev=few(spec.dev)) if spec.dev else {}))
 
 
-def shortened(grid: list, steps: int, records: int) -> dict:
-    "One model of each kind, cut to `steps`, and its tasks on few records, in the order of the grid."
+def shortened(grid: list, steps: int, records: int, batch: int = 0) -> dict:
+    "One model of each kind, cut to `steps` and `batch`, and its tasks on few records, in the order of the grid."
     found, first = {}, {}
     for spec in grid:
         model = getattr(spec, "checkpoint", spec)
         if not is_model(model): continue
-        if first.setdefault(kind(shorten_model(model, steps)), model) != model: continue
-        tasks = found.setdefault(shorten_model(model, steps), [])
+        shorter = shorten_model(model, steps, batch)
+        if first.setdefault(kind(shorter), model) != model: continue
+        tasks = found.setdefault(shorter, [])
         if isinstance(spec, TASKS) and type(spec) not in map(type, tasks):
-            tasks.append(shorten_task(spec, steps, records))
+            tasks.append(shorten_task(spec, shorter, records))
     return found
 
 
@@ -114,6 +116,7 @@ def parse(arguments) -> argparse.Namespace:
                         help="a parameter of the notebooks, such as corpus=mix")
     parser.add_argument("--steps", type=int, default=3, help="steps a pretraining (default 3)")
     parser.add_argument("--records", type=int, default=64, help="records a task (default 64)")
+    parser.add_argument("--batch", type=int, default=0, help="so many sentences a batch at most (default: the scale's)")
     parser.add_argument("--most", type=int, default=0, help="so many kinds of pretraining at most (default: all)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, help="a CSV file to write")
@@ -124,7 +127,7 @@ def main(arguments=None) -> pd.DataFrame:
     args = parse(arguments)
     os.environ["XLINGUAL_DEVICE"] = args.device
     grid = [spec for name in args.experiments for spec in grid_of(name, args.scale, assignments(args.parameter))[0]]
-    kinds = list(shortened(grid, args.steps, args.records).items())[:args.most or None]
+    kinds = list(shortened(grid, args.steps, args.records, args.batch).items())[:args.most or None]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "runs")

@@ -148,6 +148,8 @@ def test_a_kind_is_shortened_once_with_its_tasks(first):
     models = [s.checkpoint for s in grid if isinstance(getattr(s, "checkpoint", None), PretrainSpec)]
     originals = {first.kind(model) for model in models if model.training.steps}
     assert len(originals) == len(whole)
+    assert all(m.training.batch == 16 for m in first.shortened(grid, 2, 8, batch=16)), "a step may be made as small as the machine is"
+    assert {m.training.batch for m in whole} == {model.training.batch for model in models}
     for tasks in found.values():
         for t in tasks:
             assert {l.records.size for l in (t.train, *(t.tests[0] if t.stage == "nli" else t.tests))} == {8}
