@@ -15,12 +15,14 @@ from xlingual_nb.models.neighbours import blocks, unit
 from xlingual_nb.runs.files import write_atomic
 
 
-def planted(words: int, width: int, seed: int = 0, clusters: int = 100):
-    "Clustered vectors of falling spread, the same turned with a little noise, and the place of each row in the second."
+def planted(words: int, width: int, seed: int = 0, clusters: int = 100, moved: int = 1000):
+    """Clustered vectors of falling spread, the same turned with a little noise, and the place of each row in the second.
+    Words stand by their frequency, which two languages agree on roughly: no word is more than `moved` places off."""
     rng = torch.Generator().manual_seed(seed)
     spread, which = torch.logspace(0, -1, width), torch.randint(0, clusters, (words,), generator=rng)
     def draw(rows): return torch.randn(rows, width, generator=rng) * spread
-    first, order = draw(clusters)[which] + draw(words), torch.randperm(words, generator=rng)
+    first = draw(clusters)[which] + draw(words)
+    order = (torch.arange(words) + moved * torch.rand(words, generator=rng)).argsort()
     turn = torch.linalg.qr(torch.randn(width, width, generator=rng))[0]
     return first, (first + .3 * draw(words))[order] @ turn, order.argsort()
 
