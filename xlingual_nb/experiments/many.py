@@ -37,7 +37,7 @@ def many_languages(sizes: Bilingual) -> tuple[str, ...]:
 def multilingual(sizes: Bilingual, seed: int) -> PretrainSpec:
     """One model of all these languages. Its vocabulary and the length of its training grow with their number, so that
     each is read as often as in a pair."""
-    languages, training = many_languages(sizes), sizes.base.training
+    languages, training = many_languages(sizes), sizes.many or sizes.base.training
     pieces = vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
     training = replace(training, steps=training.steps * len(languages) // 2)
     return model(sizes, languages, seed, tokenizer=pieces, training=training)
