@@ -2,7 +2,6 @@
 bytes everywhere."""
 import hashlib
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -233,13 +232,6 @@ def test_vocabulary_is_kept_and_used(vocabulary):
     assert .5 * vocabulary < len(types) <= vocabulary
     assert 8 < lengths.mean() < 12 and lengths.min() >= 4 and lengths.max() <= 24
     assert sum(class_sizes(vocabulary).values()) > 0
-
-
-def test_speed():
-    start = time.process_time()
-    s = micro.speech("de", sentences=20_000, vocabulary=1000, seed="speed")
-    s.corpus(), s.upos, s.relations, s.entities
-    assert 20_000 / (time.process_time() - start) > 2000, "27 000 a second of one core are usual"
 
 
 def test_documents_keep_topic_and_cast():
