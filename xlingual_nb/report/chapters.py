@@ -46,11 +46,14 @@ def listed(frame: pd.DataFrame, name: str) -> HTML:
     return HTML(look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page))       # a line a row: half the size in a notebook
 
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    "Claims in our words, with the mark of each verdict in `judged`, a column a corpus."
+    "Claims in our words, with the mark of each verdict in `judged`, a column a corpus, and what the marks mean."
     about = list(claims)
     found = pd.DataFrame({"where": [c.where for c in about], "in our words": [c.says for c in about]})
-    for corpus in sorted(judged.corpus.unique()): found[corpus] = [mark(judged, c.id, corpus).split()[0] for c in about]
-    return listed(found, "claims")
+    told = {corpus: [mark(judged, c.id, corpus) for c in about] for corpus in sorted(judged.corpus.unique())}
+    for corpus, marks in told.items(): found[corpus] = [m.split()[0] for m in marks]
+    met = {m for marks in told.values() for m in marks}
+    legend = ", ".join(f"{m} {verdict}" for verdict, m in MARKS.items() if f"{m} {verdict}" in met)
+    return HTML(f"{listed(found, 'claims').data}<p>{legend}</p>")
 
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
     "Where a paper and its code leave a choice: what each says, what was chosen here, what runs the other reading."

@@ -235,7 +235,7 @@ def shown_power(row) -> str:
     return ", ".join(f"{p:.2f} if as {name}" for name, p in both if pd.notna(p))
 
 def as_text(frame) -> pd.DataFrame:
-    """The verdicts for reading, as strings: the claim in words, whose it is, effect with interval, p, the published
+    """The verdicts for reading, as strings: the claim in words, whose it is, corpus, effect with interval, p, the published
     effect, power; the note says, too, what was amended."""
     says, changed = {c.id: c.says for c in published.claims()}, amendments()
     def interval(r): return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
@@ -243,7 +243,7 @@ def as_text(frame) -> pd.DataFrame:
     rows = list(frame.itertuples())
     notes = ["; ".join(filter(None, (r.note, changed.get(r.claim)))) for r in rows]
     return pd.DataFrame({"claim": frame.claim.map(says).fillna(frame.claim), "whose": whose(frame),
-                         "where": frame["where"], "verdict": frame.verdict,
+                         "where": frame["where"], "corpus": frame.corpus, "verdict": frame.verdict,
                          "effect [95%]": [in_digits(r.effect) + interval(r) for r in rows],
                          "p": [shown_p(p) for p in frame.p], "seeds": frame.n_seeds,
                          "published": frame.published.map(in_digits), "power": [shown_power(r) for r in rows],
