@@ -141,6 +141,12 @@ def test_real_text_on_a_laptop_is_for_word2vec_alone():
     assert {c.table for c in made} == {FIGURE4} and {c.paper for c in made} == {"liu2020a"}
 
 
+def test_the_papers_text_has_a_gate_in_every_language():
+    dev = {run.dev for c in cells("paper", "wiki", seeds=1) if c.column == LEARNT_COLUMN for run in c.runs}
+    assert {text.source for texts in dev for text in texts} == {f"text/wiki-{l}" for l in ("en", *check("paper", "wiki").targets)}
+    assert all(text.part == "dev" for texts in dev for text in texts)
+
+
 def test_a_laptop_has_words_enough_for_its_vocabulary(tmp_path):
     spec = bert(check("laptop", "micro"), 4000, 0, seed=0).tokenizer
     run([spec], Store(tmp_path), Inline(), progress=False)

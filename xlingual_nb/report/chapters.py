@@ -41,8 +41,9 @@ def say_earlier(kept: Kept) -> None:
 def listed(frame: pd.DataFrame, name: str) -> HTML:
     "A frame of words for reading, without its index, numbers to three places; `name` of the table on its page."
     look = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
+    counts = {c: frame[c].astype(object).where(frame[c].notna(), "") for c in frame.select_dtypes("Int64")}
     with pd.option_context("display.max_colwidth", None):
-        page = frame.to_html(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
+        page = frame.assign(**counts).to_html(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
     return HTML(look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page))       # a line a row: half the size in a notebook
 
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:
@@ -64,8 +65,9 @@ def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
 def priced(cells: Iterable[Cell], store):
     "What the runs of some cells would cost (`runs.plan`)."
     from xlingual_nb.runs import plan
-    cells = list(cells)
-    return listed(plan.plan(grid_of(cells), store), "plan") if cells else "nothing to run"
+    if not (runs := grid_of(cells)): return "nothing to run"
+    made = plan.plan(runs, store)
+    return listed(made.assign(FLOPs=made.FLOPs.map("{:.1e}".format)), "plan")
 
 def completeness(cells: list[Cell], observations: pd.DataFrame, store) -> None:
     "Say how many cells were measured, and show what is missing."
