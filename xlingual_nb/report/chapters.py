@@ -43,7 +43,8 @@ def listed(frame: pd.DataFrame, name: str) -> HTML:
     look = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
     counts = {c: frame[c].astype(object).where(frame[c].notna(), "") for c in frame.select_dtypes("Int64")}
     with pd.option_context("display.max_colwidth", None):
-        page = frame.assign(**counts).to_html(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
+        look_of = dict(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
+        page = frame.assign(**counts).to_html(**look_of)
     return HTML(look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page))       # a line a row: half the size in a notebook
 
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:

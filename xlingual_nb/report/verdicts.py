@@ -235,8 +235,8 @@ def shown_power(row) -> str:
     return ", ".join(f"{p:.2f} if as {name}" for name, p in both if pd.notna(p))
 
 def as_text(frame) -> pd.DataFrame:
-    """The verdicts for reading, as strings: the claim in words, whose it is, corpus, effect with interval, p, the published
-    effect, power; the note says, too, what was amended."""
+    """The verdicts for reading, as strings: the claim in words, whose it is, the corpus, effect with interval, p, the
+    published effect, power; the note says, too, what was amended."""
     says, changed = {c.id: c.says for c in published.claims()}, amendments()
     def interval(r): return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
     def shown_p(p): return "" if pd.isna(p) else "<.001" if p < 0.001 else f"{p:.3f}"
