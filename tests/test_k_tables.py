@@ -284,7 +284,7 @@ def executed(name, monkeypatch, tmp_path, store, **given):
     "The names that are there when all cells of a notebook have run in this process."
     matplotlib.use("agg")
     monkeypatch.setattr(stores, "Store", store)
-    monkeypatch.setattr(plan, "plan", lambda *a, **k: pd.DataFrame({"hours": [0.0]}))
+    monkeypatch.setattr(plan, "plan", lambda *a, **k: pd.DataFrame({"FLOPs": [0.0], "hours": [0.0]}))
     names = {}
     for cell in json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code": continue
