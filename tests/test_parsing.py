@@ -230,7 +230,7 @@ def test_loss_and_answers_word_by_word(tags):
         n = len(tree.heads)
         words = [torch.cat([x[i, k], head.tags.weight[0 if k == 0 else 1 + UNIVERSAL_TAGS.index("NOUN")]]) if tags else x[i, k] for k in range(n + 1)]
         dependent, above, below, over = ([layer(w) for w in words] for layer in head.small)
-        table = torch.tensor([[-torch.inf if d == h else float(bilinear(head.arcs, 0, dependent[d], above[h])) for h in range(n + 1)] for d in range(n + 1)])
+        table = torch.tensor([[-torch.inf if d == h else float(bilinear(head.arcs, 0, dependent[d], above[h]).detach()) for h in range(n + 1)] for d in range(n + 1)])
         def label(d, h): return torch.stack([bilinear(head.relations, k, below[d], over[h]) for k in range(len(head.labels))])
         for d, (h, relation) in enumerate(zip(tree.heads, tree.relations), 1):
             arcs.append(-table[d].log_softmax(0)[h])
