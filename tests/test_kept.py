@@ -349,3 +349,10 @@ def test_a_device_that_is_not_here_is_planned_for_and_not_run_on(clone, started,
     assert call("plan", "06", "-p", "device=cuda") == 0
     assert call("run", "06", "-p", "device=cuda") == 2 and started == []
     assert "torch finds no GPUs here: choose cpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/verdicts.csv")), ids=lambda p: p.parent.name)
+def test_no_kept_verdict_is_on_a_claim_that_means_nothing_at_its_scale(path):
+    meant = {c.id for c in claims() if path.parent.name in c.scales}
+    judged = verdicts.read(path)
+    assert not set(judged[judged.verdict != verdicts.VERDICTS[-1]].claim) - meant
