@@ -69,7 +69,7 @@ def compared_bars(tidy: pd.DataFrame, column: str, ax=None):
     ax.invert_yaxis()
     ax.set_xlabel(column)
     ax.grid(axis="y", visible=False)
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)       # a bar may be anywhere beneath
     return ax
 
 # %% ../../nbs/lib/71_figures.ipynb #d79ffd24
