@@ -9,7 +9,8 @@ import pytest
 
 from xlingual_nb.models.settings import Shape, parameters
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes
+from xlingual_nb.report import outcomes, tables
+from xlingual_nb.report.verdicts import verdicts
 
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
 ARCHITECTURE = ["Parameters (in Millions)", "Depth", "Multi-head Attention", "XNLI Fake-English",
@@ -204,6 +205,15 @@ def test_claims_are_well_formed():
                for s in ("§3.2.1", "§3.2.2", "§3.2.3", "§3.2.4", "§3.3.1", "§3.3.2", "§3.3.3", "§3.3.4", "§3.4.1",
                          "§3.4.2", "§3.4.3", "§4", "conclusion"))
     assert {t.table for c in CLAIMS.values() for t in c.tests} == {*SHAPE, RELEASED}
+
+
+def test_a_claim_on_another_reading_is_not_judged_by_the_rows_of_the_usual_one():
+    rows = [f"enfake-{t} | permutation {amount} | {t}" for t in TARGETS for amount in ("0.0", "0.25", "0.5", "1.0")]
+    floors = [f"untrained | enfake | {t}" for t in TARGETS]
+    seen = pd.DataFrame([(PAPER, "table2", row, "NER F1-Score", "micro", seed, 40 * row.count("0.0") + seed, f"{row}, {seed}")
+                         for row in rows + floors for seed in range(3)], columns=tables.OBSERVED)
+    def told(frame): return verdicts(frame, "laptop", [CLAIMS["K-order-ner"], CLAIMS["K-order-ner-released"]]).verdict.tolist()
+    assert told(seen) == ["reproduced", "not run at this scale"] and told(seen.assign(table=RELEASED)) == ["not run at this scale", "reproduced"]
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)

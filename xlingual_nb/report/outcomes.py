@@ -53,10 +53,10 @@ def run_values(frame):
     words = published.stand_in(next(iter(frame.paper), "")).printed
     for (table, *labels), values in list(last.items()):
         last.setdefault((table, *(words(table, label) for label in labels)), values)
-    others = list(frame.table.unique())
+    def alike(table): return [t for t in frame.table.unique() if t.partition("-")[2] == table.partition("-")[2]]
     def look(table, row, column, curve=None):
         if curve: return curve_numbers(frame[(frame.table == table) & (frame.row == row)], curve)
-        places = ((t, row, column) for t in [table, *others])
+        places = ((t, row, column) for t in [table, *alike(table)])
         return next((last[place] for place in places if place in last), None)
     return look
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..runs.files import write_atomic
-from ..papers.published import published, tables, value
+from ..papers.published import in_print, published, stand_in, tables, value
 
 # %% ../../nbs/lib/70_tables.ipynb #dba60208
 OBSERVED = ["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"]
@@ -38,16 +38,17 @@ def checked(observations) -> pd.DataFrame:
 def printed(frame) -> list[tuple[str, str]]:
     "The (paper, table) pairs in a frame that the ledger has published numbers for."
     pairs = frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None)
-    return [(paper, table) for paper, table in pairs if table in tables(paper)]
+    return [(paper, table) for paper, table in pairs if in_print(table) in tables(paper)]
 
 # %% ../../nbs/lib/70_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
-    "Sorted by paper, table, corpus, then as the paper prints rows and columns, then by step."
+    "Sorted by paper, table, corpus, then as the paper prints rows and columns or what they stand for, then by step."
     def place(kind):
         labels = {pair: published(*pair)[kind].unique() for pair in printed(frame)}
         known = {(*pair, label): i for pair in labels for i, label in enumerate(labels[pair])}
-        cells = frame[["paper", "table", kind]].itertuples(index=False, name=None)
-        return [(known.get(cell, len(known)), cell[2]) for cell in cells]
+        cells = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
+        words = {cell: stand_in(cell[0]).printed(*cell[1:]) for cell in set(cells)}
+        return [(known.get((*cell[:2], words[cell]), len(known)), cell[2]) for cell in cells]
     keys = dict(_row=place("row"), _column=place("column"))
     by = ["paper", "table", "corpus", "_row", *(["step"] if "step" in frame else []), "_column"]
     return frame.assign(**keys).sort_values(by, ignore_index=True).drop(columns=list(keys))

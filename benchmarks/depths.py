@@ -1,0 +1,93 @@
+"""Which rates let encoders of one size and different depths learn their text, and inference? Told by the source alone.
+
+    python benchmarks/depths.py 1 12 24 --rates 1e-3 5e-4 --tuning 1e-3 3e-4 --store runs
+
+README.md beside this file says how to read the table."""
+import argparse
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.experiments import architecture, bilingual
+from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.measures.fit import FitSpec
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.stages import stage_of
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, TABLE = "enfake", "table4"
+NAMED = ["depth", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
+
+
+def model(sizes, depth: int, seed: int, **schedule):
+    "The encoder of a row of K's Table 4, with as many parameters as the others, on a schedule of its own."
+    shape = architecture.shape_of(sizes, TABLE, f"depth {depth}")
+    training = replace(sizes.deep.training, **schedule)
+    return bilingual.model(sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training)
+
+
+def inference(sizes, spec, rate: float):
+    "Fine-tuned on pairs of the source at a rate, and asked in those of its development data alone."
+    settings = replace(sizes.fine_tuning, learning_rate=rate)
+    asked = bilingual.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (sizes.deep_target,))
+    return replace(asked, tests=((asked.dev, asked.dev),))
+
+
+def fit(sizes, spec) -> FitSpec:
+    "Perplexity on development text, beside the unigram's."
+    return FitSpec(spec, tuple(bilingual.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)))
+
+
+def rows(sizes, depth: int, rate: float, asked: argparse.Namespace, store: Store) -> list[dict]:
+    "A row a rate of fine-tuning."
+    spec, told = model(sizes, depth, asked.seed, learning_rate=rate, steps=asked.steps, dropout=asked.dropout,
+                       warmup=asked.warmup), []
+    read = fit(sizes, spec)
+    run([read], store, Inline())
+    share = load_json(store.path(read) / "measures.json")[SOURCE]["share"]
+    took = load_json(store.path(spec) / "manifest.json")["seconds"]
+    for tuning in asked.tuning:
+        answered = inference(sizes, spec, tuning)
+        run([answered], store, Inline())
+        named = dict(zip(NAMED, (depth, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed)))
+        accuracy = stage_of(answered).values(store.path(answered))[f"accuracy {SOURCE}|{SOURCE}"]
+        taught = load_json(store.path(answered) / "manifest.json")["seconds"]
+        told.append(named | {"perplexity / unigram": share, "nli dev": accuracy, "pretraining (s)": took,
+                             "fine-tuning (s)": taught})
+    return told
+
+
+def options(argv=None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("depths", nargs="+", type=int, help="depths of K's Table 4: 1 2 4 6 12 18 24")
+    parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 5e-4], help="of pretraining")
+    parser.add_argument("--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning")
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--warmup", type=int, default=200)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/depths.csv")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> pd.DataFrame:
+    "Put rows into the table, in the place of those of the same settings, as soon as they are there."
+    asked = options(argv)
+    sizes = bilingual_sizes(asked.scale, "micro")
+    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
+    for depth, rate in product(asked.depths, asked.rates):
+        found = pd.DataFrame(rows(sizes, depth, rate, asked, Store(asked.store)))
+        table = pd.concat([table, found]).drop_duplicates(NAMED, keep="last")
+        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+        print(found.to_string(index=False), end="\n\n", flush=True)
+    return table
+
+
+if __name__ == "__main__": main()
