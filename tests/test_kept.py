@@ -15,6 +15,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import kept, notebooks, pages, tables, verdicts
+from xlingual_nb.report.chapters import mark
 from xlingual_nb.runs.spec import run_id
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -356,3 +357,11 @@ def test_no_kept_verdict_is_on_a_claim_that_means_nothing_at_its_scale(path):
     meant = {c.id for c in claims() if path.parent.name in c.scales}
     judged = verdicts.read(path)
     assert not set(judged[judged.verdict != verdicts.VERDICTS[-1]].claim) - meant
+
+
+def test_the_readme_says_what_the_ledger_says():
+    rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
+    assert len(rows) > 5
+    for claim, made, real in rows:
+        assert (made, real) == tuple(mark(judged, claim, corpus).split()[0] for corpus in ("micro", "bible")), claim

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'TARGETS', 'MILLIONS', 'PERCENT', 'DEPTH', 'HEADS', 'BASELINE', 'AXES', 'belongs_here', 'asked', 'total',
-           'by_hidden', 'shape_of', 'shapes', 'study_of', 'stated', 'readings', 'floor_rows', 'deep', 'one_target',
-           'four_languages', 'cells', 'grid', 'points']
+           'by_hidden', 'shape_of', 'shapes', 'labels_of', 'stated', 'readings', 'floor_cells', 'of_shape',
+           'one_target', 'four_languages', 'cells', 'grid', 'points']
 
 # %% ../../nbs/04_architecture.ipynb #d867e5d9
 from dataclasses import replace
@@ -83,14 +83,14 @@ def shapes(sizes: Bilingual) -> pd.DataFrame:
     return pd.DataFrame(made, columns=columns)
 
 # %% ../../nbs/04_architecture.ipynb #922b19a9
-def study_of(sizes: Bilingual) -> tuple[str, str, str]:
+def labels_of(sizes: Bilingual) -> tuple[str, str, str]:
     "(Paper, what the columns of Tables 4 to 6 call the target, and their rows): ours, by its code, if chosen freely."
     paper, target = paper_of(sizes) if sizes.label == sizes.corpus else OURS, sizes.deep_target
     return (paper, TARGETS[target], target) if paper == PAPER and target else (paper, target, target)
 
 def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tuple) -> list[Cell]:
     "The columns of sizes: numbers that the row's spec states, and that no run has to find."
-    millions, paper = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6, study_of(sizes)[0]
+    millions, paper = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6, labels_of(sizes)[0]
     amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape),
                DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
     shown = [c for c in amounts if c != PERCENT or table == "table7"]
@@ -100,7 +100,7 @@ def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tup
 def readings(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, source=True) -> list[Cell]:
     """The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`, the scores in
     Fake-English are left out."""
-    paper, target, _ = study_of(sizes)
+    paper, target, _ = labels_of(sizes)
     def read(language, columns, minus=""):
         return read_out(sizes, table, row, spec, pair, language, columns, minus, paper)
     made = read(pair[0], ("XNLI Fake-English", "NER Fake-English", "")) if source else []
@@ -108,21 +108,24 @@ def readings(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, s
     return made + read(pair[1], ("XNLI Δ", "NER Δ", ""), minus=pair[0])
 
 # %% ../../nbs/04_architecture.ipynb #b544af17
-def floor_rows(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[Cell]:
+def floor_cells(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[Cell]:
     "The rows that transfer to Russian must beat in Tables 4 to 6."
-    (source, target), run = pair, nli(sizes, untrained(base), pair[0], pair[1:])
-    paper, column_of, code = study_of(sizes)
+    source, target = pair
+    run = nli(sizes, untrained(base), source, (target,))
+    paper, column_of, code = labels_of(sizes)
     made = readings(sizes, table, f"untrained | enfake | {code}", untrained(base), pair)
     made += readings(sizes, table, f"never saw the target | enfake | {code}", never_saw_the_target(base), pair, False)
-    for column, language, less in (("Fake-English", source, ""), (column_of, target, ""), ("Δ", source, target)):
-        drawn, minus = (f"majority {l}|{l}" if l else "" for l in (language, less))
-        row, column = f"majority class | {code}", f"XNLI {column}"
-        made.append(Cell(paper, table, row, column, base.seed, (run,), drawn, 100.0, minus))
+    def majority(language): return f"majority {language}|{language}"
+    known = (("Fake-English", majority(source), ""), (column_of, majority(target), ""),
+             ("Δ", majority(source), majority(target)))
+    for column, drawn, minus in known:
+        row = f"majority class | {code}"
+        made.append(Cell(paper, table, row, f"XNLI {column}", base.seed, (run,), drawn, 100.0, minus))
     without = nli_floors(sizes, untrained(base), source, (target,))
     return made + given_away(paper, table, f"XNLI {column_of}", base.seed, without, target)
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
-def deep(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec:
+def of_shape(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec:
     "A model of these languages with a shape of its own, trained as the baseline is."
     return model(sizes, languages, seed, shape=shape, training=sizes.deep.training)
 
@@ -130,22 +133,22 @@ def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
     "Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at this scale."
     pair, made = ("enfake", sizes.deep_target), []
     for row in asked(table).index:
-        spec = deep(sizes, pair, seed, shape_of(sizes, table, row))
+        spec = of_shape(sizes, pair, seed, shape_of(sizes, table, row))
         found = readings(sizes, table, row, spec, pair)
         made += stated(sizes, table, row, spec, found[0].runs) + found
-    return made + floor_rows(sizes, table, deep(sizes, pair, seed, sizes.deep.shape), pair)
+    return made + floor_cells(sizes, table, of_shape(sizes, pair, seed, sizes.deep.shape), pair)
 
 # %% ../../nbs/04_architecture.ipynb #71105a64
 def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
     "Table 7: English with every other language in one model, and the floors of each column."
-    languages, made, paper = ("en", *sizes.targets), [], study_of(sizes)[0]
-    base = deep(sizes, languages, seed, sizes.deep.shape)
+    languages, made, paper = ("en", *sizes.targets), [], labels_of(sizes)[0]
+    base = of_shape(sizes, languages, seed, sizes.deep.shape)
     run, without = (nli(sizes, untrained(base), "en", sizes.targets),), nli_floors(sizes, base, "en", sizes.targets)
     def score(row, spec, language):
         columns = f"XNLI {language}", f"NER {language}", ""
         return read_out(sizes, "table7", row, spec, languages, language, columns, paper=paper)
     for row in asked("table7").index:
-        spec = deep(sizes, languages, seed, shape_of(sizes, "table7", row))
+        spec = of_shape(sizes, languages, seed, shape_of(sizes, "table7", row))
         found = [c for language in languages for c in score(row, spec, language)]
         made += stated(sizes, "table7", row, spec, found[0].runs) + found
     for language in languages:

@@ -92,8 +92,8 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, every: bool) -> list
     "Study A for one seed: every setting of every dial, or the plain ones alone."
     sizes, found = laboratory_sizes(scale, "micro"), []
     train, dev, _ = laboratory_text(sizes)
-    for dial, setting in ((d, s) for d, settings in DIALS.items() for s in settings):
-        if not every and setting not in PLAIN: continue
+    wanted = [(dial, setting) for dial in DIALS for setting in DIALS[dial] if every or setting in PLAIN]
+    for dial, setting in wanted:
         corpus, chain = fake(dial, setting, train)
         said, asked = (fake(dial, setting, text)[0] for text in (dev, task(scale, "test", train)))
         measure = measured(base, Language("enfake", corpus, chain), dev, said, sizes.measured, own_words=False)

@@ -6,6 +6,8 @@
 __all__ = ['TABLES', 'belongs_here', 'variant', 'column_of', 'cells', 'grid']
 
 # %% ../../nbs/05_objective.ipynb #e42fe728
+from itertools import product
+
 from .bilingual import check, floors, model, read_out, vocabulary
 from .studies import Bilingual
 from .study import SEEDS, Cell, chosen, grid_of, once
@@ -45,7 +47,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", l
     corpus, language or table, or more seeds than there are."""
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
     for seed in SEEDS[:seeds or sizes.seeds.rest]:
-        for table, target in ((table, target) for table in names for target in sizes.targets):
+        for table, target in product(names, sizes.targets):
             for column in TABLES[table]: found += column_of(sizes, table, column, target, seed)
     return once(found)
 

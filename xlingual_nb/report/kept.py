@@ -97,18 +97,22 @@ def todays(notebook: str, scale: str, kept: pd.DataFrame) -> list[Cell]:
 
 # %% ../../nbs/lib/73a_kept.ipynb #a128b826
 def earlier(kept: Kept) -> str:
-    "How many of the runs behind kept tables today's grid no longer asks for, in a sentence; empty where it is none."
-    told, study = [], kept.tables()
+    """How many of the runs behind kept tables today's grid no longer asks for, in words, and of which corpora that cannot
+    be told here; empty where it is none."""
+    told, unseen, study = [], [], kept.tables()
     for corpus, part in study.groupby("corpus"):
         try:
             today = todays(kept.notebook, kept.scale, part)
             part = part[part.table.isin({cell.table for cell in today})]    # a table may want data that is not here
             old = outdated(part, today)
-        except InputError: continue                     # nor may the text
+        except InputError:                              # nor may the text
+            unseen.append(corpus)
+            continue
         if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
     if not told: return ""
     why = "were made under an earlier reading, which today's grid no longer has: to be made again."
-    return f"{' and '.join(told)} {why}"
+    rest = f" Those on {' and '.join(unseen)} were not looked at: the text is not here." if unseen else ""
+    return f"{' and '.join(told)} {why}{rest}"
 
 # %% ../../nbs/lib/73a_kept.ipynb #364016f4
 ADDRESS = ["table", "row", "column"]

@@ -194,7 +194,10 @@ INTRODUCTION = """<h1>Why is multilingual BERT multilingual?</h1>
 <p>Five papers asked what makes one encoder work across languages. This report shows what came out when their
 experiments were run again, beside what was published. Each claim has a stated statistical test; where it was changed
 after results had been seen, the row says when, why, and what the verdict was before. A verdict is the outcome at the
-scale that was run. Small scales show whether an effect is there, not how large it was in the paper.</p>"""
+scale that was run. Small scales show whether an effect is there, not how large it was in the paper.</p>
+<p><em>Not reproduced</em>: the contrary holds. <em>Inconclusive</em>: the seeds there are do not decide. <em>At
+floor</em>: the rows compared are no better than models that know nothing. <em>Confounded</em>: the models compared
+differ in more than the claim says. <em>Not trained</em>: a model compared has not learnt its text.</p>"""
 
 def claim_texts() -> dict[str, str]:
     "The ledger's claims in words, by id."

@@ -193,15 +193,16 @@ def summary(frame) -> str:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #1c609640
 def decided(frame, scale: str) -> pd.DataFrame:
-    """By paper and corpus, how many of the paper's own claims are valid at a scale, of how many the rows are run (a
-    corpus may lack their languages), how many are decided, one way or the other, and their shares of both."""
+    """By paper and corpus on which it was run, how many of the paper's own claims are valid at a scale, of how many the
+    rows are run (a corpus may lack their languages), how many are decided, one way or the other, and their shares of
+    both."""
     valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
     rows = []
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
         own = [c.id for c in valid if c.paper == paper]
         told = part[part.claim.isin(own)].verdict
         ran, done = (told != VERDICTS[-1]).sum(), told.isin(VERDICTS[:2]).sum()
-        rows.append((paper, corpus, len(own), ran, done, done / max(1, len(own)), done / max(1, ran)))
+        if ran: rows.append((paper, corpus, len(own), ran, done, done / len(own), done / ran))
     return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"])
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
