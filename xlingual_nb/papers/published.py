@@ -43,7 +43,7 @@ def tables(paper: str) -> list[str]:
 
 # %% ../../nbs/lib/10_published.ipynb #c71ff273
 def in_print(table: str) -> str:
-    "The published table that a table follows: `table2`, of `table2-released`, the same in another reading of the text."
+    "The published table that a table follows: `table2`, of `table2-released`, the same in another reading."
     return table.partition("-")[0]
 
 @cache

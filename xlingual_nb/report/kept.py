@@ -97,8 +97,8 @@ def todays(notebook: str, scale: str, kept: pd.DataFrame) -> list[Cell]:
 
 # %% ../../nbs/lib/73a_kept.ipynb #a128b826
 def earlier(kept: Kept) -> str:
-    """How many of the runs behind kept tables today's grid no longer asks for, in words, and of which corpora that cannot
-    be told here; empty where it is none."""
+    """How many of the runs behind kept tables today's grid no longer asks for, in words, and of which corpora that
+    cannot be told here; empty where it is none."""
     told, unseen, study = [], [], kept.tables()
     for corpus, part in study.groupby("corpus"):
         try:
