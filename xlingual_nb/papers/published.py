@@ -64,7 +64,8 @@ def published(paper: str, table: str) -> pd.DataFrame:
 # %% ../../nbs/lib/10_published.ipynb #d7ebfbc2
 @cache
 def _values(paper, table):
-    return {(r.row, r.column): r.value for r in _table(paper, table).itertuples()} if in_print(table) in tables(paper) else {}
+    if in_print(table) not in tables(paper): return {}
+    return {(r.row, r.column): r.value for r in _table(paper, table).itertuples()}
 
 def value(paper: str, table: str, row: str, column: str) -> float:
     "One published number; NaN where the paper prints none (a figure, or a row of our own)."
