@@ -386,8 +386,8 @@ def test_what_is_wrong_is_said_before_a_kernel_starts(finnish, tmp_path, monkeyp
 
 
 def test_every_experiment_has_a_language_and_all_but_two_a_file():
-    "The tour and the dials run on the microworld alone."
-    found = {name: notebooks.parameters(path) for name, path in notebooks.experiments(ROOT / "nbs").items()}
+    "The tour and the dials run on the microworld alone; the ledger runs nothing."
+    found = {name: notebooks.parameters(path) for name, path in notebooks.experiments(ROOT / "nbs").items() if name != "15_ledger"}
     assert all("languages" in known for known in found.values())
     assert {name for name, known in found.items() if "own" not in known} == {"00_start_here", "17_dials"}
 
