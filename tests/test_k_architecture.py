@@ -25,6 +25,8 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.settings import Shape
 from xlingual_nb.papers.published import claims, floor_names, published, stand_in, value
+from xlingual_nb.report import kept
+from xlingual_nb.runs.spec import run_id
 
 PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
 MODULE = {"table4": architecture, "table5": architecture, "table6": architecture, "table7": architecture, "table8": objective, "table9": objective, "table10": objective, "table11": mixed_pairs}
@@ -259,7 +261,7 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     "All cells of a notebook in this process, what the last line of each gives rendered; the names that it leaves."
     from IPython.core.interactiveshell import InteractiveShell
     monkeypatch.setattr(plan, "calibrate", lambda: 1e11)
-    if observe: monkeypatch.setattr(study, "observe", observe)
+    for module in (study, kept) if observe else (): monkeypatch.setattr(module, "observe", observe)
     shell = InteractiveShell()
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code": continue
@@ -288,7 +290,7 @@ def made_up(keep):
         for c in filter(keep, cells):
             found = value(PAPER, c.table, c.row, c.column)
             number = c.amount if c.amount is not None else (.05 if "Retr" in c.column else 34.) if np.isnan(found) else found
-            rows.append((PAPER, c.table, c.row, c.column, corpus, c.seed, number + .01 * c.seed, f"{c.row} {c.seed}"))
+            rows.append((PAPER, c.table, c.row, c.column, corpus, c.seed, number + .01 * c.seed, run_id(c.runs[0])))
         return pd.DataFrame(rows, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])
     return observe
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import toy_stages as toys
 from recomputed import unlike_its_seeds
 from scipy import stats
 
@@ -16,7 +17,9 @@ from xlingual_nb.experiments import frequency, overlap
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import kept, notebooks, pages, tables, verdicts
 from xlingual_nb.report.chapters import mark
+from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -97,12 +100,55 @@ def test_values_by_seed_are_one_stable_file(clone):
     at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
     text = (at.tables / "seeds.csv").read_text()
     written("03_frequency", frame)
-    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step"])
+    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "code"])
     read = tables.read_seeds(at.tables / "seeds.csv").set_index(["row", "column", "seed"])
     exact = frame.set_index(["row", "column", "seed"]).value.reindex(read.index)
     assert np.allclose(read.value, exact, rtol=1e-9, atol=0)
     assert read.run_id.str.len().eq(64).all() and len(read) == len(frame)
 
+
+# ---- what is kept is not made again
+
+def grown(frame, seeds=3, **changed):
+    "03 of a few seeds, its cells after the kept study was written from `frame`."
+    cells = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=seeds)
+    now = kept.codes_now([c.runs[0] for c in cells])
+    at, _ = written("03_frequency", frame.assign(**{"code": frame.run_id.map(now)} | changed), keep=True)
+    return cells, at
+
+
+def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
+    frame = observed("03_frequency", seeds=2)
+    cells, at = grown(frame)
+    at = kept.places("03_frequency", "laptop", keep=True)
+    assert kept.unkept(cells, at) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
+    found = kept.gathered(cells, at, "micro")
+    def value(seen): return seen.set_index(["row", "column", "seed"]).value.sort_index()
+    assert np.allclose(value(found), value(frame), rtol=1e-9, atol=0) and len(found) == len(frame) and found.code.str.len().eq(12).all()
+    kept.write_results(pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2)]), at)
+    assert set(tables.read(at.tables / "table3.csv").n_seeds) == {3}
+
+
+@pytest.mark.parametrize("changed", (dict(code=""), dict(code="0" * 12), dict(run_id="a" * 64)), ids=("unknown code", "other code", "other runs"))
+def test_what_other_code_or_another_grid_made_is_made_again(clone, changed):
+    cells, at = grown(observed("03_frequency", seeds=2), seeds=2, **changed)
+    assert kept.unkept(cells, kept.places("03_frequency", "laptop", keep=True)) == cells
+
+
+def test_a_study_of_ones_own_takes_nothing_over(clone):
+    cells, _ = grown(observed("03_frequency", seeds=2), seeds=2)
+    at = kept.places("03_frequency", "laptop")
+    assert kept.unkept(cells, at) == cells and kept.gathered(cells, at, "micro").empty
+
+
+def test_the_code_beside_a_value_is_that_of_its_manifest(tmp_path):
+    store, runs = Store(tmp_path / "runs"), [toys.Count(3, 0), toys.Total((toys.Count(3, 1), toys.Count(3, 2)))]
+    run(runs, store, progress=False)
+    assert {run_id(r): kept.code_of(r, store) for r in runs} == kept.codes_now(runs)
+    assert len(set(kept.codes_now(runs).values())) == 2 and kept.code_of(toys.Count(4, 0), store) == ""
+
+
+# ---- other corpora, other tables
 
 def test_another_corpus_stays_and_a_smaller_table_is_said(clone, capsys):
     frame = observed("03_frequency")

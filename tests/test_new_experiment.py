@@ -50,7 +50,7 @@ priced(wanted, at.store)
 %%
 make(wanted, at.store, sizes.stack, patient=scale != "smoke")
 observations = observe(wanted, at.store, sizes.corpus)
-completeness(wanted, observations, at.store)
+completeness(wanted, observations)
 %%
 write_results(observations, at)
 tables.alone(tables.tidy(observations))

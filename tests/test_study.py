@@ -72,8 +72,8 @@ def test_cells_that_lack_a_run_are_left_out_and_counted(tmp_path):
     cells = [of(seed=seed, runs=(SMALL[seed],)) for seed in range(3)] + [of("stated", seed=1, runs=(SMALL[1],), amount=1.0), of("two", runs=(SMALL[0], SMALL[1])), of("whole")]
     frame = observe(cells, store, "none")
     assert [(c.row, c.seed) for c in frame.itertuples()] == [("r", 0), ("r", 2), ("whole", 0)]
-    assert missing_cells(cells, store).c.to_dict() == {"r": "2 of 3", "stated": "0 of 1", "two": "0 of 1"}
-    assert missing_cells(cells, told(tmp_path)).empty
+    assert missing_cells(cells, frame).c.to_dict() == {"r": "2 of 3", "stated": "0 of 1", "two": "0 of 1"}
+    assert missing_cells(cells, observe(cells, told(tmp_path), "none")).empty
 
 
 def test_observations_are_what_tables_are_made_of(tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 from IPython.display import HTML, Image, Markdown, display
 
-from ..experiments.study import Cell, grid_of, missing_cells
+from ..experiments.study import Cell, grid_of, missing_cells, observed
 from ..papers.published import Ambiguity, Claim
 from . import figures, verdicts
 from .kept import Kept, Places, agreement, earlier, in_words
@@ -77,11 +77,11 @@ def priced(cells: Iterable[Cell], store):
     made = plan.plan(runs, store)
     return listed(made.assign(FLOPs=made.FLOPs.map("{:.1e}".format)), "plan")
 
-def completeness(cells: list[Cell], observations: pd.DataFrame, store) -> None:
+def completeness(cells: list[Cell], observations: pd.DataFrame) -> None:
     "Say how many cells were measured, and show what is missing."
     print(f"{len(observations)} of {len(cells)} cells measured")
     if len(observations) == len(cells): return
-    display(missing_cells(cells, store).style.set_caption("seeds measured, where some are missing"))
+    display(missing_cells(cells, observations).style.set_caption("seeds measured, where some are missing"))
 
 # %% ../../nbs/lib/75_chapters.ipynb #e9f79f58
 WIDTH, COLOURS = 900, 64                        # more than a page has room for, and than lines and letters need
@@ -101,10 +101,12 @@ def small(figure) -> Image:
     figure.savefig(drawn, format="png", bbox_inches="tight", dpi=figure.dpi)
     return picture(drawn)
 
-def write_figure(figure, path: Path, caption: str, cells: Iterable[Cell], store, claims: Iterable[str] = ()) -> None:
-    "Show a figure, write it with its sidecar (`report.figures`), and say its name; `cells`: those it is drawn from."
+def write_figure(figure, path: Path, caption: str, cells: Iterable[Cell], observations: pd.DataFrame,
+                 claims: Iterable[str] = ()) -> None:
+    """Show a figure, write it with its sidecar (`report.figures`), and say its name; `cells`: those it is drawn from,
+    if they were observed."""
     display(small(figure))
-    print(figures.save(figure, path, caption, [r for r in grid_of(cells) if store.has(r)], claims).name)
+    print(figures.save(figure, path, caption, grid_of(observed(cells, observations)), claims).name)
 
 # %% ../../nbs/lib/75_chapters.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: Places) -> None:
