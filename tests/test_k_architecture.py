@@ -25,7 +25,7 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.settings import Shape
 from xlingual_nb.papers.published import claims, floor_names, published, stand_in, value
-from xlingual_nb.report import kept
+from xlingual_nb.report import growing
 from xlingual_nb.runs.spec import run_id
 
 PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
@@ -261,7 +261,7 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     "All cells of a notebook in this process, what the last line of each gives rendered; the names that it leaves."
     from IPython.core.interactiveshell import InteractiveShell
     monkeypatch.setattr(plan, "calibrate", lambda: 1e11)
-    for module in (study, kept) if observe else (): monkeypatch.setattr(module, "observe", observe)
+    for module in (study, growing) if observe else (): monkeypatch.setattr(module, "observe", observe)
     shell = InteractiveShell()
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] != "code": continue

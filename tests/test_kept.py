@@ -15,7 +15,7 @@ from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
 from xlingual_nb.papers.published import claims, value as published_value
-from xlingual_nb.report import kept, notebooks, pages, tables, verdicts
+from xlingual_nb.report import growing, kept, notebooks, pages, tables, verdicts
 from xlingual_nb.report.chapters import mark
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
@@ -112,7 +112,7 @@ def test_values_by_seed_are_one_stable_file(clone):
 def grown(frame, seeds=3, **changed):
     "03 of a few seeds, its cells after the kept study was written from `frame`."
     cells = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=seeds)
-    now = kept.codes_now([c.runs[0] for c in cells])
+    now = growing.codes_now([c.runs[0] for c in cells])
     at, _ = written("03_frequency", frame.assign(**{"code": frame.run_id.map(now)} | changed), keep=True)
     return cells, at
 
@@ -121,8 +121,8 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     frame = observed("03_frequency", seeds=2)
     cells, at = grown(frame)
     at = kept.places("03_frequency", "laptop", keep=True)
-    assert kept.unkept(cells, at) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
-    found = kept.gathered(cells, at, "micro")
+    assert growing.unkept(cells, at) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
+    found = growing.gathered(cells, at, "micro")
     def value(seen): return seen.set_index(["row", "column", "seed"]).value.sort_index()
     assert np.allclose(value(found), value(frame), rtol=1e-9, atol=0) and len(found) == len(frame) and found.code.str.len().eq(12).all()
     kept.write_results(pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2)]), at)
@@ -132,20 +132,20 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
 @pytest.mark.parametrize("changed", (dict(code=""), dict(code="0" * 12), dict(run_id="a" * 64)), ids=("unknown code", "other code", "other runs"))
 def test_what_other_code_or_another_grid_made_is_made_again(clone, changed):
     cells, at = grown(observed("03_frequency", seeds=2), seeds=2, **changed)
-    assert kept.unkept(cells, kept.places("03_frequency", "laptop", keep=True)) == cells
+    assert growing.unkept(cells, kept.places("03_frequency", "laptop", keep=True)) == cells
 
 
 def test_a_study_of_ones_own_takes_nothing_over(clone):
     cells, _ = grown(observed("03_frequency", seeds=2), seeds=2)
     at = kept.places("03_frequency", "laptop")
-    assert kept.unkept(cells, at) == cells and kept.gathered(cells, at, "micro").empty
+    assert growing.unkept(cells, at) == cells and growing.gathered(cells, at, "micro").empty
 
 
 def test_the_code_beside_a_value_is_that_of_its_manifest(tmp_path):
     store, runs = Store(tmp_path / "runs"), [toys.Count(3, 0), toys.Total((toys.Count(3, 1), toys.Count(3, 2)))]
     run(runs, store, progress=False)
-    assert {run_id(r): kept.code_of(r, store) for r in runs} == kept.codes_now(runs)
-    assert len(set(kept.codes_now(runs).values())) == 2 and kept.code_of(toys.Count(4, 0), store) == ""
+    assert {run_id(r): growing.code_of(r, store) for r in runs} == growing.codes_now(runs)
+    assert len(set(growing.codes_now(runs).values())) == 2 and growing.code_of(toys.Count(4, 0), store) == ""
 
 
 # ---- other corpora, other tables

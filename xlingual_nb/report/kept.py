@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['QUOTED', 'ADDRESS', 'SAME', 'HALF', 'Kept', 'result_files', 'kept_study', 'runs_behind', 'outdated', 'cells_of',
            'todays', 'earlier', 'seeds_by_cell', 'lost', 'refuse_less', 'Places', 'places', 'may_keep', 'corpus_of',
-           'check_keep', 'codes_now', 'code_of', 'carried', 'unkept', 'gathered', 'write_results', 'write_table',
-           'welch', 'agreement', 'in_words']
+           'check_keep', 'write_results', 'write_table', 'welch', 'agreement', 'in_words']
 
 # %% ../../nbs/lib/73a_kept.ipynb #28aa52e8
 from collections.abc import Iterable
@@ -19,13 +18,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..runs.digests import digest_of
-from ..runs.files import load_json
-from ..runs.plan import behind, code_behind
 from ..runs.spec import run_id
 from ..papers.published import Claim
 from ..experiments.sizes import sizes_of, study_of
-from ..experiments.study import Cell, address, addresses, observe
+from ..experiments.study import Cell
 from . import tables, verdicts
 from .notebooks import YOURS, all_values, repository
 
@@ -195,42 +191,6 @@ def check_keep(source: Path, values: dict) -> None:
     if own: raise InputError(f"{notebook}: {own[0]}={values[own[0]]!r} is no part of the kept study: leave out --keep")
     cells = cells_of(notebook, **values)
     refuse_less(kept_study(notebook, scale=values["scale"]), cells, corpus_of(cells, values))
-
-# %% ../../nbs/lib/73a_kept.ipynb #73a00002
-def codes_now(runs) -> dict[str, str]:
-    "{run id: the digest of the code that would make it today, with all that it is made from, twelve characters}."
-    code = {stage: digest_of(definitions) for stage, definitions in code_behind(runs).items()}
-    def one(run): return digest_of({spec.stage: code[spec.stage] for spec in behind([run]).values()})[:12]
-    return {run_id(run): one(run) for run in runs}
-
-def code_of(run, store) -> str:
-    "The same of a finished run, by its manifest; empty where that does not tell."
-    made = (load_json(store.path(run) / "manifest.json") or {}).get("code", {})
-    return digest_of(made)[:12] if made else ""
-
-# %% ../../nbs/lib/73a_kept.ipynb #73a00003
-def carried(cells: Iterable[Cell], at: Places) -> pd.DataFrame:
-    """To `keep`, the kept values by seed of these cells, if they are of the runs that these ask for and those were made
-    by today's code; else without rows. Curves are not carried."""
-    path, asked = at.kept.file("seeds"), {address(c): c.runs[0] for c in cells if not c.step}
-    if not (at.keep and path.is_file()): return pd.DataFrame(columns=[*tables.OBSERVED, "step", "code"])
-    seeds = tables.read_seeds(path)
-    seeds = seeds[[there in asked for there in addresses(seeds)]]
-    now = codes_now([asked[there] for there in addresses(seeds)])
-    return seeds[seeds.code == seeds.run_id.map(now)]
-
-def unkept(cells: list[Cell], at: Places) -> list[Cell]:
-    "The cells of which nothing is `carried`: those that a store has to have."
-    there = set(addresses(carried(cells, at)))
-    return [c for c in cells if address(c) not in there]
-
-def gathered(cells: list[Cell], at: Places, corpus: str) -> pd.DataFrame:
-    "What the store has of the cells (`study.observe`), by which code, and what is `carried` of the others."
-    old, cells = carried(cells, at), unkept(cells, at)
-    made = {run_id(c.runs[0]): c.runs[0] for c in cells}
-    new = observe(cells, at.store, corpus)
-    new = new.assign(code=[code_of(made[key], at.store) for key in new.run_id])
-    return pd.concat([frame for frame in (old, new) if len(frame)] or [new], ignore_index=True)
 
 # %% ../../nbs/lib/73a_kept.ipynb #af1726be
 def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim] = (), *, beside=(),
