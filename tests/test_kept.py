@@ -1,6 +1,7 @@
 """What is kept and what is yours: nothing is written over that was not asked for, all that is written follows from
 values by seed, and whether two studies agree is a test that holds its level."""
 import re, shutil, subprocess, zlib
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from scipy import stats
 from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
+from xlingual_nb.experiments.study import Cell, address, addresses, grid_of, observe
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import growing, kept, notebooks, pages, tables, verdicts
 from xlingual_nb.report.chapters import mark
+from xlingual_nb.runs import spec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -100,7 +103,7 @@ def test_values_by_seed_are_one_stable_file(clone):
     at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
     text = (at.tables / "seeds.csv").read_text()
     written("03_frequency", frame)
-    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "code"])
+    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "made"])
     read = tables.read_seeds(at.tables / "seeds.csv").set_index(["row", "column", "seed"])
     exact = frame.set_index(["row", "column", "seed"]).value.reindex(read.index)
     assert np.allclose(read.value, exact, rtol=1e-9, atol=0)
@@ -109,43 +112,74 @@ def test_values_by_seed_are_one_stable_file(clone):
 
 # ---- what is kept is not made again
 
-def grown(frame, seeds=3, **changed):
-    "03 of a few seeds, its cells after the kept study was written from `frame`."
-    cells = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=seeds)
-    now = growing.codes_now([c.runs[0] for c in cells])
-    at, _ = written("03_frequency", frame.assign(**{"code": frame.run_id.map(now)} | changed), keep=True)
-    return cells, at
+def of_two_seeds(**changed):
+    "Cells of 03 with three seeds, and the kept study's own place once two of them are kept."
+    cells, frame = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3), observed("03_frequency", seeds=2)
+    made = {address(c): name for c, name in zip(cells, growing.makings(cells))}
+    at, _ = written("03_frequency", frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed), keep=True)
+    return cells, replace(at, kept=kept.kept_study("03_frequency"))
 
 
 def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
-    frame = observed("03_frequency", seeds=2)
-    cells, at = grown(frame)
-    at = kept.places("03_frequency", "laptop", keep=True)
-    assert growing.unkept(cells, at) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
-    found = growing.gathered(cells, at, "micro")
-    def value(seen): return seen.set_index(["row", "column", "seed"]).value.sort_index()
-    assert np.allclose(value(found), value(frame), rtol=1e-9, atol=0) and len(found) == len(frame) and found.code.str.len().eq(12).all()
+    cells, at = of_two_seeds()
+    before = tables.read_seeds(at.tables / "seeds.csv")
+    held = growing.carried(cells, at, "micro")
+    assert growing.unkept(cells, held) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
+    found = growing.gathered(cells, held, at.store, "micro")
+    pd.testing.assert_frame_equal(found[before.columns], before)
     kept.write_results(pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2)]), at)
     assert set(tables.read(at.tables / "table3.csv").n_seeds) == {3}
 
 
-@pytest.mark.parametrize("changed", (dict(code=""), dict(code="0" * 12), dict(run_id="a" * 64)), ids=("unknown code", "other code", "other runs"))
-def test_what_other_code_or_another_grid_made_is_made_again(clone, changed):
-    cells, at = grown(observed("03_frequency", seeds=2), seeds=2, **changed)
-    assert growing.unkept(cells, kept.places("03_frequency", "laptop", keep=True)) == cells
+@pytest.mark.parametrize("changed", (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")), ids=("unknown", "other", "other runs", "other text"))
+def test_what_was_made_otherwise_is_made_again(clone, changed):
+    cells, at = of_two_seeds(**changed)
+    assert growing.unkept(cells, growing.carried(cells, at, "micro")) == cells
+
+
+READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0), "less": dict(minus="f1 en"), "stated": dict(amount=1.0),
+                  "one run more": dict(runs=(toys.Count(3),))}
+
+
+@pytest.mark.parametrize("changed", READ_OTHERWISE.values(), ids=READ_OTHERWISE)
+def test_what_is_read_otherwise_is_made_again(clone, changed):
+    cells, at = of_two_seeds()
+    def other(c): return replace(c, **changed | ({"runs": (*c.runs, *changed["runs"])} if "runs" in changed else {}))
+    asked = [other(c) if c.seed == 0 else c for c in cells]
+    assert {c.seed for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {0, 2}
 
 
 def test_a_study_of_ones_own_takes_nothing_over(clone):
-    cells, _ = grown(observed("03_frequency", seeds=2), seeds=2)
+    cells, _ = of_two_seeds()
     at = kept.places("03_frequency", "laptop")
-    assert growing.unkept(cells, at) == cells and growing.gathered(cells, at, "micro").empty
+    held = growing.carried(cells, at, "micro")
+    assert growing.unkept(cells, held) == cells and growing.gathered(cells, held, at.store, "micro").empty
 
 
-def test_the_code_beside_a_value_is_that_of_its_manifest(tmp_path):
-    store, runs = Store(tmp_path / "runs"), [toys.Count(3, 0), toys.Total((toys.Count(3, 1), toys.Count(3, 2)))]
-    run(runs, store, progress=False)
-    assert {run_id(r): growing.code_of(r, store) for r in runs} == growing.codes_now(runs)
-    assert len(set(growing.codes_now(runs).values())) == 2 and growing.code_of(toys.Count(4, 0), store) == ""
+def toy_cell(seed, runs): return Cell("toy", "table1", "r", "c", seed, runs, lambda held: held["total"])
+
+
+def test_another_usual_value_is_another_making(monkeypatch):
+    "The id of a run leaves out what is as usual."
+    before = toys.Total((toys.Count(3, 0),))
+    name, (made,) = run_id(before), growing.makings([toy_cell(0, (before,))])
+    (pause,) = (f for f in fields(toys.Count) if f.name == "pause")
+    monkeypatch.setattr(pause, "default", 0.5)
+    spec._fields.cache_clear()
+    after = toys.Total((toys.Count(3, 0, pause=0.5),))
+    try: assert run_id(after) == name and growing.makings([toy_cell(0, (after,))]) != [made]
+    finally: spec._fields.cache_clear()
+
+
+def test_values_held_and_values_of_the_store_come_together(tmp_path):
+    "Of a run that is stale it is not said what made it, so that nobody takes it over."
+    store, cells = Store(tmp_path / "runs"), [toy_cell(seed, (toys.Total((toys.Count(3, seed),)), toys.Total((toys.Count(3, seed + 5),)))) for seed in range(3)]
+    run(grid_of(cells[1:]), store, progress=False)
+    manifest = store.path(cells[2].runs[1]) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"make_total": "', '"make_total": "0'))
+    held = observe(cells[1:2], store, "micro").assign(seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held")
+    found = growing.gathered(cells, held, store, "micro").set_index("seed")
+    assert found.made.tolist() == ["held", growing.makings(cells)[1], ""] and found.value[0] == -1 and found.value[1] >= 0
 
 
 # ---- other corpora, other tables

@@ -21,14 +21,14 @@ COLUMNS = ["paper", "table", "row", "column", "corpus", "value", "sd", "n_seeds"
 
 # %% ../../nbs/lib/70_tables.ipynb #1acbad47
 def checked(observations) -> pd.DataFrame:
-    """Observations with columns `OBSERVED`, `step` and `code`, the code that made the run, where that is known. Raises
+    """Observations with columns `OBSERVED`, `step` and `made` (`report.growing`), empty where it is not known. Raises
     InputError for a missing column or two values for one cell and seed."""
     missing = [c for c in OBSERVED if c not in observations]
     if missing:
         raise InputError(f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
                          f"{', '.join(OBSERVED)}")
-    frame = observations.assign(step=observations.get("step", float("nan")), code=observations.get("code", ""))
-    frame = frame[[*OBSERVED, "step", "code"]].drop_duplicates()
+    frame = observations.assign(step=observations.get("step", float("nan")), made=observations.get("made", ""))
+    frame = frame[[*OBSERVED, "step", "made"]].drop_duplicates()
     twice = frame[frame.duplicated(["paper", "table", "row", "column", "corpus", "seed", "step"])]
     if len(twice):
         cell = " / ".join(map(str, twice.iloc[0][OBSERVED[:6]]))
@@ -100,8 +100,9 @@ def write(tidy, path) -> Path:
 # %% ../../nbs/lib/70_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
     "Observations as `write_seeds` leaves them, `checked`. Raises InputError if the file holds anything else."
-    exactly = dict(float_precision="round_trip", keep_default_na=False, na_values={c: [""] for c in ("value", "step")})
-    try: frame = pd.read_csv(path, encoding="utf-8", dtype={"code": str}, **exactly)
+    numbers = {c: [""] for c in ("value", "step")}
+    exactly = dict(float_precision="round_trip", keep_default_na=False, na_values=numbers, dtype={"made": str})
+    try: frame = pd.read_csv(path, encoding="utf-8", **exactly)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as values by seed ({error}): delete it and run again") from error
     return checked(frame.astype({"step": float}) if "step" in frame else frame)
