@@ -9,7 +9,9 @@ class Told:
     def __init__(self, folder, holds, has=lambda spec: True):
         self.folder, self.holds, self.has = folder, holds, has
 
+    def path(self, spec): return self.folder / run_id(spec)
+
     def sound(self, spec):
-        (home := self.folder / run_id(spec)).mkdir(parents=True, exist_ok=True)
+        (home := self.path(spec)).mkdir(parents=True, exist_ok=True)
         (home / "measures.json").write_text(json.dumps(self.holds(spec)), encoding="utf-8")
         return home
