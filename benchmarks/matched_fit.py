@@ -4,7 +4,6 @@
 
 README.md beside this file says how to read the table."""
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -26,8 +25,7 @@ LABELS = {parse(row)[0]: row for row in table_rows("table1")}
 def measure(sizes, ident: str, length: float, seed: int) -> MeasureSpec:
     "The measures of a row whose model trains so many times as long as the others."
     _, dev, _ = laboratory_text(sizes)
-    spec = model(LABELS[ident], replace(sizes, longer={ident: length}), seed)
-    return MeasureSpec(spec, dev, sentences=sizes.measured)
+    return MeasureSpec(model(LABELS[ident], sizes, seed, longer=length), dev, sentences=sizes.measured)
 
 
 def found(store: Store, spec: MeasureSpec) -> dict:

@@ -425,17 +425,17 @@ def test_a_drop_in_a_model_that_fits_worse_is_confounded():
     assert "not run" in one(runs(WORLD), c).note, "a fit that nobody measured is not a like fit"
 
 
-def test_a_claim_on_fit_is_confounded_where_a_row_trained_for_longer():
-    steps = {"0 original": [100.0, 100.0, 100.0], "8 x": [300.0, 300.0, 300.0]}
-    fit = {"0 original": [9.0, 9.2, 8.8], "8 x": [9.1, 9.2, 8.9], "18 untrained": [90.0, 91.0, 89.0]}
-    test = Comparison("table1", "MLM-Perpl. train", ("8 x",), "within", 1.3, ("0 original",), compare="ratio")
-    def told(longer):
-        length = runs({row: values for row, values in steps.items() if longer or row == "0 original"}, "Steps")
-        return one(pd.concat([runs(fit, "MLM-Perpl. train"), runs(WORLD), length]), claim(tests=(test,)))
-    assert told(longer=False).verdict == "reproduced", "a row whose length is not said is one of the usual length"
-    row = told(longer=True)
-    assert row.verdict == "confounded" and np.isnan(row.p) and row.note == "length differs: 8 x trained 3.0 times as long as 0 original"
-    assert one(pd.concat([runs(WORLD), runs(steps, "Steps")]), claim()).verdict == "reproduced", "µ may be compared"
+def test_a_claim_at_like_fit_is_asked_of_the_rows_that_were_trained_to_it():
+    def both(mu, fit, table="table1"): return pd.concat([runs(mu), runs(fit, "MLM-Perpl. train")]).assign(table=table)
+    usual = both(WORLD, {"0 original": [9.0, 9.2, 8.8], "8 x": [18.0, 18.2, 17.9]})
+    caught_up = both(WORLD | {"8 x": [0.55, 0.53, 0.56]}, {"0 original": [9.0, 9.2, 8.8], "8 x": [9.1, 9.2, 8.9]}, "table1-matched")
+    like = claim(fit=("0 original",))
+    assert one(usual, like).verdict == "confounded"
+    row = one(pd.concat([usual, caught_up]), like)
+    assert row.verdict == "not reproduced" and row.note.startswith("rows trained to a like fit; the contrary holds"), "its µ came with its fit"
+    assert one(pd.concat([usual, caught_up]), claim()).verdict == "reproduced", "a claim that asks for no like fit is asked of Table 1"
+    half = caught_up[caught_up.row != "8 x"]
+    assert one(pd.concat([usual, half]), like).verdict == "confounded", "all rows compared have to be there"
 
 
 def test_a_model_that_reads_no_better_than_frequencies_would_is_not_compared():

@@ -17,7 +17,7 @@ from .study import Cell, choose, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
 from ..models.languages import Language
 from ..models.pretraining import PretrainSpec
-from ..papers.published import published
+from ..papers.published import MATCHED, published
 from ..text.sources import CorpusSpec
 
 # %% ../../nbs/07_laboratory.ipynb #9a53b7fe
@@ -33,10 +33,12 @@ LARGE = ("15", "16", "17")
 CENTRAL, SINGLE = ("0", "3", "8", "18", "19"), ("1", "2", "4", "21")    # they get more seeds than the rest
 
 def table_rows(table: str) -> list[str]:
-    "Row labels of a published table that this notebook reproduces; for the two figures, the rows that they show."
+    """Row labels of a published table that this notebook reproduces; for the two figures, the rows that they show; at
+    matched fit, those of Table 1 but the large encoder's."""
     if table == "figure6": return ["0 original", "15 overparam"]
     if table == "figure5": return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
-    return [row for row in published(PAPER, table).row.unique() if "knn-replace" not in row]
+    left_out = "knn-replace", *["overparam"] * table.endswith(MATCHED)
+    return [row for row in published(PAPER, table).row.unique() if not any(name in row for name in left_out)]
 
 # %% ../../nbs/07_laboratory.ipynb #a110638e
 def parse(row: str) -> tuple[str, set[str], float]:
@@ -53,14 +55,14 @@ def pair(train: CorpusSpec, switches: set[str], language: str = "en") -> tuple[L
     return Language(language, train, ("half(0)",) * apart), copy
 
 # %% ../../nbs/07_laboratory.ipynb #85440ad7
-def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> PretrainSpec:
-    """The pretraining behind a row. `reading`='released' follows D's code where it departs from D's text (see the
-    ambiguities)."""
+def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper", longer=1.0) -> PretrainSpec:
+    """The pretraining behind a row, or one `longer` times as long. `reading`='released' follows D's code where it
+    departs from D's text (see the ambiguities)."""
     ident, switches, length = parse(row)
     train, _, tokenizer = laboratory_text(sizes)
     large, apart = "overparam" in switches, "no-parallel" in switches
-    training, length = sizes.large_training if large else sizes.training, length * sizes.longer.get(ident, 1)
-    epochs = 0 if "untrained" in switches else round(training.epochs * length) * (2 if apart else 1)
+    training = sizes.large_training if large else sizes.training
+    epochs = 0 if "untrained" in switches else round(training.epochs * length * longer) * (2 if apart else 1)
     masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
     if reading == "released":
         training = replace(training, early_epsilon=True, still_pad=True)
@@ -74,7 +76,7 @@ def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper") -> Pre
 COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho_lower", "Layer 0 Trans. τ": "tau_lower",
            "Layer 8 Align. F1": "f1_upper", "Layer 8 Retr. ρ": "rho_upper", "Layer 8 Trans. τ": "tau_upper",
            "MLM-Perpl. train": "perplexity_train", "MLM-Perpl. dev": "perplexity_dev"}
-LENGTH = {"Steps": "step"}            # said where the sizes let a row train for longer
+LENGTH = {"Steps": "step"}            # said where rows train for longer than others
 
 # %% ../../nbs/07_laboratory.ipynb #18327ff5
 SEEDS = (0, 42, 43, 100, 101, 102, 103, 104, 105, 106)  # D Table 9 names the first five
@@ -106,14 +108,15 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", r
     if sizes.longer: chosen_rows(",".join(sizes.longer), "longer")
     _, dev, _ = laboratory_text(sizes)
     words = {"paper": "content", "released": "all"}[choose("reading", reading, ("paper", "released"))]
-    for table in ("table1", "table2", "table10", "figure5", "figure6"):
-        columns = COLUMNS | LENGTH if sizes.longer and table.startswith("table") else COLUMNS
+    for table in ("table1", *["table1" + MATCHED] * bool(sizes.longer), "table2", "table10", "figure5", "figure6"):
+        matched = table.endswith(MATCHED)
         for row in table_rows(table):
             ident = parse(row)[0]
             usual = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
             for seed in seeds_of(seeds, usual, SEEDS) if ident in wanted else ():
-                measure = MeasureSpec(model(row, sizes, seed, reading), dev, words=words, sentences=sizes.measured)
-                found += row_cells(table, row, measure, paper_of(sizes), columns)
+                made = model(row, sizes, seed, reading, longer=sizes.longer.get(ident, 1) if matched else 1)
+                measure = MeasureSpec(made, dev, words=words, sentences=sizes.measured)
+                found += row_cells(table, row, measure, paper_of(sizes), COLUMNS | LENGTH if matched else COLUMNS)
     return found
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33

@@ -44,7 +44,7 @@ class Laboratory:
     training sentences looked at (0: all); `snapshots` are the points of its learning curves, in percent of the way;
     `stack` small and `large_stack` large models train as one. `label`: the corpus, with the language if it is not the
     section's own; results stand under it. `vectors`: what neighbours are found by (section 4). `longer`: how many
-    times as long a row trains, by identifier, to come to the fit of the others."""
+    times as long as usual a row trains, by identifier, to fit its text as the others do."""
     scale: str
     corpus: str
     label: str

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'COLUMNS', 'VERDICTS', 'Examined', 'examine', 'seeds_wanted', 'decide', 'deciding', 'powers', 'shown_effect',
-           'verdict_row', 'judge', 'stood_in', 'verdicts', 'read', 'whose', 'summary', 'decided', 'write', 'amendments',
-           'in_digits', 'shown_power', 'as_text', 'display']
+           'verdict_row', 'judge', 'stood_in', 'matched', 'verdicts', 'read', 'whose', 'summary', 'decided', 'write',
+           'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
 
 # %% ../../nbs/lib/72_verdicts.ipynb #49ac0dd2
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from ..runs.files import write_atomic
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
-from .outcomes import (ALPHA, Outcome, aligned, alive, apart, chance, floors_in_words, lengthened,
+from .outcomes import (ALPHA, Outcome, aligned, alive, apart, at_like_fit, chance, floors_in_words,
                                          living_rows, misfit, outcome, published_effects, published_values, run_values,
                                          unlearnt)
 
@@ -59,8 +59,6 @@ def examine(claim, scale, look) -> Examined:
         return replace(tested, verdict="at floor", note="the rows compared are at their floor: that decides nothing")
     if unlike := next(filter(None, (misfit(t, look) for t in claim.tests)), ""):
         return replace(tested, verdict="confounded", note=f"fit differs: {unlike}")
-    if other := next(filter(None, (lengthened(t, look) for t in claim.tests)), ""):
-        return replace(tested, verdict="confounded", note=f"length differs: {other}")
     against = min((o.p_against for o in results if not np.isnan(o.p_against)), default=np.nan)
     worst, falls = np.max([o.p for o in results]), np.minimum(1, len(results) * against)
     return replace(tested, p=float(worst), against=float(falls))
@@ -148,6 +146,10 @@ def stood_in(claim, frame) -> str:
     part = frame[frame.table.isin([t.table for t in claim.tests if t.table in stands.tables])]
     return stands.said if any(stands.printed(t, c) != c for t, c in zip(part.table, part.column)) else ""
 
+def matched(claim) -> str:
+    "What a verdict must say of rows that were trained until they fit alike; empty where none was."
+    return "rows trained to a like fit" if any(t.table.endswith(published.MATCHED) for t in claim.tests) else ""
+
 # %% ../../nbs/lib/72_verdicts.ipynb #0da78386
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     """The verdict on every claim, for each corpus in `observations` (see `report.tables`); `claims`: by default, of
@@ -164,9 +166,10 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     for corpus in sorted(frame.corpus.unique()) or [""]:
         for paper in dict.fromkeys(c.paper for c in claims):
             part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
-            about, look = [c for c in claims if c.paper == paper], run_values(part)
+            look = run_values(part)
+            about = [at_like_fit(c, look) for c in claims if c.paper == paper]
             judged = judge([examine(c, scale, look) for c in about], corpus, look)
-            rows += [row | dict(note="; ".join(filter(None, (stood_in(c, part), row["note"]))))
+            rows += [row | dict(note="; ".join(filter(None, (stood_in(c, part), matched(c), row["note"]))))
                      for c, row in zip(about, judged)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
