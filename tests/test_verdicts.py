@@ -426,16 +426,21 @@ def test_a_drop_in_a_model_that_fits_worse_is_confounded():
 
 
 def test_a_claim_at_like_fit_is_asked_of_the_rows_that_were_trained_to_it():
-    def both(mu, fit, table="table1"): return pd.concat([runs(mu), runs(fit, "MLM-Perpl. train")]).assign(table=table)
-    usual = both(WORLD, {"0 original": [9.0, 9.2, 8.8], "8 x": [18.0, 18.2, 17.9]})
-    caught_up = both(WORLD | {"8 x": [0.55, 0.53, 0.56]}, {"0 original": [9.0, 9.2, 8.8], "8 x": [9.1, 9.2, 8.9]}, "table1-matched")
+    fits = {"0 original": [9.0, 9.2, 8.8], "8 x": [18.0, 18.2, 17.9]}
+    def both(mu, fit): return pd.concat([runs(mu), runs(fit, "MLM-Perpl. train")])
+    def longer(found): return found.assign(table="table1-matched", run_id=found.run_id.where(found.row != "8 x", found.run_id + "+"))
+    usual, caught_up = both(WORLD, fits), longer(both(WORLD | {"8 x": [0.55, 0.53, 0.56]}, fits | {"8 x": [9.1, 9.2, 8.9]}))
     like = claim(fit=("0 original",))
     assert one(usual, like).verdict == "confounded"
     row = one(pd.concat([usual, caught_up]), like)
-    assert row.verdict == "not reproduced" and row.note.startswith("rows trained to a like fit; the contrary holds"), "its µ came with its fit"
+    assert row.verdict == "not reproduced" and row.note.startswith("rows trained for longer, to fit alike; the contrary holds"), "its µ came with its fit"
     assert one(pd.concat([usual, caught_up]), claim()).verdict == "reproduced", "a claim that asks for no like fit is asked of Table 1"
-    half = caught_up[caught_up.row != "8 x"]
-    assert one(pd.concat([usual, half]), like).verdict == "confounded", "all rows compared have to be there"
+    for less in (caught_up.row != "8 x", ~((caught_up.row == "8 x") & (caught_up.seed == 2))):
+        assert one(pd.concat([usual, caught_up[less]]), like).verdict == "confounded", "all rows compared have to be there, with as many seeds"
+    backwards = claim(fit=("0 original",), minus=("3 x",), column="µ")
+    world = pd.concat([usual, runs({"3 x": [9.0, 9.1, 9.2]}, "MLM-Perpl. train")])
+    row = one(pd.concat([world, longer(world[world.row != "8 x"])]), backwards)
+    assert row.verdict == "reproduced" and "longer" not in row.note, "rows that nobody lengthened are the usual ones"
 
 
 def test_a_model_that_reads_no_better_than_frequencies_would_is_not_compared():

@@ -6,7 +6,7 @@
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'NEEDS', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
            'curve_numbers', 'published_values', 'floors', 'floors_in_words', 'floor_row', 'correlated', 'weighted_rows',
            'arm_of', 'arms', 'Outcome', 'outcome', 'living_rows', 'heights', 'clear_of_floor', 'alive', 'aligned',
-           'misfit', 'at_like_fit', 'unlearnt', 'chance', 'published_effects', 'alone', 'apart']
+           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'chance', 'published_effects', 'alone', 'apart']
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -250,15 +250,17 @@ def misfit(test, look) -> str:
     return f"{PERPLEXITY} of {worst} is {np.exp(logs[worst] - usual):.2f} times that of {', '.join(test.fit)}"
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e441f55e
+def caught_up(test, look) -> bool:
+    "Whether all rows of a test are there as trained to a like fit, with as many seeds, and some as other models."
+    rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
+    usual, longer = ([look(t, row, test.column) for row in rows] for t in (test.table, test.table + published.MATCHED))
+    if not test.fit or any(seen is None for seen in (*usual, *longer)): return False
+    return all(len(b) >= len(a) for a, b in zip(usual, longer)) and any(a.name != b.name for a, b in zip(usual, longer))
+
 def at_like_fit(claim, look):
-    """A claim whose tests of like fit are asked of the rows that were trained to it, where all of them are; else as it
-    is."""
-    def asked(test):
-        rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
-        matched = test.table + published.MATCHED
-        there = [look(matched, row, test.column) is not None for row in rows]
-        return replace(test, table=matched) if test.fit and all(there) else test
-    return replace(claim, tests=tuple(map(asked, claim.tests)))
+    "A claim whose tests of like fit are asked of the rows that were trained to it, where there are such."
+    tests = (replace(t, table=t.table + published.MATCHED) if caught_up(t, look) else t for t in claim.tests)
+    return replace(claim, tests=tuple(tests))
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e701e06f
 def unlearnt(test, look) -> str:

@@ -147,8 +147,8 @@ def stood_in(claim, frame) -> str:
     return stands.said if any(stands.printed(t, c) != c for t, c in zip(part.table, part.column)) else ""
 
 def matched(claim) -> str:
-    "What a verdict must say of rows that were trained until they fit alike; empty where none was."
-    return "rows trained to a like fit" if any(t.table.endswith(published.MATCHED) for t in claim.tests) else ""
+    "What a verdict must say of rows that were trained for longer, to fit alike; empty where none was."
+    return "rows trained for longer, to fit alike" if any(t.table.endswith(published.MATCHED) for t in claim.tests) else ""
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0da78386
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
