@@ -440,8 +440,12 @@ def test_no_kept_verdict_is_on_a_claim_that_means_nothing_at_its_scale(path):
 
 
 def test_the_readme_says_what_the_ledger_says():
-    rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    said = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", said, re.M)
     judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
+    counts = verdicts.decided(judged, "laptop").groupby("corpus")[["decided", "run"]].sum()
+    numbers = re.search(r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible", said).groups()
+    assert [*map(int, numbers)] == [*counts.loc["micro"], *counts.loc["bible"]]
     assert len(rows) > 5
     for claim, made, real in rows:
         assert (made, real) == tuple(mark(judged, claim, corpus).split()[0] for corpus in ("micro", "bible")), claim
