@@ -1,6 +1,6 @@
 """How long must a row of D's Table 1 train to fit its training text as `original` does, and what is its µ then?
 
-    XLINGUAL_DATA=/path/to/data python benchmarks/matched_fit.py 1 4 8 --lengths 1 2 4 --store runs
+    XLINGUAL_DATA=/path/to/data python benchmarks/matched_fit.py 1=1,1.3 8=1,1.5,2.5 --store runs
 
 README.md beside this file says how to read the table."""
 import argparse
@@ -35,15 +35,15 @@ def found(store: Store, spec: MeasureSpec) -> dict:
             "mu": values["mu"]}
 
 
-def lengthened(sizes, idents, lengths, seeds, store: Store):
-    "A table of (row, length, seed), one length after the other, each as soon as it is there."
-    rows, told = [], {}
-    for length in (1.0, *(l for l in lengths if l != 1)):
-        for ident in dict.fromkeys((*[ORIGINAL] * (length == 1), *idents)):
-            for seed in seeds: told[ident, length, seed] = measure(sizes, ident, length, seed)
-        asked = {key: spec for key, spec in told.items() if key[1] == length}
-        run(list(asked.values()), store, Inline(), stack=sizes.stack)
-        rows += [dict(row=LABELS[i], length=l, seed=s) | found(store, spec) for (i, l, s), spec in asked.items()]
+def lengthened(sizes, asked: dict[str, list[float]], seeds, store: Store):
+    "A table of (row, length, seed) of the lengths `asked` by row, the shortest first, each as soon as it is there."
+    asked, rows = {ORIGINAL: []} | asked, []
+    asked[ORIGINAL] = [1.0, *asked[ORIGINAL]]
+    for length in sorted(set().union(*asked.values())):
+        idents = [ident for ident, lengths in asked.items() if length in lengths]
+        told = {(ident, seed): measure(sizes, ident, length, seed) for ident in idents for seed in seeds}
+        run(list(told.values()), store, Inline(), stack=sizes.stack)
+        rows += [dict(row=LABELS[i], length=length, seed=s) | found(store, spec) for (i, s), spec in told.items()]
         yield beside_original(pd.DataFrame(rows))
 
 
@@ -53,24 +53,30 @@ def beside_original(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{"times original": table.train / table.seed.map(usual)})
 
 
+def lengths_of(text: str) -> tuple[str, list[float]]:
+    "A row and its lengths, of `8=1,1.5`."
+    ident, _, lengths = text.partition("=")
+    return ident, [float(length) for length in lengths.split(",") if length]
+
+
 def options(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("rows", nargs="+", help="identifiers of rows of Table 1")
-    parser.add_argument("--lengths", nargs="+", type=float, default=[1, 2, 4], help="times as long as usual")
+    rows = "identifiers of rows of Table 1, with lengths, times as long as usual: 8=1,1.5"
+    parser.add_argument("rows", nargs="+", type=lengths_of, help=rows)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="bible")
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/matched-fit.csv")
     asked = parser.parse_args(argv)
-    chosen_rows(",".join(asked.rows))
+    chosen_rows(",".join(ident for ident, _ in asked.rows))
     return asked
 
 
 def main(argv=None) -> pd.DataFrame:
     asked = options(argv)
     sizes = laboratory_sizes(asked.scale, asked.corpus)
-    tables = lengthened(sizes, asked.rows, asked.lengths, SEEDS[:asked.seeds], Store(asked.store))
+    tables = lengthened(sizes, dict(asked.rows), SEEDS[:asked.seeds], Store(asked.store))
     for table in tables:
         write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
         print(table.to_string(index=False), end="\n\n", flush=True)

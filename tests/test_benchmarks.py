@@ -445,7 +445,7 @@ def loaded():
 
 
 def test_lengths_at_which_rows_fit_alike(loaded, tmp_path):
-    found = loaded("matched_fit").main("8 --lengths 1 2 --scale smoke --corpus micro".split()
+    found = loaded("matched_fit").main("8=2,1 --scale smoke --corpus micro".split()
                                        + ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "fit.csv")])
     assert list(zip(found.row.str[0], found.length)) == [("0", 1), ("8", 1), ("8", 2)]
     assert (found.steps * [2, 2, 1] == found.steps.iloc[2]).all() and found["times original"].iloc[0] == 1
