@@ -148,7 +148,8 @@ def stood_in(claim, frame) -> str:
 
 def matched(claim) -> str:
     "What a verdict must say of rows that were trained for longer, to fit alike; empty where none was."
-    return "rows trained for longer, to fit alike" if any(t.table.endswith(published.MATCHED) for t in claim.tests) else ""
+    longer = any(t.table.endswith(published.MATCHED) for t in claim.tests)
+    return "rows trained for longer, to fit alike" if longer else ""
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0da78386
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
