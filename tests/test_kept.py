@@ -153,6 +153,17 @@ def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
     assert held.value.tolist() == growing.carried(cells, at, "micro").value.tolist()
 
 
+def test_a_notebook_keeps_the_number_that_it_has(clone):
+    "Another machine's run of the same seed is another draw."
+    cells, at = of_two_seeds()
+    mine = tables.read_seeds(at.tables / "seeds.csv")
+    elsewhere = at.tables.parent / "01_overlap"
+    elsewhere.mkdir(exist_ok=True)
+    mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
+    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name)), "micro") for name in ("03_frequency", "05_objective"))
+    assert (others.value - held.value).round(6).eq(1).all() and len(held)
+
+
 READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0), "less": dict(minus="f1 en"), "stated": dict(amount=1.0),
                   "one run more": dict(runs=(toys.Count(3),))}
 

@@ -44,8 +44,10 @@ def makings(cells: Iterable[Cell]) -> list[str]:
 MADE = ["made", "run_id"]       # one number: all that makes it, and the data that it is made from
 
 def all_kept(at: Places, corpus: str) -> pd.DataFrame:
-    "The values by seed that are kept at a scale on a corpus, in any notebook, of which it is known what made them."
-    paths = sorted((at.kept.root / "results" / at.scale).glob("*/seeds.csv"))
+    """The values by seed that are kept at a scale on a corpus, of which it is known what made them: this notebook's,
+    then those of the others."""
+    paths = sorted((at.kept.root / "results" / at.scale).glob("*/seeds.csv"),
+                   key=lambda path: (path.parent.name != at.kept.notebook, path))
     seeds = pd.concat([tables.read_seeds(path) for path in paths] or [pd.DataFrame(columns=[*tables.OBSERVED, *MADE])])
     return seeds[(seeds.corpus == corpus) & (seeds.made != "")]
 
