@@ -138,6 +138,23 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     assert set(tables.read(at.tables / "table3.csv").n_seeds) == {3}
 
 
+def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, started):
+    cells, at = of_two_seeds()
+    row = cells[0].row
+    more = [c for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4)) if c.row == row]
+    asked = growing.with_kept(more, at, "micro")
+    assert {c.seed for c in asked if c.row == row} == set(range(4)) and {c.seed for c in asked if c.row != row} == {0, 1}
+    assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
+    assert {c.row for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {row}, "the rest is not made again"
+    assert growing.with_kept(more, replace(at, keep=False), "micro") == more
+    assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro", "-p", "claim=K-frequency", "-p", "seeds=4") == 0
+
+
+def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
+    cells, at = of_two_seeds(made="0" * 12)
+    with pytest.raises(InputError, match="leave out keep"): growing.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
+
+
 @pytest.mark.parametrize("changed", (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")), ids=("unknown", "other", "other runs", "other text"))
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
@@ -148,7 +165,7 @@ def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
     "The plain model of one table is that of the next."
     cells, at = of_two_seeds()
     named = [replace(c, table="table9", row=f"plain {c.row}") for c in cells]
-    held = growing.carried(named, replace(at, kept=kept.kept_study("05_objective")), "micro")
+    held = growing.carried(named, replace(at, kept=kept.kept_study("05_objective", scale="laptop")), "micro")
     assert growing.unkept(named, held) == [c for c in named if c.seed == 2] and set(held.table) == {"table9"}
     assert held.value.tolist() == growing.carried(cells, at, "micro").value.tolist()
 
@@ -160,7 +177,7 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     elsewhere = at.tables.parent / "01_overlap"
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
-    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name)), "micro") for name in ("03_frequency", "05_objective"))
+    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro") for name in ("03_frequency", "05_objective"))
     assert (others.value - held.value).round(6).eq(1).all() and len(held)
 
 

@@ -3,17 +3,19 @@ import json, os
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import toy_stages as toys
 from told import Told
 from toy_stages import Count, Total
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import bilingual, frequency, mixed_pairs, objective, ordering, overlap, study
+from xlingual_nb.experiments import architecture, bilingual, frequency, mixed_pairs, objective, ordering, overlap, study
 from xlingual_nb.experiments.sections import SCALES, corpora
 from xlingual_nb.experiments.sizes import bilingual_sizes
-from xlingual_nb.experiments.study import Cell, choose, chosen, grid_of, missing_cells, observe, once, protocol, seeds_of
-from xlingual_nb.report import notebooks, tables
+from xlingual_nb.experiments.study import Cell, choose, chosen, compared, grid_of, missing_cells, observe, once, protocol, seeds_of
+from xlingual_nb.papers.published import claims
+from xlingual_nb.report import notebooks, tables, verdicts
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.stages import declare, declared
 from xlingual_nb.runs.store import Store
@@ -127,6 +129,35 @@ def test_provenance_names_data_code_and_runs():
 def test_a_wrong_parameter_is_one_line(wrong, says):
     with pytest.raises(InputError, match=says) as caught: wrong()
     assert "\n" not in str(caught.value)
+
+
+CLAIMED = [(module, claim.id) for module in (overlap, ordering, frequency, architecture, objective) for claim in claims("k2020")
+           if module.belongs_here(claim) and "laptop" in claim.scales and "against" not in claim.where and "conclusion" not in claim.where]
+
+
+@pytest.mark.parametrize("module, ident", CLAIMED, ids=[ident for _, ident in CLAIMED])
+def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
+    "With made-up values nothing that it wants is missing, and what it compares has all seeds: its floors have the scale's own."
+    cells = [c for c in module.cells("laptop", "micro", seeds=4, claim=ident) if c.paper == "k2020"]
+    runs = [(c.paper, c.table, c.row, c.column, "micro", c.seed, 50.0 + len(c.row + c.column) * (c.seed + 2) % 37, run_id(c.runs[0])) for c in cells]
+    (claim,) = (c for c in claims("k2020") if c.id == ident)
+    judged = verdicts.verdicts(pd.DataFrame(runs, columns=tables.OBSERVED).assign(step=np.nan), "laptop", [claim]).iloc[0]
+    against_floors = any(t.net or t.minus == "floor" for t in claim.tests)
+    assert judged.verdict != verdicts.VERDICTS[-1] and judged.n_seeds == (3 if against_floors else 4), judged.note
+    whole = module.cells("laptop", "micro", seeds=4)
+    assert len(cells) < len(whole) and set(cells) <= set(whole)
+
+
+def test_floors_of_a_claim_have_no_more_seeds_than_the_scale_has():
+    cells = frequency.cells("laptop", "micro", seeds=6, claim="K-frequency")
+    by_row = {row: {c.seed for c in cells if c.row == row} for row in {c.row for c in cells}}
+    assert by_row["enfake-es | frequency based | es"] == set(range(6)) and by_row["untrained | enfake | es"] == set(range(3))
+    assert by_row.keys().isdisjoint({"en-enfake | frequency based | en"}), "a row that the claim does not speak of"
+
+
+def test_a_claim_that_is_not_there_or_of_other_rows_is_one_line():
+    for wrong, says in (("K-odrer", "there is no claim 'K-odrer'"), ("K-depth", "compares no row"), ("D-late", "compares no row")):
+        with pytest.raises(InputError, match=says): frequency.cells("laptop", "micro", claim=wrong)
 
 
 def test_right_parameters():

@@ -140,7 +140,7 @@ def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignm
 def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
         sizes: Sizes = None, keep: Keep = False):
     "Execute notebooks into yours/results/SCALE/; what the store has is not made again."
-    from xlingual_nb.report.kept import check_keep
+    from xlingual_nb.report.growing import check_keep
     from xlingual_nb.report.notebooks import experiments, planned, resolve, run_notebook, runnable
     sources = [resolve(n) for n in notebooks or (planned() if keep else experiments())]
     given = notebook_values(parameter, store, sizes, notebooks) | ({"keep": "yes"} if keep else {})

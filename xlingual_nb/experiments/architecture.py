@@ -17,7 +17,7 @@ from .bilingual import (PAPER, check, given_away, model, never_saw_the_target, n
                                                 nli_floors, read_out, untrained)
 from .sizes import paper_of
 from .studies import Bilingual
-from .study import SEEDS, Cell, chosen, grid_of, once
+from .study import SEEDS, Cell, chosen, compared, grid_of, once
 from ..models.pretraining import PretrainSpec
 from ..models.settings import Shape, parameters, shape_for
 from ..papers.published import OURS, published
@@ -175,19 +175,20 @@ def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
 
 # %% ../../nbs/04_architecture.ipynb #60004c5e
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
-          own="") -> list[Cell]:
-    """Every cell of Tables 4 to 7; none on a text without a second language. Raises InputError for an unknown scale,
-    corpus, language or table, or more seeds than there are."""
+          own="", claim: str = "") -> list[Cell]:
+    """Every cell of Tables 4 to 7, or those that a `claim` compares; none on a text without a second language. Raises
+    InputError for an unknown scale, corpus, language, table or claim, or more seeds than there are."""
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
     for seed in SEEDS[:seeds or sizes.seeds.rest] if sizes.targets else ():
         for table in names:
             found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
-    return once(found)
+    return compared(once(found), claim, sizes.seeds.rest)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="",
+         claim: str = "") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, only, languages, own))
+    return grid_of(cells(scale, corpus, seeds, only, languages, own, claim))
 
 # %% ../../nbs/04_architecture.ipynb #ab503a25
 AXES = {"table4": ("layers", "depth"), "table5": ("heads", "attention heads"),

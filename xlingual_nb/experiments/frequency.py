@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'BESIDE', 'row', 'belongs_here', 'cells', 'grid']
 
 # %% ../../nbs/03_frequency.ipynb #c23f0490
 from .bilingual import check, floors, model, read_out
-from .study import SEEDS, Cell, grid_of, once
+from .study import SEEDS, Cell, compared, grid_of, once
 
 # %% ../../nbs/03_frequency.ipynb #881ef777
 KINDS = {"not frequency based": False, "frequency based": True}
@@ -23,8 +23,9 @@ def belongs_here(claim) -> bool:
     return together or all(t.table == "table3" for t in claim.tests)
 
 # %% ../../nbs/03_frequency.ipynb #e95aa582
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
-    "Every cell of Table 3. Raises InputError for an unknown scale, corpus or language, or more seeds than there are."
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list[Cell]:
+    """Every cell of Table 3, or those that a `claim` compares. Raises InputError for an unknown scale, corpus, language
+    or claim, or more seeds than there are."""
     sizes, found = check(scale, corpus, seeds, languages, own), []
     for seed in SEEDS[:seeds or sizes.seeds[0]]:
         for target in (*sizes.targets, "en"):
@@ -33,8 +34,8 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
                 spec = model(sizes, pair, seed, frequency=frequency)
                 found += read_out(sizes, "table3", row(target, kind), spec, pair, target)
             found += floors(sizes, "table3", pair, model(sizes, pair, seed))
-    return once(found)
+    return compared(once(found), claim, sizes.seeds[0])
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list:
     "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, languages, own))
+    return grid_of(cells(scale, corpus, seeds, languages, own, claim))

@@ -10,7 +10,7 @@ from itertools import product
 
 from .bilingual import check, floors, model, read_out, vocabulary
 from .studies import Bilingual
-from .study import SEEDS, Cell, chosen, grid_of, once
+from .study import SEEDS, Cell, chosen, compared, grid_of, once
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/05_objective.ipynb #32667a71
@@ -42,16 +42,17 @@ def column_of(sizes: Bilingual, table: str, column: str, target: str, seed: int)
 
 # %% ../../nbs/05_objective.ipynb #60004c5e
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
-          own="") -> list[Cell]:
-    """Every cell of Tables 8 to 10; none on a text without a second language. Raises InputError for an unknown scale,
-    corpus, language or table, or more seeds than there are."""
+          own="", claim: str = "") -> list[Cell]:
+    """Every cell of Tables 8 to 10, or those that a `claim` compares; none on a text without a second language. Raises
+    InputError for an unknown scale, corpus, language, table or claim, or more seeds than there are."""
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
     for seed in SEEDS[:seeds or sizes.seeds.rest]:
         for table, target in product(names, sizes.targets):
             for column in TABLES[table]: found += column_of(sizes, table, column, target, seed)
-    return once(found)
+    return compared(once(found), claim, sizes.seeds.rest)
 
 # %% ../../nbs/05_objective.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="",
+         claim: str = "") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, only, languages, own))
+    return grid_of(cells(scale, corpus, seeds, only, languages, own, claim))

@@ -12,7 +12,7 @@ import numpy as np
 
 from .bilingual import check, floors, model, read_out
 from .many import brought_cells, order_cells
-from .study import SEEDS, Cell, choose, grid_of, once
+from .study import SEEDS, Cell, choose, compared, grid_of, once
 from ..text import transforms
 from ..text.tokenizers import Encoded
 
@@ -56,10 +56,10 @@ def permuted(sizes, table: str, reading: str, target: str, seed: int) -> list[Ce
     return found + floors(sizes, table, pair, model(sizes, pair, seed))
 
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-          own="", checkpoint: str = "") -> list[Cell]:
+          own="", checkpoint: str = "", claim: str = "") -> list[Cell]:
     """Every cell of K's Table 2; for the study's own languages and the text's reading also those of the released code's
-    and of D's Table 4. Raises InputError for an unknown scale, corpus, language or reading, or more seeds than there
-    are."""
+    and of D's Table 4; or those that a `claim` compares. Raises InputError for an unknown scale, corpus, language,
+    reading or claim, or more seeds than there are."""
     choose("reading", reading, READINGS)
     sizes, found = check(scale, corpus, seeds, languages, own), []
     whole = not (languages or own) and reading == "permute"
@@ -68,9 +68,10 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "perm
         for (table, how), target in product(tables.items(), (*sizes.targets, "en")):
             found += permuted(sizes, table, how, target, seed)
         if whole: found += order_cells(sizes, seed)
-    return once(found + (brought_cells(checkpoint) if checkpoint else []))
+    found = compared(once(found), claim, sizes.seeds[0])
+    return found + (brought_cells(checkpoint) if checkpoint else [])
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-         own="", checkpoint: str = "") -> list:
+         own="", checkpoint: str = "", claim: str = "") -> list:
     "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, reading, languages, own, checkpoint))
+    return grid_of(cells(scale, corpus, seeds, reading, languages, own, checkpoint, claim))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from .bilingual import check, floors, model, read_out, shared_pieces, untrained
-from .study import SEEDS, Cell, grid_of, once
+from .study import SEEDS, Cell, compared, grid_of, once
 from ..models.pretraining import PretrainSpec, model_ids
 from ..measures.statistics import contrast
 from ..text import tokenizers, transforms
@@ -25,9 +25,9 @@ def belongs_here(claim) -> bool:
 # %% ../../nbs/01_overlap.ipynb #52859f38
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
-    """Every cell of Table 1, and of the models whose overlap is set. Raises InputError for an unknown scale, corpus or
-    language, or more seeds than there are."""
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list[Cell]:
+    """Every cell of Table 1, and of the models whose overlap is set; or those that a `claim` compares. Raises
+    InputError for an unknown scale, corpus, language or claim, or more seeds than there are."""
     sizes, found = check(scale, corpus, seeds, languages, own), []
     for seed in SEEDS[:seeds or sizes.seeds.main]:
         for pair in [(source, target) for target in sizes.targets for source in ("en", "enfake")]:
@@ -37,7 +37,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
         for target in pair: found += read_out(sizes, "table1", f"en-enfake | enfake | {target}", spec, pair, target)
         found += floors(sizes, "table1", pair, spec)
         for share in SHARES: found += shared_row(sizes, share, seed)
-    return once(found)
+    return compared(once(found), claim, sizes.seeds.main)
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def shared_row(sizes, share: float, seed: int) -> list[Cell]:
@@ -51,9 +51,9 @@ def shared_row(sizes, share: float, seed: int) -> list[Cell]:
             for c in read_out(sizes, "table1", f"{name} | {row} | {tested}", made, pair, tested)]
 
 # %% ../../nbs/01_overlap.ipynb #4dc3a297
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list:
     "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
-    return grid_of(cells(scale, corpus, seeds, languages, own))
+    return grid_of(cells(scale, corpus, seeds, languages, own, claim))
 
 # %% ../../nbs/01_overlap.ipynb #7ac21c73
 GAIN, MARK = "XNLI Word-piece Contribution", "NER significant at 0.05"

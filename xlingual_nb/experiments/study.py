@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FOUND_BY', 'SEEDS', 'Cell', 'numbers', 'value', 'drawn', 'complete', 'observe', 'address', 'addresses', 'observed',
-           'missing_cells', 'once', 'grid_of', 'make', 'protocol', 'seeds_of', 'chosen', 'choose', 'provenance']
+           'missing_cells', 'once', 'grid_of', 'make', 'protocol', 'seeds_of', 'chosen', 'choose', 'arms_and_floors',
+           'compared', 'provenance']
 
 # %% ../../nbs/lib/61_study.ipynb #a9921fe3
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from ..papers import published
 from ..runs.digests import digest_of
 from ..runs.plan import code_behind
 from ..runs.spec import run_id, source_digests
@@ -147,6 +149,33 @@ def choose(name: str, given: str, known: Iterable[str]) -> str:
     "The value of a parameter that has to be one of those `known`. Raises InputError that names them."
     if given in known: return given
     raise InputError(f"{name}={given!r} does not exist: choose {' or '.join(', '.join(known).rsplit(', ', 1))}")
+
+# %% ../../nbs/lib/61_study.ipynb #61c1a1b1
+def arms_and_floors(claim) -> tuple[set, set]:
+    "The rows that a claim compares or wants alive, and their floors, each with its table's reading."
+    arms, floors = set(), set()
+    for test in claim.tests:
+        reading = test.table.partition("-")[2]
+        rows = test.plus + (() if test.minus == "floor" else test.minus) + (claim.alive or ())
+        given = claim.floor if test.floor is None else test.floor
+        arms |= {(reading, row) for row in rows}
+        floors |= {(reading, low) for row in rows for low in published.floor_names(given, row)}
+    return arms, floors
+
+def compared(cells: Iterable[Cell], ids: str, usual: int) -> list[Cell]:
+    """The cells of the rows that some claims compare, `ids` with commas, and of their floors those of the first `usual`
+    seeds; all cells where no claim is named. Raises InputError for a claim that is not there or compares nothing
+    here."""
+    cells, known, asked = list(cells), {c.id: c for c in published.claims()}, set()
+    if not ids: return cells
+    def place(c): return c.table.partition("-")[2], published.stand_in(c.paper).printed(c.table, c.row)
+    for name in (n.strip() for n in ids.split(",")):
+        if name not in known: raise InputError(f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all")
+        arms, floors = arms_and_floors(known[name])
+        mine = [c for c in cells if c.paper == known[name].paper]
+        if arms.isdisjoint(map(place, mine)): raise InputError(f"claim={ids!r}: {name} compares no row of this study")
+        asked.update(c for c in mine if place(c) in arms or place(c) in floors and c.seed in SEEDS[:usual])
+    return [c for c in cells if c in asked]
 
 # %% ../../nbs/lib/61_study.ipynb #78df185b
 def provenance(cells: Iterable[Cell]) -> pd.DataFrame:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUOTED', 'ADDRESS', 'SAME', 'HALF', 'Kept', 'result_files', 'kept_study', 'runs_behind', 'outdated', 'cells_of',
            'todays', 'earlier', 'seeds_by_cell', 'lost', 'refuse_less', 'Places', 'places', 'may_keep', 'corpus_of',
-           'check_keep', 'write_results', 'write_table', 'welch', 'agreement', 'in_words']
+           'write_results', 'write_table', 'welch', 'agreement', 'in_words']
 
 # %% ../../nbs/lib/73a_kept.ipynb #28aa52e8
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from ..papers.published import Claim
 from ..experiments.sizes import sizes_of, study_of
 from ..experiments.study import Cell
 from . import tables, verdicts
-from .notebooks import YOURS, all_values, repository
+from .notebooks import YOURS, repository
 
 # %% ../../nbs/lib/73a_kept.ipynb #7bf9d6ac
 QUOTED = ("paper", "gpu", "laptop")
@@ -184,13 +184,6 @@ def corpus_of(cells: list[Cell], values: dict) -> str:
     if given != "auto": return given
     return sizes_of(study, values["scale"]).corpus if study else "micro"
 
-def check_keep(source: Path, values: dict) -> None:
-    "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
-    usual, notebook = all_values(source, {}), source.stem
-    own = [n for n in ("languages", "own", "reading") if values.get(n) != usual.get(n)]
-    if own: raise InputError(f"{notebook}: {own[0]}={values[own[0]]!r} is no part of the kept study: leave out --keep")
-    cells = cells_of(notebook, **values)
-    refuse_less(kept_study(notebook, scale=values["scale"]), cells, corpus_of(cells, values))
 
 # %% ../../nbs/lib/73a_kept.ipynb #af1726be
 def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim] = (), *, beside=(),
