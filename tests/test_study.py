@@ -149,7 +149,7 @@ def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
     judged = verdicts.verdicts(pd.DataFrame(runs, columns=tables.OBSERVED).assign(step=np.nan), "laptop", [claim]).iloc[0]
     against_floors = any(t.net or t.minus == "floor" for t in claim.tests)
     assert judged.verdict != verdicts.VERDICTS[-1] and judged.n_seeds == (3 if against_floors else 4), judged.note
-    assert 0 < len(cells) < len(whole(module))
+    assert 0 < len(cells) < len(whole(module)) and {c.column for c in cells if c.amount is None} < {c.column for c in whole(module)}
 
 
 def test_floors_of_a_claim_have_no_more_seeds_than_the_scale_has():

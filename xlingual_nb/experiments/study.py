@@ -11,6 +11,7 @@ __all__ = ['FOUND_BY', 'SEEDS', 'Cell', 'numbers', 'value', 'drawn', 'complete',
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -152,30 +153,34 @@ def choose(name: str, given: str, known: Iterable[str]) -> str:
 
 # %% ../../nbs/lib/61_study.ipynb #61c1a1b1
 def arms_and_floors(claim) -> tuple[set, set]:
-    "The rows that a claim compares or wants alive, and their floors, each with its table's reading."
+    "(Reading of the table, row, column) of all that a claim compares or wants alive, and of the floors."
     arms, floors = set(), set()
     for test in claim.tests:
-        reading = test.table.partition("-")[2]
-        rows = test.plus + (() if test.minus == "floor" else test.minus) + (claim.alive or ())
-        given = claim.floor if test.floor is None else test.floor
-        arms |= {(reading, row) for row in rows}
-        floors |= {(reading, low) for row in rows for low in published.floor_names(given, row)}
+        reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
+        rows = {*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ())}
+        columns = {test.column, test.minus_column or test.column, test.alive_column or test.column}
+        lows = {low for row in rows for low in published.floor_names(given, row)}
+        arms |= set(product([reading], rows, columns))
+        floors |= set(product([reading], lows, columns))
     return arms, floors
 
 def compared(cells: Iterable[Cell], ids: str, usual: int) -> list[Cell]:
-    """The cells of the rows that some claims compare, `ids` with commas, and of their floors those of the first `usual`
-    seeds; all cells where no claim is named. Raises InputError for a claim that is not there or compares nothing
-    here."""
+    """The cells that some claims compare, `ids` with commas, with what their rows state of themselves, and of their
+    floors those of the first `usual` seeds; all cells where no claim is named. Raises InputError for a claim that is
+    not there or compares nothing here."""
     cells, known, asked = list(cells), {c.id: c for c in published.claims()}, set()
     if not ids: return cells
-    def place(c): return c.table.partition("-")[2], published.stand_in(c.paper).printed(c.table, c.row)
+    def place(c):
+        printed = published.stand_in(c.paper).printed
+        return c.table.partition("-")[2], printed(c.table, c.row), printed(c.table, c.column)
     for name in (n.strip() for n in ids.split(",")):
         if name not in known: raise InputError(f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all")
         arms, floors = arms_and_floors(known[name])
         mine = [c for c in cells if c.paper == known[name].paper]
         if arms.isdisjoint(map(place, mine)): raise InputError(f"claim={ids!r}: {name} compares no row of this study")
         asked.update(c for c in mine if place(c) in arms or place(c) in floors and c.seed in SEEDS[:usual])
-    return [c for c in cells if c in asked]
+    rows = {(c.table, c.row, c.seed) for c in asked}
+    return [c for c in cells if c in asked or c.amount is not None and (c.table, c.row, c.seed) in rows]
 
 # %% ../../nbs/lib/61_study.ipynb #78df185b
 def provenance(cells: Iterable[Cell]) -> pd.DataFrame:

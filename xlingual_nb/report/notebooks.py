@@ -81,7 +81,7 @@ MEANINGS = dict(        # of the parameters that notebooks have in common, where
     device="cpu, cuda or cuda:0", results="folder for tables; empty: the usual one",
     figures="folder for figures; empty: the usual one", keep="write the kept study, not yours/",
     make_missing="make what the store lacks; False: show what it has",
-    claim="only the rows that claims compare, as K-order,K-depth, with their floors",
+    claim="only what some claims compare, as K-order,K-depth, with its floors",
     only="all, or some tables of the paper, as 4,5", rows="all, small (no large encoder), or some rows, as 0,3,8",
     reading="how the paper is read where it can be read in two ways; the notebook names them")
 
