@@ -179,6 +179,7 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", l
     """Every cell of Tables 4 to 7, or those that a `claim` compares; none on a text without a second language. Raises
     InputError for an unknown scale, corpus, language, table or claim, or more seeds than there are."""
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
+    if sizes.deep_tuning: sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
     for seed in SEEDS[:seeds or sizes.seeds.rest] if sizes.targets else ():
         for table in names:
             found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)

@@ -83,8 +83,9 @@ class Bilingual:
     `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the
     one of Table 8, which reads pairs of segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model;
     `measured` sentences for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
-    (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default the base's). `label`:
-    the corpus, with the targets if they are not the section's own; results stand under it."""
+    (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default the base's);
+    `deep_tuning` how Tables 4 to 7 are fine-tuned (by default as the others). `label`: the corpus, with the targets if
+    they are not the section's own; results stand under it."""
     scale: str
     corpus: str
     label: str
@@ -110,6 +111,7 @@ class Bilingual:
     stack: int
     languages: dict[str, dict[str, str]]
     many: Training | None = None
+    deep_tuning: FineTuning | None = None
 
 # %% ../../nbs/lib/60a_studies.ipynb #a3bf09f2
 class Windows(NamedTuple):

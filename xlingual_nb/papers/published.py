@@ -84,8 +84,8 @@ class Comparison:
 
     `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation, Pearson's r over
     the `plus` rows of `column` with `minus_column`. `net`: of every row its floor is subtracted first. `floor`: floor
-    rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`. `fit`: rows
-    within whose training perplexity all others of the test must lie (`report.verdicts`), or they differ in more than
+    rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`; `learnt_column`:
+    where every one of them must be, since who has not learnt a task has nothing to lose. `fit`: rows within whose training perplexity all others of the test must lie (`report.verdicts`), or they differ in more than
     the claim says. `curve`: a number read off each seed's training curve (`measures.statistics`) in place of the
     column itself. `exact`: no seed can change what is compared, a count on text, say, so that arithmetic decides."""
     table: str
@@ -100,6 +100,7 @@ class Comparison:
     curve: str | None = None
     floor: tuple[str, ...] | None = None
     alive_column: str | None = None
+    learnt_column: str | None = None
     net: bool = False
     fit: tuple[str, ...] = ()
     exact: bool = False

@@ -6,7 +6,7 @@
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'NEEDS', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
            'curve_numbers', 'published_values', 'floors', 'floors_in_words', 'floor_row', 'correlated', 'weighted_rows',
            'arm_of', 'arms', 'Outcome', 'outcome', 'living_rows', 'heights', 'clear_of_floor', 'alive', 'aligned',
-           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'chance', 'published_effects', 'alone', 'apart']
+           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'taught', 'chance', 'published_effects', 'alone', 'apart']
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -270,6 +270,13 @@ def unlearnt(test, look) -> str:
         stuck = [] if seen is None else seen[seen > LEARNT]
         if len(stuck): return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(seen)} seeds"
     return ""
+
+# %% ../../nbs/lib/71a_outcomes.ipynb #71a1ea51
+def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
+    """Whether each row of a test stands clear of its floor in the `learnt_column`, by column and row; None if one of
+    the two was not run, nothing where the test has no such column."""
+    rows = test.plus + (() if test.minus == "floor" else test.minus) if test.learnt_column else ()
+    return {(test.learnt_column, row): clear_of_floor(claim, test, look, row, test.learnt_column) for row in rows}
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6a04506e
 def chance(outcomes, effects, level) -> float:

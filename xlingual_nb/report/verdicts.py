@@ -20,7 +20,7 @@ from ..papers import published
 from . import tables
 from .outcomes import (ALPHA, Outcome, aligned, alive, apart, at_like_fit, chance, floors_in_words,
                                          living_rows, misfit, outcome, published_effects, published_values, run_values,
-                                         unlearnt)
+                                         taught, unlearnt)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #ca76f447
 FIRST = ["claim", "paper", "where", "corpus", "verdict", "effect", "low", "high", "p", "n_seeds", "published", "note"]
@@ -50,6 +50,11 @@ def examine(claim, scale, look) -> Examined:
     if missing: return replace(idle, note=f"not run: {', '.join(missing)}")
     if stuck := next(filter(None, (unlearnt(t, look) for t in claim.tests)), ""):
         return replace(idle, verdict="not trained", note=stuck)
+    home = {at: told for t in claim.tests for at, told in taught(claim, t, look).items()}
+    def of(told): return ", ".join(f"{column} of {row}" for (column, row), found in home.items() if found is told)
+    if None in home.values(): return replace(idle, outcomes=[], note=f"not run: {of(None)}")
+    if False in home.values():
+        return replace(idle, verdict="not trained", note=f"at its floor: {of(False)}: who has not learnt has nothing to lose")
     living = [alive(claim, t, look) for t in claim.tests]
     if None in living:
         test = claim.tests[living.index(None)]
