@@ -1,6 +1,6 @@
-"""Which rates let encoders of one size and different depths learn their text, and inference? Told by the source alone.
+"""Which rates let encoders of one size, of different depths or heads, learn their text, and inference? Told by the source.
 
-    python benchmarks/depths.py 1 12 24 --rates 1e-3 5e-4 --tuning 1e-3 3e-4 --store runs
+    python benchmarks/depths.py "depth 1" "depth 12" "heads 1" --rates 1e-3 --tuning 1e-3 3e-4 --store runs
 
 README.md beside this file says how to read the table."""
 import argparse
@@ -20,13 +20,13 @@ from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE, TABLE = "enfake", "table4"
-NAMED = ["depth", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
+SOURCE = "enfake"
+NAMED = ["row", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
 
 
-def model(sizes, depth: int, seed: int, **schedule):
-    "The encoder of a row of K's Table 4, with as many parameters as the others, on a schedule of its own."
-    shape = architecture.shape_of(sizes, TABLE, f"depth {depth}")
+def model(sizes, row: str, seed: int, **schedule):
+    "The encoder of a row of K's Table 4 or 5, with as many parameters as the others, on a schedule of its own."
+    shape = architecture.shape_of(sizes, "table5" if row.startswith("heads") else "table4", row)
     training = replace(sizes.deep.training, **schedule)
     return bilingual.model(sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training)
 
@@ -43,9 +43,9 @@ def fit(sizes, spec) -> FitSpec:
     return FitSpec(spec, tuple(bilingual.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)))
 
 
-def rows(sizes, depth: int, rate: float, asked: argparse.Namespace, store: Store) -> list[dict]:
+def rows(sizes, row: str, rate: float, asked: argparse.Namespace, store: Store) -> list[dict]:
     "A row a rate of fine-tuning."
-    spec, told = model(sizes, depth, asked.seed, learning_rate=rate, steps=asked.steps, dropout=asked.dropout,
+    spec, told = model(sizes, row, asked.seed, learning_rate=rate, steps=asked.steps, dropout=asked.dropout,
                        warmup=asked.warmup), []
     read = fit(sizes, spec)
     run([read], store, Inline())
@@ -54,7 +54,7 @@ def rows(sizes, depth: int, rate: float, asked: argparse.Namespace, store: Store
     for tuning in asked.tuning:
         answered = inference(sizes, spec, tuning)
         run([answered], store, Inline())
-        named = dict(zip(NAMED, (depth, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed)))
+        named = dict(zip(NAMED, (row, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed)))
         accuracy = stage_of(answered).values(store.path(answered))[f"accuracy {SOURCE}|{SOURCE}"]
         taught = load_json(store.path(answered) / "manifest.json")["seconds"]
         told.append(named | {"perplexity / unigram": share, "nli dev": accuracy, "pretraining (s)": took,
@@ -64,7 +64,7 @@ def rows(sizes, depth: int, rate: float, asked: argparse.Namespace, store: Store
 
 def options(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("depths", nargs="+", type=int, help="depths of K's Table 4: 1 2 4 6 12 18 24")
+    parser.add_argument("rows", nargs="+", help="rows of K's Tables 4 and 5: 'depth 12', 'heads 1'")
     parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 5e-4], help="of pretraining")
     parser.add_argument("--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning")
     parser.add_argument("--steps", type=int, default=4000)
@@ -82,8 +82,8 @@ def main(argv=None) -> pd.DataFrame:
     asked = options(argv)
     sizes = bilingual_sizes(asked.scale, "micro")
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
-    for depth, rate in product(asked.depths, asked.rates):
-        found = pd.DataFrame(rows(sizes, depth, rate, asked, Store(asked.store)))
+    for row, rate in product(asked.rows, asked.rates):
+        found = pd.DataFrame(rows(sizes, row, rate, asked, Store(asked.store)))
         table = pd.concat([table, found]).drop_duplicates(NAMED, keep="last")
         write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
         print(found.to_string(index=False), end="\n\n", flush=True)

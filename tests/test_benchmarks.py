@@ -480,9 +480,9 @@ def test_rates_are_tried_by_depth_and_told_by_the_source_alone(loaded, tmp_path)
     depths = loaded("depths")
     places = ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "depths.csv")]
     sizes = depths.bilingual_sizes("smoke", "micro")
-    (shallow, deep) = (depths.model(sizes, depth, 0, learning_rate=1e-3, steps=2) for depth in (1, 24))
-    assert (shallow.shape.layers, deep.shape.layers) == (1, 24) and shallow.training == deep.training
+    (shallow, deep, single) = (depths.model(sizes, row, 0, learning_rate=1e-3, steps=2) for row in ("depth 1", "depth 24", "heads 1"))
+    assert (shallow.shape.layers, deep.shape.layers, single.shape.heads) == (1, 24, 1) and shallow.training == deep.training == single.training
     asked = depths.inference(sizes, shallow, 1e-4)
     assert asked.settings.learning_rate == 1e-4 and {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"}
-    for _ in range(2): found = depths.main(["1", "--rates", "1e-3", "--tuning", "1e-3", "3e-4", "--steps", "2", "--warmup", "1", "--scale", "smoke", *places])
+    for _ in range(2): found = depths.main(["depth 1", "--rates", "1e-3", "--tuning", "1e-3", "3e-4", "--steps", "2", "--warmup", "1", "--scale", "smoke", *places])
     assert len(found) == 2 and found["perplexity / unigram"].nunique() == 1 and (found["nli dev"] <= 1).all()

@@ -317,6 +317,21 @@ def test_a_loss_is_alive_where_its_target_is():
     assert gone.verdict == "not run at this scale" and "untrained | es" in gone.note and "hi" not in gone.note
 
 
+def test_who_has_not_learnt_has_nothing_to_lose():
+    "`b` seems to lose less than `a`: it knows as little at home as abroad."
+    c, (test,) = small(), small().tests
+    asked = replace(c, tests=(replace(test, learnt_column="source"),))
+    frame = losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2])
+    def taught(b): return pd.concat([frame, runs(dict(a=np.array([79.0, 79.2, 79.1]), b=np.array(b)) | {"untrained | es": np.array([33.0, 33.4, 33.2])}, "source")])
+    assert one(taught([79.0, 79.2, 79.1]), asked).verdict == "reproduced"
+    for dull in ([33.1, 33.3, 33.4], [33.9, 46.2, 37.4]):                     # by chance, or one seed of three
+        row = one(taught(dull), asked)
+        assert row.verdict == "not trained" and "source of b" in row.note and "source of a" not in row.note
+        assert one(taught(dull), c).verdict == "reproduced", "without being asked for it"
+    unseen = one(frame, asked)
+    assert unseen.verdict == "not run at this scale" and "source of a, source of b" in unseen.note
+
+
 def test_floors_of_a_test_go_before_those_of_its_claim():
     own = Comparison("table1", "target", ("b",), "above", 5.0, "floor", floor=("untrained | es",))
     c = claim(tests=(own,), alive=())
