@@ -234,6 +234,7 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         # nor need it be learnt at home; names are, even above an untrained encoder
         of_losses = t.table in UNTAGGED and t.column in ("XNLI Δ", "XNLI Russian")
         assert t.learnt_column == ("XNLI Fake-English" if of_losses or t.minus_column == "XNLI Δ" else None)
+        assert t.learnt_floor == ("majority class | ru",) * (t.learnt_column is not None)
     assert claim.clear == (0.05 if claim.id.endswith("-retrieval") else 5.0)
     assert set(claim.alive or ()) <= rows and not FLOORS & rows
 

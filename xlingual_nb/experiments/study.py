@@ -159,7 +159,7 @@ def arms_and_floors(claim) -> tuple[set, set]:
         reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
         rows = {*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ())}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
-        lows = {low for row in rows for low in published.floor_names(given, row)}
+        lows = {low for row in rows for low in published.floor_names(given + test.learnt_floor, row)}
         arms |= set(product([reading], rows, columns))
         floors |= set(product([reading], lows, columns))
     return arms, floors

@@ -273,10 +273,12 @@ def unlearnt(test, look) -> str:
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #71a1ea51
 def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
-    """Whether each row of a test stands clear of its floor in the `learnt_column`, by column and row; None if one of
-    the two was not run, nothing where the test has no such column."""
-    rows = test.plus + (() if test.minus == "floor" else test.minus) if test.learnt_column else ()
-    return {(test.learnt_column, row): clear_of_floor(claim, test, look, row, test.learnt_column) for row in rows}
+    """Whether each row of a test stands clear of the `learnt_floor` in the `learnt_column`, by column and row; None if
+    one of the two was not run, nothing where the test has no such column."""
+    rows, column = test.plus + (() if test.minus == "floor" else test.minus), test.learnt_column
+    if column is None: return {}
+    at_home = replace(test, floor=test.learnt_floor)
+    return {(column, row): clear_of_floor(claim, at_home, look, row, column) for row in rows}
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6a04506e
 def chance(outcomes, effects, level) -> float:
