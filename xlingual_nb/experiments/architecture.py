@@ -196,14 +196,15 @@ AXES = {"table4": ("layers", "depth"), "table5": ("heads", "attention heads"),
         "table6": ("share", "parameters, share of the baseline's")}
 
 def points(tidy: pd.DataFrame) -> pd.DataFrame:
-    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came out), and the
-    published Δ."""
+    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came out) with their
+    deviations (`XNLI Δ sd`), and the published Δ."""
     made = []
     for table in AXES:
         part = tidy[(tidy.table == table) & tidy.row.isin(asked(table).index)]
         printed = part[part.column == "XNLI Δ"].set_index("row").published
         wide = part.pivot(index="row", columns="column", values="value").assign(published=printed)
-        joined = asked(table).join(wide, how="inner").assign(table=table, row=lambda d: d.index)
+        spread = part.pivot(index="row", columns="column", values="sd").add_suffix(" sd")
+        joined = asked(table).join([wide, spread], how="inner").assign(table=table, row=lambda d: d.index)
         made.append(joined.rename(columns={"share": "wanted"}))
     found = pd.concat(made, ignore_index=True)
     return found.assign(share=found[MILLIONS] / found.loc[found.wanted == 1, MILLIONS].max())
