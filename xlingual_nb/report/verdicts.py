@@ -54,7 +54,8 @@ def examine(claim, scale, look) -> Examined:
     def of(told): return ", ".join(f"{column} of {row}" for (column, row), found in home.items() if found is told)
     if None in home.values(): return replace(idle, outcomes=[], note=f"not run: {of(None)}")
     if False in home.values():
-        return replace(idle, verdict="not trained", note=f"at its floor: {of(False)}: who has not learnt has nothing to lose")
+        why = f"at its floor: {of(False)}: who has not learnt has nothing to lose"
+        return replace(idle, verdict="not trained", note=why)
     living = [alive(claim, t, look) for t in claim.tests]
     if None in living:
         test = claim.tests[living.index(None)]
