@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['WIDTH', 'COLOURS', 'say', 'mark', 'enumerated', 'say_earlier', 'listed', 'claim_table', 'choices', 'priced',
-           'completeness', 'picture', 'small', 'write_figure', 'compare']
+           'completeness', 'picture', 'small', 'write_figure', 'show_kept', 'compare']
 
 # %% ../../nbs/lib/75_chapters.ipynb #edc1acbe
-import io
+import io, json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,6 +107,13 @@ def write_figure(figure, path: Path, caption: str, cells: Iterable[Cell], observ
     if they were observed."""
     display(small(figure))
     print(figures.save(figure, path, caption, grid_of(observed(cells, observations)), claims).name)
+
+# %% ../../nbs/lib/75_chapters.ipynb #75show02
+def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOURS) -> None:
+    "Show kept pictures, each over the caption that its sidecar has."
+    for path in pictures:
+        caption = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["caption"]
+        display(picture(path, width, colours), Markdown(f"*{caption}*"))
 
 # %% ../../nbs/lib/75_chapters.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: Places) -> None:
