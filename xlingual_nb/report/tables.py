@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OBSERVED', 'COLUMNS', 'checked', 'printed', 'in_order', 'tidy', 'text', 'read', 'write', 'read_seeds', 'write_seeds',
-           'cell', 'beside', 'display', 'alone']
+           'cell', 'beside', 'told_seeds', 'display', 'alone']
 
 # %% ../../nbs/lib/70_tables.ipynb #442248c8
 from pathlib import Path
@@ -146,15 +146,21 @@ def beside(tidy, kept=None) -> pd.DataFrame:
     return pd.DataFrame(cells, index=tidy.row.unique(), columns=order).fillna("")
 
 # %% ../../nbs/lib/70_tables.ipynb #376e9535
+def told_seeds(tidy) -> str:
+    "How many seeds the numbers of a table are means of, in words."
+    least, most = int(tidy.n_seeds.min()), int(tidy.n_seeds.max())
+    return f"{least} to {most} seeds a number" if least < most else f"{most} seed{'s' * (most > 1)} a number"
+
 def display(tidy, caption=None, kept=None):
-    """`beside`, styled: the published columns in grey italics. Returns a pandas Styler, named by the tables and by
-    where those columns stand, since two tables of one name on a page share their style."""
+    """`beside`, styled: the published columns in grey italics, the number of seeds after a caption. Returns a pandas
+    Styler, named by the tables and by where those columns stand, since two tables of one name on a page share their
+    style."""
     frame = beside(tidy, kept)
     name = [*tidy.table.unique(), *(str(at) for at, (_, whose) in enumerate(frame) if whose == "published")]
     grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
     plain = [{"selector": "td", "props": "white-space: nowrap; text-align: right"},
              {"selector": "th", "props": "text-align: left"}]
-    styled = frame.style.set_uuid("_".join(name)).set_caption(caption or "")
+    styled = frame.style.set_uuid("_".join(name)).set_caption(f"{caption}; {told_seeds(tidy)}" if caption else "")
     styled = styled.set_table_styles({column: grey for column in frame if column[1] == "published"})
     return styled.set_table_styles(plain, overwrite=False)
 

@@ -256,7 +256,7 @@ def as_text(frame) -> pd.DataFrame:
     return pd.DataFrame({"claim": frame.claim.map(says).fillna(frame.claim), "whose": whose(frame),
                          "where": frame["where"], "corpus": frame.corpus, "verdict": frame.verdict,
                          "effect [95%]": [in_digits(r.effect) + interval(r) for r in rows],
-                         "p": [shown_p(p) for p in frame.p], "seeds": frame.n_seeds,
+                         "p": [shown_p(p) for p in frame.p], "fewest seeds": frame.n_seeds,
                          "published": frame.published.map(in_digits), "power": [shown_power(r) for r in rows],
                          "aligned": frame.aligned.fillna(""), "by language": frame.apart.fillna(""), "note": notes})
 
