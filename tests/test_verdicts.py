@@ -8,7 +8,7 @@ from scipy import stats
 
 from xlingual_nb.papers.published import Claim, Comparison
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import verdicts as V
+from xlingual_nb.report import outcomes, verdicts as V
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import contrast, holm
 
@@ -330,6 +330,19 @@ def test_who_has_not_learnt_has_nothing_to_lose():
         assert one(taught(dull), c).verdict == "reproduced", "without being asked for it"
     unseen = one(frame, asked)
     assert unseen.verdict == "not run at this scale" and "source of a, source of b" in unseen.note
+
+
+def test_where_a_column_is_a_model_other_rows_tell_what_it_has_learnt():
+    c, (test,) = small(), small().tests
+    columns = replace(test, column="left", minus_column="right", plus=("es",), minus=("es",), learnt_rows=("home",), learnt_floor=("majority",))
+    asked = replace(c, tests=(columns,))
+    def told(left, right): return outcomes.taught(asked, columns, look_into({"left": left, "right": right}))
+    def look_into(homes): return lambda table, row, column: pd.Series(homes[column] if row == "home" else [33.3] * 3)
+    well, badly = [79.0, 79.2, 79.1], [33.5, 47.0, 37.0]
+    assert told(well, well) == {("left", "home"): True, ("right", "home"): True}
+    assert told(well, badly) == {("left", "home"): True, ("right", "home"): False}
+    for wrong in (dict(learnt_rows=("home",)), dict(learnt_floor=("majority",)), dict(learnt_rows=("home",), learnt_column="left", learnt_floor=("majority",))):
+        with pytest.raises(ValueError, match="learnt_floor"): replace(test, **wrong)
 
 
 def test_floors_of_a_test_go_before_those_of_its_claim():

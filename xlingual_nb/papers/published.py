@@ -84,9 +84,9 @@ class Comparison:
 
     `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation, Pearson's r over
     the `plus` rows of `column` with `minus_column`. `net`: of every row its floor is subtracted first. `floor`: floor
-    rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`; in the
-    `learnt_column` every one of them must be clear of `learnt_floor`, since who has not learnt a task has nothing to
-    lose. `fit`: rows within whose training perplexity all others of the test must lie (`report.verdicts`), or they
+    rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`. Who has not learnt
+    a task has nothing to lose: every row must be clear of `learnt_floor` in the `learnt_column` or, where a column is a
+    model, all `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all others of the test must lie (`report.verdicts`), or they
     differ in more than the claim says. `curve`: a number read off each seed's training curve (`measures.statistics`)
     in place of the column itself. `exact`: no seed can change what is compared, a count on text, say, so that
     arithmetic decides."""
@@ -103,6 +103,7 @@ class Comparison:
     floor: tuple[str, ...] | None = None
     alive_column: str | None = None
     learnt_column: str | None = None
+    learnt_rows: tuple[str, ...] = ()
     learnt_floor: tuple[str, ...] = ()
     net: bool = False
     fit: tuple[str, ...] = ()
@@ -116,7 +117,8 @@ class Comparison:
             raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
         if self.net and (self.compare != "difference" or self.minus in ((), "floor")):
             raise ValueError("net compares rows with rows, above their floors: it needs minus rows and a difference")
-        if (self.learnt_column is None) != (not self.learnt_floor): raise ValueError("learnt_column needs learnt_floor")
+        if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
+            raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
         if self.factor != 1 and not self.net: raise ValueError("a share of a score needs net: floors have no share")
         paired = len(self.plus) > 2 and self.minus_column and not self.minus
         if self.compare == "correlation" and not (paired and abs(self.margin) < 1):

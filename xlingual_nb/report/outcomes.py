@@ -273,12 +273,13 @@ def unlearnt(test, look) -> str:
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #71a1ea51
 def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
-    """Whether each row of a test stands clear of the `learnt_floor` in the `learnt_column`, by column and row; None if
-    one of the two was not run, nothing where the test has no such column."""
-    rows, column = test.plus + (() if test.minus == "floor" else test.minus), test.learnt_column
-    if column is None: return {}
+    """Whether what a test compares stands clear of the `learnt_floor`, by column and row (`papers.published`); None if
+    one of the two was not run, nothing where the test has no such floor."""
+    if not test.learnt_floor: return {}
+    rows, columns = test.learnt_rows, (test.column, test.minus_column or test.column)
+    if not rows: rows, columns = test.plus + (() if test.minus == "floor" else test.minus), (test.learnt_column,)
     at_home = replace(test, floor=test.learnt_floor)
-    return {(column, row): clear_of_floor(claim, at_home, look, row, column) for row in rows}
+    return {(column, row): clear_of_floor(claim, at_home, look, row, column) for column in columns for row in rows}
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6a04506e
 def chance(outcomes, effects, level) -> float:
