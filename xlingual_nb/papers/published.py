@@ -86,10 +86,10 @@ class Comparison:
     the `plus` rows of `column` with `minus_column`. `net`: of every row its floor is subtracted first. `floor`: floor
     rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`. Who has not learnt
     a task has nothing to lose: every row must be clear of `learnt_floor` in the `learnt_column` or, where a column is a
-    model, all `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all others of the test must lie (`report.verdicts`), or they
-    differ in more than the claim says. `curve`: a number read off each seed's training curve (`measures.statistics`)
-    in place of the column itself. `exact`: no seed can change what is compared, a count on text, say, so that
-    arithmetic decides."""
+    model, all `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all others
+    of the test must lie (`report.verdicts`), or they differ in more than the claim says. `curve`: a number read off
+    each seed's training curve (`measures.statistics`) in place of the column itself. `exact`: no seed can change what
+    is compared, a count on text, say, so that arithmetic decides."""
     table: str
     column: str
     plus: tuple[str, ...]

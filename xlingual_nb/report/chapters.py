@@ -120,7 +120,7 @@ def compare(tidy: pd.DataFrame, at: Places) -> None:
     """Say how far tables of one's own agree with what is kept at the same scale, and show the cells that differ. Tables
     that are kept themselves have nothing to be held against."""
     if at.keep:
-        said = "these tables are the kept ones now" if len(tidy) else "nothing was measured; what is kept stays as it was"
+        said = "these tables are the kept ones now" if len(tidy) else "nothing measured, what is kept stays as it was"
         return print(f"{at.kept.notebook}: {said}")
     both = agreement(tidy, at.kept.tables())
     none = f"{at.kept.notebook}: nothing is kept of these tables at scale {at.scale}, so there is nothing to compare"
