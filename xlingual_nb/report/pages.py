@@ -197,7 +197,7 @@ after results had been seen, the row says when, why, and what the verdict was be
 scale that was run. Small scales show whether an effect is there, not how large it was in the paper.</p>
 <p><em>Not reproduced</em>: the contrary holds. <em>Inconclusive</em>: the seeds there are do not decide. <em>At
 floor</em>: the rows compared are no better than models that know nothing. <em>Confounded</em>: the models compared
-differ in more than the claim says. <em>Not trained</em>: a model compared has not learnt its text.</p>"""
+differ in more than the claim says. <em>Not trained</em>: a model compared has not learnt its text or its task.</p>"""
 
 def claim_texts() -> dict[str, str]:
     "The ledger's claims in words, by id."
