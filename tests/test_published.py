@@ -115,7 +115,7 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
     round = next(c for c in changed if c.id == "K-overlap-share").amended[0]
     assert "bible not reproduced" in round.before, "a verdict that was turned round"
     assert {c.id for c in changed if len(c.amended) > 1} >= {"K-no-overlap-ner", "K-overlap-ner", "K-overlap-share"}
-    words = ("floor", "fit", "seed by seed", "parameters", "no seed changes", "more seeds")
+    words = ("floor", "fit", "seed by seed", "parameters", "no seed changes", "more seeds", "has not learnt")
     assert all(any(word in c.amended[-1].why for word in words) for c in changed)
 
 
