@@ -153,11 +153,11 @@ def choose(name: str, given: str, known: Iterable[str]) -> str:
 
 # %% ../../nbs/lib/61_study.ipynb #61c1a1b1
 def arms_and_floors(claim) -> tuple[set, set]:
-    "(Reading of the table, row, column) of all that a claim compares or wants alive, and of the floors."
+    "(Reading of the table, row, column) of all that a claim compares or wants alive or learnt, and of the floors."
     arms, floors = set(), set()
     for test in claim.tests:
         reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
-        rows = {*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ())}
+        rows = {*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
         lows = {low for row in rows for low in published.floor_names(given + test.learnt_floor, row)}
         arms |= set(product([reading], rows, columns))
