@@ -7,8 +7,7 @@ __all__ = ['WIDTH', 'COLOURS', 'say', 'mark', 'enumerated', 'say_earlier', 'list
            'completeness', 'picture', 'small', 'write_figure', 'show_kept', 'compare']
 
 # %% ../../nbs/lib/75_chapters.ipynb #edc1acbe
-import io, json
-import re
+import io, json, re
 from collections.abc import Iterable
 from pathlib import Path
 
