@@ -63,6 +63,13 @@ def measure(cell):
 
 # ---- rows
 
+@pytest.mark.parametrize("row, says", (("3 inv-ordr", "row '3 inv-ordr': 'inv-ordr' is not known: did you mean inv-order?"),
+                                       ("8 lang_pos;shift-special", "'lang_pos' is not known: did you mean lang-pos?"), ("inv-order", "row 'inv-order': write it as '3 inv-order'")))
+def test_a_misspelt_row_is_no_row(row, says):
+    with pytest.raises(InputError) as caught: model(row, laboratory_sizes("smoke", "micro"), 0)
+    assert says in str(caught.value)
+
+
 @EVERY
 def test_rows_are_those_of_the_published_tables(scale, corpus):
     found = cells(scale, corpus)

@@ -1,6 +1,7 @@
 """Sizes as data: the papers' own values beside their sections, one's own files on top, and an error that names file, key and mend."""
 import re, shutil
 from dataclasses import asdict, is_dataclass
+from importlib import import_module
 from importlib.resources import files
 from itertools import permutations
 from pathlib import Path
@@ -16,8 +17,10 @@ from xlingual_nb.experiments.sections import SCALES, brought, corpora
 from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, trilingual_sizes
 from xlingual_nb.experiments.studies import STUDIES
 from xlingual_nb.microworld import typology
+from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.papers.published import OURS, claims
 from xlingual_nb.report import notebooks, tables, verdicts
+from xlingual_nb.runs.spec import parents
 from xlingual_nb.text import records
 from xlingual_nb.text.records import RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
@@ -254,7 +257,7 @@ HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
 
 @pytest.mark.parametrize("text, says", (
     ("study = ", "fi.toml: is not TOML in UTF-8 (Invalid value (at end of document)): mend that line"),
-    ("[smoke.mine]\n", "fi.toml: study = None, and k2020 is wanted here"),
+    ("[smoke.mine]\n", "fi.toml: no study: begin with study = 'k2020'"),
     ('study = "dufter2020"\n', "fi.toml: study = 'dufter2020', and k2020 is wanted here: name a file for k2020"),
     ('study = "k2020"\n[smoek.mine]\n', "fi.toml: 'smoek' is not known: did you mean smoke?"),
     ('study = "k2020"\n[smoke.mine]\npieces = 3\n', "fi.toml, smoke.mine: 'text' is missing: add it, or a line like = 'scale.corpus'"),
@@ -272,7 +275,9 @@ HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
     (HEAD + "base.training = { batch = 0 }\n", "fi.toml, smoke.mine.base.training: batch=0: a batch has at least one sentence"),
     (HEAD + "switches = { npairs = true }\n", "fi.toml, smoke.mine.switches: 'npairs' is not known"),
     (HEAD + 'corpus = "x"\n', "fi.toml, smoke.mine: 'corpus' does not stand in a section: leave it out"),
-    ('study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\nner.more = { size = 3 }\n', "fi.toml, smoke.mine.ner.more: 'source' is missing: add it"),
+    ('study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\nner.more = { size = 3 }\n', "fi.toml, smoke.mine.ner: 'more' is not known: there are train, dev, test"),
+    (HEAD + "text.trian = { sentences = 9 }\n", "fi.toml, smoke.mine.text: 'trian' is not known: did you mean train?"),
+    (HEAD + "ner.train = { size = 9, source = 3 }\n", "fi.toml, smoke.mine.ner.train.source: 3 is not text in quotes"),
     (HEAD + 'targets = ["fi"]\n', "fi.toml, smoke.mine.text.train (fi): language 'fi': the presets are en, "),
     (HEAD + 'targets = ["fi"]\ntext.train = { source = "file:here/{language}.txt" }\n', "smoke.mine.text.train (en): "),
     (HEAD + 'text.train = { source = "text/{language}" }\n', "fi.toml, smoke.mine.text.train (en): no data folder for text/en.txt: set XLINGUAL_DATA"),
@@ -315,8 +320,22 @@ def test_what_the_hub_has_is_said(tmp_path, monkeypatch):
         bilingual_sizes("smoke", own=own(text, tmp_path))
 
 
+AUTO = [(study, module) for study, names in (
+    ("k2020", ("overlap", "ordering", "frequency", "architecture", "objective", "mixed_pairs")), ("dufter2020", ("laboratory",)),
+    ("dufter2020xnli", ("knn_replace",)), ("liu2020", ("data_size", "window_size", "parts_of_speech", "zero_shot", "layers", "language_shift"))) for module in names]
+
+@pytest.mark.parametrize("study, module", AUTO, ids=lambda said: said)
+def test_ones_own_corpus_is_taken_where_none_is_named(study, module):
+    "In every notebook that takes a file: no model is the study's."
+    mine = {"study": study, "smoke": {"micro-mine": {"like": "smoke.micro", "text": {"train": {"seed": "mine"}}}}}
+    found, usual = (import_module(f"xlingual_nb.experiments.{module}").cells("smoke", own=own) for own in (mine, ""))
+    def below(spec): return {spec}.union(*map(below, parents(spec)))
+    def models(cells): return {one for cell in cells for spec in cell.runs for one in below(spec) if isinstance(one, PretrainSpec)}
+    assert models(found) and not models(found) & models(usual)
+
+
 def test_a_scale_that_the_file_has_not(finnish):
-    with pytest.raises(InputError, match="no corpus of yours at scale laptop, but smoke.finnish: choose that"): bilingual_sizes("laptop", own=finnish / "fi.toml")
+    with pytest.raises(InputError, match="no corpus of yours at scale laptop, but smoke.finnish: choose its scale"): bilingual_sizes("laptop", own=finnish / "fi.toml")
     assert bilingual_sizes("laptop", "micro", own=finnish / "fi.toml").corpus == "micro"
 
 

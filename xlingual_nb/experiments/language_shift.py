@@ -108,7 +108,7 @@ def heat(sizes: Joint, seed: int, run: ShiftSpec) -> list[Cell]:
             for alpha in sizes.shifts.alphas for layer in range(sizes.base.shape.layers + 1)]
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
-def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="",
+def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
           checkpoint: str = "") -> list[Cell]:
     """Every cell of the tables and figures; `checkpoint`: a folder to measure beside. Raises InputError for what
     `check` refuses, and for a checkpoint without XNLI."""
@@ -126,6 +126,6 @@ def cells(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = ""
     made = [replace(cell, paper=paper_of(sizes)) for cell in made] + lowered_cells()
     return once(made + (brought_cells(sizes, checkpoint) if checkpoint else []))
 
-def grid(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="", checkpoint: str = "") -> list:
+def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", checkpoint: str = "") -> list:
     "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
     return grid_of(cells(scale, corpus, seeds, languages, own, checkpoint))

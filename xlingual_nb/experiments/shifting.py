@@ -63,10 +63,11 @@ def check_texts(sizes: Joint) -> None:
     require(not short, f"the text of {''.join(short[:1])} that is turned has fewer than {TOO_FEW} words: a mean of "
             "that says nothing of a language, give more sentences")
 
-def check(scale: str, corpus: str = "micro", seeds: int = 0, languages: str = "", own="") -> Joint:
-    """The sizes of the study, with the encoder of shifts. Raises InputError for what `joint.check` refuses, for a
-    corpus without shifts, for a language that its model does not read, or has no text in, and for languages between
-    which there is no way (`check_texts`)."""
+def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
+    """The sizes of the study, with the encoder of shifts; `auto` is a corpus of `own`, else the microworld. Raises
+    InputError for what `joint.check` refuses, for a corpus without shifts, for a language that its model does not
+    read, or has no text in, and for languages between which there is no way (`check_texts`)."""
+    if corpus == "auto" and not own: corpus = "micro"
     asked = joint.check(scale, corpus, seeds, languages, own)
     sizes, shifts = joint.check(scale, corpus, seeds, "", own) if languages else asked, asked.shifts
     if shifts is None:

@@ -72,7 +72,8 @@ def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
     """The sizes of the study, for all languages of the model or for these, from a user's file `own` as well, on the
     model of a `checkpoint`, if that is given. Raises InputError for what `shifting.check` and
     `shifting.with_checkpoint` refuse, and for a corpus without tasks, or with some of them."""
-    sizes = shifting.check(scale, usual(scale) if corpus == "auto" else corpus, seeds, languages, own)
+    if corpus == "auto" and not own: corpus = usual(scale)
+    sizes = shifting.check(scale, corpus, seeds, languages, own)
     if sizes.tasks is None or not of_one_world(sizes):
         raise InputError(f"{scale}.{sizes.corpus} says nothing of tasks: add `tasks` to it, or choose micro")
     if lost := lacking(sizes): raise InputError(f"{scale}.{sizes.corpus}.tasks has no {lost[0]}: add it")
