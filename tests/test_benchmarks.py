@@ -486,3 +486,38 @@ def test_rates_are_tried_by_depth_and_told_by_the_source_alone(loaded, tmp_path)
     assert asked.settings.learning_rate == 1e-4 and {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"}
     for _ in range(2): found = depths.main(["depth 1", "--rates", "1e-3", "--tuning", "1e-3", "3e-4", "--steps", "2", "--warmup", "1", "--scale", "smoke", *places])
     assert len(found) == 2 and found["perplexity / unigram"].nunique() == 1 and (found["nli dev"] <= 1).all()
+
+
+def test_spread_is_parted_into_tunings_and_models(loaded, tmp_path):
+    spread, rng = loaded("spread"), np.random.default_rng(0)
+    models, tunings = rng.normal(0, 0.3, 400), rng.normal(0, 0.1, (400, 5))
+    rows = [("es", 1e-3, m, t, 0.5 + models[m] + tunings[m, t]) for m in range(400) for t in range(5)]
+    found = spread.parts(pd.DataFrame(rows, columns=["target", "rate", "seed", "tuning", "nli"])).iloc[0]
+    assert (found.models, found.tunings) == (400, 5) and found["sd of tunings"] == pytest.approx(0.1, rel=0.1)
+    assert found["sd of models"] == pytest.approx(0.3, rel=0.1)
+    alike = pd.DataFrame(rows, columns=["target", "rate", "seed", "tuning", "nli"]).assign(nli=[0.5 + tunings[m, t] for _, _, m, t, _ in rows])
+    assert spread.parts(alike).iloc[0]["sd of models"] < 0.03
+    assert np.isnan(spread.parts(pd.DataFrame(rows[:5], columns=["target", "rate", "seed", "tuning", "nli"])).iloc[0]["sd of models"])
+
+
+def test_a_model_is_tuned_several_times_and_the_first_is_the_tables(loaded, tmp_path):
+    spread = loaded("spread")
+    sizes = spread.bilingual_sizes("smoke", "micro")
+    first, *rest = (spread.inference(sizes, "es", seed, tuning, 1e-3) for seed in (0, 1) for tuning in range(3))
+    assert first == spread.bilingual.nli(sizes, first.checkpoint, "enfake", ("es",)) and len({spec.seed for spec in (first, *rest)}) == 6
+    places = ["--scale", "smoke", "--store", str(tmp_path / "runs"), "--output", str(tmp_path / "spread.csv")]
+    for _ in range(2): found = spread.main(["es", "--seeds", "0", "1", "--tunings", "2", *places])
+    assert len(found) == 4 and found["nli source"].between(0, 1).all()
+    assert set(found.columns) == set(pd.read_csv(SCRIPT.with_name("results") / "spread.csv").columns)
+
+
+def test_rates_are_tried_by_spelling_and_told_by_the_source_alone(loaded, tmp_path):
+    spellings = loaded("spellings")
+    places = ["--scale", "smoke", "--store", str(tmp_path / "runs"), "--output", str(tmp_path / "spellings.csv")]
+    asked = spellings.inference(spellings.bilingual_sizes("smoke", "micro"), "Char", "es", seed=1, rate=1e-4)
+    assert asked.settings.learning_rate == 1e-4 and asked.checkpoint.seed == 1 and asked.checkpoint.tokenizer.kind == "characters"
+    assert {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"}
+    for _ in range(2): found = spellings.main(["Char es 1", "Word es 1", "--tuning", "1e-3", *places])
+    assert list(found.column) == ["Char", "Word"] and found["nli dev"].between(0, 1).all()
+    kept = pd.read_csv(SCRIPT.with_name("results") / "spellings.csv")
+    assert set(found.columns) == set(kept.columns)
