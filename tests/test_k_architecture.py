@@ -14,6 +14,7 @@ from xlingual_nb.experiments import architecture, mixed_pairs, objective, overla
 from xlingual_nb.experiments.architecture import DEPTH, HEADS, MILLIONS, PERCENT, asked, shape_of, shapes, total
 from xlingual_nb.experiments.bilingual import model, nli
 from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.sections import SCALES, corpora
@@ -168,6 +169,15 @@ def test_columns_differ_in_what_they_say(key):
     assert differ(spec["No Lang-id"], spec["With Lang-id"]) == {"markers"} and spec["With Lang-id"].markers
     for a, b in (("Char", "WordPiece"), ("WordPiece", "Word")): assert differ(spec[a], spec[b]) == {"tokenizer"}
     assert (spec["Char"].tokenizer.kind, spec["Word"].tokenizer.kind) == ("characters", "words")
+
+
+def test_only_table_10_is_fine_tuned_at_a_rate_of_its_own():
+    "Characters do not learn inference at the others' rate (benchmarks/spellings.py)."
+    rates = {table: {run.settings.learning_rate for c in pretrained("laptop", "micro")[objective] if c.table == table for run in c.runs
+                     if isinstance(run, NliSpec)} for table in objective.TABLES}
+    assert rates == {"table8": {1e-3}, "table9": {1e-3}, "table10": {3e-4}}
+    paper = BILINGUAL["paper", "micro"]
+    assert all(objective.fine_tuned(paper, table) == paper for table in objective.TABLES)
 
 
 # ---- the paper's text, parameter by parameter

@@ -84,8 +84,8 @@ class Bilingual:
     one of Table 8, which reads pairs of segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model;
     `measured` sentences for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
     (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default the base's);
-    `deep_tuning` how Tables 4 to 7 are fine-tuned (by default as the others). `label`: the corpus, with the targets if
-    they are not the section's own; results stand under it."""
+    `deep_tuning` and `spelt_tuning` how Tables 4 to 7 and Table 10 are fine-tuned (by default as the others). `label`:
+    the corpus, with the targets if they are not the section's own; results stand under it."""
     scale: str
     corpus: str
     label: str
@@ -112,6 +112,7 @@ class Bilingual:
     languages: dict[str, dict[str, str]]
     many: Training | None = None
     deep_tuning: FineTuning | None = None
+    spelt_tuning: FineTuning | None = None
 
 # %% ../../nbs/lib/60a_studies.ipynb #a3bf09f2
 class Windows(NamedTuple):
