@@ -149,6 +149,15 @@ def test_a_full_disk_is_one_line(clone, monkeypatch, capsys):
     assert end.value.code == 2 and "disk is full" in seen.err and len(seen.err.strip().splitlines()) == 1
 
 
+# --- plan
+
+def test_a_plan_makes_no_store(tmp_path):
+    done = xlingual("plan", "07", "-p", "rows=0", "--store", tmp_path / "a/b", "--json")
+    assert json.loads(done.stdout)[-1]["found"] == 0 and list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    refused(xlingual("plan", "07", "-p", "rows=0", "--store", tmp_path / "file"), "a file, not a store")
+
+
 # --- data
 
 @pytest.fixture

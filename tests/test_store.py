@@ -47,7 +47,15 @@ def test_another_version_and_other_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match="no store here"): Store(tmp_path / "nothing", create=False)
     assert not (tmp_path / "nothing").exists() and not (tmp_path / "VERSION").exists()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="not a store"): Store(tmp_path / "file")
+    with pytest.raises(InputError, match="a file, not a store"): Store(tmp_path / "file")
+    with pytest.raises(InputError, match="no store can be made here"): Store(tmp_path / "file/runs")
+
+
+def test_where_there_is_no_store_a_blank_one_is_empty_and_not_made(tmp_path):
+    assert state(Store(tmp_path / "a/b", blank=True), Count(5)) == "missing" and list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path, tmp_path / "file"):
+        with pytest.raises(InputError, match="not a store"): Store(place, blank=True)
 
 
 # ---- one run

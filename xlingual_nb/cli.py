@@ -104,11 +104,12 @@ def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None,
     return given | named
 
 # %% ../nbs/lib/80_cli.ipynb #2e9d2021
-def open_store(store: str = "", create: bool = False):
-    "The store at a path, or the repository's own. InputError where there is none, unless `create`."
+def open_store(store: str = "", blank: bool = False):
+    """The store at a path, or the repository's own. InputError where there is none, or, if `blank`, an empty one that
+    is not made."""
     from xlingual_nb.runs.store import Store
     from xlingual_nb.report.notebooks import repository
-    return Store(store or repository() / "runs", create=create)
+    return Store(store or repository() / "runs", create=False, blank=blank)
 
 # %% ../nbs/lib/80_cli.ipynb #6b14f388
 Notebook = Annotated[str, typer.Argument(metavar="NB", autocompletion=known_notebooks,
@@ -132,7 +133,7 @@ def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignm
     for name in notebooks or planned():
         grid, values = grid_of(name, scale, given)
         specs += grid
-    frame = price(list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), create=True))
+    frame = price(list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), blank=True))
     print_json(rows_of(frame)) if as_json else print_table(frame)
 
 # %% ../nbs/lib/80_cli.ipynb #ff616624

@@ -71,27 +71,39 @@ def problems(folder: Path) -> list[str]:
 _SOUND = set()      # (folder, when its files were written) of runs that this process has read every byte of
 
 class Store:
-    """A folder of runs. `root` is made if need be (unless `create=False`).
+    """A folder of runs. `root` is made if need be (unless `create=False`); `blank`: where there is no store it counts
+    as an empty one, and nothing is made.
 
-    Raises InputError for a folder that is not a store, or a store of another version."""
-    def __init__(self, root, create: bool = True):
+    Raises InputError for a file, a folder that is not a store, or a store of another version."""
+    def __init__(self, root, create: bool = True, blank: bool = False):
         self.root, self._locks, self._seen = Path(root).expanduser().absolute(), {}, {}
         mark = self.root / "VERSION"
-        if not mark.exists(): self._found(mark, create)
+        if not mark.exists():
+            if not (create or blank):
+                raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
+            self._free(mark)
+            if blank: return
+            self._found(mark)
         version = mark.read_bytes()[:20].decode(errors="replace").strip()
         if version != VERSION:
             raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
                              f"here {VERSION!r}); name another folder with --store, or move this one away")
 
-    def _found(self, mark: Path, create: bool):
-        if not create:
-            raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
+    def _free(self, mark: Path):
+        if self.root.is_file():
+            raise InputError(f"{self.root}: a file, not a store; name an empty or a new folder with --store")
         others = self.root.is_dir() and any(not p.name.startswith(".") for p in self.root.iterdir() if p != mark)
-        if self.root.is_file() or others and not mark.exists():     # (another process may be founding it just now)
+        if others and not mark.exists():            # (another process may be founding it just now)
             raise InputError(f"{self.root}: not a store, and not empty; name an empty or a new folder with --store")
-        with room(self.root.parent):
-            self.root.mkdir(parents=True, exist_ok=True)
-            write_atomic(mark, VERSION + "\n")
+
+    def _found(self, mark: Path):
+        try:
+            with room(self.root.parent):
+                self.root.mkdir(parents=True, exist_ok=True)
+                write_atomic(mark, VERSION + "\n")
+        except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"{self.root}: no store can be made here ({error.strerror}); name another folder with "
+                             "--store") from None
 
     def path(self, spec) -> Path:
         "The final folder of a run, there or not."
