@@ -149,6 +149,32 @@ def test_a_full_disk_is_one_line(clone, monkeypatch, capsys):
     assert end.value.code == 2 and "disk is full" in seen.err and len(seen.err.strip().splitlines()) == 1
 
 
+@pytest.fixture
+def below(clone):
+    "A folder in the toy clone to stand in, and a notebook 09 that prints its places and its data folder."
+    words = "from xlingual_nb.text.corpora import data_folder\nprint(*filter(None, (store, results, figures, folder)))\nprint('data:', data_folder())"
+    names = ("scale = 'smoke'", *(f"{name} = ''" for name in ("store", "results", "figures", "folder")))
+    notebook(clone / "nbs/09_places.ipynb", words, parameters="\n".join(names))
+    for folder in ("below/dd/bible", "below/data/bible", "data/text"): (clone / folder).mkdir(parents=True)
+    return clone / "below"
+
+
+def test_a_path_means_what_it_means_where_one_stands(below):
+    given = [word for name in ("results", "figures", "folder") for word in ("-p", f"{name}=my/{name}")]
+    done = xlingual("run", "09", "--store", "my/store", *given, cwd=below, env=dict(XLINGUAL_DATA="dd"))
+    assert " ".join(f"{below}/my/{name}" for name in ("store", "results", "figures", "folder")) in done.stdout, done.stderr
+    assert f"data: {below}/dd" in done.stdout
+    assert notebooks.grid_of("07", "smoke", dict(store="a"))[1]["store"] == str(below.parent / "a")
+
+
+def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below):
+    for folder in (below / "data", below.parent / "data"):
+        assert f"data: {folder}" in xlingual("run", "09", cwd=below).stdout
+        assert f"{folder} holds no data files" in xlingual("data", "check", cwd=below).stdout
+        if folder.parent == below: shutil.rmtree(folder)
+    assert "XLINGUAL_DATA" not in os.environ
+
+
 # --- plan
 
 def test_a_plan_makes_no_store(tmp_path):

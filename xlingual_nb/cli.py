@@ -42,9 +42,13 @@ def print_version(asked: bool) -> None:
 Version = Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")]
 
 @app.callback(help=PURPOSE)
-def common(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+def common(context: typer.Context,
+           debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
            version: Version = False):
-    "What every command has. `main` reads `--debug` before Typer sees it; here it only stands in the help."
+    """What every command has. `main` reads `--debug` before Typer sees it; here it only stands in the help. All read
+    one data folder (`report.notebooks.same_data`)."""
+    from xlingual_nb.report.notebooks import same_data
+    context.with_resource(same_data())
 
 # %% ../nbs/lib/80_cli.ipynb #09928c10
 def main(arguments: list[str] | None = None) -> None:
