@@ -167,6 +167,22 @@ def test_a_path_means_what_it_means_where_one_stands(below):
     assert notebooks.grid_of("07", "smoke", dict(store="a"))[1]["store"] == str(below.parent / "a")
 
 
+@pytest.mark.parametrize("name", ["store", "results", "figures"])
+@pytest.mark.parametrize("place, words", [("file", "a file, not a store|file is no folder"), ("file/in", "file is no folder"),
+                                          ("/proc/in/it", "/proc cannot be written in"), ("link", "no folder")])
+def test_a_place_that_cannot_be_written_in_stops_all_notebooks_at_once(below, name, place, words):
+    if place.startswith("/proc") and not Path("/proc/self").exists(): pytest.skip("no such file system here")
+    (below / "file").write_text("x"); (below / "link").symlink_to(below / "nowhere")
+    done = xlingual("run", "09", "-p", f"{name}={place}", cwd=below)
+    refused(done, str(below / place)); assert any(word in done.stderr for word in words.split("|")), done.stderr
+    assert done.stdout == "" and not (below.parent / "yours").exists() and (below / "file").read_text() == "x"
+
+
+def test_a_place_that_can_be_made_is_not_made_before_it_is_needed(below):
+    notebooks.runnable(notebooks.resolve("09"), dict(store=str(below / "a/b"), results=str(below / "c")))
+    assert sorted(path.name for path in below.iterdir()) == ["data", "dd"]
+
+
 def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below):
     for folder in (below / "data", below.parent / "data"):
         assert f"data: {folder}" in xlingual("run", "09", cwd=below).stdout

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MEANINGS', 'TRUTH', 'PATHS', 'YOURS', 'repository', 'data_home', 'same_data', 'experiments', 'resolve', 'heading',
            'Parameter', 'tagged', 'assigned', 'parameters', 'read_value', 'check_value', 'check_parameters', 'planned',
-           'all_values', 'specs_of', 'check_corpus', 'check_device', 'checked_values', 'grid_of', 'runnable',
-           'NotebookError', 'announcing', 'without_grammars', 'execute', 'failure', 'check_injected', 'run_notebook',
-           'half_written']
+           'all_values', 'specs_of', 'check_corpus', 'check_device', 'check_place', 'check_places', 'checked_values',
+           'grid_of', 'runnable', 'NotebookError', 'announcing', 'without_grammars', 'execute', 'failure',
+           'check_injected', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
 import ast, difflib, json, logging, os, re, sys, time
@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryFile
 from textwrap import shorten
 
 import xlingual_nb
@@ -210,6 +211,25 @@ def check_device(device: str, here: bool = False) -> None:
     if int(device.partition(":")[2] or 0) >= count:
         raise InputError(f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu")
 
+# %% ../../nbs/lib/73_notebooks.ipynb #5a3e0d04
+def check_place(name: str, folder: Path) -> None:
+    "InputError unless a folder, that of the parameter `name`, can be written in, or be made and then; makes nothing."
+    place = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not place.is_dir(): raise InputError(f"{name}={folder}: {place} is no folder: name another place")
+    try: TemporaryFile(dir=place).close()
+    except OSError as error:
+        why = f"{place} cannot be written in ({error.strerror})"
+        raise InputError(f"{name}={folder}: {why}: name another folder") from None
+
+def check_places(values: dict) -> None:
+    "InputError unless what a notebook with these parameters makes can be written: its runs, tables and pictures."
+    from xlingual_nb.runs.store import Store
+    places = {name: values[name] for name in ("results", "figures") if values.get(name)}
+    if "store" in values:
+        root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
+        if not (root / "VERSION").exists(): places["store"] = root      # what a store has may be all that is needed
+    for name, folder in places.items(): check_place(name, Path(folder))
+
 # %% ../../nbs/lib/73_notebooks.ipynb #e5a87898
 PATHS = "store", "results", "figures", "folder", "own"      # parameters that name a folder or a file
 
@@ -234,9 +254,10 @@ def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
 
 def runnable(path: Path, given: dict, text: bool = False) -> dict:
     """`checked_values` of a notebook that may run here. InputError as well for what its grid refuses, where it has one,
-    and for a device that this machine does not have."""
+    for a device that this machine does not have, and for a place that cannot be written in."""
     values = checked_values(path, given, text)
     check_device(values.get("device", "cpu"), here=True)
+    check_places(values)
     if path.stem in planned(): specs_of(path, values)
     return values
 
