@@ -6,6 +6,7 @@ import pytest
 from nbdev.test import test_nb as run_cells
 from recomputed import unlike_its_seeds
 
+from xlingual_nb.errors import InputError
 from xlingual_nb.measures import multilinguality, order, seen_pieces, translation, word_classes, words
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
@@ -60,6 +61,20 @@ def test_experiment_without_data(path, tmp_path, experiments_store, monkeypatch)
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_with_data(path, tmp_path, experiments_store):
     smoke(path, tmp_path, experiments_store, given=SOME)
+
+
+def tour(seeds):
+    "The specs that the tour asks for."
+    source, names = [text for kind, text, _ in cells_of(ROOT / "nbs/00_start_here.ipynb") if kind == "code"], {}
+    last = next(n for n, text in enumerate(source) if "\nspecs = {" in text)
+    for text in source[:last + 1]: exec(text.replace("seeds = 4\n", f"seeds = {seeds}\n"), names)
+    return names["specs"]
+
+
+def test_the_tour_takes_no_number_of_seeds_for_its_own_and_no_more_than_there_are():
+    assert list(tour(0)) == list(tour(4)) and len(tour(10)) == 20
+    for wrong in (11, -1):
+        with pytest.raises(InputError, match=f"seeds={wrong}: choose 0 .* to 10"): tour(wrong)
 
 
 # ---- experiments are told in one order: what was found first, then how to run it
