@@ -80,6 +80,8 @@ def test_a_group_alone_shows_its_help(group):
                                              (["run", "laboratry"], "did you mean 'laboratory'"), (["run", "07", "-p", "seeds"], "NAME=VALUE"),
                                              (["run", "07", "-p", "sede=5"], "did you mean seeds"), (["run", "07", "-p", "seeds=five"], "must be int"),
                                              (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"), (["run", "07", "--scale", "hugh"], "scale 'hugh' does not exist"), (["runs", "list", "--store", "nowhere"], "nowhere"),
+                                             (["run", "zzz"], "no experiment 'zzz'. There are: 07_lab"), (["run", "07", "-p", "zzz=1"], "no parameter 'zzz'. It has: scale"),
+                                             (["data", "get", "xnli"], "(xlingual data get --help)"), (["run", "--skale"], "(xlingual run --help)"), (["lost"], "(xlingual --help)"),
                                              (["data", "check"], "XLINGUAL_DATA"), (["data", "get", "bible", "en"], "not on the hub")])
 def test_wrong_use_is_one_line(clone, arguments, word):
     refused(xlingual(*arguments, cwd=clone), word)
@@ -192,6 +194,13 @@ def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below):
 
 
 # --- plan
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_mistake_in_a_grid_names_its_notebook(clone, monkeypatch, command):
+    monkeypatch.setattr("xlingual_nb.experiments.laboratory.grid", lambda scale: seeds)     # noqa: F821
+    refused(xlingual(command, "07", cwd=clone), "07_laboratory, grid: NameError: name 'seeds' is not defined", code=1)
+    assert "in <lambda>" in xlingual(command, "07", "--debug", cwd=clone).stderr and not (clone / "yours").exists()
+
 
 def test_a_plan_makes_no_store(tmp_path):
     done = xlingual("plan", "07", "-p", "rows=0", "--store", tmp_path / "a/b", "--json")

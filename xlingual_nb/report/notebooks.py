@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MEANINGS', 'TRUTH', 'PATHS', 'YOURS', 'repository', 'data_home', 'same_data', 'experiments', 'resolve', 'heading',
            'Parameter', 'tagged', 'assigned', 'parameters', 'read_value', 'check_value', 'check_parameters', 'planned',
-           'all_values', 'specs_of', 'check_corpus', 'check_device', 'check_place', 'check_places', 'checked_values',
-           'grid_of', 'runnable', 'NotebookError', 'announcing', 'without_grammars', 'execute', 'failure',
+           'NotebookError', 'all_values', 'specs_of', 'check_corpus', 'check_device', 'check_place', 'check_places',
+           'checked_values', 'grid_of', 'runnable', 'announcing', 'without_grammars', 'execute', 'failure',
            'check_injected', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
@@ -73,8 +73,8 @@ def resolve(name: str, folder: Path | None = None) -> Path:
         number, _, title = stem.partition("_")
         if name in (stem, title) or (name.isdigit() and int(name) == int(number)): return path
     near = difflib.get_close_matches(name, [*found, *(s[3:] for s in found)], 1)
-    raise InputError(f"no experiment '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
-                     + f" There are: {', '.join(found) or 'none'}")
+    meant = f"; did you mean '{near[0]}'?" if near else "."
+    raise InputError(f"no experiment '{name}'{meant} There are: {', '.join(found) or 'none'}")
 
 # %% ../../nbs/lib/73_notebooks.ipynb #057fa045
 def heading(path: Path) -> tuple[str, str]:
@@ -167,7 +167,7 @@ def check_parameters(path: Path, given: dict, text: bool = False) -> dict:
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 2)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            meant = f"; did you mean {' or '.join(near)}?" if near else "."
             raise InputError(f"{Path(path).stem}: no parameter '{name}'{meant} It has: {', '.join(known)}")
         checked[name] = check_value(read_value(value, known[name]) if text else value, known[name], Path(path).stem)
     return checked
@@ -178,19 +178,24 @@ def planned() -> list[str]:
     return [name for name in experiments() if find_spec(f"xlingual_nb.experiments.{name[3:]}")]
 
 # %% ../../nbs/lib/73_notebooks.ipynb #fa6f4337
+class NotebookError(RuntimeError):
+    "A cell or a grid failed; the message says which, and of a cell where the notebook is kept as far as it got."
+
 def all_values(path: Path, given: dict) -> dict:
     "The parameters of a notebook with the given ones over the defaults."
     return {p.name: p.default for p in parameters(path).values()} | given
 
 def specs_of(path: Path, values: dict) -> list:
     """The runs that an experiment asks for. InputError where the notebook exports no `grid`, and whatever that finds
-    wrong."""
+    wrong; NotebookError for a mistake in it."""
     module = f"xlingual_nb.experiments.{path.stem[3:]}"
     try: grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name != module: raise
         raise InputError(f"{path.stem} declares no grid of runs: there is nothing to plan, run it") from None
-    return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
+    try: return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
+    except InputError: raise
+    except Exception as error: raise NotebookError(f"{path.stem}, grid: {type(error).__name__}: {error}") from error
 
 # %% ../../nbs/lib/73_notebooks.ipynb #f048f763
 def check_corpus(scale: str, corpus: str) -> None:
@@ -260,10 +265,6 @@ def runnable(path: Path, given: dict, text: bool = False) -> dict:
     check_places(values)
     if path.stem in planned(): specs_of(path, values)
     return values
-
-# %% ../../nbs/lib/73_notebooks.ipynb #3382d06d
-class NotebookError(RuntimeError):
-    "A cell failed; the message says which, and where the notebook is kept as far as it got."
 
 # %% ../../nbs/lib/73_notebooks.ipynb #50b74221
 def announcing(name: str, say):

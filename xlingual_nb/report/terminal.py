@@ -34,7 +34,9 @@ UsageError = typer.BadParameter.__base__       # of click, or of the copy of cli
 def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
     "Exit code and line for what ended a command."
     if isinstance(error, (KeyboardInterrupt, typer.Abort)): return 130, stopped(command)
-    if isinstance(error, UsageError): return 2, f"{error.format_message()} (xlingual --help)"
+    if isinstance(error, UsageError):
+        place = error.ctx.command_path if error.ctx else "xlingual"
+        return 2, f"{error.format_message()} ({place} --help)"
     return 2 if isinstance(error, InputError) else 1, line_of(error)
 
 # %% ../../nbs/lib/76_terminal.ipynb #861f1806
