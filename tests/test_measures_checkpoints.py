@@ -8,7 +8,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, tiny_checkpoint
+from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, outline, tiny_checkpoint
 from xlingual_nb.models.encoders import token_block
 from xlingual_nb.text import tokenizers as text_tokenizers
 
@@ -84,8 +84,8 @@ def language(**view): return change("config.json", xlingual=dict(languages=[dict
     (pickled, "pickles are not opened"),
     (lambda copy: (copy / "config.json").write_text("{"), "not JSON"),
     (lambda copy: (copy / "tokenizer.json").write_text("{}"), "does not open"),
-    (change("config.json", vocab_size=48), "check that config.json belongs"),
-    (change("config.json", hidden_size=32), "check that config.json belongs"),
+    (change("config.json", vocab_size=48), f"{WIDE} is [64, 16] in the file and [48, 16] by config.json, …): check that config.json belongs"),
+    (change("config.json", hidden_size=32), "weights have other sizes than config.json says"),
     (change("config.json", num_hidden_layers=5), "weights of the encoder are not in the file"),
     (change("config.json", model_type="nonesuch"), "does not open as a masked language model"),
     (change("tokenizer_config.json", mask_token=None), "no mask token"),
@@ -136,6 +136,18 @@ def test_a_family_that_gives_no_vector_a_token_and_layer_is_one_line(tmp_path, c
     tiny_checkpoint(tmp_path, words=32, config=config)
     with pytest.raises(InputError, match=says) as refusal: load_checkpoint(tmp_path)
     assert str(tmp_path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("model", [
+    hf.GPT2LMHeadModel(hf.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=32, bos_token_id=2, eos_token_id=3)),
+    hf.T5ForConditionalGeneration(hf.T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, vocab_size=32))],
+    ids=lambda model: model.config.model_type)
+def test_a_family_without_masked_language_models_is_told_which_to_take(tmp_path, model):
+    tiny_checkpoint(tmp_path)
+    model.save_pretrained(tmp_path)
+    for opener in (load_checkpoint, outline):
+        with pytest.raises(InputError, match="no masked language model .*: take BERT, RoBERTa") as refusal: opener(tmp_path)
+        assert str(tmp_path) in str(refusal.value) and "belongs" not in str(refusal.value)
 
 
 OTHERS = dict(hidden_size=16, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, vocab_size=32,

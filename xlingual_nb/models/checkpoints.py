@@ -20,8 +20,8 @@ from torch import nn
 
 from ..errors import InputError, require
 from .encoder import pick_device
-from .folders import (check_folder, first_line, load_model, load_tokenizer, quiet, read_views,
-                                        taken_off)
+from .folders import (check_folder, load_model, load_tokenizer, no_family, quiet,
+                                        read_views, taken_off)
 from .settings import LanguageView
 from ..text.tokenizers import Encoded
 
@@ -216,8 +216,7 @@ def outline(path) -> Checkpoint:
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         with quiet(), torch.device("meta"): model = transformers.AutoModelForMaskedLM.from_config(config)
     except Exception as error:
-        raise InputError(f"{path}/config.json is of no masked language model that transformers knows "
-                         f"({first_line(error)}): take BERT, RoBERTa, DistilBERT, XLM-R or the like") from error
+        raise InputError(no_family(path, error)) from error
     views = read_views(getattr(config, "xlingual", None), path)
     checkpoint = Checkpoint(path, model, tokenizer, views, torch.device("meta"), **specials)
     check_sizes(checkpoint)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'check_weights', 'check_folder', 'first_line', 'lower_cases_by_mistake',
-           'taken_off', 'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'check_head',
-           'load_model']
+           'taken_off', 'load_tokenizer', 'quiet', 'beyond', 'check_numbers', 'check_states', 'check_head', 'no_family',
+           'other_sizes', 'unopened', 'load_model']
 
 # %% ../../nbs/lib/35a_folders.ipynb #c3265cde
 import json, unicodedata
@@ -109,7 +109,7 @@ def load_tokenizer(path: Path) -> tuple:
         raise InputError(f"the tokenizer in {path} does not open ({first_line(error)}): save it again") from error
     mend = f"the tokenizer in {path} {{}} in tokenizer_config.json".format
     if tokenizer.mask_token_id is None:
-        raise InputError(mend("has no mask token: if the model is a masked one, set mask_token"))
+        raise InputError(mend("has no mask token: take BERT, RoBERTa or the like, or, if it is masked, set mask_token"))
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     sep = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     if cls is None or sep is None: raise InputError(mend("has no cls_token or sep_token: set them"))
@@ -166,18 +166,46 @@ def check_head(path: Path, model: nn.Module) -> None:
     head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
     require(not held or held & head, f"{path} holds no masked-LM head: choose a checkpoint that has one")
 
+# %% ../../nbs/lib/35a_folders.ipynb #b7a2d915
+def no_family(path: Path, error: Exception) -> str:
+    "That a folder's model is of a family without masked language models, and the mend."
+    return (f"{path}/config.json is of no masked language model that transformers knows ({first_line(error)}): "
+            "take BERT, RoBERTa, DistilBERT, XLM-R or the like")
+
+def other_sizes(path: Path, model: nn.Module) -> list[str]:
+    "The weights in a folder's files that have another size than in its `model`, in words."
+    held, inner = {}, model.base_model_prefix + "."
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            held |= {name.removeprefix(inner): tensors.get_slice(name).get_shape() for name in tensors.keys()}
+    sizes = {name: (held.get(name.removeprefix(inner)), [*w.shape]) for name, w in model.named_parameters()}
+    return [f"{name} is {there} in the file and {here} by config.json" for name, (there, here) in sizes.items()
+            if there not in (None, here)]
+
+def unopened(path: Path, error: Exception) -> str:
+    "Why a folder's model does not open, and the mend: another family, or a configuration of the weights' sizes."
+    why = f"the model in {path} does not open as a masked language model ({first_line(error)})"
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING: return no_family(path, error)
+        with quiet(), torch.device("meta"): model = transformers.AutoModelForMaskedLM.from_config(config)
+        wrong = other_sizes(path, model)
+    except Exception: wrong = []                            # the first error says more
+    more = ", …" * (len(wrong) > 1)
+    if wrong: why = f"{path}: {len(wrong)} weights have other sizes than config.json says ({wrong[0]}{more})"
+    return f"{why}: check that config.json belongs to the weights"
+
 # %% ../../nbs/lib/35a_folders.ipynb #a5d52db2
 def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
     """The folder's masked language model, in evaluation mode, and whether it has no head. InputError for weights that
-    are missing, in no part of the model, or no numbers, and for a family that cannot be measured."""
+    are missing, of other sizes, in no part of the model, or no numbers, and for a family that cannot be measured."""
     try:
         with quiet():
             model, report = transformers.AutoModelForMaskedLM.from_pretrained(
                 path, local_files_only=True, trust_remote_code=False, use_safetensors=True,
                 dtype=torch.float32, output_loading_info=True)
     except Exception as error:
-        raise InputError(f"the model in {path} does not open as a masked language model ({first_line(error)}): "
-                         "check that config.json belongs to the weights") from error
+        raise InputError(unopened(path, error)) from error
     lost = sorted(name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + "."))
     if lost:
         raise InputError(f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
