@@ -14,7 +14,7 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
 from xlingual_nb.experiments.sections import SCALES, brought, corpora
-from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, trilingual_sizes
+from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec, joint_sizes, laboratory_sizes, laboratory_text, languages_of, paper_of, records_spec, sizes_of, trilingual_sizes
 from xlingual_nb.experiments.studies import STUDIES
 from xlingual_nb.microworld import typology
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -177,6 +177,12 @@ def test_sizes_are_plain_data():
         for corpus in corpora("dufter2020xnli", scale): look(trilingual_sizes(scale, corpus), f"dufter2020xnli {scale}.{corpus}")
         for corpus in corpora("liu2020", scale): look(joint_sizes(scale, corpus), f"liu2020 {scale}.{corpus}")
     assert set(STUDIES) == {p.name.removesuffix(".toml") for p in FOLDER.iterdir() if p.name.endswith(".toml")}
+
+
+def test_a_study_that_is_not_there_is_told_with_those_that_are():
+    for call in (lambda: sizes_of("nosuch", "smoke"), lambda: corpora("nosuch", "smoke")):
+        with pytest.raises(InputError, match="'nosuch' is not known: there are dufter2020, dufter2020xnli, k2020, liu2020"): call()
+    with pytest.raises(InputError, match="did you mean k2020"): sizes_of("k2021", "smoke", own=dict(study="k2021"))
 
 
 # ---- one's own: Finnish here is the microworld's Turkish, written into files

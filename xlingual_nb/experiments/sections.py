@@ -117,8 +117,11 @@ def over(below: dict, above: dict) -> dict:
 # %% ../../nbs/lib/60_sections.ipynb #775a38d1
 @cache
 def study_file(study: str) -> dict:
-    "The file of a study as plain values."
-    return tomllib.loads((files("xlingual_nb") / "experiments" / "sizes" / f"{study}.toml").read_text(encoding="utf-8"))
+    "The file of a study as plain values. InputError, with those there are, for a study that has none."
+    home = files("xlingual_nb") / "experiments" / "sizes"
+    known = {file.name.removesuffix(".toml"): file for file in home.iterdir() if file.name.endswith(".toml")}
+    if study not in known: raise unknown("study", study, sorted(known))
+    return tomllib.loads(known[study].read_text(encoding="utf-8"))
 
 # %% ../../nbs/lib/60_sections.ipynb #bad544cc
 def own_file(own) -> tuple[dict, str, Path]:
