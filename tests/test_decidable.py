@@ -22,7 +22,7 @@ SOURCE = {"untrained": (55.0, 40.0), "never saw the target": (70.0, 60.0), "majo
 
 def printed(paper, table, row, column):
     "A published number, of whatever table prints the row."
-    values = (ledger.value(paper, t, row, column) for t in [table, *ledger.tables(paper)])
+    values = (ledger.printed_value(paper, t, row, column) for t in [table, *ledger.tables(paper)])
     return next((v for v in values if not np.isnan(v)), np.nan)
 
 

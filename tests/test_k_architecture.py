@@ -25,7 +25,7 @@ from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.settings import Shape
-from xlingual_nb.papers.published import claims, floor_names, published, stand_in, value
+from xlingual_nb.papers.published import claims, floor_names, printed_value, published, stand_in, value
 from xlingual_nb.report import growing
 from xlingual_nb.runs.spec import run_id
 
@@ -298,7 +298,7 @@ def made_up(keep):
     def observe(cells, store, corpus):
         rows = []
         for c in filter(keep, cells):
-            found = value(PAPER, c.table, c.row, c.column)
+            found = printed_value(PAPER, c.table, c.row, c.column)
             number = c.amount if c.amount is not None else (.05 if "Retr" in c.column else 34.) if np.isnan(found) else found
             rows.append((PAPER, c.table, c.row, c.column, corpus, c.seed, number + .01 * c.seed, run_id(c.runs[0])))
         return pd.DataFrame(rows, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"])

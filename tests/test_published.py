@@ -152,8 +152,20 @@ def test_ambiguities_say_both_readings_and_a_switch():
 def test_unknown_things_are_one_clear_line():
     with pytest.raises(InputError, match="dufter2020"): ledger.published("dufter2021", "table1")
     with pytest.raises(InputError, match="table10"): ledger.published(PAPER, "table11")
-    assert np.isnan(ledger.value(PAPER, "figure6", "0 original", "µ"))
-    assert np.isnan(ledger.value(PAPER, "table1", "99 ours", "µ"))
+
+
+@pytest.mark.parametrize("cell, says", [
+    (("table1", "0 origina", "µ"), "table1 of dufter2020 has no row '0 origina': did you mean '0 original'"),
+    (("table1", "0 original", "MLM-Perpl train"), "no column 'MLM-Perpl train': did you mean 'MLM-Perpl. train'"),
+    (("table1", "zzz", "µ"), r"no row 'zzz': published\('dufter2020', 'table1'\) has all"), (("figure6", "0 original", "µ"), "no table 'figure6'")])
+def test_a_misspelt_cell_is_refused_and_beside_one_of_ours_stands_nothing(cell, says):
+    with pytest.raises(InputError, match=says): ledger.value(PAPER, *cell)
+    assert np.isnan(ledger.printed_value(PAPER, *cell)) and np.isnan(ledger.printed_value(ledger.OURS, *cell))
+
+
+def test_a_cell_that_a_table_leaves_empty_is_no_mistake():
+    assert np.isnan(ledger.value("k2020", "table1", "enfake-ru | enfake | ru", "XNLI Word-piece Contribution"))
+    assert ledger.value(PAPER, "table1", "0 original", "µ") == ledger.printed_value(PAPER, "table1", "0 original", "µ") == 0.7
 
 
 def test_a_caller_cannot_change_the_published_numbers():

@@ -276,7 +276,7 @@ def derived(table, row, column):
     if row.endswith("| Δ"):
         pair = row.split(" | ")[0]; source, target = f"{pair} | enfake | enfake", f"{pair} | enfake | {pair[-2:]}"
         return ledger.value(PAPER, table, source, column) - ledger.value(PAPER, table, target, column)
-    return next((v for t in [table, *SHAPE] if not np.isnan(v := ledger.value(PAPER, t, row, column))), np.nan)
+    return next((v for t in [table, *SHAPE] if not np.isnan(v := ledger.printed_value(PAPER, t, row, column))), np.nan)
 
 
 def test_the_papers_own_numbers_bear_out_every_test_that_they_can():

@@ -17,7 +17,7 @@ from .study import Cell
 from ..measures.translation import ShiftSpec
 from ..models.brought import HUB, BroughtSpec, folder_of, known, pinned
 from ..models.settings import FineTuning
-from ..papers.published import OURS, published, value
+from ..papers.published import OURS, printed_value, published
 from ..tasks.shifted_nli import ShiftedNliSpec
 from ..text import records
 from ..text.given import GivenSpec
@@ -104,11 +104,11 @@ COLUMNS = {"words changed": "changed", "[UNK], cased": "unknown cased", "[UNK], 
 
 def theirs(language: str) -> float:
     "The accuracy in a language that another paper has with the same model; NaN where it has none."
-    return value("wu2019", "table3", f"en-{language} | zero-shot | {language}", "NLI ACC")
+    return printed_value("wu2019", "table3", f"en-{language} | zero-shot | {language}", "NLI ACC")
 
 def published_gap(language: str) -> float:
     "How far the paper's model, fine-tuned whole, lies below another paper's in a language; NaN where one has none."
-    return value("liu2020b", TRANSFER, ALL, language) - theirs(language)
+    return printed_value("liu2020b", TRANSFER, ALL, language) - theirs(language)
 
 def lowered_cells() -> list[Cell]:
     "What lower-casing does in each language of Table 4 that there is data for; nothing without data or vocabulary."

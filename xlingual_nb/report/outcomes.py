@@ -76,7 +76,7 @@ def published_values(paper):
     "Look-up in the published tables, with the printed number as its one seed."
     def look(table, row, column, curve=None):
         if curve: return None
-        values = [published.value(paper, t, row, column) for t in [table, *published.tables(paper)]]
+        values = [published.printed_value(paper, t, row, column) for t in [table, *published.tables(paper)]]
         return next((pd.Series([v]) for v in values if not np.isnan(v)), None)
     return look
 

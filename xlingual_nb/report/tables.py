@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..runs.files import write_atomic
-from ..papers.published import in_print, published, stand_in, tables, value
+from ..papers.published import in_print, printed_value, published, stand_in, tables
 
 # %% ../../nbs/lib/70_tables.ipynb #dba60208
 OBSERVED = ["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"]
@@ -64,7 +64,7 @@ def tidy(observations) -> pd.DataFrame:
     cells = frame.groupby(keys, dropna=False, sort=False)
     means = cells.agg(value=("value", "mean"), sd=("value", "std"), n_seeds=("seed", "nunique"),
                       run_ids=("run_id", shortened)).reset_index()
-    means["published"] = [value(*cell) for cell in means[keys[:4]].itertuples(index=False)]
+    means["published"] = [printed_value(*cell) for cell in means[keys[:4]].itertuples(index=False)]
     step = ["step"] if means.step.notna().any() else []
     return in_order(means[COLUMNS[:5] + step + COLUMNS[5:]])
 
