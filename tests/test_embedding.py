@@ -199,14 +199,17 @@ def test_fake_english_is_not_given_away_by_its_letters(store):
     assert precision_at_1(encoder.vectors[known], encoder.vectors[known + size]) < .1
 
 
-def test_the_probe_takes_it(store, tmp_path):
+def test_the_probe_takes_it(store, tmp_path, monkeypatch):
     "Languages enter it as they did in training, so Fake-English is read from the same words."
     (tmp_path / "en.txt").write_text("\n".join(microworld.corpus("en", "dev", sentences=20).sentences), encoding="utf-8")
     texts = [f"--text={name}={tmp_path}/en.txt" for name in ("en", "enfake")]
     told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec())), *texts, "--out", str(tmp_path / "out.csv")])
     assert told.exit_code == 0 and "rho en>enfake" in told.output, told.output
     rows = [line.split(",")[:3] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
-    assert rows == [[measure, *pair] for measure in ("rho", "tau") for pair in (["en", "enfake"], ["enfake", "en"])]
+    assert rows == [[measure, *pair] for measure in ("rho", "tau") for pair in (["en", "enfake"], ["enfake", "en"])] + [["mu", "en", "enfake"]]
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec()))])
+    assert told.exit_code == 0 and "1000 sentences of micro/en" in told.output, "a run of the microworld's needs no text"
 
 
 def test_a_task_reads_it_like_a_checkpoint(store):

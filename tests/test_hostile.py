@@ -1,5 +1,5 @@
 """What hostile hands give the command line: one line that names the thing and the mend, or what was meant."""
-import builtins, json, os, signal, subprocess, sys, time
+import builtins, json, os, shutil, signal, subprocess, sys, time
 from functools import partial
 from pathlib import Path
 
@@ -66,12 +66,34 @@ def test_other_counts_are_counts_too(tmp_path):
     refused(xlingual("runs", "prune", "--days", "-1", "--store", tmp_path), "--days")
 
 
+def test_a_foreign_model_is_not_measured_on_invented_words(model, tmp_path):
+    for folder in ("model", "bible"): shutil.copytree(model / "model", tmp_path / folder)
+    (tmp_path / "bible/spec.json").write_text('{"corpus": {"source": "bible/en-kjv"}}')
+    for name in ("model", "bible"):
+        refused(xlingual("probe", tmp_path / name, "--languages", "en,enfake"), "invented words", "--text en=FILE --text enfake=FILE")
+
+
+def test_word_pairs_are_counted_and_one_is_none(model):
+    (model / "one.txt").write_text("w5 w6\n")
+    refused(probe(model, "--dictionary", "one.txt"), "one.txt has 1 pairs of words", "at least 10")
+    (model / "ten.txt").write_text("".join(f"w{i} w{i + 1}\n" for i in range(5, 15)))
+    told = probe(model, "--dictionary", "ten.txt").stdout.splitlines()
+    assert told[1:3] == ["10 pairs of words of ten.txt", "mu: the mean of rho and tau at layers 0 and 2, both ways"]
+    assert "mu en-enfake" in told[3]
+
+
+def test_what_is_cut_is_said(model):
+    for name, text in dict(long="w5 w6 " * 105, short="w5 w6").items(): (model / f"{name}.txt").write_text(f"{text}\n" * 12)
+    done = xlingual("probe", "model", "--text", "en=long.txt", "--text", "enfake=short.txt", cwd=model)
+    assert "12 of 12 sentences of en were cut to 22 pieces\n" in done.stdout, done.stderr
+
+
 # --- JSON
 
 def test_json_of_a_probe(model):
     done = probe(model, "--json")
     told = json.loads(done.stdout)
-    assert done.returncode == 0 and told["sentences"].startswith("30 sentences")
+    assert done.returncode == 0 and told["sentences"].startswith("30 sentences") and told["words"].endswith("pairs of words of the text")
     written = probe(model, "--out", "numbers.csv") and pd.read_csv(model / "numbers.csv")
     assert [row["value"] for row in told["numbers"]] == pytest.approx(written.value.tolist())
     assert set(told["numbers"][0]) == {"measure", "source", "target", "layer", "value", "n"}

@@ -13,7 +13,7 @@ from xlingual_nb.runs.engine import plan, run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.corpora import Corpus
-from xlingual_nb.text.parallel import gather, parallel_sentences, read_parallel
+from xlingual_nb.text.parallel import gather, parallel_sentences, parallel_words, read_parallel
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -124,6 +124,21 @@ def test_a_blank_line_keeps_its_place(tmp_path, model):
     assert texts["en"] == texts["es"] == [line for i, line in enumerate(LINES) if i not in (2, 30)]
     assert retrieval(model, texts) == 1
     assert "38 sentences" in told and "2 lines left out, empty in one of the languages (3, 31)" in told
+
+
+def test_the_microworld_is_for_models_that_have_read_it(monkeypatch):
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    assert "micro/en" in gather(["en", "es"], sentences=10)[1]
+    with pytest.raises(InputError, match="--text en=FILE --text es=FILE"): gather(["en", "es"], micro=False)
+
+
+def test_a_dictionary_has_ten_pairs_or_more(tmp_path):
+    "A word that stands twice counts once: retrieval among one word is always right."
+    lines, file = [f"w{i} v{i}" for i in range(9)], tmp_path / "d.txt"
+    file.write_text("\n".join([*lines, "w3 v9"]))
+    with pytest.raises(InputError, match="d.txt has 9 pairs of words.*at least 10"): parallel_words(["en", "es"], {}, file)
+    file.write_text("\n".join([*lines, "w9 v9"]))
+    assert parallel_words(["en", "es"], {}, file)["es"] == [f"v{i}" for i in range(10)]
 
 
 def test_a_blank_line_on_both_sides_parts_documents_and_is_no_fault(tmp_path):

@@ -164,34 +164,35 @@ def report():
 # %% ../nbs/lib/80_cli.ipynb #b3cbaa91
 Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, or a .vec, .vec.gz, .bin.")]
 Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the encoder).")]
-Texts = Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text.")]
-Dictionary = Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line.")]
+Texts = Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text, a file a language.")]
+Dictionary = Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line: tau, mu.")]
 Sentences = Annotated[int, typer.Option(min=0, help="Sentences to look at (0: all).")]
 Out = Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")]
 
 @app.command()
 def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictionary: Dictionary = None,
           sentences: Sentences = 1000, out: Out = None, device: Device = "cpu", as_json: Json = False):
-    "Our measures on anyone's model or vectors: retrieval, translation, perplexity."
+    "Our measures on anyone's model or vectors: retrieval (rho), translation (tau), both (mu), perplexity."
     files, names = assignments(text, "--text"), [n for n in languages.split(",") if n]
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     if out: check_out(out)
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.measures.probe import by_layer, encode_text, probe as measure, remarks
+    from xlingual_nb.measures.probe import by_layer, encode_text, probe as measure, read_microworld, remarks
     from xlingual_nb.text.parallel import gather, parallel_words
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
         raise InputError(f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
                          "name two or more, --languages en,es")
-    texts, source = gather(names, files, sentences)
+    texts, source = gather(names, files, sentences, read_microworld(path))
     words = parallel_words(names[:2], texts, dictionary)
+    pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
     def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
     parallel, entries = ids(texts), ids(words)
     said = remarks(encoder, parallel, entries)
-    if not as_json: print(source, *said, sep="\n")
+    if not as_json: print(*filter(None, (source, pairs, *said)), sep="\n")
     frame = measure(encoder, parallel, entries)
-    if as_json: print_json(dict(sentences=source, remarks=said, numbers=rows_of(frame)))
+    if as_json: print_json(dict(sentences=source, words=pairs, remarks=said, numbers=rows_of(frame)))
     else: print_table(by_layer(frame))
     try: out and frame.to_csv(out, index=False)
     except OSError as error:

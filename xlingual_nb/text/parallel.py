@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, require
 from . import sources
 from .corpora import Corpus, cut_to_shared_ids, data_folder, read_lines
 from .sources import CorpusSpec, load_spec, read_corpus
@@ -110,19 +110,23 @@ def read_named(names: dict[str, str], sentences: int) -> tuple[dict[str, list[st
 
 # %% ../../nbs/lib/16_parallel.ipynb #e18c0adc
 def gather(languages: list[str], files: dict[str, str] | None = None,
-           sentences: int = 1000) -> tuple[dict[str, list[str]], str]:
+           sentences: int = 1000, micro: bool = True) -> tuple[dict[str, list[str]], str]:
     """Parallel sentences by language, and a line that says where they are from.
 
     `files`: own text, one file a language (a sentence a line, or verses in `.tsv`); lines that are empty in one of
-    them are left out. Without: Bibles of the data folder, or else the microworld's test part. At most `sentences` of
-    them (0: all). InputError for a language without text, or texts that are not parallel."""
+    them are left out. Without: Bibles of the data folder, or else, if `micro` says that it will do, the microworld's
+    test part. At most `sentences` of them (0: all). InputError for a language without text, or texts that are not
+    parallel."""
     if files:
         if wrong := sorted(set(languages) ^ set(files)):
             raise InputError(f"--text: {', '.join(wrong)} is in one of --languages and --text only: "
                              "give one file a language")
         names = {language: f"file:{Path(files[language]).absolute()}" for language in languages}
     elif data_folder(): names = {language: bible_of(language, sources.available()) for language in languages}
-    else: names = {language: f"micro/{natural_language(language)}" for language in languages}
+    else:
+        require(micro, "no text: the microworld's invented words are for models that were trained on them; give "
+                f"{' '.join(f'--text {language}=FILE' for language in languages)}, or set XLINGUAL_DATA")
+        names = {language: f"micro/{natural_language(language)}" for language in languages}
     made, lost = read_named(names, sentences)
     made = {language: s[:sentences or None] for language, s in made.items()}
     where = ", ".join(dict.fromkeys(n.removeprefix("file:") for n in names.values()))
@@ -152,8 +156,13 @@ def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
 # %% ../../nbs/lib/16_parallel.ipynb #55c9b48e
 def parallel_words(languages: list[str], texts: dict[str, list[str]],
                    dictionary: Path | None) -> dict[str, list[str]] | None:
-    "The same words in two languages: those of the file; for a language and its fake the words of the text; else None."
-    if dictionary: return dict(zip(languages, read_dictionary(dictionary)))
+    """The same words in two languages: those of the file; for a language and its fake the words of the text; else None.
+    InputError for a file with fewer than `FEWEST` pairs."""
+    if dictionary:
+        sides = read_dictionary(dictionary)
+        require(len(sides[0]) >= FEWEST, f"{dictionary} has {len(sides[0])} pairs of words, the first of each word, "
+                f"at least {FEWEST} are needed: give more")
+        return dict(zip(languages, sides))
     if natural_language(languages[0]) != natural_language(languages[1]): return None
     return dict.fromkeys(languages, sorted({word for sentence in texts[languages[0]] for word in sentence.split()}))
 
