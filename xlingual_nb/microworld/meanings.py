@@ -165,7 +165,7 @@ def mention(draft, path, entity, plain=False):
     world, dice, style, n = draft.world, draft.dice, draft.style, len(entity)
     core, head, flat = entity.T
     noun, above = world.of(core, "noun"), world.parent[core]
-    u = dice.raw(n).astype(float) / 2.0**32
+    u = dice.raw(n).astype(float) / 2.0**32         # one draw for both: its upper end a realm, its lower a category
     head = np.where(noun & (u > 1 - style.realm), world.parent[above], head)
     head = np.where(noun & (u < style.category), above, head)
     quantifier = np.where(dice.chance(n, style.quantifier) & noun & (not plain),
@@ -191,7 +191,7 @@ def mark_case(draft, path, case, linker=""):
 def enrich(draft, path, entity):
     "Give some noun phrases a possessor or a relative clause."
     world, core = draft.world, entity[:, 0]
-    u = draft.dice.raw(len(core)).astype(float) / 2.0**32
+    u = draft.dice.raw(len(core)).astype(float) / 2.0**32         # one draw: owned at its lower end, told at its upper
     common = world.of(core, "noun")
     owned, told = common & (u < draft.style.possessor), common & (u > 1 - draft.style.relative)
     owner = np.where(owned, partner(draft, "possessor", core), 0)
