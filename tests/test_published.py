@@ -110,7 +110,7 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
     for c in changed:
         for a in c.amended:
             assert re.fullmatch(r"2026-\d\d-\d\d", a.when) and len(a.why) > 30
-            verdict = r"(bible|running|micro|micro-parallel) (reproduced|not reproduced|inconclusive|confounded)( \(at its floor\))?"
+            verdict = r"(bible|running|micro|micro-parallel) (reproduced|not reproduced|inconclusive|confounded|not trained)( \(at its floor\))?"
             assert re.fullmatch(rf"not run|laptop: {verdict}(, {verdict})*", a.before)
     round = next(c for c in changed if c.id == "K-overlap-share").amended[0]
     assert "bible not reproduced" in round.before, "a verdict that was turned round"
