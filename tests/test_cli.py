@@ -185,11 +185,13 @@ def test_a_place_that_can_be_made_is_not_made_before_it_is_needed(below):
     assert sorted(path.name for path in below.iterdir()) == ["data", "dd"]
 
 
-def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below):
+def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below, monkeypatch):
     for folder in (below / "data", below.parent / "data"):
         assert f"data: {folder}" in xlingual("run", "09", cwd=below).stdout
         assert f"{folder} holds no data files" in xlingual("data", "check", cwd=below).stdout
         if folder.parent == below: shutil.rmtree(folder)
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False); monkeypatch.chdir(below)
+    with notebooks.same_data(): assert os.environ["XLINGUAL_DATA"] == str(folder)
     assert "XLINGUAL_DATA" not in os.environ
 
 
