@@ -10,6 +10,7 @@ import pytest
 
 from xlingual_nb import cli
 from xlingual_nb.report import notebooks, pages
+from xlingual_nb.report.clone import same_data
 from xlingual_nb.runs.files import machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,7 +192,7 @@ def test_data_is_found_here_or_else_in_the_clone_by_all_commands(below, monkeypa
         assert f"{folder} holds no data files" in xlingual("data", "check", cwd=below).stdout
         if folder.parent == below: shutil.rmtree(folder)
     monkeypatch.delenv("XLINGUAL_DATA", raising=False); monkeypatch.chdir(below)
-    with notebooks.same_data(): assert os.environ["XLINGUAL_DATA"] == str(folder)
+    with same_data(): assert os.environ["XLINGUAL_DATA"] == str(folder)
     assert "XLINGUAL_DATA" not in os.environ
 
 

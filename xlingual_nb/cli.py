@@ -46,8 +46,8 @@ def common(context: typer.Context,
            debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
            version: Version = False):
     """What every command has. `main` reads `--debug` before Typer sees it; here it only stands in the help. All read
-    one data folder (`report.notebooks.same_data`)."""
-    from xlingual_nb.report.notebooks import same_data
+    one data folder (`report.clone.same_data`)."""
+    from xlingual_nb.report.clone import same_data
     context.with_resource(same_data())
 
 # %% ../nbs/lib/80_cli.ipynb #09928c10
@@ -112,7 +112,7 @@ def open_store(store: str = "", blank: bool = False):
     """The store at a path, or the repository's own. InputError where there is none, or, if `blank`, an empty one that
     is not made."""
     from xlingual_nb.runs.store import Store
-    from xlingual_nb.report.notebooks import repository
+    from xlingual_nb.report.clone import repository
     return Store(store or repository() / "runs", create=False, blank=blank)
 
 # %% ../nbs/lib/80_cli.ipynb #6b14f388
@@ -201,7 +201,7 @@ def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictiona
 # %% ../nbs/lib/80_cli.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
     "The data folder; InputError where there is none (`create`: `data` of the repository then)."
-    from xlingual_nb.report.notebooks import repository
+    from xlingual_nb.report.clone import repository
     from xlingual_nb.text.corpora import data_folder
     if (folder := data_folder()) is not None: return folder
     if create: return repository() / "data"
@@ -342,7 +342,8 @@ def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished
                dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
                store: StoreOption = ""):
     "Remove damaged and long-interrupted runs, those that are named, and what dead processes left."
-    from xlingual_nb.report.notebooks import half_written, repository
+    from xlingual_nb.report.clone import repository
+    from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs
     from xlingual_nb.runs.store import prune_locks, prune_runs
     at = open_store(store)

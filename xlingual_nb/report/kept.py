@@ -23,7 +23,7 @@ from ..papers.published import Claim
 from ..experiments.sizes import sizes_of, study_of
 from ..experiments.study import Cell
 from . import tables, verdicts
-from .notebooks import YOURS, repository
+from .clone import YOURS, repository
 
 # %% ../../nbs/lib/73a_kept.ipynb #7bf9d6ac
 QUOTED = ("paper", "gpu", "laptop")

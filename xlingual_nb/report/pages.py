@@ -20,7 +20,8 @@ from ..runs.files import room, write_atomic
 from ..experiments.sections import SCALES
 from . import tables
 from .kept import agreement, in_words, result_files
-from .notebooks import YOURS, heading, repository, without_grammars
+from .clone import YOURS, repository
+from .notebooks import heading, without_grammars
 
 # %% ../../nbs/lib/74_pages.ipynb #f0dd7b15
 STYLE = """

@@ -67,7 +67,8 @@ def print_json(told) -> None:
 def listing() -> dict:
     "Experiments with the scales that they were run at, papers with their tables and claims, and files of results."
     from xlingual_nb.papers import published
-    from xlingual_nb.report.notebooks import YOURS, experiments, heading, repository
+    from xlingual_nb.report.clone import YOURS, repository
+    from xlingual_nb.report.notebooks import experiments, heading
     homes, made = [(root := repository()) / "results", root / YOURS / "results"], []
     for name, path in experiments().items():
         scales = sorted({p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")})

@@ -266,4 +266,5 @@ def display(frame, run_only=True):
     shown = as_text(frame[frame.verdict != VERDICTS[-1]] if run_only else frame)
     def bold(verdict): return "font-weight: bold" if verdict in VERDICTS[:2] else ""
     left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
-    return shown.style.hide(axis="index").map(bold, subset=["verdict"]).set_uuid("verdicts").set_table_styles(left)
+    styled = shown.style.hide(axis="index").map(bold, subset=["verdict"]).set_uuid("verdicts").set_table_styles(left)
+    return styled if len(shown) else styled.set_caption("none of these claims was run at this scale")
