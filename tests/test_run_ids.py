@@ -13,7 +13,7 @@ from xlingual_nb.text import records, sources
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
 EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
-GROWN = overlap, ordering, frequency, architecture, objective      # kept with more seeds than the scale asks for
+GROWN = overlap, ordering, frequency, architecture, objective, laboratory      # kept with more seeds than the scale asks for
 GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
 
