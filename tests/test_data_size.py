@@ -71,7 +71,7 @@ def test_an_unknown_reading_or_language_is_told_in_one_line():
     with pytest.raises(InputError, match="reading='words' does not exist: choose steps, epochs or reads"):
         data_size.cells("smoke", "micro", reading="words")
     with pytest.raises(InputError, match="no text in 'fi'"): data_size.cells("smoke", "micro", languages="fi")
-    with pytest.raises(InputError, match="seeds=11"): data_size.cells("smoke", "micro", seeds=11)
+    with pytest.raises(InputError, match="seeds=101"): data_size.cells("smoke", "micro", seeds=101)
 
 
 def test_languages_without_a_dictionary_are_read_and_not_asked():

@@ -444,7 +444,7 @@ def test_published_kept_and_yours_stand_beside_each_other(clone):
 # ---- what `plan` refuses `run` refuses, of every notebook, before a kernel starts
 
 WRONG = [(["--scale", "smoke", "-p", "scale=laptop"], "give --scale laptop"), (["-p", "seeds=-1"], "seeds=-1"),
-         (["-p", "seeds=99"], "seeds=99"), (["-p", "corpus=nothing"], "'nothing'"),
+         (["-p", "seeds=101"], "seeds=101"), (["-p", "corpus=nothing"], "'nothing'"),
          (["-p", "device=tpu"], "device 'tpu' does not exist: choose cpu, cuda or cuda:0"),
          (["-p", "device=cuda:x"], "device 'cuda:x'"), (["--scale", "hugh"], "scale 'hugh'"),
          (["--store", "a", "-p", "store=b"], "-p store=b: it has an option of its own")]

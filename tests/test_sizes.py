@@ -275,7 +275,7 @@ HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
     (HEAD + "pieces = true\n", "fi.toml, smoke.mine.pieces: True is not a whole number"),
     (HEAD + "seeds = 3\n", "fi.toml, smoke.mine.seeds: 3 is no table: write keys between { and }"),
     (HEAD + "seeds = { mian = 3 }\n", "fi.toml, smoke.mine.seeds: 'mian' is not known: did you mean main?"),
-    (HEAD + "seeds = { main = 50 }\n", "fi.toml, smoke.mine.seeds.main = 50: there are 10 seeds: write 10 at most"),
+    (HEAD + "seeds = { main = 500 }\n", "fi.toml, smoke.mine.seeds.main = 500: there are 100 seeds: write 100 at most"),
     (HEAD + 'targets = "fi"\n', "fi.toml, smoke.mine.targets: 'fi' is no list: write [ ... ]"),
     (HEAD + "base.shape = { layer = 2 }\n", "fi.toml, smoke.mine.base.shape: 'layer' is not known: did you mean layers?"),
     (HEAD + "base.shape = { hidden = 17, heads = 2 }\n", "fi.toml, smoke.mine.base.shape: 2 heads do not divide a hidden size of 17: choose a divisor"),
@@ -300,9 +300,9 @@ def test_a_mistake_names_file_key_and_mend(text, says, tmp_path, monkeypatch):
 
 def test_as_many_seeds_as_there_are_may_stand_in_a_section_of_any_study():
     def mine(study, like, seeds): return {"study": study, "smoke": {"mine": {"like": like, "seeds": seeds}}}
-    assert laboratory_sizes("smoke", "mine", own=mine("dufter2020", "smoke.micro", {"rest": 10})).seeds.rest == 10
+    assert laboratory_sizes("smoke", "mine", own=mine("dufter2020", "smoke.micro", {"rest": 100})).seeds.rest == 100
     for sizes, study in ((trilingual_sizes, "dufter2020xnli"), (joint_sizes, "liu2020")):
-        with pytest.raises(InputError, match="sizes, smoke.mine.seeds = 11: there are 10 seeds"): sizes("smoke", "mine", own=mine(study, "smoke.micro", 11))
+        with pytest.raises(InputError, match="sizes, smoke.mine.seeds = 101: there are 100 seeds"): sizes("smoke", "mine", own=mine(study, "smoke.micro", 101))
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -124,7 +124,7 @@ def test_provenance_names_data_code_and_runs():
 # ---- parameters
 
 @pytest.mark.parametrize("wrong, says", [
-    (lambda: seeds_of(11, 3), "seeds=11: choose 0 .* to 10"), (lambda: seeds_of(-1, 3), "seeds=-1"), (lambda: seeds_of(3, 1, (0, 42)), "to 2"),
+    (lambda: seeds_of(101, 3), "seeds=101: choose 0 .* to 100"), (lambda: seeds_of(-1, 3), "seeds=-1"), (lambda: seeds_of(3, 1, (0, 42)), "to 2"),
     (lambda: chosen("5", ("table4", "table7")), "no '5' here; choose all, or some of 4, 7"), (lambda: chosen("", ("table4",)), "no ''"),
     (lambda: choose("reading", "mine", ("paper", "released")), "reading='mine' does not exist: choose paper or released")], ids=range(6))
 def test_a_wrong_parameter_is_one_line(wrong, says):
@@ -142,20 +142,20 @@ CLAIMED = [(module, claim.id) for module in (overlap, ordering, frequency, archi
 
 @pytest.mark.parametrize("module, ident", CLAIMED, ids=[ident for _, ident in CLAIMED])
 def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
-    "With made-up values nothing that it wants is missing, and what it compares has all seeds: its floors have the scale's own."
+    "With made-up values nothing that it wants is missing, and what it compares has all seeds, floors that it takes away among it."
     cells = compared(whole(module), ident, usual=3)
     runs = [(c.paper, c.table, c.row, c.column, "micro", c.seed, 50.0 + len(c.row + c.column) * (c.seed + 2) % 37, run_id(c.runs[0])) for c in cells]
     (claim,) = (c for c in claims("k2020") if c.id == ident)
     judged = verdicts.verdicts(pd.DataFrame(runs, columns=tables.OBSERVED).assign(step=np.nan), "laptop", [claim]).iloc[0]
-    against_floors = any(t.net or t.minus == "floor" for t in claim.tests)
-    assert judged.verdict != verdicts.VERDICTS[-1] and judged.n_seeds == (3 if against_floors else 4), judged.note
+    assert judged.verdict != verdicts.VERDICTS[-1] and judged.n_seeds == 4, judged.note
     assert 0 < len(cells) < len(whole(module)) and {c.column for c in cells if c.amount is None} < {c.column for c in whole(module)}
 
 
-def test_floors_of_a_claim_have_no_more_seeds_than_the_scale_has():
-    cells = frequency.cells("laptop", "micro", seeds=6, claim="K-frequency")
+@pytest.mark.parametrize("ident, floors", [("K-frequency", 3), ("K-frequency-ner", 6), ("K-frequency-floor", 6)])
+def test_floors_have_as_many_seeds_as_rows_only_where_a_test_takes_them_away(ident, floors):
+    cells = frequency.cells("laptop", "micro", seeds=6, claim=ident)
     by_row = {row: {c.seed for c in cells if c.row == row} for row in {c.row for c in cells}}
-    assert by_row["enfake-es | frequency based | es"] == set(range(6)) and by_row["untrained | enfake | es"] == set(range(3))
+    assert by_row["enfake-es | frequency based | es"] == set(range(6)) and by_row["untrained | enfake | es"] == set(range(floors))
     assert by_row.keys().isdisjoint({"en-enfake | frequency based | en"}), "a row that the claim does not speak of"
 
 
@@ -165,7 +165,7 @@ def test_a_claim_that_is_not_there_or_of_other_rows_is_one_line():
 
 
 def test_right_parameters():
-    assert seeds_of(0, 3) == (0, 1, 2) and seeds_of(2, 3, (0, 42, 43)) == (0, 42) and seeds_of(10, 1) == study.SEEDS
+    assert seeds_of(0, 3) == (0, 1, 2) and seeds_of(2, 3, (0, 42, 43)) == (0, 42) and seeds_of(100, 1) == study.SEEDS
     assert chosen("all", ("table4", "table7")) == ["table4", "table7"] and chosen(" 7,4", ("table4", "table7")) == ["table7", "table4"]
     assert choose("reading", "paper", ("paper", "released")) == "paper"
 

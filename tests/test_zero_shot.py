@@ -290,7 +290,7 @@ def test_what_the_study_refuses(monkeypatch):
     own = {"study": "liu2020", "smoke": {"real": {"like": "smoke.micro"}}}
     with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"): check("smoke", "real", own=own)
     with pytest.raises(InputError, match="only='1': there is no '1' here"): cells("smoke", only="1")
-    with pytest.raises(InputError, match="seeds=11"): cells("smoke", seeds=11)
+    with pytest.raises(InputError, match="seeds=101"): cells("smoke", seeds=101)
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")
     assert asked_in(check("laptop", languages="es,hi"), "ner") == ("en", "es", "hi")
     one, all_of_them = (shifting.model(check("laptop", languages=l), 0) for l in ("es", ""))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FOUND_BY', 'SEEDS', 'Cell', 'numbers', 'value', 'drawn', 'complete', 'observe', 'address', 'addresses', 'observed',
-           'missing_cells', 'once', 'grid_of', 'make', 'protocol', 'seeds_of', 'chosen', 'choose', 'arms_and_floors',
+           'missing_cells', 'once', 'grid_of', 'make', 'protocol', 'seeds_of', 'chosen', 'choose', 'arms_and_bars',
            'compared', 'provenance']
 
 # %% ../../nbs/lib/61_study.ipynb #a9921fe3
@@ -129,7 +129,7 @@ def protocol(cells: Iterable[Cell]) -> pd.DataFrame:
     return counts.astype("Int64").rename_axis(index=None, columns=None)
 
 # %% ../../nbs/lib/61_study.ipynb #1eeb4269
-SEEDS = tuple(range(10))
+SEEDS = tuple(range(100))
 
 def seeds_of(seeds: int, usual: int, known: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
     "The first `seeds` of those `known`; 0: as many as are `usual` at the scale. InputError for more than there are."
@@ -152,22 +152,24 @@ def choose(name: str, given: str, known: Iterable[str]) -> str:
     raise InputError(f"{name}={given!r} does not exist: choose {' or '.join(', '.join(known).rsplit(', ', 1))}")
 
 # %% ../../nbs/lib/61_study.ipynb #61c1a1b1
-def arms_and_floors(claim) -> tuple[set, set]:
-    "(Reading of the table, row, column) of all that a claim compares or wants alive or learnt, and of the floors."
-    arms, floors = set(), set()
+def arms_and_bars(claim) -> tuple[set, set]:
+    "(Reading of the table, row, column) of all that a claim compares, and of what it wants alive or learnt, with floors."
+    arms, bars = set(), set()
     for test in claim.tests:
         reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
-        rows = {*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ()), *test.learnt_rows}
+        compared = {*test.plus, *(() if test.minus == "floor" else test.minus)}
+        rows = {*compared, *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
         lows = {low for row in rows for low in published.floor_names(given + test.learnt_floor, row)}
-        arms |= set(product([reading], rows, columns))
-        floors |= set(product([reading], lows, columns))
-    return arms, floors
+        less = {low for row in compared for low in published.floor_names(given, row) if test.net or test.minus == "floor"}
+        arms |= set(product([reading], compared | less, columns))
+        bars |= set(product([reading], rows | lows, columns))
+    return arms, bars
 
 def compared(cells: Iterable[Cell], ids: str, usual: int) -> list[Cell]:
-    """The cells that some claims compare, `ids` with commas, with what their rows state of themselves, and of their
-    floors those of the first `usual` seeds; all cells where no claim is named. Raises InputError for a claim that is
-    not there or compares nothing here."""
+    """The cells that some claims compare, `ids` with commas, with what their rows state of themselves, and of what they
+    want alive or learnt, and its floors, those of the first `usual` seeds; all cells where no claim is named. Raises
+    InputError for a claim that is not there or compares nothing here."""
     cells, known, asked = list(cells), {c.id: c for c in published.claims()}, set()
     if not ids: return cells
     def place(c):
@@ -175,10 +177,10 @@ def compared(cells: Iterable[Cell], ids: str, usual: int) -> list[Cell]:
         return c.table.partition("-")[2], printed(c.table, c.row), printed(c.table, c.column)
     for name in (n.strip() for n in ids.split(",")):
         if name not in known: raise InputError(f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all")
-        arms, floors = arms_and_floors(known[name])
+        arms, bars = arms_and_bars(known[name])
         mine = [c for c in cells if c.paper == known[name].paper]
         if arms.isdisjoint(map(place, mine)): raise InputError(f"claim={ids!r}: {name} compares no row of this study")
-        asked.update(c for c in mine if place(c) in arms or place(c) in floors and c.seed in SEEDS[:usual])
+        asked.update(c for c in mine if place(c) in arms or place(c) in bars and c.seed in SEEDS[:usual])
     rows = {(c.table, c.row, c.seed) for c in asked}
     return [c for c in cells if c in asked or c.amount is not None and (c.table, c.row, c.seed) in rows]
 
