@@ -153,16 +153,18 @@ def choose(name: str, given: str, known: Iterable[str]) -> str:
 
 # %% ../../nbs/lib/61_study.ipynb #61c1a1b1
 def arms_and_bars(claim) -> tuple[set, set]:
-    "(Reading of the table, row, column) of all that a claim compares, and of what it wants alive or learnt, with floors."
+    """(Reading of the table, row, column) of all that a claim compares, floors that a test takes away included; and of
+    what it only asks of them: rows alive or learnt, and their floors."""
     arms, bars = set(), set()
     for test in claim.tests:
         reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
-        compared = {*test.plus, *(() if test.minus == "floor" else test.minus)}
-        rows = {*compared, *(claim.alive or ()), *test.learnt_rows}
+        from_floor = test.minus == "floor"
+        sides = {*test.plus, *(() if from_floor else test.minus)}
+        rows = {*sides, *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
         lows = {low for row in rows for low in published.floor_names(given + test.learnt_floor, row)}
-        less = {low for row in compared for low in published.floor_names(given, row) if test.net or test.minus == "floor"}
-        arms |= set(product([reading], compared | less, columns))
+        less = {low for row in sides for low in published.floor_names(given, row) if test.net or from_floor}
+        arms |= set(product([reading], sides | less, columns))
         bars |= set(product([reading], rows | lows, columns))
     return arms, bars
 
