@@ -68,6 +68,18 @@ def test_a_deal_that_gives_all_labels_back_is_none():
     assert (1.0, 1.0, 1.0) not in counts and len(counts) == 7 and counts.between(10, 55).all()
 
 
+def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
+    "Two rows of 40 models and one of 5: over many studies all three have the mean of all, each its own number of draws."
+    rows = [("a", 40, 0.0), ("b", 40, 0.0), ("c", 5, 3.0)]
+    cells = pd.DataFrame(rows, columns=["row", "n_seeds", "value"]).assign(
+        paper="dufter2020", table="table1", column="µ", corpus="micro", sd=0.0, run_ids="")
+    rng = np.random.default_rng(0)
+    seen = [placebo.mislabelled(cells, rng) for _ in range(100)]
+    assert all(s.groupby("row").size().to_dict() == {"a": 40, "b": 40, "c": 5} for s in seen)
+    means = pd.concat(seen).groupby("row").value.mean()
+    assert (abs(means - 1) < 0.25).all(), means
+
+
 def test_what_holds_is_worked_out_from_the_means():
     look = run_values(LABORATORY.assign(seed=0, run_id="", step=np.nan))
     claims = {c.id: c for c in ledger.claims("dufter2020")}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KNOW_NOTHING', 'WORLDS', 'kept_cells', 'is_floor', 'drawn', 'by_column', 'own_floor', 'untrained', 'one_condition',
-           'shuffled', 'dealt', 'holds', 'reproduced', 'false_claims', 'studies', 'rate', 'rates']
+           'shuffled', 'dealt', 'mislabelled', 'holds', 'reproduced', 'false_claims', 'studies', 'rate', 'rates']
 
 # %% ../../nbs/lib/72a_placebo.ipynb #a195eb92
 from collections.abc import Iterator
@@ -102,6 +102,15 @@ def dealt(observations, rng) -> pd.DataFrame:
             labels[table.index] = pd.concat([deal(part) for _, part in table.groupby("seed")]).reindex(table.index)
     return observations.assign(row=labels)
 
+def mislabelled(cells, rng) -> pd.DataFrame:
+    """Draws of the shuffled world. Each seed has a model of every row, whose labels are dealt out; then a row keeps as
+    many as it has. (Dealt among themselves, rows with more seeds than the rest would stay apart from it.)"""
+    most = cells.groupby("table").n_seeds.transform("max")
+    seen = dealt(drawn(cells.assign(n_seeds=most), rng), rng)
+    own = cells.set_index(["table", "row", "column"]).n_seeds
+    here = pd.MultiIndex.from_frame(seen[own.index.names])
+    return seen[seen.seed < own.reindex(here).to_numpy()].reset_index(drop=True)
+
 WORLDS = {"untrained": untrained, "shuffled": shuffled, "one condition": one_condition}
 
 # %% ../../nbs/lib/72a_placebo.ipynb #383d1501
@@ -131,7 +140,7 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
         if world == "one condition":
             true = one_condition(cells, rng)
             false = false_claims(claims, true)
-        seen = dealt(drawn(cells, rng), rng) if world == "shuffled" else drawn(true, rng)
+        seen = mislabelled(cells, rng) if world == "shuffled" else drawn(true, rng)
         told.append((len(false), len(false & reproduced(claims, seen, scale))))
     return pd.DataFrame(told, columns=["false", "reproduced"])
 
