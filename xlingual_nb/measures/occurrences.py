@@ -143,7 +143,7 @@ def in_slices(found: Found, most: int) -> Found:
 # %% ../../nbs/lib/47_occurrences.ipynb #a54af5fe
 @dataclass(frozen=True)
 class WordVectors:
-    "`vectors[layer]` (words, H), zeros for a word not met; `counts` (words,) of occurrences; their sentences `truncated`."
+    "`vectors[layer]` (words, H), zeros if not met; `counts` (words,) of occurrences; their sentences `truncated`."
     vectors: dict[int, torch.Tensor]
     counts: np.ndarray
     truncated: int
