@@ -54,9 +54,10 @@ def needed(specs, look: Look) -> dict[str, Node]:
 GPU_SHARE = 0.10    # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
 GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 is like an H100
 
-def encoder_step(width: int = 64, layers: int = 3, rows: int = 32, tokens: int = 64) -> tuple[Callable, float]:
+def encoder_step() -> tuple[Callable, int]:
     "A training step of torch's own small encoder, of the laboratory's sizes, and its FLOPs."
     from torch import nn, optim, randn
+    width, layers, rows, tokens = 64, 3, 32, 64
     layer = nn.TransformerEncoderLayer(width, 1, 4 * width, activation="gelu", batch_first=True)
     net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
     adam, x = optim.AdamW(net.parameters(), fused=True), randn(rows, tokens, width)
