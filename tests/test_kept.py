@@ -60,9 +60,8 @@ OF_K = "01_overlap", "02_ordering", "03_frequency", "04_architecture", "05_objec
 
 @pytest.mark.parametrize("home", sorted((ROOT / "results").iterdir()), ids=lambda p: p.name)
 def test_what_is_committed_follows_from_values_by_seed(home):
-    "All but notebook 17's tables, which are older than values by seed."
-    tables_there = {path.parent.name for path in home.glob("*/*.csv")}
-    assert tables_there - {path.parent.name for path in home.glob("*/seeds.csv")} <= {"17_dials"}
+    "And every study has them."
+    assert {path.parent for path in home.glob("*/*.csv")} == {path.parent for path in home.glob("*/seeds.csv")}
     assert unlike_its_seeds(home) == []
 
 
