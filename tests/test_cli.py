@@ -112,6 +112,12 @@ def test_run_list_report(clone):
     for page in (clone / "report").rglob("*.html"): assert pages.fetched(page.read_text()) == []
 
 
+def test_a_kernel_that_ends_says_nothing_of_its_sockets(clone):
+    notebook(clone / "nbs/10_hushed.ipynb", "import logging; print('enabled', logging.getLogger('tornado.general').isEnabledFor(logging.ERROR))")
+    done = xlingual("run", "10", cwd=clone)
+    assert done.returncode == 0 and "enabled False" in done.stdout
+
+
 def test_a_failing_cell_is_one_line_and_leaves_the_notebook(clone):
     good = clone / "yours/results/smoke/08_broken/08_broken.ipynb"
     good.parent.mkdir(parents=True); good.write_text("an earlier copy")

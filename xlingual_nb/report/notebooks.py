@@ -249,7 +249,9 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     papermill_engines.register("announcing", announcing(source.stem, say))
     for name in ("papermill", "asyncio"): logging.getLogger(name).setLevel(logging.CRITICAL)    # we say it in one line
-    quiet = dict(progress_bar=False, extra_arguments=["--IPKernelApp.log_level=50"])
+    hush = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
+    quiet = dict(progress_bar=False,
+                 extra_arguments=["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={hush}"])
     try:
         papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd),
                                    stdout_file=sys.stdout, stderr_file=sys.stderr, autosave_cell_every=5, **quiet)
