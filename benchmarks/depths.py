@@ -1,4 +1,5 @@
-"""Which rates let encoders of one size, of different depths or heads, learn their text, and inference? Told by the source.
+"""Which rates let encoders of one size, of different depths or heads, learn their text, and inference? Told by the
+source.
 
     python benchmarks/depths.py "depth 1" "depth 12" "heads 1" --rates 1e-3 --tuning 1e-3 3e-4 --store runs
 

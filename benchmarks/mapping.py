@@ -16,8 +16,9 @@ from xlingual_nb.runs.files import write_atomic
 
 
 def planted(words: int, width: int, seed: int = 0, clusters: int = 100, moved: int = 1000):
-    """Clustered vectors of falling spread, the same turned with a little noise, and the place of each row in the second.
-    Words stand by their frequency, which two languages agree on roughly: no word is more than `moved` places off."""
+    """Clustered vectors of falling spread, the same turned with a little noise, and the place of each row in the
+    second. Words stand by their frequency, which two languages agree on roughly: no word is more than `moved` places
+    off."""
     rng = torch.Generator().manual_seed(seed)
     spread, which = torch.logspace(0, -1, width), torch.randint(0, clusters, (words,), generator=rng)
     def draw(rows): return torch.randn(rows, width, generator=rng) * spread

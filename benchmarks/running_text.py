@@ -14,7 +14,8 @@ from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 ROOT = Path(__file__).resolve().parents[1]
-MEANS = ("sines", "masks", "slices")    # positions that start as waves; half of the tokens masked, and slices of 8, at first
+# positions that start as waves; half of the tokens masked, and slices of 8, at first
+MEANS = ("sines", "masks", "slices")
 USUAL = ("none", "sines", "masks+slices", "sines+masks+slices")
 
 
@@ -60,8 +61,8 @@ def options(argv=None) -> argparse.Namespace:
     "What is asked for on the command line."
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("means", nargs="*", help=f"some of {', '.join(MEANS)} joined with +, or none")
-    numbers = dict(tokens=130, batch=8, steps=1500, opening=500, sentences=4000, pieces=700, layers=3, hidden=64, heads=1,
-                   seed=0)
+    numbers = dict(tokens=130, batch=8, steps=1500, opening=500, sentences=4000, pieces=700, layers=3, hidden=64,
+                   heads=1, seed=0)
     for name, usual in numbers.items(): parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--dropout", type=float, default=.1)

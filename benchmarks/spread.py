@@ -1,4 +1,5 @@
-"""How much of the spread of inference between models of one row is fine-tuning's? Each model is fine-tuned several times.
+"""How much of the spread of inference between models of one row is fine-tuning's? Each model is fine-tuned several
+times.
 
     python benchmarks/spread.py es ru --seeds 0 1 2 --tunings 4 --store runs
 

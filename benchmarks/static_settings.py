@@ -33,8 +33,8 @@ def row(sizes, method: str, sentences: int, chosen: dict, store: Store) -> dict:
     found = [stage_of(w).values(store.path(w)) for w in words]
     told = {name: round(sum(values[name] for values in found) / len(found), 4) for name in ("mrr", "chance")}
     settings = {name: chosen.get(name, "") for name in ("epochs", "sample", "x_max")}
-    return dict(corpus=sizes.label, method=method, sentences=sentences, **settings, passes=spec.method.epochs, seed=SEED,
-                **told, cpu_seconds=round(time.process_time() - begun, 1))
+    return dict(corpus=sizes.label, method=method, sentences=sentences, **settings, passes=spec.method.epochs,
+                seed=SEED, **told, cpu_seconds=round(time.process_time() - begun, 1))
 
 
 def main(argv=None) -> Path:
@@ -45,7 +45,8 @@ def main(argv=None) -> Path:
     parser.add_argument("--sample", type=float, nargs="*", help="likewise; word2vec and fastText alone")
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro")
-    parser.add_argument("--sentences", type=int, nargs="*", help="of the scale's amounts; by default the least and the most")
+    parser.add_argument("--sentences", type=int, nargs="*",
+                        help="of the scale's amounts; by default the least and the most")
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/static-settings.csv")
     given = parser.parse_args(argv)

@@ -13,7 +13,8 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.recipes import GRID
 
 ROOT = Path(__file__).resolve().parents[1]
-RATES, BATCHES = (5e-4, 1e-3, 2e-3), (16, 32)           # below paper scale: W's, times as much as a small encoder learns faster
+# below paper scale: W's, times as much as a small encoder learns faster
+RATES, BATCHES = (5e-4, 1e-3, 2e-3), (16, 32)
 CHOSEN = {"documents": "accuracy", "nli": "accuracy", "ner": "f1", "pos": "accuracy", "parsing": "las"}
 
 
@@ -34,7 +35,8 @@ def row(sizes, task: str, setting: tuple, store: Store) -> dict:
 
 
 def asked_for(given, own: int) -> list[tuple]:
-    "The settings (rate, batch, epochs) that the options name: what they leave open is W's grid at paper scale, else ours."
+    """The settings (rate, batch, epochs) that the options name: what they leave open is W's grid at paper scale, else
+    ours."""
     paper = given.scale == "paper"
     def of_grid(field): return sorted({getattr(setting, field) for setting in GRID})
     rates = given.rates or (of_grid("learning_rate") if paper else RATES)

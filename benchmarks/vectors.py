@@ -25,7 +25,8 @@ MEMBERS = {"glove": "GloVe, ours", "word2vec": "skip-gram, gensim"}
 
 @dataclass(frozen=True)
 class Task:
-    "A text and the vectors that are trained on it; the window is whole and no word is thinned out, so pairs can be counted."
+    """A text and the vectors that are trained on it; the window is whole and no word is thinned out, so pairs can be
+    counted."""
     text: Encoded
     entries: int
     size: int
@@ -46,8 +47,8 @@ def zipf(entries: int, sentences: int, words: int = 20) -> Encoded:
 
 
 def flops(task: Task, cells: int) -> dict[str, float]:
-    """Operations of one pass. A cell of GloVe, and a pair of word2vec with each of its negatives, takes a product of two
-    vectors and adds a multiple of each to the other's sum: six operations a column."""
+    """Operations of one pass. A cell of GloVe, and a pair of word2vec with each of its negatives, takes a product of
+    two vectors and adds a multiple of each to the other's sum: six operations a column."""
     return {"glove": 6. * (task.size + 2) * cells, "word2vec": 6. * task.size * task.pairs * (1 + task.negative)}
 
 
@@ -59,7 +60,8 @@ def seconds(call) -> float:
 
 
 def rates(size: int = 768, times: int = 8) -> dict[str, float]:
-    "Operations a second: of a large matrix product, and of multiplying and adding long vectors, none of them used twice."
+    """Operations a second: of a large matrix product, and of multiplying and adding long vectors, none of them used
+    twice."""
     square, long = torch.ones(size, size), torch.ones(3, 2 ** 23)
     def products():
         for _ in range(times): square @ square
@@ -87,9 +89,10 @@ def summarise(rounds: list[dict], work: dict[str, float]) -> list[dict]:
     "A row a member; ratios are taken within a round. The last: its operations a second over those of our GloVe."
     rows, pace = [], {m: np.array([work[m] / r[m] for r in rounds]) for m in MEMBERS}
     for member in MEMBERS:
-        over = {f"over {floor}": spread([r["rates"][floor] for r in rounds] / pace[member]) for floor in rounds[0]["rates"]}
-        rows.append({"member": member, "seconds": spread([r[member] for r in rounds]), "GFLOP/s": spread(pace[member] / 1e9),
-                     **over, "over glove": spread(pace[member] / pace["glove"])})
+        over = {f"over {floor}": spread([r["rates"][floor] for r in rounds] / pace[member])
+                for floor in rounds[0]["rates"]}
+        rows.append({"member": member, "seconds": spread([r[member] for r in rounds]),
+                     "GFLOP/s": spread(pace[member] / 1e9), **over, "over glove": spread(pace[member] / pace["glove"])})
     return rows
 
 
@@ -98,15 +101,18 @@ def race(task: Task, rounds: int) -> dict:
     counts = task.counts
     turns = [turn(task, counts) for _ in range(rounds + 1)][1:]
     work = flops(task, counts.nnz)
-    return {"size": task.size, "entries": task.entries, "tokens": len(task.text.ids), "cells": counts.nnz, "pairs": task.pairs,
+    return {"size": task.size, "entries": task.entries, "tokens": len(task.text.ids), "cells": counts.nnz,
+            "pairs": task.pairs,
             "flops": work, "rounds": turns, "summary": summarise(turns, work)}
 
 
 def shown(result: dict) -> str:
     "The table of one size: median (minimum-maximum)."
-    lines = [f"\n{result['size']} columns, {result['entries']} entries, {result['tokens']} tokens, {result['cells']} cells"]
+    lines = [f"\n{result['size']} columns, {result['entries']} entries, {result['tokens']} tokens, "
+             f"{result['cells']} cells"]
     for row in result["summary"]:
-        cells = [f"{name} {s['median']:.3g} ({s['min']:.3g}-{s['max']:.3g})" for name, s in row.items() if name != "member"]
+        cells = [f"{name} {s['median']:.3g} ({s['min']:.3g}-{s['max']:.3g})" for name, s in row.items()
+                 if name != "member"]
         lines.append(f"{MEMBERS[row['member']]:18} " + "  ".join(cells))
     return "\n".join(lines)
 
@@ -119,7 +125,8 @@ def options(arguments) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="a JSON file to write")
     o = parser.parse_args(arguments)
-    require(min(*o.sizes, o.entries, o.sentences, o.rounds) > 0, "sizes, entries, sentences and rounds: give at least 1")
+    require(min(*o.sizes, o.entries, o.sentences, o.rounds) > 0,
+            "sizes, entries, sentences and rounds: give at least 1")
     return o
 
 
@@ -132,7 +139,8 @@ def main(arguments=None) -> None:
     for size in o.sizes:
         results.append(race(Task(text, o.entries, size), o.rounds))
         print(shown(results[-1]), flush=True)
-        if o.output: write_atomic(o.output, json.dumps(dict(format=1, machine=machine, results=results), indent=1) + "\n")
+        if o.output:
+            write_atomic(o.output, json.dumps(dict(format=1, machine=machine, results=results), indent=1) + "\n")
 
 
 if __name__ == "__main__":

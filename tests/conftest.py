@@ -2,8 +2,8 @@
 import gc, os, sys
 from pathlib import Path
 
-for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1",
-                        MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
+for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1",
+                        HF_DATASETS_OFFLINE="1", MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
     os.environ.setdefault(name, value)
 
 import hypothesis
@@ -14,13 +14,15 @@ others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *others])
 
 
-# jsonschema, which every reader of notebooks loads, does without this grammar of addresses: it takes over a second to build
+# jsonschema, which every reader of notebooks loads, does without this grammar of addresses: it takes over a second to
+# build
 sys.modules.setdefault("rfc3987_syntax", None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    "`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs; eight at most, for each takes a gigabyte."
+    """`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs; eight at most, for
+    each takes a gigabyte."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores + 1, 8)
 
@@ -61,8 +63,9 @@ hypothesis.settings.load_profile("house")
 
 @pytest.fixture
 def doubles(monkeypatch):
-    """Double precision throughout, where the loss asks for single precision too. Two ways to one number then part by 1e-12 or so
-    instead of 1e-4, whatever the processor adds first; so a bound of 1e-8 tells rounding from a mistake, after many steps as well."""
+    """Double precision throughout, where the loss asks for single precision too. Two ways to one number then part by
+    1e-12 or so instead of 1e-4, whatever the processor adds first; so a bound of 1e-8 tells rounding from a mistake,
+    after many steps as well."""
     import torch
     usual = torch.get_default_dtype()
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)

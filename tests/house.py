@@ -1,11 +1,13 @@
-"""The house as its imports draw it: packages, floors, arrows. `python tests/house.py` (`make house`) puts the picture into the README."""
+"""The house as its imports draw it: packages, floors, arrows. `python tests/house.py` (`make house`) puts the picture
+into the README."""
 import ast, re
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "xlingual_nb"
-FLOORS = (("errors",), ("runs", "papers"), ("text", "microworld"), ("models",), ("measures",), ("tasks",), ("experiments",), ("report",),
+FLOORS = (("errors",), ("runs", "papers"), ("text", "microworld"), ("models",), ("measures",), ("tasks",),
+          ("experiments",), ("report",),
           ("cli",))
 LEVEL = {part: level for level, floor in enumerate(FLOORS) for part in floor}
 BEGIN, END = "<!-- the house: drawn from the imports by `make house` -->\n", "<!-- end of the house -->\n"
@@ -13,15 +15,18 @@ BEGIN, END = "<!-- the house: drawn from the imports by `make house` -->\n", "<!
 
 @cache
 def modules() -> dict[str, Path]:
-    "Dotted name (without the package) of every module and its file; a package that exports something itself goes by its own name."
-    files = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "_modidx.py" and p.parent != PACKAGE or p.stem in ("errors", "cli"))
+    """Dotted name (without the package) of every module and its file; a package that exports something itself goes by
+    its own name."""
+    files = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "_modidx.py" and p.parent != PACKAGE
+                   or p.stem in ("errors", "cli"))
     named = {".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
     return {name: p for name, p in named.items() if p.name != "__init__.py" or p.read_text(encoding="utf-8").strip()}
 
 
 @cache
 def imports(path: Path, everywhere: bool = True) -> set[str]:
-    "The dotted names that a file of this package imports from it, anywhere in it or only where it is loaded; no functions among them."
+    """The dotted names that a file of this package imports from it, anywhere in it or only where it is loaded; no
+    functions among them."""
     package, known, found = ["xlingual_nb", *path.relative_to(PACKAGE).parent.parts], modules(), set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree) if everywhere else tree.body:
@@ -79,7 +84,8 @@ def box(name: str) -> str:
 def picture() -> str:
     "The house in Mermaid, which code hosts draw: the roof above, an arrow from whoever imports to what is imported."
     order = [name for floor in reversed(FLOORS) for name in floor]
-    lines = [f"    {a} --> {b}" for a, b in sorted(needed(arrows()), key=lambda pair: [order.index(name) for name in pair])]
+    lines = [f"    {a} --> {b}"
+             for a, b in sorted(needed(arrows()), key=lambda pair: [order.index(name) for name in pair])]
     return "\n".join(["```mermaid", "flowchart TD", *map(box, order), *lines, "```", ""])
 
 

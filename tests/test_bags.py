@@ -1,4 +1,5 @@
-"""Bags of shared pieces: naive Bayes by hand on words as they are written, scores by the task's own rules, and what is refused."""
+"""Bags of shared pieces: naive Bayes by hand on words as they are written, scores by the task's own rules, and what is
+refused."""
 from collections import Counter, defaultdict
 from dataclasses import replace
 from math import log
@@ -51,8 +52,10 @@ def units(task, records, cut):
     if task == "documents": return [(cut(r["first"]) + cut(r["second"]), r["label"]) for r in records]
     if task != "nli": return [(cut(word), tag) for r in records for word, tag in zip(r["tokens"], r["tags"])]
     def marks(premise, hypothesis):
-        return [f"gone {w}" for w in premise - hypothesis] + [f"come {w}" for w in hypothesis - premise] + [f"both {w}" for w in premise & hypothesis]
-    return [(marks({*cut(r["premise"])}, {*cut(r["hypothesis"])}), ("entailment", "neutral", "contradiction").index(r["label"])) for r in records]
+        return ([f"gone {w}" for w in premise - hypothesis] + [f"come {w}" for w in hypothesis - premise]
+                + [f"both {w}" for w in premise & hypothesis])
+    return [(marks({*cut(r["premise"])}, {*cut(r["hypothesis"])}),
+             ("entailment", "neutral", "contradiction").index(r["label"])) for r in records]
 
 
 def by_hand(train, test, added):
@@ -62,7 +65,8 @@ def by_hand(train, test, added):
     known = {mark for marks, _ in train for mark in marks}
     def score(label, marks):
         total = sum(counts[label].values()) + added * len(known)
-        return log(labels[label] / len(train)) + sum(log((counts[label][m] + added) / total) for m in marks if m in known)
+        return (log(labels[label] / len(train))
+                + sum(log((counts[label][m] + added) / total) for m in marks if m in known))
     return [max(sorted(labels), key=lambda label: score(label, marks)) for marks, _ in test]
 
 
@@ -71,7 +75,9 @@ def test_every_score_is_that_of_counting_by_hand(store, task):
     "Without [UNK], and with the addend that does best on development data, the first of equals."
     from transformers import PreTrainedTokenizerFast
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(store.path(WORDS) / "tokenizer.json"))
-    def cut(text): return [p for p in tokenizer.convert_ids_to_tokens(tokenizer(text, add_special_tokens=False)["input_ids"]) if p != "[UNK]"]
+    def cut(text):
+        return [p for p in tokenizer.convert_ids_to_tokens(tokenizer(text, add_special_tokens=False)["input_ids"])
+                if p != "[UNK]"]
     spec, values = asked(task), read_measures(store.path(asked(task)))
     train, dev, *tests = (read_records(store.path(side.records)) for side in (spec.train, spec.dev, *spec.tests))
     def score(records, added):
@@ -102,10 +108,14 @@ def test_names_of_other_kinds_count_as_none(store):
 
 
 def test_what_bags_refuse():
-    with pytest.raises(InputError, match="records of parsing for bags of pieces: give those of documents, nli, ner, pos"):
+    with pytest.raises(InputError,
+                       match="records of parsing for bags of pieces: give those of documents, nli, ner, pos"):
         asked("pos", train=part("parsing", "en", "train", 9))
     for other in (dict(dev=part("ner", "en", "dev", 9)), dict(tests=(part("ner", "de", "test", 9),))):
-        with pytest.raises(InputError, match="records of pos, and of ner( and pos)? to be asked: give those of one task"): asked("pos", **other)
+        with pytest.raises(InputError,
+                           match="records of pos, and of ner( and pos)? to be asked: give those of one task"):
+            asked("pos", **other)
     with pytest.raises(InputError, match="vocabulary='words': give the spec of a run"): asked("pos", vocabulary="words")
-    with pytest.raises(InputError, match="1 bags, 2 labels: give one to each"): fit_bayes(table_of(Encoded.of([[1]]), 2), ["a", "b"])
+    with pytest.raises(InputError, match="1 bags, 2 labels: give one to each"):
+        fit_bayes(table_of(Encoded.of([[1]]), 2), ["a", "b"])
     with pytest.raises(InputError, match="0 bags, 0 labels"): fit_bayes(table_of(Encoded.of([]), 2), [])

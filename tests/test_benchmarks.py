@@ -139,7 +139,8 @@ def test_a_kind_is_shortened_once_with_its_tasks(first):
     whole = first.shortened(grid, 2, 8)
     found = {model: tasks for model, tasks in whole.items() if len(model.languages) <= 2}
     (many,) = whole.keys() - found.keys()
-    assert len(many.languages) > 2 and [t.stage for t in whole[many]] == ["nli"], "one model of all languages, for D's Table 4"
+    assert len(many.languages) > 2 and [t.stage for t in whole[many]] == ["nli"], (
+        "one model of all languages, for D's Table 4")
     assert all(m.training.steps == 2 and not m.training.epochs and [t.stage for t in tasks] == ["nli", "ner"]
                for m, tasks in found.items())
     kinds = {tuple(l.name for l in m.languages): [(*l.corpus.transforms, *l.transforms) for l in m.languages]
@@ -148,7 +149,8 @@ def test_a_kind_is_shortened_once_with_its_tasks(first):
     models = [s.checkpoint for s in grid if isinstance(getattr(s, "checkpoint", None), PretrainSpec)]
     originals = {first.kind(model) for model in models if model.training.steps}
     assert len(originals) == len(whole)
-    assert all(m.training.batch == 16 for m in first.shortened(grid, 2, 8, batch=16)), "a step may be made as small as the machine is"
+    assert all(m.training.batch == 16 for m in first.shortened(grid, 2, 8, batch=16)), (
+        "a step may be made as small as the machine is")
     assert {m.training.batch for m in whole} == {model.training.batch for model in models}
     for tasks in found.values():
         for t in tasks:
@@ -178,7 +180,8 @@ def test_vectors_are_shortened_too(first, notebook, scale, learns):
     assert all(m.method.epochs == 1 if m in static else m.training.steps == 2 for m in found)
     assert all(tasks[0].stage == "words" and tasks[0].sentences == 80 for tasks in found.values())
     read = {type(m).__name__ for m, tasks in found.items() if "frozen_nli" in [t.stage for t in tasks]}
-    assert read == {"09": {"PretrainSpec", "EmbedSpec"}, "10": {"PretrainSpec"}}[notebook], "XNLI is asked of windows of BERT alone"
+    assert read == {"09": {"PretrainSpec", "EmbedSpec"}, "10": {"PretrainSpec"}}[notebook], (
+        "XNLI is asked of windows of BERT alone")
     assert not any(t.mapped for tasks in found.values() for t in tasks if t.stage == "frozen_nli")
 
 
@@ -187,7 +190,8 @@ def test_spaces_of_neighbours_are_shortened_too(first, scale):
     from xlingual_nb.report.notebooks import grid_of
     found = first.shortened(grid_of("08", scale, dict(corpus="micro", seeds="1"))[0], 2, 8)
     spaces = {model.neighbours for model in found if model.neighbours}
-    assert {space.fit for space in spaces} == {"vecmap", "known", "nothing"} and {model.masking for model in found} >= {"knn", "original"}
+    assert ({space.fit for space in spaces} == {"vecmap", "known", "nothing"}
+            and {model.masking for model in found} >= {"knn", "original"})
     assert all(space.learning.rounds == 2 and all(part.method.epochs == 1 for part in space.parts) for space in spaces)
 
 
@@ -202,7 +206,8 @@ def vectors():
 
 
 def test_operations_of_vectors_are_those_that_are_counted_by_hand(vectors):
-    "A sentence of three words has two pairs a word in a window of five, and three cells to either side of the diagonal."
+    """A sentence of three words has two pairs a word in a window of five, and three cells to either side of the
+    diagonal."""
     from xlingual_nb.text.tokenizers import Encoded
     task = vectors.Task(Encoded.of([[0, 1, 2]]), entries=3, size=10)
     assert task.pairs == task.counts.nnz == 6
@@ -210,7 +215,8 @@ def test_operations_of_vectors_are_those_that_are_counted_by_hand(vectors):
 
 
 def test_ratios_of_vectors_are_taken_within_a_round(vectors):
-    def turn(speed): return {"rates": {"arithmetic": 100 / speed, "look-ups": 10 / speed}, "glove": 2. * speed, "word2vec": speed}
+    def turn(speed):
+        return {"rates": {"arithmetic": 100 / speed, "look-ups": 10 / speed}, "glove": 2. * speed, "word2vec": speed}
     ours, gensim = vectors.summarise([turn(1.), turn(3.), turn(2.)], {"glove": 20., "word2vec": 50.})
     assert ours["seconds"] == {"min": 2, "median": 4, "max": 6}
     assert ours["over arithmetic"] == {"min": 10, "median": 10, "max": 10} and ours["over look-ups"]["median"] == 1
@@ -333,25 +339,32 @@ def test_muse_s_dictionary_is_asked_of_small_vectors(tmp_path, monkeypatch):
     frame = module.main([*small, "--output", str(tmp_path / "m.csv")])
     assert len(pd.read_csv(tmp_path / "m.csv")) == len(frame)
     assert set(frame.pair) == {"en-es", "en, another seed", "en, two halves"}
-    assert (frame[frame.pair == "en-es"].known == 30).all() and (frame.asked >= 30).all() and frame.mrr.between(0, 1).all()
+    assert ((frame[frame.pair == "en-es"].known == 30).all() and (frame.asked >= 30).all()
+            and frame.mrr.between(0, 1).all())
     best = frame[frame.pair == "en-es"].groupby("mapping").mrr.max()
     assert best["half of the pairs, Procrustes"] > 2 * best["random vectors"]
 
 
 def test_the_trial_of_running_text_at_a_tiny_size(tmp_path):
-    "A row for each of the means, with the options and the share of the unigram's perplexity; what is not known is told."
+    """A row for each of the means, with the options and the share of the unigram's perplexity; what is not known is
+    told."""
     path = SCRIPT.with_name("running_text.py")
     spec = importlib.util.spec_from_file_location("benchmark_running_text", path)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    tiny = [f"--{name}={value}" for name, value in dict(steps=3, opening=2, batch=2, sentences=60, pieces=250, layers=1, hidden=8, tokens=24).items()]
-    out = bench.main(["none", "sines+slices", *tiny, f"--store={tmp_path / 'store'}", f"--output={tmp_path / 'out.csv'}"])
+    tiny = [f"--{name}={value}"
+            for name, value in dict(steps=3, opening=2, batch=2, sentences=60, pieces=250, layers=1, hidden=8,
+                                    tokens=24).items()]
+    out = bench.main(["none", "sines+slices", *tiny, f"--store={tmp_path / 'store'}",
+                      f"--output={tmp_path / 'out.csv'}"])
     found, kept = pd.read_csv(out), pd.read_csv(path.with_name("results") / "running-text.csv")
     assert found.means.tolist() == ["none", "sines+slices"] and found.columns.tolist() == kept.columns.tolist()
     assert np.allclose(found["share"], found.perplexity / found.unigram, atol=1e-3) and found.perplexity.nunique() == 2
     made = [bench.model(bench.options(["--steps=3"]), named).training for named in ("masks", "sines+slices", "none")]
-    assert [(t.opening, t.opening_rate, t.opening_slice, t.sines) for t in made] == [(500, .5, 0, False), (500, .15, 8, True), (0, .5, 0, False)]
-    with pytest.raises(SystemExit, match="^mask: join some of sines, masks, slices with [+], or say none$"): bench.model(bench.options([]), "mask")
+    assert ([(t.opening, t.opening_rate, t.opening_slice, t.sines) for t in made]
+            == [(500, .5, 0, False), (500, .15, 8, True), (0, .5, 0, False)])
+    with pytest.raises(SystemExit, match="^mask: join some of sines, masks, slices with [+], or say none$"):
+        bench.model(bench.options([]), "mask")
 
 
 # ---- fine-tuning
@@ -369,8 +382,8 @@ def test_trainer_is_given_the_records_that_ours_reads(finetuning):
     from xlingual_nb.tasks.inputs import Inputs
     from xlingual_nb.text.tokenizers import Encoded
     words = Inputs((Encoded.of([[7, 8, 9], [5]]),), [["B", "A"], ["A"]], Encoded.of([[0, 2], [0]]))
-    assert finetuning.word_rows(words, ["A", "B"]) == [
-        dict(input_ids=[2, 7, 8, 9, 3], labels=[-100, 1, -100, 0, -100]), dict(input_ids=[2, 5, 3], labels=[-100, 0, -100])]
+    assert finetuning.word_rows(words, ["A", "B"]) == [dict(input_ids=[2, 7, 8, 9, 3], labels=[-100, 1, -100, 0, -100]),
+                                                       dict(input_ids=[2, 5, 3], labels=[-100, 0, -100])]
     texts = Inputs((Encoded.of([[7, 8], [5]]), Encoded.of([[9], []])), np.array(["x", "y"]))
     assert finetuning.text_rows(texts, ["x", "y"]) == [
         dict(input_ids=[2, 7, 8, 3, 9, 3], token_type_ids=[0, 0, 0, 0, 1, 1], label=0),
@@ -379,10 +392,13 @@ def test_trainer_is_given_the_records_that_ours_reads(finetuning):
 
 def test_ratios_of_fine_tuning_are_taken_within_a_round(finetuning):
     "Trainer with the usual allocator, ours with that of the workers; and both with either."
-    cpu = {("default", "Trainer"): (4., 9., 8.), ("default", "ours"): (4., 6., 4.), ("kept", "Trainer"): (3., 3., 4.), ("kept", "ours"): (2., 3., 8.)}
+    cpu = {("default", "Trainer"): (4., 9., 8.), ("default", "ours"): (4., 6., 4.), ("kept", "Trainer"): (3., 3., 4.),
+           ("kept", "ours"): (2., 3., 8.)}
     rows = [dict(race="pos", records=10, epochs=3, round=r, memory=memory, member=member, cpu=c, wall=9., dev=d)
-            for (memory, member), told in cpu.items()
-            for r, (c, d) in enumerate(zip(told, (.6, .5, .4) if (memory, member) == ("kept", "ours") else (.5, .5, .5)))]
+            for (memory, member),
+            told in cpu.items()
+            for r, (c,
+                    d) in enumerate(zip(told, (.6, .5, .4) if (memory, member) == ("kept", "ours") else (.5, .5, .5)))]
     (found,) = finetuning.summary(pd.DataFrame(rows)).to_dict("records")
     assert (found["times"], found["least"], found["most"]) == (2, 1, 3)
     assert (found["times, memory default"], found["times, memory kept"]) == (1.5, 1)
@@ -399,12 +415,14 @@ def test_rows_of_another_race_stay_in_the_table(finetuning, tmp_path):
 
 def test_the_race_of_fine_tuning_at_a_tiny_size(finetuning, tmp_path, capsys):
     path = tmp_path / "tuned.csv"
-    frame = finetuning.main(["documents", "--size", "smoke", "--steps", "2", "--epochs", "1", "--rounds", "2", "--output", str(path)])
+    frame = finetuning.main(["documents", "--size", "smoke", "--steps", "2", "--epochs", "1", "--rounds", "2",
+                             "--output", str(path)])
     assert "records a second" in capsys.readouterr().out and len(pd.read_csv(path)) == len(frame) == 8
     turns = [*zip(frame.memory, frame.member)]
     assert turns[:4] == [(memory, member) for memory in ("default", "kept") for member in ("Trainer", "ours")]
     assert turns[4:] == [*turns[1:4], turns[0]] and frame.dev.between(0, 1).all()
-    assert (frame["padded slots a token"] >= frame["packed slots a token"]).all() and (frame["packed slots a token"] >= 1).all()
+    assert ((frame["padded slots a token"] >= frame["packed slots a token"]).all()
+            and (frame["packed slots a token"] >= 1).all())
     with pytest.raises(finetuning.InputError, match="no race"): finetuning.main(["trees"])
 
 
@@ -425,9 +443,11 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
     sizes = bench.zero_shot.check("smoke")
     for task in bench.CHOSEN:
         made = bench.tuned(sizes, task, 1e-3, 8, 2)
-        assert made.tests == (made.dev,) and made.dev.records.part == "dev" and made.train.language == made.dev.language == "en"
+        assert (made.tests == (made.dev,) and made.dev.records.part == "dev"
+                and made.train.language == made.dev.language == "en")
         assert (made.settings.learning_rate, made.settings.batch, made.settings.epochs) == (1e-3, 8, 2)
-    small = ["--task", "pos", "--scale", "smoke", "--rates", "1e-3", "--batches", "8", "16", f"--store={tmp_path / 'store'}"]
+    small = ["--task", "pos", "--scale", "smoke", "--rates", "1e-3", "--batches", "8", "16",
+             f"--store={tmp_path / 'store'}"]
     found = pd.read_csv(bench.main([*small, f"--output={tmp_path / 'out.csv'}"]))
     assert found.batch.tolist() == [8, 16] and found.dev.between(0, 1).all() and set(found.task) == {"pos"}
     with pytest.raises(bench.InputError, match="--task trees"): bench.main(["--task", "trees"])
@@ -480,11 +500,16 @@ def test_rates_are_tried_by_depth_and_told_by_the_source_alone(loaded, tmp_path)
     depths = loaded("depths")
     places = ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "depths.csv")]
     sizes = depths.bilingual_sizes("smoke", "micro")
-    (shallow, deep, single) = (depths.model(sizes, row, 0, learning_rate=1e-3, steps=2) for row in ("depth 1", "depth 24", "heads 1"))
-    assert (shallow.shape.layers, deep.shape.layers, single.shape.heads) == (1, 24, 1) and shallow.training == deep.training == single.training
+    (shallow, deep, single) = (depths.model(sizes, row, 0, learning_rate=1e-3, steps=2)
+                               for row in ("depth 1", "depth 24", "heads 1"))
+    assert ((shallow.shape.layers, deep.shape.layers, single.shape.heads) == (1, 24, 1)
+            and shallow.training == deep.training == single.training)
     asked = depths.inference(sizes, shallow, 1e-4)
-    assert asked.settings.learning_rate == 1e-4 and {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"}
-    for _ in range(2): found = depths.main(["depth 1", "--rates", "1e-3", "--tuning", "1e-3", "3e-4", "--steps", "2", "--warmup", "1", "--scale", "smoke", *places])
+    assert (asked.settings.learning_rate == 1e-4
+            and {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"})
+    for _ in range(2):
+        found = depths.main(["depth 1", "--rates", "1e-3", "--tuning", "1e-3", "3e-4", "--steps", "2", "--warmup", "1",
+                             "--scale", "smoke", *places])
     assert len(found) == 2 and found["perplexity / unigram"].nunique() == 1 and (found["nli dev"] <= 1).all()
 
 
@@ -495,16 +520,20 @@ def test_spread_is_parted_into_tunings_and_models(loaded, tmp_path):
     found = spread.parts(pd.DataFrame(rows, columns=["target", "rate", "seed", "tuning", "nli"])).iloc[0]
     assert (found.models, found.tunings) == (400, 5) and found["sd of tunings"] == pytest.approx(0.1, rel=0.1)
     assert found["sd of models"] == pytest.approx(0.3, rel=0.1)
-    alike = pd.DataFrame(rows, columns=["target", "rate", "seed", "tuning", "nli"]).assign(nli=[0.5 + tunings[m, t] for _, _, m, t, _ in rows])
+    alike = pd.DataFrame(rows, columns=["target", "rate", "seed", "tuning",
+                                        "nli"]).assign(nli=[0.5 + tunings[m, t] for _, _, m, t, _ in rows])
     assert spread.parts(alike).iloc[0]["sd of models"] < 0.03
-    assert np.isnan(spread.parts(pd.DataFrame(rows[:5], columns=["target", "rate", "seed", "tuning", "nli"])).iloc[0]["sd of models"])
+    assert np.isnan(spread.parts(pd.DataFrame(rows[:5],
+                                              columns=["target", "rate", "seed", "tuning",
+                                                       "nli"])).iloc[0]["sd of models"])
 
 
 def test_a_model_is_tuned_several_times_and_the_first_is_the_tables(loaded, tmp_path):
     spread = loaded("spread")
     sizes = spread.bilingual_sizes("smoke", "micro")
     first, *rest = (spread.inference(sizes, "es", seed, tuning, 1e-3) for seed in (0, 1) for tuning in range(3))
-    assert first == spread.bilingual.nli(sizes, first.checkpoint, "enfake", ("es",)) and len({spec.seed for spec in (first, *rest)}) == 6
+    assert (first == spread.bilingual.nli(sizes, first.checkpoint, "enfake", ("es",))
+            and len({spec.seed for spec in (first, *rest)}) == 6)
     places = ["--scale", "smoke", "--store", str(tmp_path / "runs"), "--output", str(tmp_path / "spread.csv")]
     for _ in range(2): found = spread.main(["es", "--seeds", "0", "1", "--tunings", "2", *places])
     assert len(found) == 4 and found["nli source"].between(0, 1).all()
@@ -515,7 +544,8 @@ def test_rates_are_tried_by_spelling_and_told_by_the_source_alone(loaded, tmp_pa
     spellings = loaded("spellings")
     places = ["--scale", "smoke", "--store", str(tmp_path / "runs"), "--output", str(tmp_path / "spellings.csv")]
     asked = spellings.inference(spellings.bilingual_sizes("smoke", "micro"), "Char", "es", seed=1, rate=1e-4)
-    assert asked.settings.learning_rate == 1e-4 and asked.checkpoint.seed == 1 and asked.checkpoint.tokenizer.kind == "characters"
+    assert (asked.settings.learning_rate == 1e-4 and asked.checkpoint.seed == 1
+            and asked.checkpoint.tokenizer.kind == "characters")
     assert {asked.train.language, *(side.language for pair in asked.tests for side in pair)} == {"enfake"}
     for _ in range(2): found = spellings.main(["Char es 1", "Word es 1", "--tuning", "1e-3", *places])
     assert list(found.column) == ["Char", "Word"] and found["nli dev"].between(0, 1).all()

@@ -1,4 +1,5 @@
-"""Somebody's model in the place of ours: a folder or the hub's copy of one, refused in one line before anything runs, or taken through notebook 12."""
+"""Somebody's model in the place of ours: a folder or the hub's copy of one, refused in one line before anything runs,
+or taken through notebook 12."""
 import json
 import os
 import shutil
@@ -28,7 +29,8 @@ from xlingual_nb.tasks.recipes import recipe_flops
 from xlingual_nb.text.records import how_many
 
 torch.set_num_threads(1)
-SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=32, max_position_embeddings=140)
+SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=32,
+             max_position_embeddings=140)
 REVISION = "0123456789" * 4
 
 
@@ -57,7 +59,8 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
     "Pairs, words and trees at smoke scale: planned, run, and every number is there; our model is in none of them."
     some = dict(languages="el", only="3,5,6")
     wanted, runs = zero_shot.cells("smoke", checkpoint=mine, **some), zero_shot.grid("smoke", checkpoint=mine, **some)
-    assert [(c.table, c.row, c.column) for c in wanted] == [(c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)]
+    assert ([(c.table, c.row, c.column) for c in wanted]
+            == [(c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)])
     encoders = {r.checkpoint for r in runs if hasattr(r, "checkpoint")}
     assert encoders == {BroughtSpec(mine, "mine"), BroughtSpec(mine, "mine", fresh=True)}
     told = plan(runs, Store(tmp_path / "none")).set_index("stage")
@@ -84,14 +87,16 @@ def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tm
 
 
 def test_what_was_brought_before_is_the_same_run():
-    assert canonical(BroughtSpec("x", "y")) == '{"folder":"x","is":"brought","name":"y"}' != canonical(BroughtSpec("x", "y", seed=1))
+    assert (canonical(BroughtSpec("x", "y")) == '{"folder":"x","is":"brought","name":"y"}'
+            != canonical(BroughtSpec("x", "y", seed=1)))
 
 
 def test_the_study_of_layers_on_it(mine, tmp_path):
     "Layers are those of the model that was brought, and every number is there."
     some = dict(languages="el", checkpoint=mine)
     wanted = [c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)]
-    assert {f"layer {n}" for n in (0, 6, 12)} == {c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0}
+    assert ({f"layer {n}" for n in (0, 6, 12)}
+            == {c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0})
     assert {"en-el | Feat | el", "en-el | Lay 6 | el"} < {c.row for c in wanted}
     assert {r.checkpoint.folder for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {mine}
     store = Store(tmp_path / "runs")
@@ -134,14 +139,18 @@ def without(*names):
     (config_of(model_type="abacus"), "config.json is of no masked language model that transformers knows"),
     (config_of(model_type="gpt2"), "config.json is of no masked language model that transformers knows"),
     (config_of(vocab_size=50), "the tokenizer goes up to id"),
-    (config_of(max_position_embeddings=64), "spoiled takes 61 pieces of a text, and tasks.tuning.documents has pieces=128: give 61 or fewer")])
-def test_bad_checkpoints_are_one_line_before_anything_runs(mine, tmp_path, spoil, line): assert line in spoiled(mine, tmp_path, spoil)
+    (config_of(max_position_embeddings=64),
+     "spoiled takes 61 pieces of a text, and tasks.tuning.documents has pieces=128: give 61 or fewer")])
+def test_bad_checkpoints_are_one_line_before_anything_runs(mine, tmp_path, spoil, line):
+    assert line in spoiled(mine, tmp_path, spoil)
 
 
 def test_the_lower_casing_trap(mine, tmp_path):
-    "A cased vocabulary behind a tokenizer that lower-cases, which is what BERT's makes of a bare vocabulary; or that strips accents alone."
+    """A cased vocabulary behind a tokenizer that lower-cases, which is what BERT's makes of a bare vocabulary; or that
+    strips accents alone."""
     folder = bert(tmp_path / "lower", cased=False)
-    assert "lower-cases but its vocabulary is cased: set do_lower_case to false in tokenizer_config.json" in refused(folder)
+    assert ("lower-cases but its vocabulary is cased: set do_lower_case to false in tokenizer_config.json"
+            in refused(folder))
     bare = Path(shutil.copytree(mine, tmp_path / "bare"))
     without("tokenizer*")(bare)
     (bare / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
@@ -151,13 +160,15 @@ def test_the_lower_casing_trap(mine, tmp_path):
     assert zero_shot.check("smoke", checkpoint=str(bare)).label == "micro-bare"
     stripped = bert(tmp_path / "stripped", letters=string.ascii_lowercase + "áéíóúäöüñçèàê")
     assert zero_shot.check("smoke", checkpoint=str(stripped)).checkpoint
-    hf.BertTokenizer(vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"), do_lower_case=False, strip_accents=True).save_pretrained(stripped)
+    hf.BertTokenizer(vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"), do_lower_case=False,
+                     strip_accents=True).save_pretrained(stripped)
     assert "strips accents but its vocabulary has them (##" in refused(stripped)
 
 
 def test_names_that_are_no_folder(tmp_path):
     assert "me/mine is no folder: name one" in refused("me/mine") and "NAME@REVISION" in refused("me/mine")
-    assert "nowhere/at/all is no folder" in refused("nowhere/at/all") and "is no folder" in refused(f"me/mine@{REVISION[1:]}")
+    assert ("nowhere/at/all is no folder" in refused("nowhere/at/all")
+            and "is no folder" in refused(f"me/mine@{REVISION[1:]}"))
 
 
 def test_a_model_whose_languages_are_named_is_asked_in_these(tmp_path):
@@ -169,12 +180,15 @@ def test_a_model_whose_languages_are_named_is_asked_in_these(tmp_path):
 
 def test_a_look_says_what_loading_says(mine, tmp_path):
     "Sizes and room without weights, in families that count positions otherwise."
-    kinds = {"bert": {}, "roberta": dict(pad_token_id=1), "xlm-roberta": dict(pad_token_id=1), "electra": dict(embedding_size=8)}
+    kinds = {"bert": {}, "roberta": dict(pad_token_id=1), "xlm-roberta": dict(pad_token_id=1),
+             "electra": dict(embedding_size=8)}
     for kind, more in kinds.items():
-        folder = tiny_checkpoint(tmp_path / kind, 40, config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more))
+        folder = tiny_checkpoint(tmp_path / kind, 40,
+                                 config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more))
         seen, opened = outline(folder), load_checkpoint(folder)
         assert all(w.device.type == "meta" for w in seen.model.parameters())
-        for name in ("depth", "width", "vocabulary", "cls", "sep", "mask", "pad"): assert getattr(seen, name) == getattr(opened, name)
+        for name in ("depth", "width", "vocabulary", "cls", "sep", "mask", "pad"):
+            assert getattr(seen, name) == getattr(opened, name)
         assert seen.room("en") == opened.room("en")
 
 
@@ -222,13 +236,15 @@ def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch
     "As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     name = pinned("bert-base-multilingual-cased")
-    assert name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}" and len(name.split("@")[1]) == 40
+    assert (name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}"
+            and len(name.split("@")[1]) == 40)
     runs = zero_shot.grid("paper", "micro", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
     assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
     assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
     told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
     assert "pretrain" not in told.index and told.loc["tuned_tags", "FLOPs"] > 1e15
-    with pytest.raises(InputError, match="did not come from the hub"): run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
+    with pytest.raises(InputError, match="did not come from the hub"):
+        run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
     other = name.split("@")[0] + f"@{REVISION}"
     assert "did not come from the hub" in refused(other), "another version is another model"
 

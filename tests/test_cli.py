@@ -41,10 +41,12 @@ def refused(done, *words, code=2):
 
 def notebook(path, *cells, parameters="scale = 'smoke'\nseeds = 0\ndevice = 'cpu'\nstore = ''"):
     v4 = nbformat.v4
-    made = [v4.new_markdown_cell("# Toy\n> A toy")] + ([v4.new_code_cell(parameters, metadata=dict(tags=["parameters"]))] if parameters else [])
+    made = ([v4.new_markdown_cell("# Toy\n> A toy")]
+            + ([v4.new_code_cell(parameters, metadata=dict(tags=["parameters"]))] if parameters else []))
     made += [v4.new_code_cell(c) for c in cells]
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(v4.new_notebook(cells=made, metadata=dict(kernelspec=dict(display_name="python3", language="python", name="python3"))), path)
+    kernel = dict(display_name="python3", language="python", name="python3")
+    nbformat.write(v4.new_notebook(cells=made, metadata=dict(kernelspec=kernel)), path)
     return path
 
 
@@ -67,8 +69,10 @@ def cpu_seconds():
 def test_help_is_quick_and_complete():
     began = cpu_seconds()
     done = own_process("--help")
-    assert done.returncode == 0 and all(f"  {c} " in done.stdout for c in ("list", "plan", "run", "report", "probe", "data", "runs"))
-    assert cpu_seconds() - began < 3, "half a second is usual; others at work on the machine do not count, and it may be a slow one"
+    assert (done.returncode == 0
+            and all(f"  {c} " in done.stdout for c in ("list", "plan", "run", "report", "probe", "data", "runs")))
+    assert cpu_seconds() - began < 3, (
+        "half a second is usual; others at work on the machine do not count, and it may be a slow one")
 
 
 @pytest.mark.parametrize("group", ["data", "runs"])
@@ -77,13 +81,22 @@ def test_a_group_alone_shows_its_help(group):
     assert done.returncode == 0 and "Usage:" in done.stdout and done.stderr == ""
 
 
-@pytest.mark.parametrize("arguments, word", [(["lost"], "lost"), (["run", "--skale", "smoke"], "--skale"), (["run", "99"], "no experiment '99'"),
-                                             (["run", "laboratry"], "did you mean 'laboratory'"), (["run", "07", "-p", "seeds"], "NAME=VALUE"),
-                                             (["run", "07", "-p", "sede=5"], "did you mean seeds"), (["run", "07", "-p", "seeds=five"], "must be int"),
-                                             (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"), (["run", "07", "--scale", "hugh"], "scale 'hugh' does not exist"), (["runs", "list", "--store", "nowhere"], "nowhere"),
-                                             (["run", "zzz"], "no experiment 'zzz'. There are: 07_lab"), (["run", "07", "-p", "zzz=1"], "no parameter 'zzz'. It has: scale"),
-                                             (["data", "get", "xnli"], "(xlingual data get --help)"), (["run", "--skale"], "(xlingual run --help)"), (["lost"], "(xlingual --help)"),
-                                             (["data", "check"], "XLINGUAL_DATA"), (["data", "get", "bible", "en"], "not on the hub")])
+@pytest.mark.parametrize("arguments, word", [(["lost"], "lost"), (["run", "--skale", "smoke"], "--skale"),
+                                             (["run", "99"], "no experiment '99'"),
+                                             (["run", "laboratry"], "did you mean 'laboratory'"),
+                                             (["run", "07", "-p", "seeds"], "NAME=VALUE"),
+                                             (["run", "07", "-p", "sede=5"], "did you mean seeds"),
+                                             (["run", "07", "-p", "seeds=five"], "must be int"),
+                                             (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"),
+                                             (["run", "07", "--scale", "hugh"], "scale 'hugh' does not exist"),
+                                             (["runs", "list", "--store", "nowhere"], "nowhere"),
+                                             (["run", "zzz"], "no experiment 'zzz'. There are: 07_lab"),
+                                             (["run", "07", "-p", "zzz=1"], "no parameter 'zzz'. It has: scale"),
+                                             (["data", "get", "xnli"], "(xlingual data get --help)"),
+                                             (["run", "--skale"], "(xlingual run --help)"),
+                                             (["lost"], "(xlingual --help)"),
+                                             (["data", "check"], "XLINGUAL_DATA"),
+                                             (["data", "get", "bible", "en"], "not on the hub")])
 def test_wrong_use_is_one_line(clone, arguments, word):
     refused(xlingual(*arguments, cwd=clone), word)
     assert not (clone / "yours").exists() and not (clone / "results").exists()
@@ -100,7 +113,8 @@ def test_outside_a_clone_the_package_s_own_is_taken(tmp_path):
 
 def test_run_list_report(clone):
     done = own_process("run", "laboratory", "-p", "seeds=5", cwd=clone)
-    assert done.returncode == 0 and "seeds are 5 smoke" in done.stdout and "yours/results/smoke/07_laboratory/07_laboratory.ipynb" in done.stdout
+    assert (done.returncode == 0 and "seeds are 5 smoke" in done.stdout
+            and "yours/results/smoke/07_laboratory/07_laboratory.ipynb" in done.stdout)
     assert "07_laboratory [1/5" in done.stdout and done.stderr == ""
     executed = json.loads((clone / "yours/results/smoke/07_laboratory/07_laboratory.ipynb").read_text())
     assert "6" in str(executed["cells"][-1]["outputs"])
@@ -113,7 +127,8 @@ def test_run_list_report(clone):
 
 
 def test_a_kernel_that_ends_says_nothing_of_its_sockets(clone):
-    notebook(clone / "nbs/10_hushed.ipynb", "import logging; print('enabled', logging.getLogger('tornado.general').isEnabledFor(logging.ERROR))")
+    notebook(clone / "nbs/10_hushed.ipynb",
+             "import logging; print('enabled', logging.getLogger('tornado.general').isEnabledFor(logging.ERROR))")
     done = xlingual("run", "10", cwd=clone)
     assert done.returncode == 0 and "enabled False" in done.stdout
 
@@ -122,13 +137,15 @@ def test_a_failing_cell_is_one_line_and_leaves_the_notebook(clone):
     good = clone / "yours/results/smoke/08_broken/08_broken.ipynb"
     good.parent.mkdir(parents=True); good.write_text("an earlier copy")
     refused(xlingual("run", "08", cwd=clone), "08_broken, cell 3: ZeroDivisionError", "08_broken.failed.ipynb", code=1)
-    assert good.read_text() == "an earlier copy" and "ZeroDivisionError" in good.with_name("08_broken.failed.ipynb").read_text()
+    assert (good.read_text() == "an earlier copy"
+            and "ZeroDivisionError" in good.with_name("08_broken.failed.ipynb").read_text())
     assert sorted(p.name for p in good.parent.iterdir()) == ["08_broken.failed.ipynb", "08_broken.ipynb"]
     assert "Traceback" in xlingual("run", "08", "--debug", cwd=clone).stderr
 
 
 def test_an_input_error_in_a_cell_stays_the_user_s(clone):
-    notebook(clone / "nbs/09_asks.ipynb", "from xlingual_nb.errors import InputError\nraise InputError('scale=huge: use smoke')")
+    notebook(clone / "nbs/09_asks.ipynb",
+             "from xlingual_nb.errors import InputError\nraise InputError('scale=huge: use smoke')")
     refused(xlingual("run", "09", cwd=clone), "09_asks, cell 3: scale=huge: use smoke")
 
 
@@ -145,7 +162,8 @@ def test_a_wrong_parameter_of_the_last_stops_all(clone):
 
 def test_injected_parameters_must_follow_the_defaults(tmp_path):
     v4 = nbformat.v4
-    cells = [v4.new_code_cell("seeds = 3", metadata=dict(tags=["injected-parameters"])), v4.new_code_cell("seeds = 0", metadata=dict(tags=["parameters"]))]
+    cells = [v4.new_code_cell("seeds = 3", metadata=dict(tags=["injected-parameters"])),
+             v4.new_code_cell("seeds = 0", metadata=dict(tags=["parameters"]))]
     nbformat.write(v4.new_notebook(cells=cells), tmp_path / "x.ipynb")
     with pytest.raises(notebooks.NotebookError, match="do not trust"): notebooks.check_injected(tmp_path / "x.ipynb")
 
@@ -161,7 +179,8 @@ def test_a_full_disk_is_one_line(clone, monkeypatch, capsys):
 @pytest.fixture
 def below(clone):
     "A folder in the toy clone to stand in, and a notebook 09 that prints its places and its data folder."
-    words = "from xlingual_nb.text.corpora import data_folder\nprint(*filter(None, (store, results, figures, folder)))\nprint('data:', data_folder())"
+    words = ("from xlingual_nb.text.corpora import data_folder\n"
+             "print(*filter(None, (store, results, figures, folder)))\nprint('data:', data_folder())")
     names = ("scale = 'smoke'", *(f"{name} = ''" for name in ("store", "results", "figures", "folder")))
     notebook(clone / "nbs/09_places.ipynb", words, parameters="\n".join(names))
     for folder in ("below/dd/bible", "below/data/bible", "data/text"): (clone / folder).mkdir(parents=True)
@@ -171,13 +190,15 @@ def below(clone):
 def test_a_path_means_what_it_means_where_one_stands(below):
     given = [word for name in ("results", "figures", "folder") for word in ("-p", f"{name}=my/{name}")]
     done = xlingual("run", "09", "--store", "my/store", *given, cwd=below, env=dict(XLINGUAL_DATA="dd"))
-    assert " ".join(f"{below}/my/{name}" for name in ("store", "results", "figures", "folder")) in done.stdout, done.stderr
+    assert (" ".join(f"{below}/my/{name}" for name in ("store", "results", "figures", "folder"))
+            in done.stdout), done.stderr
     assert f"data: {below}/dd" in done.stdout
     assert notebooks.grid_of("07", "smoke", dict(store="a"))[1]["store"] == str(below.parent / "a")
 
 
 @pytest.mark.parametrize("name", ["store", "results", "figures"])
-@pytest.mark.parametrize("place, words", [("file", "a file, not a store|file is no folder"), ("file/in", "file is no folder"),
+@pytest.mark.parametrize("place, words",
+                         [("file", "a file, not a store|file is no folder"), ("file/in", "file is no folder"),
                                           ("/proc/in/it", "/proc cannot be written in"), ("link", "no folder")])
 def test_a_place_that_cannot_be_written_in_stops_all_notebooks_at_once(below, name, place, words):
     if place.startswith("/proc") and not Path("/proc/self").exists(): pytest.skip("no such file system here")
@@ -232,7 +253,8 @@ def test_data_record_and_check(folder):
     assert "1 not recorded" in xlingual("data", "check", env=env).stdout
     done = xlingual("data", "check", "--record", env=env)
     assert done.returncode == 0 and "1 digests recorded" in done.stdout and "1 same" in done.stdout
-    if shutil.which("sha256sum"): assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
+    if shutil.which("sha256sum"):
+        assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
     (folder / "bible/en-toy.tsv").write_bytes("GEN.1.1\tIn the beginning\n".encode("utf-8-sig"))
     done = xlingual("data", "check", env=env)
     refused(done, "1 of 1 files")
@@ -277,19 +299,23 @@ def test_runs_list_show_check_prune(store):
     (folder / "text.txt").write_text("a b d")
     done = xlingual("runs", "check", "--store", at.root)
     refused(done, "1 runs are damaged"); assert "text.txt has changed" in done.stdout
-    assert "1 runs would go" in xlingual("runs", "prune", folder.name[:8], "--dry", "--store", at.root).stdout and folder.exists()
-    assert "1 runs removed" in xlingual("runs", "prune", folder.name[:8], "--store", at.root).stdout and not folder.exists()
+    assert ("1 runs would go" in xlingual("runs", "prune", folder.name[:8], "--dry", "--store", at.root).stdout
+            and folder.exists())
+    assert ("1 runs removed" in xlingual("runs", "prune", folder.name[:8], "--store", at.root).stdout
+            and not folder.exists())
 
 
 def test_prune_knows_what_dead_processes_leave(clone, store):
     at, spec, folder = store
-    (lock := at.root / "locks" / folder.name).write_text(json.dumps(dict(machine=machine(), pid=2**22 + 1, started="1")))
+    lock = at.root / "locks" / folder.name
+    lock.write_text(json.dumps(dict(machine=machine(), pid=2**22 + 1, started="1")))
     half, new = (clone / f"yours/results/smoke/07_laboratory/07_laboratory.partial{2**22 + n}.ipynb" for n in (1, 2))
     half.parent.mkdir(parents=True)
     half.touch(); new.touch(); os.utime(half, (0, 0))
     for options, left in ((["--dry"], True), ([], False)):
         done = xlingual("runs", "prune", *options, "--store", at.root, cwd=clone)
-        assert "1 locks of dead processes, 1 half-written notebooks" in done.stdout and done.returncode == 0, done.stderr
+        assert ("1 locks of dead processes, 1 half-written notebooks" in done.stdout
+                and done.returncode == 0), done.stderr
         assert lock.exists() == half.exists() == left and new.exists() and folder.exists()
 
 
@@ -301,7 +327,8 @@ def test_a_store_of_another_version_is_one_line(store):
 # --- report
 
 def test_front_page_scores_by_paper_and_scale(tmp_path):
-    rows = [dict(claim=f"D{i}", paper="dufter2020", where="Table 1", corpus="micro", verdict=v, effect=.1, low=0., high=.2, p=.01, n_seeds=3, published=.5)
+    rows = [dict(claim=f"D{i}", paper="dufter2020", where="Table 1", corpus="micro", verdict=v, effect=.1, low=0.,
+                 high=.2, p=.01, n_seeds=3, published=.5)
             for i, v in enumerate(["reproduced", "reproduced", "inconclusive"])]
     (tmp_path / "results/laptop").mkdir(parents=True)
     pd.DataFrame(rows).to_csv(tmp_path / "results/laptop/verdicts.csv", index=False)
@@ -317,7 +344,8 @@ def test_a_report_cut_short_leaves_the_old_one(tmp_path, monkeypatch):
     before = index.read_text()
     def cut(*_): raise KeyboardInterrupt
     monkeypatch.setattr("os.replace", cut)
-    with pytest.raises(KeyboardInterrupt): pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
+    with pytest.raises(KeyboardInterrupt):
+        pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
     assert index.read_text() == before and [p.name for p in (tmp_path / "report").iterdir()] == ["index.html"]
 
 
@@ -326,7 +354,8 @@ def test_pages_without_a_notebook_go(tmp_path):
     source = notebook(tmp_path / "results/smoke/07_toy/07_toy.ipynb")
     pages.write_report(*at); assert (tmp_path / "report/smoke/07_toy.html").exists()
     source.unlink(); pages.write_report(*at)
-    assert not (tmp_path / "report/smoke/07_toy.html").exists() and "07_toy" not in (tmp_path / "report/index.html").read_text()
+    assert (not (tmp_path / "report/smoke/07_toy.html").exists()
+            and "07_toy" not in (tmp_path / "report/index.html").read_text())
 
 
 def test_text_of_a_notebook_is_escaped(tmp_path):

@@ -1,4 +1,5 @@
-"""Readers say what is wrong in one line; sentences end where a reader ends them; data comes from the folder that is named."""
+"""Readers say what is wrong in one line; sentences end where a reader ends them; data comes from the folder that is
+named."""
 import gzip, os
 from pathlib import Path
 
@@ -6,7 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text.corpora import Corpus, cut_to_shared_ids, data_folder, find, read_bible, read_lines, read_plain, split_sentences
+from xlingual_nb.text.corpora import (Corpus, cut_to_shared_ids, data_folder, find, read_bible, read_lines, read_plain,
+                                      split_sentences)
 
 settings.register_profile("shared machine", deadline=None); settings.load_profile("shared machine")
 real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
@@ -49,7 +51,8 @@ def test_align_keeps_the_shared_ids_in_the_order_of_the_first(a, b):
     make = lambda name, keys: Corpus(name, (tuple(f"{name}{k}" for k in keys),), (tuple(map(str, keys)),))
     left, right = cut_to_shared_ids(make("x", a), make("y", b))
     both = [k for k in a if k in b]
-    assert left.sentences == [f"x{k}" for k in both] and right.sentences == [f"y{k}" for k in both] and left.keys == right.keys
+    assert (left.sentences == [f"x{k}" for k in both] and right.sentences == [f"y{k}" for k in both]
+            and left.keys == right.keys)
 
 
 def test_align_wants_ids():
@@ -59,14 +62,16 @@ def test_align_wants_ids():
 # --- readers
 
 BAD = [
-    ("empty.txt", b"", "is empty"), ("blank.txt", b" \n\n", "is empty"), ("empty.txt.gz", gzip.compress(b""), "is empty"),
+    ("empty.txt", b"", "is empty"), ("blank.txt", b" \n\n", "is empty"),
+    ("empty.txt.gz", gzip.compress(b""), "is empty"),
     ("mark.txt", b"\xef\xbb\xbfone\n", "line 1: the file starts with a byte-order mark"),
     ("wide.txt", "one\n".encode("utf-16"), "line 1: the text is UTF-16"),
     ("latin.txt", b"one\ntwo\ns\xed\n", "line 3: byte 0xed is not UTF-8"),
     ("latin.txt.gz", gzip.compress(b"s\xed\n"), "line 1: byte 0xed is not UTF-8"),
     ("cut.txt.gz", gzip.compress(b"one\n" * 99)[:-9], "not a whole gzip file"),
     ("no.txt.gz", b"plain text", "not a whole gzip file"),
-    ("flip.txt.gz", gzip.compress(b"one\n")[:12] + b"\xff\xff\xff" + gzip.compress(b"one\n")[15:], "not a whole gzip file"),
+    ("flip.txt.gz", gzip.compress(b"one\n")[:12] + b"\xff\xff\xff" + gzip.compress(b"one\n")[15:],
+     "not a whole gzip file"),
 ]
 
 
@@ -92,7 +97,8 @@ def test_missing_file_and_folder(tmp_path):
     ("Gen 1:2\tAnd the earth", "is no verse id"), ("gen.1.2\tAnd", "is no verse id"),
     ("GEN.1.2\t  ", "has no text"), ("GEN.1.1\tAgain.", "there twice")])
 def test_bad_verses(tmp_path, line, said):
-    (path := tmp_path / "own.tsv").write_text(f"GEN.1.1\tIn the beginning.\n{line}\nGEN.1.3\tAnd God said.\n", encoding="utf-8")
+    (path := tmp_path / "own.tsv").write_text(f"GEN.1.1\tIn the beginning.\n{line}\nGEN.1.3\tAnd God said.\n",
+                                              encoding="utf-8")
     message = one_line(read_bible, path, "en")
     assert said in message and f"{path} line 2:" in message
 
@@ -119,7 +125,8 @@ def test_a_chapter_is_a_document(tmp_path):
 # --- sentences
 
 CASES = {
-    "colon and semicolon": ["And God said, Let there be light: and there was light.", "He went; and he came: It was Tuesday."],
+    "colon and semicolon": ["And God said, Let there be light: and there was light.",
+                            "He went; and he came: It was Tuesday."],
     "straight quotes": ['He said, "Go."', 'They went.', '"Why?" she asked: "Who?"', '"Me!" he said.'],
     "curly quotes": ["“Lord, Lord!”", "‘Behold,’ he says, ‘it is done.’", "“He said, ‘Come.’ ”", "So they came."],
     "quote that opens": ["It is so.", "‘You shall not.’", "(This was told.)", "Again."],
@@ -176,7 +183,8 @@ def test_folder_by_the_current_directory(monkeypatch, tmp_path):
 
 
 def test_find_lists_what_is_near(monkeypatch, tmp_path):
-    (tmp_path / "bible").mkdir(); (tmp_path / "bible" / "en-own.tsv").touch(); (tmp_path / "bible" / "es-own.tsv.gz").touch()
+    (tmp_path / "bible").mkdir(); (tmp_path / "bible" / "en-own.tsv").touch()
+    (tmp_path / "bible" / "es-own.tsv.gz").touch()
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
     assert find("bible/en-own.tsv").name == "en-own.tsv" and find("bible/es-own.tsv").name == "es-own.tsv.gz"
     assert "en-own.tsv, es-own.tsv" in one_line(find, "bible/en-bbe.tsv")

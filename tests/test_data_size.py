@@ -195,7 +195,8 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
     cells = data_size.cells("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
     for table, columns, rows in (("figure1", set(joint.COLUMNS), joint.FLOORS),
-                                 ("figure2", set(joint.ACCURACY.values()), ("untrained", "shared strings", "majority"))):
+                                 ("figure2", set(joint.ACCURACY.values()),
+                                  ("untrained", "shared strings", "majority"))):
         assert {c for t, row, c in there if t == table and row.startswith("en-")} - {"MRR two thirds up"} == columns
         for floor in rows:
             assert {(table, joint.floor_row(floor, "mean"), column) for column in columns} <= there
@@ -239,10 +240,13 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
     cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
     row = f"en-es | {store.path(spec).name} | es"
     assert {c.column for c in cells if c.row == row} == {*joint.COLUMNS, *joint.ACCURACY.values()}
-    assert {c.row for c in cells if store.path(spec).name in c.row} >= {row, row.replace("en-es", "en-xx").replace("| es", "| mean")}
-    with pytest.raises(InputError, match="nowhere is no folder: name one that save_pretrained has left, or a model of the hub"):
+    assert ({c.row for c in cells if store.path(spec).name in c.row}
+            >= {row, row.replace("en-es", "en-xx").replace("| es", "| mean")})
+    with pytest.raises(InputError, match="nowhere is no folder: name one that save_pretrained has left, or a model of "
+                       "the hub"):
         data_size.cells("smoke", "micro", checkpoint="nowhere")
-    mbert = {c.row.split(" | ")[1] for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")}
+    mbert = {c.row.split(" | ")[1]
+             for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")}
     assert "bert-base-multilingual-cased" in mbert
     assert json.loads((store.path(brought) / "config.json").read_text())["model_type"] == "bert"
 

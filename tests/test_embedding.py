@@ -33,7 +33,8 @@ torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = CorpusSpec("micro/en", parameters=(("sentences", 80),))
 PAIR = Language("en", TEXT), Language("enfake", TEXT, ("enfake",))
-PROGRAMS = {"word2vec": Word2Vec(), "cbow": Word2Vec(skip_gram=False), "fasttext": METHODS["fasttext"], "glove": Glove(epochs=5)}
+PROGRAMS = {"word2vec": Word2Vec(), "cbow": Word2Vec(skip_gram=False), "fasttext": METHODS["fasttext"],
+            "glove": Glove(epochs=5)}
 
 
 def spec(languages=PAIR, method=Word2Vec(), **fields):
@@ -87,7 +88,8 @@ def test_gradients_are_those_of_the_formula(seed):
     cells, tables = cells_of(9, 40, seed), [t.double() for t in glove.beginnings(9, 4, seed)]
     parts = [t.clone().requires_grad_() for t in (tables[0][:, :4], tables[1][:, :4], tables[0][:, 4], tables[1][:, 5])]
     loss(*parts, cells).backward()
-    wanted = [torch.cat([parts[0].grad, parts[2].grad[:, None]], 1), torch.cat([parts[1].grad, parts[3].grad[:, None]], 1)]
+    wanted = [torch.cat([parts[0].grad, parts[2].grad[:, None]], 1),
+              torch.cat([parts[1].grad, parts[3].grad[:, None]], 1)]
     for (rows, slope), gradient, own in zip(glove.gradients(tables, cells), wanted, ([0, 1, 2, 3, 4], [0, 1, 2, 3, 5])):
         untouched = np.setdiff1d(np.arange(9), rows)
         assert torch.allclose(slope[:, own], gradient[rows], rtol=1e-10, atol=1e-14) and not gradient[untouched].any()
@@ -102,7 +104,8 @@ def test_a_batch_of_one_is_a_step_a_cell(doubles):
         glove.descend(tables, squares, [column[n:n + 1] for column in cells], method.learning_rate)
         i, j, log, weight = (column[n] for column in cells)
         rest = weight * (plain[0][i] @ plain[1][j] - log)
-        for table, total, own, slope, one in zip(plain, sums, (i, j), (rest * plain[1][j], rest * plain[0][i]), (-1, -2)):
+        for table, total, own, slope, one in zip(plain, sums, (i, j), (rest * plain[1][j], rest * plain[0][i]),
+                                                 (-1, -2)):
             slope[one] = 0
             total[own] += slope ** 2
             table[own] = table[own] - method.learning_rate * slope / total[own].sqrt()
@@ -113,7 +116,8 @@ def test_a_batch_of_one_is_a_step_a_cell(doubles):
 def test_planted_counts_of_low_rank_are_recovered(rank):
     from scipy.sparse import csr_array
     dice = np.random.default_rng(rank)
-    logs = dice.normal(size=(50, rank)) @ dice.normal(size=(rank, 50)) + dice.normal(size=(50, 1)) + dice.normal(size=50)
+    logs = (dice.normal(size=(50, rank)) @ dice.normal(size=(rank, 50)) + dice.normal(size=(50, 1))
+            + dice.normal(size=50))
     seen = dice.random((50, 50)) < .6         # a table with holes
     counts = csr_array(np.where(seen, np.exp(logs), 0))
     fitting = Glove(epochs=150, power=0, batch=250, learning_rate=.2)
@@ -126,8 +130,8 @@ def test_planted_counts_of_low_rank_are_recovered(rank):
 # --- windows
 
 def planted(distance, pairs=6, fillers=40, repeats=80):
-    """Words 2k and 2k + 1 are seen with one and the same third word, `distance` places before it, and with noise besides:
-    the ids of all lists are below 3 * pairs + fillers."""
+    """Words 2k and 2k + 1 are seen with one and the same third word, `distance` places before it, and with noise
+    besides: the ids of all lists are below 3 * pairs + fillers."""
     dice, text = np.random.default_rng(0), []
     for n in range(repeats * pairs * 2):
         word = n % (2 * pairs)
@@ -154,8 +158,10 @@ def test_windows_end_with_sentences_or_with_documents(tmp_path):
     store = Store(tmp_path / "store")
     engine.run([asked.tokenizer], store, progress=False)
     tokenizer = tokenizers.load(store.path(asked.tokenizer))
-    read = {inputs: mixed_text(replace(asked, inputs=inputs), tokenizer, store) for inputs in ("sentences", "documents")}
-    said = {inputs: sorted("".join(tokenizer.id_to_token(i) for i in ids) for ids in text) for inputs, text in read.items()}
+    read = {inputs: mixed_text(replace(asked, inputs=inputs), tokenizer, store)
+            for inputs in ("sentences", "documents")}
+    said = {inputs: sorted("".join(tokenizer.id_to_token(i) for i in ids) for ids in text)
+            for inputs, text in read.items()}
     assert said == dict(sentences=["ab", "cd", "ef"], documents=["abcd", "ef"])
     near = {inputs: glove.cooccurrences(text, 11, 1).nnz / 2 for inputs, text in read.items()}
     assert near == dict(sentences=3, documents=4)
@@ -174,7 +180,8 @@ def test_gensim_would_drop_what_lies_beyond_its_longest_text():
     "Words 2 and 3 come after ten thousand others: uncut they stay where they began, whatever the number of epochs."
     text = [0, 1] * 5000 + [2, 3] * 500
     def moved(sentences):
-        begun, ended = (train(sentences, 4, Word2Vec(epochs=n, sample=0, learning_rate=rate)) for n, rate in ((1, 1e-9), (3, .025)))
+        begun, ended = (train(sentences, 4, Word2Vec(epochs=n, sample=0, learning_rate=rate))
+                        for n, rate in ((1, 1e-9), (3, .025)))
         return ((begun - ended).abs().max(1).values > 1e-4).tolist()
     assert moved([text]) == [True, True, False, False]
     assert moved(pieces(Encoded.of([text]), [1], LONGEST)) == [True] * 4
@@ -201,15 +208,18 @@ def test_fake_english_is_not_given_away_by_its_letters(store):
 
 def test_the_probe_takes_it(store, tmp_path, monkeypatch):
     "Languages enter it as they did in training, so Fake-English is read from the same words."
-    (tmp_path / "en.txt").write_text("\n".join(microworld.corpus("en", "dev", sentences=20).sentences), encoding="utf-8")
+    (tmp_path / "en.txt").write_text("\n".join(microworld.corpus("en", "dev", sentences=20).sentences),
+                                     encoding="utf-8")
     texts = [f"--text={name}={tmp_path}/en.txt" for name in ("en", "enfake")]
     told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec())), *texts, "--out", str(tmp_path / "out.csv")])
     assert told.exit_code == 0 and "rho en>enfake" in told.output, told.output
     rows = [line.split(",")[:3] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
-    assert rows == [[measure, *pair] for measure in ("rho", "tau") for pair in (["en", "enfake"], ["enfake", "en"])] + [["mu", "en", "enfake"]]
+    assert rows == [[measure, *pair] for measure in ("rho", "tau")
+                    for pair in (["en", "enfake"], ["enfake", "en"])] + [["mu", "en", "enfake"]]
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     told = CliRunner().invoke(cli.app, ["probe", str(store.path(spec()))])
-    assert told.exit_code == 0 and "1000 sentences of micro/en" in told.output, "a run of the microworld's needs no text"
+    assert told.exit_code == 0 and "1000 sentences of micro/en" in told.output, (
+        "a run of the microworld's needs no text")
 
 
 def test_a_task_reads_it_like_a_checkpoint(store):
@@ -220,13 +230,15 @@ def test_a_task_reads_it_like_a_checkpoint(store):
 
 
 def test_the_measures_of_a_checkpoint_are_those_of_its_table(store):
-    "Sentence retrieval of English and Fake-English by means of rows; there is one layer, and nothing that predicts words."
+    """Sentence retrieval of English and Fake-English by means of rows; there is one layer, and nothing that predicts
+    words."""
     held_out = CorpusSpec("micro/en", "dev", (("sentences", 20),))
     asked, space = MeasureSpec(spec(), held_out), load_encoder(store.path(spec()))
     engine.run([asked], store, progress=False)
     found, size = store.read(asked), space.vocabulary // 2
     text = tokenizers.encode(tokenizers.load(store.path(asked.checkpoint.tokenizer)), load_spec(held_out).sentences)
-    means = [torch.stack([space.vectors[torch.as_tensor(ids + offset)].mean(0) for ids in text]) for offset in (0, size)]
+    means = [torch.stack([space.vectors[torch.as_tensor(ids + offset)].mean(0) for ids in text])
+             for offset in (0, size)]
     both = (precision_at_1(*means) + precision_at_1(*means[::-1])) / 2
     assert found["rho_lower"] == found["rho_upper"] == pytest.approx(both, abs=1e-6) and found["layer_upper"] == 0
     assert 0 <= found["mu"] <= 1 and not [name for name in found if "perplexity" in name]
@@ -265,8 +277,10 @@ def test_another_seed_is_another_space(store, name):
 # --- what is refused, before anything is trained
 
 @pytest.mark.parametrize("fields, says", [
-    (dict(size=0), "size=0"), (dict(window=0), "window=0"), (dict(max_tokens=2), "max_tokens=2"), (dict(seed=-1), "seed=-1"),
-    (dict(method="lsa"), "'lsa' is not known"), (dict(inputs="pages"), "inputs='pages'"), (dict(languages=()), "no language"),
+    (dict(size=0), "size=0"), (dict(window=0), "window=0"), (dict(max_tokens=2), "max_tokens=2"),
+    (dict(seed=-1), "seed=-1"),
+    (dict(method="lsa"), "'lsa' is not known"), (dict(inputs="pages"), "inputs='pages'"),
+    (dict(languages=()), "no language"),
     (dict(languages=PAIR[:1] * 2), "a name of its own"),
     (dict(languages=(Language("en", TEXT, ("half(0)",)),), inputs="documents"), "drop half")])
 def test_fields_that_make_no_sense(fields, says):
@@ -275,8 +289,10 @@ def test_fields_that_make_no_sense(fields, says):
 
 
 @pytest.mark.parametrize("make, says", [
-    (lambda: Word2Vec(epochs=0), "epochs=0"), (lambda: Word2Vec(negative=0), "negative=0"), (lambda: Word2Vec(sample=1.), "sample=1"),
-    (lambda: Word2Vec(letters=(6, 3)), "letters"), (lambda: Word2Vec(letters=(3,)), "letters"), (lambda: Word2Vec(buckets=0), "buckets=0"),
+    (lambda: Word2Vec(epochs=0), "epochs=0"), (lambda: Word2Vec(negative=0), "negative=0"),
+    (lambda: Word2Vec(sample=1.), "sample=1"),
+    (lambda: Word2Vec(letters=(6, 3)), "letters"), (lambda: Word2Vec(letters=(3,)), "letters"),
+    (lambda: Word2Vec(buckets=0), "buckets=0"),
     (lambda: Glove(epochs=0), "epochs=0"), (lambda: Glove(batch=0), "batch=0"), (lambda: Glove(x_max=0.), "x_max=0"),
     (lambda: Glove(power=-1.), "power=-1")])
 def test_settings_that_make_no_sense(make, says):
@@ -291,11 +307,15 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     trained, made, store = [], spec((PAIR[0], short), method), Store(tmp_path / "store")
     bert = PretrainSpec(PAIR, spec().tokenizer, Shape(1, 8, 1, 8, 32), Training(epochs=1))
     for by in ("by_gensim", "by_counts"): monkeypatch.setattr(embedding, by, lambda *args: trained.append(args))
-    for call in (lambda: plan.plan([bert, made], store, speed=1e9), lambda: engine.run([bert, made], store, progress=False)):
-        with pytest.raises(InputError, match="^es: 4 words of text for a window of 5: give more text or a smaller window$"): call()
+    for call in (lambda: plan.plan([bert, made], store, speed=1e9),
+                 lambda: engine.run([bert, made], store, progress=False)):
+        with pytest.raises(InputError,
+                           match="^es: 4 words of text for a window of 5: give more text or a smaller window$"):
+            call()
     assert not store.path(bert).exists()
     monkeypatch.setattr(embedding, "check_room", lambda spec: None)
-    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"): engine.run([made], store, progress=False)
+    with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
+        engine.run([made], store, progress=False)
     assert trained == []
 
 
@@ -319,4 +339,5 @@ def test_a_plan_prices_it(tmp_path):
     priced = plan.plan(many, Store(tmp_path), speed=1e9).set_index("stage").loc["embed"]
     assert priced.runs == len(many) and priced.FLOPs > 0 and priced.gigabytes > 0
     def flops(**fields): return embedding.embedding_cost(spec(**fields))["flops"]
-    assert flops(size=16) == 2 * flops() and flops(window=11) == 2 * flops() and flops(method=Word2Vec(epochs=10)) == 2 * flops()
+    assert (flops(size=16) == 2 * flops() and flops(window=11) == 2 * flops()
+            and flops(method=Word2Vec(epochs=10)) == 2 * flops())

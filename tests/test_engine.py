@@ -37,7 +37,8 @@ def test_shared_inputs_are_made_once_and_nothing_twice(store, executor):
     wanted = [Total((Count(4, 0), Count(4, 1))), Total((Count(4, 1), Count(4, 2))), Count(4, 2)]
     run(wanted, store, executor(), progress=False)
     assert set(made(store).values()) == {1} and len(made(store)) == 12
-    assert [store.read(w)["total"] for w in wanted[:2]] == [sum(int(value(c), 16) % 1000 for c in w.counts) for w in wanted[:2]]
+    assert ([store.read(w)["total"] for w in wanted[:2]]
+            == [sum(int(value(c), 16) % 1000 for c in w.counts) for w in wanted[:2]])
     run(wanted, store, executor(), progress=False)
     assert set(made(store).values()) == {1}
     frame = results(wanted + [Total()], store)
@@ -101,7 +102,8 @@ def test_a_run_that_continues_one_of_its_own_kind_does_not_block(store):
     class Chain(Count):
         before: Count | None = None
     def make(specs, folders, store, progress):
-        for spec, folder in zip(specs, folders): (folder / "value.txt").write_text(str(store.has(spec.before) if spec.before else None))
+        for spec, folder in zip(specs, folders):
+            (folder / "value.txt").write_text(str(store.has(spec.before) if spec.before else None))
     chain = Chain(1, before=Chain(2, before=Chain(3)))
     with redeclared(Count, make, group=lambda s: "all"): run([chain], store, progress=False)
     assert (store.path(chain) / "value.txt").read_text() == "True"
@@ -114,7 +116,8 @@ def test_a_run_that_continues_one_of_its_own_kind_does_not_block(store):
                                                ("full", DiskFull, "^[^\n]*runs: the disk is full; make room[^\n]*$")])
 def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
     bad, good = Count(5, 0, fault), [Count(5, s) for s in (1, 2, 3)]
-    executor, wanted = Processes(2) if fault == "bug" else Inline(), [Total((bad, good[0])), bad, *good, Total((good[1],))]
+    executor, wanted = (Processes(2) if fault == "bug" else Inline(),
+                        [Total((bad, good[0])), bad, *good, Total((good[1],))])
     with pytest.raises(kind, match=line): run(wanted, store, executor, stack=2, progress=False)
     if fault != "full": assert all(store.has(g) for g in good) and store.has(Total((good[1],)))
     assert not store.has(bad) and not store.has(Total((bad, good[0]))) and check_runs(store).empty
@@ -122,7 +125,8 @@ def test_one_failure_does_not_stop_the_others(store, fault, kind, line):
 
 
 def test_a_process_that_dies_is_a_failure_not_a_hang(store):
-    bad, good = [Count(5, s, fault) for s, fault in enumerate(("die", "exit", "leave"))], [Count(5, s) for s in range(3, 6)]
+    bad, good = ([Count(5, s, fault) for s, fault in enumerate(("die", "exit", "leave"))],
+                 [Count(5, s) for s in range(3, 6)])
     with pytest.raises(RunsFailed) as failed: run(bad + good, store, Processes(2), stack=4, progress=False)
     lines = {spec.fault: failure.line for spec, failure in failed.value.failures}
     assert set(lines) == {"die", "exit", "leave"} and all(store.has(g) for g in good)
@@ -131,7 +135,8 @@ def test_a_process_that_dies_is_a_failure_not_a_hang(store):
 
 
 def test_the_message_lists_failures_and_what_needed_them(store):
-    with pytest.raises(RunsFailed, match=r"(?s)2 of 6 runs failed, 2 more needed them.*2 x count: RuntimeError.*Traceback") as failed:
+    with pytest.raises(RunsFailed, match=r"(?s)2 of 6 runs failed, 2 more needed them.*2 x count: "
+                       r"RuntimeError.*Traceback") as failed:
         run([Total((Count(4, s, "bug"),)) for s in (0, 1)] + [Total((Count(4, 2),))], store, progress=False)
     assert len(failed.value.failures) == 2 and store.has(Total((Count(4, 2),)))
 
@@ -183,7 +188,8 @@ def test_damaged_runs_are_made_again(store, capsys):
     run([Count(4)], store, progress=False)
     (store.path(Count(4)) / "value.txt").write_text("")
     run([Count(4)], store)
-    assert "1 runs are damaged" in capsys.readouterr().out and (store.path(Count(4)) / "value.txt").read_text() == value(Count(4))
+    assert ("1 runs are damaged" in capsys.readouterr().out
+            and (store.path(Count(4)) / "value.txt").read_text() == value(Count(4)))
 
 
 # ---- plans
@@ -193,7 +199,8 @@ def test_plan_counts_what_is_there_and_what_it_costs(store):
     run([Count(2)], store, progress=False)
     with redeclared(Count, make_count, cost=lambda s: dict(flops=3.6e12 * s.upto, bytes=1e9)):
         table = plan(wanted, store, speed=1e9).set_index("stage")
-    assert table.loc["count", ["runs", "found", "stale", "to make"]].tolist() == [3, 1, 0, 2] and table.loc["total", "to make"] == 2
+    assert (table.loc["count", ["runs", "found", "stale", "to make"]].tolist() == [3, 1, 0, 2]
+            and table.loc["total", "to make"] == 2)
     assert table.loc["all", "hours here"] == 8.0 and table.loc["all", "gigabytes"] == 2.0
     assert all(table.loc["all", c] < 1 for c in table.columns if c.startswith("hours ") and c != "hours here")
     run(wanted, store, progress=False)
@@ -206,7 +213,8 @@ def test_plan_counts_what_is_there_and_what_it_costs(store):
 # ---- progress
 
 def test_plain_lines_with_time_left(store, capsys, monkeypatch):
-    for thing, name, seconds in ((progress.Watch, "LINE", .25), (progress.Watch, "TICK", .05), (progress.Progress, "EVERY", .02)):
+    for thing, name, seconds in ((progress.Watch, "LINE", .25), (progress.Watch, "TICK", .05),
+                                 (progress.Progress, "EVERY", .02)):
         monkeypatch.setattr(thing, name, seconds)
     run([Count(20, s, pause=.02) for s in (0, 1)], store, stack=1)
     told = [l for l in capsys.readouterr().out.splitlines() if "left" in l]
@@ -232,7 +240,8 @@ def test_processes_from_a_plain_script_without_a_guard(tmp_path):
 def test_processes_from_a_kernel(tmp_path):
     import nbformat
     from nbclient import NotebookClient
-    code = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom toy_stages import *\nstore = Store({str(tmp_path / 'runs')!r})\n"
+    code = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom toy_stages import *\nstore = "
+            f"Store({str(tmp_path / 'runs')!r})\n"
             "run([Count(3, s) for s in range(2)], store, Processes(2))\nassert store.has(Count(3, 1))\n"
             "def local(specs, folders, store, progress): pass\nfrom xlingual_nb.errors import InputError\n"
             "declare(Count, local)\n"
@@ -244,7 +253,8 @@ def test_processes_from_a_kernel(tmp_path):
 
 
 def test_workers_have_one_thread_and_speak_only_when_asked(tmp_path):
-    code = "import os, sys; print('noise'); open(sys.argv[1], 'w').write(os.environ['OMP_NUM_THREADS'] + os.environ['MALLOC_MMAP_MAX_'])"
+    code = ("import os, sys; print('noise'); "
+            "open(sys.argv[1], 'w').write(os.environ['OMP_NUM_THREADS'] + os.environ['MALLOC_MMAP_MAX_'])")
     processes = Processes(1)
     processes.submit(Job("env", exec, (code.replace("sys.argv[1]", repr(str(tmp_path / "told"))),)))
     assert [f for _, f in processes.as_completed()] == [None]

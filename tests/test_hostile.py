@@ -70,7 +70,8 @@ def test_a_foreign_model_is_not_measured_on_invented_words(model, tmp_path):
     for folder in ("model", "bible"): shutil.copytree(model / "model", tmp_path / folder)
     (tmp_path / "bible/spec.json").write_text('{"corpus": {"source": "bible/en-kjv"}}')
     for name in ("model", "bible"):
-        refused(xlingual("probe", tmp_path / name, "--languages", "en,enfake"), "invented words", "--text en=FILE --text enfake=FILE")
+        refused(xlingual("probe", tmp_path / name, "--languages", "en,enfake"), "invented words",
+                "--text en=FILE --text enfake=FILE")
 
 
 def test_word_pairs_are_counted_and_one_is_none(model):
@@ -83,7 +84,8 @@ def test_word_pairs_are_counted_and_one_is_none(model):
 
 
 def test_what_is_cut_is_said(model):
-    for name, text in dict(long="w5 w6 " * 105, short="w5 w6").items(): (model / f"{name}.txt").write_text(f"{text}\n" * 12)
+    for name, text in dict(long="w5 w6 " * 105, short="w5 w6").items():
+        (model / f"{name}.txt").write_text(f"{text}\n" * 12)
     done = xlingual("probe", "model", "--text", "en=long.txt", "--text", "enfake=short.txt", cwd=model)
     assert "12 of 12 sentences of en were cut to 22 pieces\n" in done.stdout, done.stderr
 
@@ -93,7 +95,8 @@ def test_what_is_cut_is_said(model):
 def test_json_of_a_probe(model):
     done = probe(model, "--json")
     told = json.loads(done.stdout)
-    assert done.returncode == 0 and told["sentences"].startswith("30 sentences") and told["words"].endswith("pairs of words of the text")
+    assert (done.returncode == 0 and told["sentences"].startswith("30 sentences")
+            and told["words"].endswith("pairs of words of the text"))
     written = probe(model, "--out", "numbers.csv") and pd.read_csv(model / "numbers.csv")
     assert [row["value"] for row in told["numbers"]] == pytest.approx(written.value.tolist())
     assert set(told["numbers"][0]) == {"measure", "source", "target", "layer", "value", "n"}
@@ -222,7 +225,8 @@ def interrupted(folder, *arguments, group=True):
     "A command is stopped by Ctrl-C once it has said `now`."
     process = subprocess.Popen([sys.executable, "-c", CODE, *map(str, arguments)], cwd=folder, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-                               preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))   # a background job ignores it
+                               # a background job ignores it
+                               preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
     while "now" not in process.stdout.readline(): assert process.poll() is None, process.stderr.read()
     time.sleep(.3)
     os.killpg(process.pid, signal.SIGINT) if group else process.send_signal(signal.SIGINT)

@@ -131,4 +131,5 @@ def test_numbers_of_words_tell_nothing_on_an_easier_level(level):
 def test_a_level_is_a_dial_of_the_task():
     easy, usual = (task("nli", size=30, **dials) for dials in (dict(level="plain"), {}))
     assert easy != usual and usual == task("nli", size=30, level="quantified")
-    with pytest.raises(InputError, match="level='hard': the microworld has plain, negated, quantified"): task("nli", size=30, level="hard")
+    with pytest.raises(InputError, match="level='hard': the microworld has plain, negated, quantified"):
+        task("nli", size=30, level="hard")

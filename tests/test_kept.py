@@ -104,7 +104,8 @@ def test_values_by_seed_are_one_stable_file(clone):
     at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
     text = (at.tables / "seeds.csv").read_text()
     written("03_frequency", frame)
-    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "made"])
+    assert ((at.tables / "seeds.csv").read_text() == text
+            and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "made"]))
     read = tables.read_seeds(at.tables / "seeds.csv").set_index(["row", "column", "seed"])
     exact = frame.set_index(["row", "column", "seed"]).value.reindex(read.index)
     assert np.allclose(read.value, exact, rtol=1e-9, atol=0)
@@ -123,7 +124,8 @@ def of_two_seeds(**changed):
     cells = with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3))
     frame = observed("03_frequency", seeds=2, keep=cells.__contains__)
     made = {address(c): name for c, name in zip(cells, growing.makings(cells))}
-    at, _ = written("03_frequency", frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed), keep=True)
+    at, _ = written("03_frequency", frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
+                    keep=True)
     return cells, replace(at, kept=kept.kept_study("03_frequency"))
 
 
@@ -131,7 +133,8 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     cells, at = of_two_seeds()
     before = tables.read_seeds(at.tables / "seeds.csv")
     held = growing.carried(cells, at, "micro")
-    assert growing.unkept(cells, held) == [c for c in cells if c.seed == 2], "the seeds that are there are not made again"
+    assert growing.unkept(cells, held) == [c for c in cells if c.seed == 2], (
+        "the seeds that are there are not made again")
     found = growing.gathered(cells, held, at.store, "micro")
     def in_order(frame): return tables.in_order(frame[before.columns]).reset_index(drop=True)
     pd.testing.assert_frame_equal(in_order(found), in_order(before))
@@ -142,21 +145,27 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
 def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, started):
     cells, at = of_two_seeds()
     row = cells[0].row
-    more = [c for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4)) if c.row == row]
+    more = [c for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4))
+            if c.row == row]
     asked = growing.with_kept(more, at, "micro")
-    assert {c.seed for c in asked if c.row == row} == set(range(4)) and {c.seed for c in asked if c.row != row} == {0, 1}
+    assert ({c.seed for c in asked if c.row == row} == set(range(4))
+            and {c.seed for c in asked if c.row != row} == {0, 1})
     assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
-    assert {c.row for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {row}, "the rest is not made again"
+    assert {c.row for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {row}, (
+        "the rest is not made again")
     assert growing.with_kept(more, replace(at, keep=False), "micro") == more
-    assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro", "-p", "claim=K-frequency", "-p", "seeds=4") == 0
+    assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro", "-p", "claim=K-frequency", "-p",
+                "seeds=4") == 0
 
 
 def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
     cells, at = of_two_seeds(made="0" * 12)
-    with pytest.raises(InputError, match="leave out keep"): growing.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
+    with pytest.raises(InputError, match="leave out keep"):
+        growing.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
 
 
-@pytest.mark.parametrize("changed", (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")), ids=("unknown", "other", "other runs", "other text"))
+@pytest.mark.parametrize("changed", (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")),
+                         ids=("unknown", "other", "other runs", "other text"))
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
     assert growing.unkept(cells, growing.carried(cells, at, "micro")) == cells
@@ -178,11 +187,13 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     elsewhere = at.tables.parent / "01_overlap"
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
-    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro") for name in ("03_frequency", "05_objective"))
+    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro")
+                    for name in ("03_frequency", "05_objective"))
     assert (others.value - held.value).round(6).eq(1).all() and len(held)
 
 
-READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0), "less": dict(minus="f1 en"), "stated": dict(amount=1.0),
+READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0),
+                  "less": dict(minus="f1 en"), "stated": dict(amount=1.0),
                   "one run more": dict(runs=(toys.Count(3),))}
 
 
@@ -218,13 +229,16 @@ def test_another_usual_value_is_another_making(monkeypatch):
 
 def test_values_held_and_values_of_the_store_come_together(tmp_path):
     "Of a run that is stale it is not said what made it, so that nobody takes it over."
-    store, cells = Store(tmp_path / "runs"), [toy_cell(seed, (toys.Total((toys.Count(3, seed),)), toys.Total((toys.Count(3, seed + 5),)))) for seed in range(3)]
+    store, cells = (Store(tmp_path / "runs"),
+                    [toy_cell(seed, (toys.Total((toys.Count(3, seed),)), toys.Total((toys.Count(3, seed + 5),))))
+                     for seed in range(3)])
     run(grid_of(cells[1:]), store, progress=False)
     manifest = store.path(cells[2].runs[1]) / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"make_total": "', '"make_total": "0'))
     held = observe(cells[1:2], store, "micro").assign(seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held")
     found = growing.gathered(cells, held, store, "micro").set_index("seed")
-    assert found.made.tolist() == ["held", growing.makings(cells)[1], ""] and found.value[0] == -1 and found.value[1] >= 0
+    assert (found.made.tolist() == ["held", growing.makings(cells)[1], ""] and found.value[0] == -1
+            and found.value[1] >= 0)
 
 
 # ---- other corpora, other tables
@@ -350,7 +364,8 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
 
 def test_nothing_is_said_of_a_table_whose_data_is_not_here():
     kept_here = kept.kept_study("14_language_shift", scale="laptop")
-    assert "lowered" in set(kept_here.tables().table) and kept.earlier(kept_here) == "", "it wants XNLI and a vocabulary"
+    assert "lowered" in set(kept_here.tables().table) and kept.earlier(kept_here) == "", (
+        "it wants XNLI and a vocabulary")
 
 
 def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
@@ -384,11 +399,13 @@ def test_a_table_agrees_with_the_runs_that_it_was_written_from():
     "Six digits: whatever the first is; one more or less in the sixth is another value."
     mine = tidied({f"row {i}": [x] for i, x in enumerate(np.random.default_rng(2).uniform(.1, 1, 2000))})
     theirs = mine.assign(value=[float(f"{x:.6g}") for x in mine.value])
-    assert kept.agreement(mine, theirs).equal.all() and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any()
+    assert (kept.agreement(mine, theirs).equal.all()
+            and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any())
 
 
 def test_studies_that_are_alike_differ_at_the_stated_rate():
-    "Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one pair of twenty, or fewer."
+    """Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one pair of twenty, or
+    fewer."""
     rng, names = np.random.default_rng(11), dict(paper="toy", table="t", column="c", corpus="micro", n_seeds=3)
     def draw(mean=0.):
         arms = rng.normal(mean, 1, size=(40, 3))
@@ -489,7 +506,8 @@ def test_the_readme_says_what_the_ledger_says():
     rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", said, re.M)
     judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
     counts = verdicts.decided(judged, "laptop").groupby("corpus")[["decided", "run"]].sum()
-    numbers = re.search(r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible", said).groups()
+    numbers = re.search(r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible",
+                        said).groups()
     assert [*map(int, numbers)] == [*counts.loc["micro"], *counts.loc["bible"]]
     assert len(rows) > 5
     for claim, made, real in rows:

@@ -1,4 +1,5 @@
-"""Kill -9 at any moment: the store stays readable, nothing is lost, the end is the same bytes. Two processes make one run once."""
+"""Kill -9 at any moment: the store stays readable, nothing is lost, the end is the same bytes. Two processes make one
+run once."""
 import json, os, random, signal, subprocess, sys, time
 from collections import Counter
 from contextlib import nullcontext
@@ -41,7 +42,8 @@ def held(store):
 
 
 def at_five(store, *specs):
-    return all((f := store.partial(s) / "resume" / "state.json").exists() and json.loads(f.read_text())[0] == 5 for s in specs)
+    return all((f := store.partial(s) / "resume" / "state.json").exists() and json.loads(f.read_text())[0] == 5
+               for s in specs)
 
 
 def products(store, spec):
@@ -109,7 +111,8 @@ def die_before_every_step(folder, remake):
             run([spec], store, progress=False)
         assert (store.path(spec) / "value.txt").read_bytes() == expected and readable(store)
         prune_runs(store)
-        assert sorted(p.name for p in store.path(spec).iterdir()) == ["log.jsonl", "manifest.json", "spec.json", "value.txt"]
+        assert (sorted(p.name for p in store.path(spec).iterdir())
+                == ["log.jsonl", "manifest.json", "spec.json", "value.txt"])
         assert remake or max(Counter(steps(store.root)[i][3] for i in range(len(steps(store.root)))).values()) <= 2
         if code == 0: return print(n)
     raise AssertionError("the end was never reached")
@@ -167,7 +170,8 @@ def test_a_lock_from_another_container_does_not_hang_a_later_study(tmp_path, mon
     while (ended := os.waitpid(second, os.WNOHANG)) == (0, 0) and time.monotonic() < end: time.sleep(.05)
     if ended == (0, 0): os.kill(second, signal.SIGKILL); os.waitpid(second, 0); pytest.fail("it waits for ever")
     assert os.waitstatus_to_exitcode(ended[1]) == 0 and (store.path(spec) / "value.txt").read_text() == value(spec)
-    assert Counter(pid for pid, *_ in steps(store.root)) == {first: 5, second: 15}, "and goes on where the first had stopped"
+    assert Counter(pid for pid, *_ in steps(store.root)) == {first: 5, second: 15}, (
+        "and goes on where the first had stopped")
 
 
 def script(root, *numbers):

@@ -1,4 +1,5 @@
-"""knn-replace: its rows are row 0 but for the masking, its spaces and floors are what the protocol says, its grid runs and adds up."""
+"""knn-replace: its rows are row 0 but for the masking, its spaces and floors are what the protocol says, its grid runs
+and adds up."""
 from dataclasses import fields, replace
 
 import numpy as np
@@ -7,8 +8,8 @@ import torch
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import knn_replace, laboratory
-from xlingual_nb.experiments.knn_replace import (PLAIN, REPLACED, base_model, base_rows, cells, grid, laboratory_space, model, nli, sizes_at,
-                                                 table3_cells)
+from xlingual_nb.experiments.knn_replace import (PLAIN, REPLACED, base_model, base_rows, cells, grid, laboratory_space,
+                                                 model, nli, sizes_at, table3_cells)
 from xlingual_nb.experiments.sections import SCALES
 from xlingual_nb.experiments.sizes import laboratory_sizes, trilingual_sizes
 from xlingual_nb.experiments.study import observe
@@ -30,7 +31,8 @@ torch.set_num_threads(1)
 EVERY = pytest.mark.parametrize("scale", SCALES)
 
 
-def differing(first, second): return {f.name for f in fields(first) if getattr(first, f.name) != getattr(second, f.name)}
+def differing(first, second):
+    return {f.name for f in fields(first) if getattr(first, f.name) != getattr(second, f.name)}
 
 
 # ---- the laboratory
@@ -44,13 +46,15 @@ def test_row_30_is_row_0_but_for_the_masking(scale, corpus):
         spec = model(row, sizes, 42)
         assert differing(plain, spec) - {"snapshots", "nearest"} == {"masking", "neighbours"}
         assert spec.snapshots == (plain.snapshots if row == "30 knn-replace" else ())
-        assert (spec.nearest, MASKING[spec.masking].knn) == (5 if "5 neighbours" in row else 1, .24 if "released" in row else .3)
+        assert ((spec.nearest, MASKING[spec.masking].knn)
+                == (5 if "5 neighbours" in row else 1, .24 if "released" in row else .3))
         assert spec.neighbours.fit == how.fit and not spec.neighbours.rotation
     for row in PLAIN: assert model(row, sizes, 42) == laboratory.model(row, sizes, 42), "the laboratory's own runs"
 
 
 def test_the_split_is_the_papers():
-    "D section 4: p[mask], p[id], p[rand], p[knn] = .5, .1, .1, .3; released: --replacement_probs 0.5,0.2,0.6, one after another."
+    """D section 4: p[mask], p[id], p[rand], p[knn] = .5, .1, .1, .3; released: --replacement_probs 0.5,0.2,0.6, one
+    after another."""
     split = MASKING["knn"]
     assert (split.mask, split.keep, split.random, split.knn, split.rate) == (.5, .1, .1, .3, .15)
     masked = .5
@@ -58,7 +62,8 @@ def test_the_split_is_the_papers():
     near = (1 - masked - at_random) * .6
     for name in ("knn_released", "knn_first"):
         split = MASKING[name]
-        assert np.allclose((split.mask, split.random, split.knn, split.keep), (masked, at_random, near, 1 - masked - at_random - near))
+        assert np.allclose((split.mask, split.random, split.knn, split.keep),
+                           (masked, at_random, near, 1 - masked - at_random - near))
     assert [n for n, m in MASKING.items() if m.first] == ["knn_first"]
 
 
@@ -74,11 +79,13 @@ def test_spaces_have_seeds_of_their_own_and_one_mapping_serves_all_seeds(scale):
 
 
 def test_at_paper_scale_vectors_are_fasttexts_own():
-    "D Table 8, and what its Table 9 leaves at fastText's defaults: skip-gram, 5 epochs, windows of 5, 5 negatives, n-grams of 3 to 6 ..."
+    """D Table 8, and what its Table 9 leaves at fastText's defaults: skip-gram, 5 epochs, windows of 5, 5 negatives,
+    n-grams of 3 to 6 ..."""
     for vectors in (laboratory_sizes("paper", "bible").vectors, trilingual_sizes("paper", "wiki").vectors):
         method = vectors.method
         assert (vectors.size, vectors.window, vectors.least) == (300, 5, 5)
-        assert (method.skip_gram, method.epochs, method.negative, method.sample, method.learning_rate) == (True, 5, 5, 1e-4, .05)
+        assert ((method.skip_gram, method.epochs, method.negative, method.sample, method.learning_rate)
+                == (True, 5, 5, 1e-4, .05))
         assert (method.letters, method.buckets, method.shrink) == ((3, 6), 2_000_000, True)
 
 
@@ -90,8 +97,10 @@ def test_tables_have_the_published_rows_and_their_floors(scale):
     rows = {table: {c.row for c in found if c.table == table} for table in ("table1", "figure7", "mapping", "table3")}
     assert rows["table1"] == {*PLAIN, *REPLACED} and rows["figure7"] == {"0 original", "30 knn-replace"}
     printed = set(published("dufter2020", "table3").row) - {"mBERT Results by (Hu et al., 2020)"}
-    floors = {"untrained", "never saw the target", "majority class", "lengths", "set differences", "hypothesis alone", "true lexicon"}
-    assert rows["table3"] == printed | floors | {"30-base knn-replace (released)", "30-base knn-replace (half of the words known)"}
+    floors = {"untrained", "never saw the target", "majority class", "lengths", "set differences", "hypothesis alone",
+              "true lexicon"}
+    assert rows["table3"] == printed | floors | {"30-base knn-replace (released)",
+                                                 "30-base knn-replace (half of the words known)"}
     ways = "VecMap", "half of the words known", "no mapping", "random vectors"
     assert rows["mapping"] == {f"{way} | en | {other}" for way in ways for other in ("enfake", "de", "hi")}
     assert set(published("dufter2020", "table1").column) == {c.column for c in found if c.table == "table1"}
@@ -144,15 +153,20 @@ def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
 @EVERY
 def test_rows_of_table_3_differ_as_their_names_say(scale):
     sizes = trilingual_sizes(scale, "micro")
-    rows = {row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches for row, switches in base_rows(sizes).items()}
+    rows = {row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches
+            for row, switches in base_rows(sizes).items()}
     specs = {name: base_model(sizes, 1, **switches) for name, switches in rows.items()}
     plain = specs["0"]
     assert [l.name for l in plain.languages] == ["en", "de", "hi"] and plain.shape.segments == 3
     assert plain.shape.positions == 3 * plain.shape.max_tokens
-    assert differing(plain, specs["3"]) == {"languages"} and [l.transforms for l in specs["3"].languages] == [(), ("inv_order",), ()]
-    assert differing(plain, specs["8"]) == {"lang_pos", "shift_special", "masking"} and specs["8"].masking == "no_random"
-    assert differing(plain, specs["30"]) == {"masking", "neighbours", "nearest"} == differing(plain, specs["30released"])
-    assert specs["30"].nearest == 5 and specs["30"].neighbours.rotation and specs["30"].neighbours == specs["30released"].neighbours
+    assert (differing(plain, specs["3"]) == {"languages"}
+            and [l.transforms for l in specs["3"].languages] == [(), ("inv_order",), ()])
+    assert (differing(plain, specs["8"]) == {"lang_pos", "shift_special", "masking"}
+            and specs["8"].masking == "no_random")
+    assert (differing(plain, specs["30"]) == {"masking", "neighbours", "nearest"}
+            == differing(plain, specs["30released"]))
+    assert (specs["30"].nearest == 5 and specs["30"].neighbours.rotation
+            and specs["30"].neighbours == specs["30released"].neighbours)
     known = specs["30half of the words known"]
     assert differing(known, specs["30"]) == {"neighbours"} and known.neighbours.dictionary.source == "micro"
     offsets = [(v.special_offset, v.position_offset, v.token_type) for v in views(specs["8"], 100)]
@@ -188,8 +202,10 @@ def test_nor_a_piece_nor_a_pair_of_the_tests(store):
     spec = base_model(sizes, 1)
     engine.run([spec.tokenizer], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
-    pieces = [set(model_ids(spec, l, tokenizer, store).ids.tolist()) - set(range(len(SPECIALS))) for l in spec.languages]
-    assert all(len(own) > 20 for own in pieces) and not pieces[0] & pieces[1] and not (pieces[0] | pieces[1]) & pieces[2]
+    pieces = [set(model_ids(spec, l, tokenizer, store).ids.tolist()) - set(range(len(SPECIALS)))
+              for l in spec.languages]
+    assert (all(len(own) > 20 for own in pieces) and not pieces[0] & pieces[1]
+            and not (pieces[0] | pieces[1]) & pieces[2])
     for test, _ in nli(sizes, spec).tests:
         engine.run([test.records], store, progress=False)
         said = [r["premise"] for r in read_records(store.path(test.records))]
@@ -201,12 +217,14 @@ def test_nor_a_piece_nor_a_pair_of_the_tests(store):
 # ---- runs
 
 def test_the_smallest_study_runs_and_its_cells_are_read(store):
-    some = [c for c in cells("smoke", "micro", seeds=1) if c.row in ("30 knn-replace", "VecMap | en | enfake", "8-base lang-pos;shift-special;no-random")]
+    some = [c for c in cells("smoke", "micro", seeds=1)
+            if c.row in ("30 knn-replace", "VecMap | en | enfake", "8-base lang-pos;shift-special;no-random")]
     engine.run(list(dict.fromkeys(run for c in some for run in c.runs)), store, progress=False)
     frame = observe(some, store, "micro")
     assert len(frame) == len(some) and frame.value.notna().all()
     course = frame[(frame.table == "figure7") & (frame.column == "µ")]
-    assert sorted(course.step) == sorted(set(course.step)) and len(course) == len(laboratory_sizes("smoke", "micro").snapshots) + 1
+    assert (sorted(course.step) == sorted(set(course.step))
+            and len(course) == len(laboratory_sizes("smoke", "micro").snapshots) + 1)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
@@ -223,7 +241,8 @@ def test_claims_of_this_notebook():
     assert sum(c.whose == "paper" for c in about) >= 5 and len(about) >= 12
     assert {t.table for c in about for t in c.tests} == {"table1", "table3", "figure7", "mapping"}
     known = {a.id for a in ambiguities("dufter2020")}
-    assert {"D-knn-split", "D-knn-languages", "D-knn-mapping", "D-knn-seed", "D-knn-rare", "D-xnli-vocabularies"} <= known
+    assert ({"D-knn-split", "D-knn-languages", "D-knn-mapping", "D-knn-seed", "D-knn-rare", "D-xnli-vocabularies"}
+            <= known)
 
 
 def test_splits_that_the_ambiguities_name_exist():

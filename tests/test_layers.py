@@ -93,7 +93,8 @@ def test_what_trains_all_layers_is_shared_with_notebook_12():
 def test_the_runs_of_one_model():
     "Three depths, Feat, and Feat on the untrained encoder, of five tasks; what 12 has of them is not made again."
     made, known = grid("laptop", seeds=1), grid_of(zero_shot.cells("laptop", seeds=1))
-    assert Counter(r.stage for r in made) == dict(sentences=14, tuned_tags=14, parsing=7, nli_floors=1, bags=4, langid=2)
+    assert Counter(r.stage for r in made) == dict(sentences=14, tuned_tags=14, parsing=7, nli_floors=1,
+                                                  bags=4, langid=2)
     assert len([r for r in made if r not in known]) == 5 * 5 + 2
     assert grid("laptop", seeds=1, only="2") == [r for r in made if r.stage == "langid"]
     assert len(grid("laptop")) == 3 * (len(made) - 5) + 5, "what needs no encoder is the same for three models"

@@ -37,7 +37,8 @@ def test_each_language_is_read_from_a_text_of_its_own_and_compared_in_the_same()
     assert len(seeds) == 15 and all("seed" not in dict(t.parameters) and t.part == "dev" for t in spec.texts)
 
 
-@pytest.mark.parametrize("claim", [c for c in ledger.claims("dufter2020") if ordering.belongs_here(c)], ids=lambda c: c.id)
+@pytest.mark.parametrize("claim", [c for c in ledger.claims("dufter2020") if ordering.belongs_here(c)],
+                         ids=lambda c: c.id)
 def test_every_row_that_a_claim_names_is_in_the_grid(claim):
     for scale in claim.scales:
         seen = {(c.row, c.column) for c in of_table_4(scale)}

@@ -61,7 +61,8 @@ def test_ties_go_to_the_first():
 
 def test_nothing_to_align():
     assert argmax_alignment(np.ones((0, 3)), np.ones((2, 3))).shape == (0, 2)
-    with pytest.raises(InputError, match="parallel"): align_corpus(torch.ones(3, 2), [0, 3], torch.ones(3, 2), [0, 1, 3])
+    with pytest.raises(InputError, match="parallel"):
+        align_corpus(torch.ones(3, 2), [0, 3], torch.ones(3, 2), [0, 1, 3])
 
 
 @settings(deadline=None)
@@ -70,7 +71,8 @@ def test_scores_by_sets(pairs, gold):
     scores, hits = alignment_scores(sorted(pairs), sorted(gold)), len(pairs & gold)
     p, r = hits / max(1, len(pairs)), hits / max(1, len(gold))
     assert scores["precision"] == p and scores["recall"] == r
-    assert scores["f1"] == pytest.approx(2 * p * r / (p + r) if hits else 0) and alignment_f1(sorted(pairs), sorted(gold)) == scores["f1"]
+    assert (scores["f1"] == pytest.approx(2 * p * r / (p + r) if hits else 0)
+            and alignment_f1(sorted(pairs), sorted(gold)) == scores["f1"])
 
 
 def test_the_average_is_micro():
@@ -83,4 +85,5 @@ def test_the_average_is_micro():
 @settings(deadline=None)
 @given(st.lists(sizes, min_size=1, max_size=5), st.booleans())
 def test_gold_by_loops(lengths, inverted):
-    assert identity_gold(lengths, inverted).tolist() == [[s, i, n - 1 - i if inverted else i] for s, n in enumerate(lengths) for i in range(n)]
+    assert (identity_gold(lengths, inverted).tolist()
+            == [[s, i, n - 1 - i if inverted else i] for s, n in enumerate(lengths) for i in range(n)])

@@ -12,7 +12,8 @@ from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkp
 from xlingual_nb.models.encoders import token_block
 from xlingual_nb.text import tokenizers as text_tokenizers
 
-LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1, inverted=True)]
+LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1,
+                                   inverted=True)]
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,14 @@ def test_what_an_open_checkpoint_knows(folder):
 
 def test_a_foreign_checkpoint_has_one_view_for_all(tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=24))
-    assert c.views == {} and c.view("sw") == LanguageView("sw") and c.room("sw") == 22 and token_block(c, "sw") == (0, 32)
+    assert (c.views == {} and c.view("sw") == LanguageView("sw") and c.room("sw") == 22
+            and token_block(c, "sw") == (0, 32))
 
 
 def test_equal_seeds_write_equal_weights_and_leave_the_generator_alone(tmp_path):
     torch.manual_seed(5); before = torch.random.get_rng_state()
-    a, b, c = (load_checkpoint(tiny_checkpoint(tmp_path / name, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    a, b, c = (load_checkpoint(tiny_checkpoint(tmp_path / name, seed=seed))
+               for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     weights = [x.model.get_input_embeddings().weight for x in (a, b, c)]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
     torch.manual_seed(5); assert torch.equal(before, torch.random.get_rng_state())
@@ -49,9 +52,11 @@ def change(file, **values):
 
 
 def drop(*names): return lambda copy: [(copy / name).unlink() for name in names]
-def cut(at): return lambda copy: (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:at])
+def cut(at):
+    return lambda copy: (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:at])
 def pickled(copy): torch.save({}, copy / "pytorch_model.bin"); (copy / "model.safetensors").unlink()
-def larger(copy): (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64'))
+def larger(copy):
+    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64'))
 def weights(change):
     "The file of weights, a dictionary of tensors, after `change` had it."
     def spoil(copy):
@@ -84,7 +89,8 @@ def language(**view): return change("config.json", xlingual=dict(languages=[dict
     (pickled, "pickles are not opened"),
     (lambda copy: (copy / "config.json").write_text("{"), "not JSON"),
     (lambda copy: (copy / "tokenizer.json").write_text("{}"), "does not open"),
-    (change("config.json", vocab_size=48), f"{WIDE} is [64, 16] in the file and [48, 16] by config.json, …): check that config.json belongs"),
+    (change("config.json", vocab_size=48), f"{WIDE} is [64, 16] in the file and [48, 16] by config.json, …): check "
+     f"that config.json belongs"),
     (change("config.json", hidden_size=32), "weights have other sizes than config.json says"),
     (change("config.json", num_hidden_layers=5), "weights of the encoder are not in the file"),
     (change("config.json", model_type="nonesuch"), "does not open as a masked language model"),
@@ -100,9 +106,11 @@ def language(**view): return change("config.json", xlingual=dict(languages=[dict
     (change("tokenizer_config.json", model_max_length=2), "model_max_length"),
     (views([]), "xlingual"), (views(dict(languages={})), "xlingual.languages"),
     (views(dict(languages=["en"])), "language 1"), (views(dict(languages=[dict(token_offset=0)])), "language 1"),
-    (views(dict(languages=[dict(name="en"), dict(name="en")])), "twice"), (views(dict(languages=[dict(name=3)])), "name"),
+    (views(dict(languages=[dict(name="en"), dict(name="en")])), "twice"),
+    (views(dict(languages=[dict(name=3)])), "name"),
     (language(token_offset="32"), "token_offset='32'"), (language(token_offset=-1), "token_offset=-1"),
-    (language(token_offset=1.5), "token_offset=1.5"), (language(inverted=1), "inverted=1"), (language(special_offset=None), "None")])
+    (language(token_offset=1.5), "token_offset=1.5"), (language(inverted=1), "inverted=1"),
+    (language(special_offset=None), "None")])
 def test_a_spoilt_folder_is_one_clear_line(folder, tmp_path, spoil, says):
     copy = shutil.copytree(folder, tmp_path / "copy"); spoil(copy)
     with pytest.raises(InputError) as refusal: load_checkpoint(copy)
@@ -125,10 +133,12 @@ def test_an_unknown_language_names_those_known(folder):
     with pytest.raises(InputError, match="en, enfake"): load_checkpoint(folder).view("de")
 
 
-BART = hf.BartConfig(d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
-                     encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=24, bos_token_id=2, eos_token_id=3,
-                     decoder_start_token_id=2, forced_eos_token_id=3, vocab_size=32, pad_token_id=0)
-FUNNEL = hf.FunnelConfig(block_sizes=[1, 1], num_decoder_layers=1, d_model=16, n_head=2, d_head=8, d_inner=32, vocab_size=32)
+BART = hf.BartConfig(d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+                     decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=24,
+                     bos_token_id=2, eos_token_id=3, decoder_start_token_id=2, forced_eos_token_id=3, vocab_size=32,
+                     pad_token_id=0)
+FUNNEL = hf.FunnelConfig(block_sizes=[1, 1], num_decoder_layers=1, d_model=16, n_head=2, d_head=8, d_inner=32,
+                         vocab_size=32)
 
 
 @pytest.mark.parametrize("config, says", [(BART, "bart.*encoder-decoder"), (FUNNEL, "funnel")], ids=("bart", "funnel"))
@@ -146,15 +156,18 @@ def test_a_family_without_masked_language_models_is_told_which_to_take(tmp_path,
     tiny_checkpoint(tmp_path)
     model.save_pretrained(tmp_path)
     for opener in (load_checkpoint, outline):
-        with pytest.raises(InputError, match="no masked language model .*: take BERT, RoBERTa") as refusal: opener(tmp_path)
+        with pytest.raises(InputError, match="no masked language model .*: take BERT, RoBERTa") as refusal:
+            opener(tmp_path)
         assert str(tmp_path) in str(refusal.value) and "belongs" not in str(refusal.value)
 
 
 OTHERS = dict(hidden_size=16, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, vocab_size=32,
               pad_token_id=0)
 FAMILIES = [hf.AlbertConfig(embedding_size=8, num_hidden_layers=3, **OTHERS),
-            hf.ElectraConfig(embedding_size=8, num_hidden_layers=2, **OTHERS), hf.RobertaConfig(num_hidden_layers=2, **OTHERS),
-            hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=24, vocab_size=32),
+            hf.ElectraConfig(embedding_size=8, num_hidden_layers=2, **OTHERS),
+            hf.RobertaConfig(num_hidden_layers=2, **OTHERS),
+            hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=24,
+                                vocab_size=32),
             hf.XLMConfig(emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=24, n_words=32)]
 
 
@@ -181,7 +194,8 @@ def test_layers_without_a_prefix_are_seen_too(tmp_path):
 def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path):
     copy, trace = shutil.copytree(folder, tmp_path / "copy"), tmp_path / "trace"
     (copy / "evil.py").write_text(f"open({str(trace)!r}, 'w').write('ran')\nclass Evil: pass\nclass EvilConfig: pass\n")
-    change("config.json", model_type="evil", auto_map=dict(AutoConfig="evil.EvilConfig", AutoModelForMaskedLM="evil.Evil"))(copy)
+    change("config.json", model_type="evil",
+           auto_map=dict(AutoConfig="evil.EvilConfig", AutoModelForMaskedLM="evil.Evil"))(copy)
     with pytest.raises(InputError): load_checkpoint(copy)
     assert not trace.exists()
 
@@ -198,15 +212,18 @@ def test_a_cased_vocabulary_that_would_be_lower_cased_is_refused(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "He", "Ăn", "the", "a", "b", "c", "d"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     with pytest.raises(InputError, match="lower-cases but its vocabulary is cased"): load_checkpoint(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(dict(do_lower_case=False, strip_accents=False, tokenizer_class="BertTokenizer")))
+    cased = dict(do_lower_case=False, strip_accents=False, tokenizer_class="BertTokenizer")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(cased))
     assert load_checkpoint(tmp_path).tokenizer.tokenize("He Ăn") == ["He", "Ăn"]
 
 
 def test_this_projects_own_tokenizer_folder_opens(tmp_path):
-    tokenizer = text_tokenizers.pair_vocabulary(text_tokenizers.train_wordpiece(["In the beginning was the Word"] * 3, 30))
+    pieces = text_tokenizers.train_wordpiece(["In the beginning was the Word"] * 3, 30)
+    tokenizer = text_tokenizers.pair_vocabulary(pieces)
     size = tokenizer.get_vocab_size()
     tiny_checkpoint(tmp_path, words=size // 2, languages=[dict(name="en"), dict(name="enfake", token_offset=size // 2)])
     text_tokenizers.save(tokenizer, tmp_path)
     c = load_checkpoint(tmp_path)
     assert (c.cls, c.sep, c.mask, c.pad) == (2, 3, 4, 0) and c.vocabulary == size
-    assert c.tokenizer("the Word", add_special_tokens=False)["input_ids"] == list(text_tokenizers.encode(tokenizer, ["the Word"])[0])
+    assert (c.tokenizer("the Word", add_special_tokens=False)["input_ids"]
+            == list(text_tokenizers.encode(tokenizer, ["the Word"])[0]))

@@ -39,7 +39,8 @@ def pair(tmp_path_factory):
 def test_the_mask_of_a_language_is_its_own(pair):
     nll, count = masked_nll(pair, Encoded.of([[40, 41]]), "enfake", rate=1)
     place, kind = torch.arange(12, 16)[None], torch.ones(1, 4, dtype=torch.long)
-    logits = pair.model(torch.tensor([[34, 36, 36, 35]]), position_ids=place, token_type_ids=kind).logits[0].log_softmax(-1)
+    logits = pair.model(torch.tensor([[34, 36, 36, 35]]), position_ids=place,
+                        token_type_ids=kind).logits[0].log_softmax(-1)
     assert count == 2 and nll == pytest.approx(-(logits[1, 40] + logits[2, 41]).item(), rel=1e-5)
 
 
@@ -61,8 +62,10 @@ def test_known_beforehand(tmp_path):
 
 def test_masks_are_fair_coins_that_depend_on_the_seed_alone():
     chosen = choose_tokens(100_000, seed=1)
-    assert binomtest(int(chosen.sum()), 100_000, .15).pvalue > 1e-4 and np.array_equal(chosen, choose_tokens(100_000, seed=1))
-    assert abs(np.corrcoef(chosen[1:], chosen[:-1])[0, 1]) < .015 and abs(np.corrcoef(chosen, choose_tokens(100_000, seed=2))[0, 1]) < .015
+    assert (binomtest(int(chosen.sum()), 100_000, .15).pvalue > 1e-4
+            and np.array_equal(chosen, choose_tokens(100_000, seed=1)))
+    assert (abs(np.corrcoef(chosen[1:], chosen[:-1])[0, 1]) < .015
+            and abs(np.corrcoef(chosen, choose_tokens(100_000, seed=2))[0, 1]) < .015)
     assert choose_tokens(5, rate=1).all() and not choose_tokens(0).size
 
 
@@ -87,5 +90,6 @@ def test_an_impossible_rate(pair, rate):
 def test_without_a_head_there_is_no_perplexity(pair, tmp_path):
     tiny_checkpoint(tmp_path)
     hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="no masked-LM head"): masked_perplexity(load_checkpoint(tmp_path), corpus(), "x")
+    with pytest.raises(InputError, match="no masked-LM head"):
+        masked_perplexity(load_checkpoint(tmp_path), corpus(), "x")
     with pytest.raises(InputError, match="no corpora"): pooled_perplexity(pair, {})

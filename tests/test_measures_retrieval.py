@@ -47,12 +47,14 @@ def test_ties_earn_their_share(seed, which, chunk):
     "Rows repeat, as equal sentences do: the summed hits are the number of different rows."
     A = pair(seed, 6)[0][which]
     scores = hits(A, A, chunk)
-    assert scores.tolist() == pytest.approx([1 / which.count(w) for w in which]) and scores.sum().item() == pytest.approx(len(set(which)))
+    assert (scores.tolist() == pytest.approx([1 / which.count(w) for w in which])
+            and scores.sum().item() == pytest.approx(len(set(which))))
 
 
 @settings(deadline=None)
 @given(st.integers(1, 30))
-def test_a_collapsed_space_scores_chance(m): assert precision_at_1(np.ones((m, 4)), np.ones((m, 4))) == pytest.approx(1 / m)
+def test_a_collapsed_space_scores_chance(m):
+    assert precision_at_1(np.ones((m, 4)), np.ones((m, 4))) == pytest.approx(1 / m)
 
 
 @settings(deadline=None, max_examples=30)
@@ -62,8 +64,10 @@ def test_rotation_scale_and_order_change_nothing(seed):
     rng = np.random.default_rng(seed + 1)
     Q, order = np.linalg.qr(rng.normal(size=(5, 5)))[0], rng.permutation(len(A))
     value = precision_at_1(A, B)
-    assert precision_at_1(A @ Q, B @ Q) == pytest.approx(value) and precision_at_1(A[order], B[order]) == pytest.approx(value)
-    assert precision_at_1(A * rng.uniform(.1, 9, (len(A), 1)), B) == pytest.approx(value) and precision_at_1(B, A) == pytest.approx(value)
+    assert (precision_at_1(A @ Q, B @ Q) == pytest.approx(value)
+            and precision_at_1(A[order], B[order]) == pytest.approx(value))
+    assert (precision_at_1(A * rng.uniform(.1, 9, (len(A), 1)), B) == pytest.approx(value)
+            and precision_at_1(B, A) == pytest.approx(value))
     assert precision_at_1(A, A @ np.diag([2, 2, 2, 2, 2])) == 1
 
 
@@ -73,14 +77,18 @@ def test_a_shifted_order_finds_nothing():
     with pytest.raises(InputError, match="parallel"): precision_at_1(A, A[:9])
 
 
-def test_upper_layer(): assert {d: upper_layer(d) for d in (0, 1, 2, 3, 4, 5, 6, 8, 12, 24)} == {0: 0, 1: 1, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4, 8: 5, 12: 8, 24: 16}
+def test_upper_layer():
+    assert ({d: upper_layer(d) for d in (0, 1, 2, 3, 4, 5, 6, 8, 12, 24)}
+            == {0: 0, 1: 1, 2: 1, 3: 2, 4: 3, 5: 3, 6: 4, 8: 5, 12: 8, 24: 16})
 
 
-VARIANTS = {"original": {}, "inv-order": dict(inverted=True), "all": dict(special_offset=32, position_offset=12, token_type=1, inverted=True)}
+VARIANTS = {"original": {}, "inv-order": dict(inverted=True),
+            "all": dict(special_offset=32, position_offset=12, token_type=1, inverted=True)}
 
 
 def score_by_loops(model, view, sentences, layers):
-    "D's score from its formulas: every sentence and word alone through the library's model, plain lists, double precision."
+    """D's score from its formulas: every sentence and word alone through the library's model, plain lists, double
+    precision."""
     def states(tokens, v):
         n, v = len(tokens) + 2, v or {}
         s, p = v.get("special_offset", 0), v.get("position_offset", 0)
@@ -100,8 +108,10 @@ def score_by_loops(model, view, sentences, layers):
         found = right = wanted = 0
         for a, b in zip(en, fake):
             S = cosine_similarity(a[layer], b[layer])
-            edges = [(i, j) for i in range(len(S)) for j in range(len(S)) if S[i].argmax() == j and S[:, j].argmax() == i]
-            right += sum(j == (len(S) - 1 - i if turn < 0 else i) for i, j in edges); found += len(edges); wanted += len(S)
+            edges = [(i, j) for i in range(len(S)) for j in range(len(S)) if S[i].argmax() == j
+                     and S[:, j].argmax() == i]
+            right += sum(j == (len(S) - 1 - i if turn < 0 else i) for i, j in edges); found += len(edges)
+            wanted += len(S)
         result["f1_" + name] = 2 * right / (found + wanted)
     return result | dict(mu=np.mean([result[k] for k in result if k[0] in "rt"]))
 
@@ -110,16 +120,20 @@ def score_by_loops(model, view, sentences, layers):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_score_by_loops(variant, device, tmp_path):
     view = VARIANTS[variant]
-    c = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), dict(name="enfake", token_offset=32) | view]), device)
+    c = load_checkpoint(tiny_checkpoint(tmp_path,
+                                        languages=[dict(name="en"), dict(name="enfake", token_offset=32) | view]),
+                        device)
     table = c.model.get_input_embeddings().weight; table *= 5
     table[32:] = table[:32] + .7 * table[32:]                                          # two spaces that half agree
     rng = np.random.default_rng(0)
     sentences = [rng.integers(5, 32, rng.integers(1, 10)).tolist() for _ in range(30)]
-    english, fake = Encoded.of(sentences), Encoded.of([w + 32 for w in s][::-1 if view.get("inverted") else 1] for s in sentences)
+    english, fake = Encoded.of(sentences), Encoded.of([w + 32 for w in s][::-1 if view.get("inverted") else 1]
+                                                      for s in sentences)
     ours, theirs = multilinguality(c, english, fake), score_by_loops(c.model.cpu(), view, sentences, (0, 2))
     c.model.to(c.device)
     assert {k: ours[k] for k in theirs} == pytest.approx(theirs, abs=.03 if device == "cuda" else 1e-9)
-    assert .05 < ours["mu"] < .99 and (ours["sentences"], ours["words"], ours["truncated"], ours["layer_upper"]) == (30, 27, 0, 2)
+    assert (.05 < ours["mu"] < .99
+            and (ours["sentences"], ours["words"], ours["truncated"], ours["layer_upper"]) == (30, 27, 0, 2))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +148,8 @@ def twin(tmp_path_factory):
 
 
 def test_equal_spaces_are_perfect_and_long_inverted_sentences_are_cut_to_the_same_words(twin):
-    "Without positions an inverted sentence has the same vectors; 22 tokens fit, and what is left of 30 must be the same 22 in both."
+    """Without positions an inverted sentence has the same vectors; 22 tokens fit, and what is left of 30 must be the
+    same 22 in both."""
     rng = np.random.default_rng(1)
     sentences = [rng.permutation(np.arange(5, 32)).tolist() + [5, 6, 7] for _ in range(8)] + [[7, 8, 9]]
     score = multilinguality(twin, Encoded.of(sentences), Encoded.of([w + 32 for w in s][::-1] for s in sentences))
@@ -145,20 +160,24 @@ def test_equal_spaces_are_perfect_and_long_inverted_sentences_are_cut_to_the_sam
 def test_word_lists(twin):
     pairs = translation_ids(twin, ("en", "enfake"))
     assert pairs.tolist() == [[i, i + 32] for i in range(5, 32)]
-    assert translation_ids(twin, ("enfake", "en"))[0].tolist() == [37, 5] and translation_ids(twin, ("en", "enfake"), [6, 9]).tolist() == [[6, 38], [9, 41]]
+    assert (translation_ids(twin, ("enfake", "en"))[0].tolist() == [37, 5]
+            and translation_ids(twin, ("en", "enfake"), [6, 9]).tolist() == [[6, 38], [9, 41]])
     assert translation_ids(twin, ("en", "enfake"), [(6, 40)]).tolist() == [[6, 40]]
 
 
 def test_portions_change_nothing(tmp_path):
     "Spaces that half agree; no word twice in a sentence, as rounding would choose between the two."
     from xlingual_nb.measures import retrieval
-    c = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), dict(name="enfake", token_offset=32, inverted=True)]))
+    c = load_checkpoint(tiny_checkpoint(tmp_path,
+                                        languages=[dict(name="en"),
+                                                   dict(name="enfake", token_offset=32, inverted=True)]))
     table = c.model.get_input_embeddings().weight
     table[32:] = table[:32] + .7 * table[32:]
     rng = np.random.default_rng(2)
     english = Encoded.of(rng.permutation(np.arange(5, 32))[:rng.integers(1, 15)] for _ in range(30))
     fake = Encoded.of(s[::-1] + 32 for s in english)
-    one, *others = (retrieval.sentence_measures(c, english, fake, ("en", "enfake"), (0, 2), portion) for portion in (1, 7, 1000))
+    one, *others = (retrieval.sentence_measures(c, english, fake, ("en", "enfake"), (0, 2), portion)
+                    for portion in (1, 7, 1000))
     assert others == [one, one] and 0 < one[0]["f1"] < 1
 
 
@@ -170,6 +189,8 @@ def test_real_pairs_need_words_and_have_no_identity_gold(tmp_path):
     assert np.isnan(score["f1_lower"]) and 0 <= score["mu"] <= 1
 
 
-@pytest.mark.parametrize("n, m, layers, says", [(2, 1, None, "parallel"), (0, 0, None, "no sentences"), (2, 2, (0, 9), "layers 0")])
+@pytest.mark.parametrize("n, m, layers, says",
+                         [(2, 1, None, "parallel"), (0, 0, None, "no sentences"), (2, 2, (0, 9), "layers 0")])
 def test_what_does_not_fit_is_refused(twin, n, m, layers, says):
-    with pytest.raises(InputError, match=says): multilinguality(twin, Encoded.of([[5]] * n), Encoded.of([[37]] * m), layers=layers)
+    with pytest.raises(InputError, match=says):
+        multilinguality(twin, Encoded.of([[5]] * n), Encoded.of([[37]] * m), layers=layers)

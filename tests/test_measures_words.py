@@ -272,7 +272,8 @@ def test_a_dictionary_of_no_use_is_one_line_before_any_work(tmp_path, text, choi
 
 def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(tmp_path, monkeypatch):
     spec, parsed = refusal(tmp_path, b"dog perro\n"), []
-    monkeypatch.setattr("xlingual_nb.measures.words.word_pairs", lambda *given: parsed.append(given) or word_pairs(*given))
+    monkeypatch.setattr("xlingual_nb.measures.words.word_pairs", lambda *given: parsed.append(given)
+                        or word_pairs(*given))
     names = {run_id(spec) for _ in range(5)}
     assert len(names) == len(parsed) == 1
     assert run_id(refusal(tmp_path, b"dog perro\ncat gato\n")) not in names and len(parsed) == 2
@@ -289,7 +290,8 @@ def test_a_dictionary_without_a_usable_pair_is_one_line_before_any_training(tmp_
 
 
 def test_a_pair_is_met_if_both_of_its_words_are_however_they_are_spelt(tmp_path):
-    for side, line in (("en", "The Ice-Cream!"), ("es", "¿helado?")): (tmp_path / side).write_text(line, encoding="utf-8")
+    for side, line in (("en", "The Ice-Cream!"), ("es", "¿helado?")):
+        (tmp_path / side).write_text(line, encoding="utf-8")
     texts = tuple(CorpusSpec(f"file:{tmp_path / side}") for side in ("en", "es"))
     def check(pairs, spelling):
         (tmp_path / "d.txt").write_text(pairs, encoding="utf-8")

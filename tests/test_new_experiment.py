@@ -1,4 +1,5 @@
-"""An extender's trial: a new experiment is one notebook of at most 40 lines of code, which `plan`, `run` and `list` know as they know ours."""
+"""An extender's trial: a new experiment is one notebook of at most 40 lines of code, which `plan`, `run` and `list`
+know as they know ours."""
 import json, os, shutil, subprocess, sys
 from pathlib import Path
 
@@ -62,13 +63,15 @@ def notebook():
     made = [dict(cell_type="markdown", id="title", metadata={}, source=TITLE)]
     for n, text in enumerate(CELLS.strip().split("\n%%")):
         first, _, rest = text.partition("\n") if n else ("", "", text)
-        made.append(dict(cell_type="code", id=f"cell{n}", metadata=dict(tags=["parameters"]) if first.strip() else {}, source=rest or first, outputs=[], execution_count=None))
+        made.append(dict(cell_type="code", id=f"cell{n}", metadata=dict(tags=["parameters"]) if first.strip() else {},
+                         source=rest or first, outputs=[], execution_count=None))
     kernel = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"))
     return dict(cells=made, metadata=kernel, nbformat=4, nbformat_minor=5)
 
 
 def test_it_has_at_most_forty_lines_of_code():
-    lines = [line for cell in notebook()["cells"][1:] for line in cell["source"].splitlines() if line.strip() and not line.startswith("#")]
+    lines = [line for cell in notebook()["cells"][1:] for line in cell["source"].splitlines() if line.strip()
+             and not line.startswith("#")]
     assert len(lines) <= 40, len(lines)
 
 
@@ -86,8 +89,10 @@ def clone(tmp_path_factory):
 
 def called(cwd, code, *arguments):
     "What a fresh interpreter prints that knows this clone alone."
-    environment = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "XLINGUAL_DATA")} | {"PYTHONPATH": str(cwd)}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, env=environment)
+    environment = ({k: v for k, v in os.environ.items() if k not in ("IN_TEST", "XLINGUAL_DATA")}
+                   | {"PYTHONPATH": str(cwd)})
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True,
+                          env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -105,9 +110,11 @@ def planned(clone):
 @pytest.mark.slow
 def test_the_command_line_knows_it(clone):
     assert "18_width" in (listed := xlingual(clone, "list")) and "Does the width of an encoder matter?" in listed
-    assert planned(clone) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, "three widths and two floors, none found yet"
+    assert planned(clone) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, (
+        "three widths and two floors, none found yet")
     xlingual(clone, "run", "width")
     found = tables.read(clone / "yours" / "results" / "smoke" / "18_width" / "width.csv")
     assert set(found.paper) == {"ours"} and set(found.column) == {"Retrieval ρ"}
-    assert set(found.row) == {*(f"{n} times as wide" for n in (1, 2, 4)), "untrained | enfake | en", "never saw the target | enfake | en"}
+    assert set(found.row) == {*(f"{n} times as wide" for n in (1, 2, 4)), "untrained | enfake | en",
+                              "never saw the target | enfake | en"}
     assert planned(clone) == {"measure": ("5", "5"), "pretrain": ("5", "5")}, "what was run is found"

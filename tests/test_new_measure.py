@@ -1,4 +1,5 @@
-"""The trial of an extender: a new measure in one module of their own, known to `plan`, `run` and the store, with nothing here edited."""
+"""The trial of an extender: a new measure in one module of their own, known to `plan`, `run` and the store, with
+nothing here edited."""
 import sys
 
 import pytest
@@ -35,7 +36,8 @@ def make_norms(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         table = load_checkpoint(store.path(spec.checkpoint)).model.get_input_embeddings().weight
         halves = dict(zip((l.name for l in spec.checkpoint.languages), table.norm(dim=1).chunk(2)))
-        (folder / "measures.json").write_text(json.dumps({"norm": {name: float(half.mean()) for name, half in halves.items()}}))
+        means = {name: float(half.mean()) for name, half in halves.items()}
+        (folder / "measures.json").write_text(json.dumps({"norm": means}))
 
 
 declare(NormSpec, make_norms, cost=lambda spec: {"flops": 1e6, "bytes": 100})
@@ -62,7 +64,8 @@ def wanted(norms):
 
 def test_plan_knows_it(wanted, tmp_path):
     table = plan([wanted], Store(tmp_path / "runs"), speed=1e9).set_index("stage")
-    assert table.loc["norms", "to make"] == 1 and table.loc["norms", "FLOPs"] == 1e6 and table.loc["pretrain", "to make"] == 1
+    assert (table.loc["norms", "to make"] == 1 and table.loc["norms", "FLOPs"] == 1e6
+            and table.loc["pretrain", "to make"] == 1)
 
 
 @pytest.mark.parametrize("executor", [Inline, lambda: Processes(1)], ids=("inline", "processes"))
@@ -74,4 +77,5 @@ def test_it_is_made_kept_and_drawn_from(wanted, norms, tmp_path, executor):
     drawn = stage_of(wanted).values(store.path(wanted))
     own, shifted = (float(half.mean()) for half in (table[:len(table) // 2], table[len(table) // 2:]))
     assert drawn == pytest.approx({"norm en": own, "norm enfake": shifted}) and own != shifted
-    assert "norms" in declared() and set(list_runs(store).stage) >= {"norms", "pretrain"} and len(results([wanted], store)) == 1
+    assert ("norms" in declared() and set(list_runs(store).stage) >= {"norms", "pretrain"}
+            and len(results([wanted], store)) == 1)

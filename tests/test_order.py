@@ -141,7 +141,8 @@ def test_the_sentences_of_a_text_stay_beside_their_gold(tmp_path):
     assert len(set(zip(*said))) < len(said[0]) == 500 > links[:, 0].max() > 490
     assert [len(side) for side in order.parallel_texts(store, texts, 60)] == [60, 60]
     lengths = [np.array([len(sentence.split()) for sentence in side]) for side in said]
-    assert all((links[:, 1 + side] < lengths[side][links[:, 0]]).all() for side in (0, 1)), "every link is within its sentence"
+    assert all((links[:, 1 + side] < lengths[side][links[:, 0]]).all() for side in (0, 1)), (
+        "every link is within its sentence")
 
 
 def test_words_without_a_vector_are_not_aligned():

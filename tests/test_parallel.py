@@ -136,7 +136,8 @@ def test_a_dictionary_has_ten_pairs_or_more(tmp_path):
     "A word that stands twice counts once: retrieval among one word is always right."
     lines, file = [f"w{i} v{i}" for i in range(9)], tmp_path / "d.txt"
     file.write_text("\n".join([*lines, "w3 v9"]))
-    with pytest.raises(InputError, match="d.txt has 9 pairs of words.*at least 10"): parallel_words(["en", "es"], {}, file)
+    with pytest.raises(InputError, match="d.txt has 9 pairs of words.*at least 10"):
+        parallel_words(["en", "es"], {}, file)
     file.write_text("\n".join([*lines, "w9 v9"]))
     assert parallel_words(["en", "es"], {}, file)["es"] == [f"v{i}" for i in range(10)]
 

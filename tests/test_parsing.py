@@ -1,4 +1,5 @@
-"""Parsing: the best tree against all trees, scores against a scorer of CoNLL-U lines, the parser against loops, bad treebanks."""
+"""Parsing: the best tree against all trees, scores against a scorer of CoNLL-U lines, the parser against loops, bad
+treebanks."""
 import io
 import itertools
 import os
@@ -28,7 +29,8 @@ from xlingual_nb.text.records import Labelled, RecordsSpec, load
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
-real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "ud").is_dir(), reason="XLINGUAL_DATA names no folder with treebanks")
+real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "ud").is_dir(),
+                          reason="XLINGUAL_DATA names no folder with treebanks")
 
 
 # --- the best tree
@@ -122,7 +124,8 @@ def two_trees(draw):
 @given(st.lists(two_trees(), min_size=1, max_size=4))
 def test_attachment_is_that_of_a_scorer_of_lines(pairs):
     gold, system = zip(*pairs)
-    assert attachment(list(gold), list(system)) == pytest.approx(scored_lines("".join(map(lines, gold)), "".join(map(lines, system))))
+    assert (attachment(list(gold), list(system))
+            == pytest.approx(scored_lines("".join(map(lines, gold)), "".join(map(lines, system)))))
 
 
 def test_words_that_were_not_parsed_do_not_count():
@@ -135,7 +138,8 @@ def test_words_that_were_not_parsed_do_not_count():
 def test_floors_are_chains():
     gold = [Tree([0, 1, 2], ["a"] * 3, ["NOUN"] * 3), Tree([0], ["a"], ["NOUN"])]
     found = score_trees(Inputs((), gold), gold)
-    assert found == dict(las=1.0, uas=1.0, left=1.0, right=.25) and is_tree(chain(7, "left").heads) and is_tree(chain(7, "right").heads)
+    assert (found == dict(las=1.0, uas=1.0, left=1.0, right=.25) and is_tree(chain(7, "left").heads)
+            and is_tree(chain(7, "right").heads))
 
 
 @given(two_trees())
@@ -149,17 +153,20 @@ def test_a_tree_read_from_the_end_is_the_same_tree(pair):
 
 # --- treebanks
 
-def row(number, head, relation="dep", tag="NOUN"): return "\t".join((str(number), "w", "_", tag, "_", "_", str(head), relation, "_", "_"))
+def row(number, head, relation="dep", tag="NOUN"):
+    return "\t".join((str(number), "w", "_", tag, "_", "_", str(head), relation, "_", "_"))
 
 
 @pytest.mark.parametrize("rows, said", [
     ([row(1, 0), row(2, 0)], "line 2: in the sentence that ends here words 1, 2 are roots: mend its heads"),
     ([row(1, 2), row(2, 1), row(3, 0)], "line 3: in the sentence that ends here words 1, 2 go in a circle"),
     ([row(1, 0), row(2, 3), row(3, 4), row(4, 2)], "words 2, 3, 4 go in a circle"),
-    ([row(1, 2), row(2, 1)], "no word is the root"), ([row(1, 1)], "word 1 hangs on itself"), ([row(1, 0), row(2, 9)], "word 2 hangs on 9 of 2 words"),
+    ([row(1, 2), row(2, 1)], "no word is the root"), ([row(1, 1)], "word 1 hangs on itself"),
+    ([row(1, 0), row(2, 9)], "word 2 hangs on 9 of 2 words"),
     ([row("1-2", "_"), row(1, "1-2"), row(2, 0)], "line 2: word 1 hangs on '1-2': write the number of a word, or 0"),
     ([row(1, "1.1"), row("1.1", "_"), row(2, 0)], r"line 1: word 1 hangs on '1\.1'.*empty nodes are no words"),
-    ([row(1, "_")], "word 1 hangs on '_'"), ([row(1, 0, "_")], "word 1 has no relation"), ([row(1, 0, tag="NN")], "is no universal part of speech"),
+    ([row(1, "_")], "word 1 hangs on '_'"), ([row(1, 0, "_")], "word 1 has no relation"),
+    ([row(1, 0, tag="NN")], "is no universal part of speech"),
     (["# text = nothing"], "holds no words")])
 def test_bad_treebanks_are_one_line(tmp_path, rows, said):
     (tmp_path / "bad.conllu").write_text("\n".join(rows) + "\n")
@@ -174,7 +181,9 @@ def test_a_fault_is_found_in_what_is_no_tree_and_nowhere_else(heads):
 
 
 def test_ranges_and_empty_nodes_are_left_out_and_subtypes_cut(tmp_path):
-    (tmp_path / "own.conllu").write_text("# a\n" + "\n".join([row("1-2", "_"), row(1, 2, "nmod:poss"), row("1.1", "_"), row(2, 0, "root")]) + "\n\n\n" + row(1, 0, "root"))
+    (tmp_path / "own.conllu").write_text("# a\n"
+                                         + "\n".join([row("1-2", "_"), row(1, 2, "nmod:poss"), row("1.1", "_"),
+                                                      row(2, 0, "root")]) + "\n\n\n" + row(1, 0, "root"))
     first, second = read_trees(tmp_path / "own.conllu")
     assert first["heads"] == [2, 0] and first["relations"] == ["nmod", "root"] and second["heads"] == [0]
 
@@ -200,11 +209,12 @@ def sentences(count, seed, longest=7):
         n = int(rng.integers(1, longest))
         root = int(rng.integers(1, n + 1))
         heads = [0 if w == root else w + 1 if w < root else w - 1 for w in range(1, n + 1)]
-        spelt = [[int(rng.integers(5, 15)) if h == 0 else int(rng.integers(15, 27)) if h > w else int(rng.integers(27, 40))] * int(rng.integers(1, 3))
-                 for w, h in enumerate(heads, 1)]
+        spelt = [[int(rng.integers(5, 15)) if h == 0 else int(rng.integers(15, 27)) if h > w
+                  else int(rng.integers(27, 40))] * int(rng.integers(1, 3)) for w, h in enumerate(heads, 1)]
         texts.append(sum(spelt, []))
         firsts.append(np.cumsum([0, *map(len, spelt[:-1])]))
-        gold.append(Tree(heads, ["root" if h == 0 else "right" if h > w else "left" for w, h in enumerate(heads, 1)], ["NOUN"] * n))
+        gold.append(Tree(heads, ["root" if h == 0 else "right" if h > w else "left" for w, h in enumerate(heads, 1)],
+                         ["NOUN"] * n))
     return Inputs((Encoded.of(texts),), gold, Encoded.of(firsts), views=("any",))
 
 
@@ -228,17 +238,21 @@ def test_loss_and_answers_word_by_word(tags):
     def bilinear(form, k, a, b): return torch.cat([a, torch.ones(1)]) @ form.weight[k] @ torch.cat([b, torch.ones(1)])
     for i, tree in enumerate(inputs.gold):
         n = len(tree.heads)
-        words = [torch.cat([x[i, k], head.tags.weight[0 if k == 0 else 1 + UNIVERSAL_TAGS.index("NOUN")]]) if tags else x[i, k] for k in range(n + 1)]
+        words = [torch.cat([x[i, k], head.tags.weight[0 if k == 0 else 1 + UNIVERSAL_TAGS.index("NOUN")]]) if tags
+                 else x[i, k] for k in range(n + 1)]
         dependent, above, below, over = ([layer(w) for w in words] for layer in head.small)
-        table = torch.tensor([[-torch.inf if d == h else float(bilinear(head.arcs, 0, dependent[d], above[h]).detach()) for h in range(n + 1)] for d in range(n + 1)])
-        def label(d, h): return torch.stack([bilinear(head.relations, k, below[d], over[h]) for k in range(len(head.labels))])
+        table = torch.tensor([[-torch.inf if d == h else float(bilinear(head.arcs, 0, dependent[d], above[h]).detach())
+                               for h in range(n + 1)] for d in range(n + 1)])
+        def label(d, h):
+            return torch.stack([bilinear(head.relations, k, below[d], over[h]) for k in range(len(head.labels))])
         for d, (h, relation) in enumerate(zip(tree.heads, tree.relations), 1):
             arcs.append(-table[d].log_softmax(0)[h])
             relations.append(-label(d, h).log_softmax(0)[head.number[relation]])
         sums = [sum(table[d, h] for d, h in enumerate(heads, 1)) for heads in TREES[n].tolist()]
         assert found[i].heads == TREES[n][int(torch.stack(sums).argmax())].tolist()
         assert found[i].relations == [head.labels[int(label(d, h).argmax())] for d, h in enumerate(found[i].heads, 1)]
-    torch.testing.assert_close(head.loss(x, lengths, inputs.gold), torch.stack(arcs).mean() + torch.stack(relations).mean(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(head.loss(x, lengths, inputs.gold),
+                               torch.stack(arcs).mean() + torch.stack(relations).mean(), atol=1e-4, rtol=1e-4)
 
 
 def test_a_lost_head_has_no_share_in_the_loss():
@@ -248,7 +262,8 @@ def test_a_lost_head_has_no_share_in_the_loss():
     head = ParserHead(SMALL, inputs, 6, .02, Tuning(dropout=0.0))
     for form in (head.arcs, head.relations): nn.init.normal_(form.weight)
     x, lengths = torch.randn(1, 4, 6), torch.tensor([4])
-    def lost(word): return Tree([LOST if i == word else h for i, h in enumerate(whole.heads)], whole.relations, whole.tags)
+    def lost(word):
+        return Tree([LOST if i == word else h for i, h in enumerate(whole.heads)], whole.relations, whole.tags)
     parts = [head.loss(x, lengths, [lost(word)]) for word in range(3)]
     torch.testing.assert_close(sum(parts) * 2 / 6, head.loss(x, lengths, [whole]))
 
@@ -266,7 +281,8 @@ def test_sentences_are_cut_by_pieces_in_training_and_by_words_in_evaluation(tiny
     assert shortened(Tree([3, 0, 2], ["a"] * 3, ["X"] * 3), 2) == Tree([LOST, 0], ["a"] * 2, ["X"] * 2)
 
 
-@pytest.mark.parametrize("settings", [Tuning(epochs=6, learning_rate=5e-3, dropout=0.0), Feat(hidden=12, layers=1, epochs=8, batch=16, learning_rate=1e-2)])
+@pytest.mark.parametrize("settings", [Tuning(epochs=6, learning_rate=5e-3, dropout=0.0),
+                                      Feat(hidden=12, layers=1, epochs=8, batch=16, learning_rate=1e-2)])
 def test_trees_are_learnt(tiny, settings):
     network, test = learn(tiny, sentences(300, 0), sentences(40, 1), tree_form(SMALL), settings), sentences(40, 2)
     found = answer(network, test)
@@ -280,12 +296,14 @@ def test_trees_are_learnt(tiny, settings):
 
 def test_gold_tags_are_seen_by_a_parser_that_has_room_for_them(tiny):
     inputs = sentences(6, 0, longest=5)
-    changed = Inputs(inputs.texts, [tree._replace(tags=["VERB"] * len(tree.tags)) for tree in inputs.gold], inputs.firsts, views=inputs.views)
+    changed = Inputs(inputs.texts, [tree._replace(tags=["VERB"] * len(tree.tags)) for tree in inputs.gold],
+                     inputs.firsts, views=inputs.views)
     for tags, seen in ((0, False), (4, True)):
         network = new_network(tiny, inputs, tree_form(Parser(12, 8, 0.0, tags)), Tuning(), 0)
         for part in (*network.parts, network.head): part.eval()
         x, lengths = network(inputs, np.arange(6))
-        different = [not torch.equal(a, b) for a, b in zip(network.head.vectors(x, inputs.gold), network.head.vectors(x, changed.gold))]
+        different = [not torch.equal(a, b)
+                     for a, b in zip(network.head.vectors(x, inputs.gold), network.head.vectors(x, changed.gold))]
         assert different == [seen] * 4
 
 
@@ -300,12 +318,15 @@ def test_turned_inputs_keep_first_pieces_and_trees():
 
 def test_a_run_over_a_treebank_on_a_brought_checkpoint(tmp_path):
     tiny_checkpoint(tmp_path / "tiny", 40, num_hidden_layers=1)
-    def line(i, word, head, relation, tag): return "\t".join((str(i), word, "_", tag, "_", "_", str(head), relation, "_", "_"))
-    one = "\n".join([line(1, "w7", 2, "nsubj", "NOUN"), line(2, "w20", 0, "root", "VERB"), line(3, "w8", 2, "obj:x", "NOUN"), line(4, "w5", 2, "punct", "PUNCT")])
+    def line(i, word, head, relation, tag):
+        return "\t".join((str(i), word, "_", tag, "_", "_", str(head), relation, "_", "_"))
+    one = "\n".join([line(1, "w7", 2, "nsubj", "NOUN"), line(2, "w20", 0, "root", "VERB"),
+                     line(3, "w8", 2, "obj:x", "NOUN"), line(4, "w5", 2, "punct", "PUNCT")])
     other = "\n".join([line(1, "w21", 0, "root", "VERB"), line(2, "w9", 1, "obj", "NOUN")])
     for part in ("train", "dev", "test"): (tmp_path / f"{part}.conllu").write_text("\n\n".join([one, other] * 4))
     def side(part): return Labelled("en", TreeRecords("parsing", f"file:{tmp_path}/{{part}}.conllu", part))
-    spec = ParsingSpec(BroughtSpec(str(tmp_path / "tiny")), side("train"), side("dev"), (side("test"),), Tuning(epochs=15, batch=4, learning_rate=1e-2), SMALL)
+    spec = ParsingSpec(BroughtSpec(str(tmp_path / "tiny")), side("train"), side("dev"), (side("test"),),
+                       Tuning(epochs=15, batch=4, learning_rate=1e-2), SMALL)
     store = Store(tmp_path / "runs")
     run([spec], store, progress=False)
     found = store.read(spec)

@@ -69,7 +69,8 @@ def test_a_deal_that_gives_all_labels_back_is_none():
 
 
 def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
-    "Two rows of 40 models and one of 5: over many studies all three have the mean of all, each its own number of draws."
+    """Two rows of 40 models and one of 5: over many studies all three have the mean of all, each its own number of
+    draws."""
     rows = [("a", 40, 0.0), ("b", 40, 0.0), ("c", 5, 3.0)]
     cells = pd.DataFrame(rows, columns=["row", "n_seeds", "value"]).assign(
         paper="dufter2020", table="table1", column="µ", corpus="micro", sd=0.0, run_ids="")

@@ -1,5 +1,5 @@
-"""Pretraining: killed at any moment it ends with the same bytes (on one machine, in one stack, with one thread); its steps are
-those of PyTorch and Hugging Face; models in a stack are models alone."""
+"""Pretraining: killed at any moment it ends with the same bytes (on one machine, in one stack, with one thread); its
+steps are those of PyTorch and Hugging Face; models in a stack are models alone."""
 import os, random, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,12 +46,14 @@ def spec(epochs=20, languages=PAIR, **rest):
 def products(store, spec):
     "Every byte of a run, but for what tells the time."
     folder = store.path(spec)
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name not in ("log.jsonl", "manifest.json")}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+            and p.name not in ("log.jsonl", "manifest.json")}
 
 
 # ---- kills
 
-KILLED = [spec(seed=42, lang_pos=True, shift_special=True, languages=INVERTED, snapshots=(0, 50)), spec(seed=0, masking="no_random")]
+KILLED = [spec(seed=42, lang_pos=True, shift_special=True, languages=INVERTED, snapshots=(0, 50)),
+          spec(seed=0, masking="no_random")]
 
 
 def child(work) -> int:
@@ -70,8 +72,8 @@ def logged(store): return len(loop.read_log(store.partial(KILLED[0])))
 
 
 def train_keeping_all(store, starts, most=None):
-    """Train with the state kept at every line of the log, and note in the file `starts` at which step this process began.
-    After `most` steps it waits to be killed."""
+    """Train with the state kept at every line of the log, and note in the file `starts` at which step this process
+    began. After `most` steps it waits to be killed."""
     usual, step, taken = loop.pretrain, loop.one_step, []
     def one_step(*args):
         if len(taken) == most: time.sleep(600)
@@ -85,10 +87,12 @@ def train_keeping_all(store, starts, most=None):
 
 
 def kill_once(store, starts, moments):
-    "Start a training, let it go on for a random while, kill it. It takes few steps more, so that no busy machine is too late."
+    """Start a training, let it go on for a random while, kill it. It takes few steps more, so that no busy machine is
+    too late."""
     before, further, pause = logged(store), moments.choice((-1, 1, 1, 2, 3, 5, 8)), moments.uniform(0, .03)
     pid, end = child(lambda: train_keeping_all(store, starts, max(further, 0) + 3)), time.monotonic() + 600
-    while further > 0 and logged(store) < before + further and not ended(pid): assert time.monotonic() < end; time.sleep(.002)
+    while further > 0 and logged(store) < before + further and not ended(pid):
+        assert time.monotonic() < end; time.sleep(.002)
     time.sleep(pause * (1 if further > 0 else 10))
     os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, "ended before it was killed"
@@ -128,14 +132,16 @@ def test_two_runs_of_one_spec_are_equal_to_the_bit(tmp_path, calm):
 
 
 def jobs_of(folder, seeds=(1, 2), texts=(0, 0), snapshots=(), masking="original", **view):
-    "Jobs on 60 sentences with a rule, of 4 to 14 tokens (text 0), 2 to 6 (text 1), or mostly some ten but up to fifty (text 2)."
+    """Jobs on 60 sentences with a rule, of 4 to 14 tokens (text 0), 2 to 6 (text 1), or mostly some ten but up to fifty
+    (text 2)."""
     tokenizer, jobs = tokenizers.train_wordpiece(["a b c d e f"], 20), []
     for seed, kind in zip(seeds, texts):
         rng = np.random.default_rng(kind)
         starts, lengths = rng.integers(0, 35, 60), rng.integers(*((4, 15), (2, 7), (1, 2))[kind], 60)
         if kind == 2: lengths = np.clip(rng.lognormal(2.4, .6, 60).astype(int), 1, 50)
         english = Encoded.of(5 + (s + 3 * np.arange(n)) % 35 for s, n in zip(starts, lengths))
-        m = mix([english, Encoded(english.ids + 40, english.starts)], [LanguageView("en"), LanguageView("enfake", 40, **view)], 80, 64 if kind == 2 else 16)
+        m = mix([english, Encoded(english.ids + 40, english.starts)],
+                [LanguageView("en"), LanguageView("enfake", 40, **view)], 80, 64 if kind == 2 else 16)
         jobs.append(loop.Job(m, MASKING[masking], seed, tokenizer, Path(folder) / f"{seed}-{kind}", snapshots))
     return jobs
 
@@ -144,7 +150,8 @@ class Stopped(Exception): pass
 
 
 def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_path, monkeypatch):
-    "The states of a step are written one model after another: stopped in between, training goes on from the step before."
+    """The states of a step are written one model after another: stopped in between, training goes on from the step
+    before."""
     training = Training(6, 24, 1e-2, 10)
     loop.pretrain(jobs_of(tmp_path / "whole"), SHAPE, training)
     usual, count = loop.save_file, []
@@ -156,10 +163,12 @@ def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_
     with pytest.raises(Stopped): loop.pretrain(jobs_of(tmp_path / "cut"), SHAPE, training, keep_every=0)
     monkeypatch.undo()
     jobs = jobs_of(tmp_path / "cut")
-    assert [sorted(int(p.stem) for p in j.folder.glob("resume/*.safetensors")) for j in jobs] == [[5, 6], [5]] and loop.kept_step(jobs) == 5
+    assert ([sorted(int(p.stem) for p in j.folder.glob("resume/*.safetensors")) for j in jobs] == [[5, 6], [5]]
+            and loop.kept_step(jobs) == 5)
     loop.pretrain(jobs, SHAPE, training)
     for whole, cut in zip(jobs_of(tmp_path / "whole"), jobs):
-        assert all((whole.folder / n).read_bytes() == (cut.folder / n).read_bytes() for n in ("model.safetensors", "training.jsonl"))
+        assert all((whole.folder / n).read_bytes() == (cut.folder / n).read_bytes()
+                   for n in ("model.safetensors", "training.jsonl"))
 
 
 def test_a_log_line_cut_short_is_dropped(tmp_path):
@@ -169,7 +178,8 @@ def test_a_log_line_cut_short_is_dropped(tmp_path):
 
 
 def steps_taken(store, specs, stop_before=None):
-    "Make `specs` here; the steps that each pretraining began with and took. `stop_before`: die before this (0 the first) pretraining."
+    """Make `specs` here; the steps that each pretraining began with and took. `stop_before`: die before this (0 the
+    first) pretraining."""
     usual, taken = loop.pretrain, []
     def counting(jobs, *args, **kw):
         if len(taken) == stop_before: raise KeyboardInterrupt
@@ -197,9 +207,11 @@ def apart(one, other):
     return np.abs(np.subtract(*logs)).max(), max((a[n] - b[n]).abs().max().item() for n in a)
 
 
-@pytest.mark.parametrize("texts, dropout", (((0, 0), 0.0), ((0, 0), 0.1), ((0, 1), 0.0), ((2, 2), 0.0), ((2, 2), 0.1)), ids=str)
+@pytest.mark.parametrize("texts, dropout", (((0, 0), 0.0), ((0, 0), 0.1), ((0, 1), 0.0), ((2, 2), 0.0), ((2, 2), 0.1)),
+                         ids=str)
 def test_stacked_models_are_the_models_alone(tmp_path, doubles, texts, dropout):
-    "Whatever the lengths of their sentences and of their neighbours'; with dropout on one text, as `Dropout` says. Logs have five digits."
+    """Whatever the lengths of their sentences and of their neighbours'; with dropout on one text, as `Dropout` says.
+    Logs have five digits."""
     training, shape = Training(10, 32, 5e-3, 5, dropout=dropout), Shape(2, 16, 1, 32, 64) if 2 in texts else SHAPE
     stacked, alone = (jobs_of(tmp_path / name, texts=texts) for name in ("stack", "alone"))
     loop.pretrain(stacked, shape, training)
@@ -223,7 +235,8 @@ def test_jobs_of_unequal_length_are_refused(tmp_path):
 # ---- snapshots
 
 def test_snapshots_are_checkpoints_of_that_step(tmp_path):
-    "A snapshot on the way is what a training of the same schedule holds then; the first is the start, the last the end."
+    """A snapshot on the way is what a training of the same schedule holds then; the first is the start, the last the
+    end."""
     training, at = Training(4, 40, 1e-2, 3), (0, 5, 12)
     (job,) = jobs_of(tmp_path, seeds=(3,), snapshots=at)
     reached = {}
@@ -256,7 +269,8 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
 @given(st.integers(0, 60), st.integers(1, 200), st.floats(1e-6, 1))
 def test_learning_rate_is_that_of_hugging_face(warmup, steps, rate):
     adam = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=rate)
-    schedule, training = get_linear_schedule_with_warmup(adam, warmup, steps), Training(learning_rate=rate, warmup=warmup)
+    schedule, training = (get_linear_schedule_with_warmup(adam, warmup, steps),
+                          Training(learning_rate=rate, warmup=warmup))
     for step in range(steps):
         assert learning_rate(training, step, steps) == pytest.approx(adam.param_groups[0]["lr"], rel=1e-12)
         adam.step(); schedule.step()
@@ -284,27 +298,33 @@ def test_the_log_tells_mean_losses_and_the_rates_that_were_used(tmp_path):
 
 @pytest.mark.parametrize("clip", (0.05, 1e9), ids=("clipped", "free"))
 def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, doubles, clip):
-    """The same start and batches through transformers, torch.optim.AdamW, clip_grad_norm_ and the linear schedule, without random
-    tokens (transformers gives [PAD] no gradient as an input). Ours adds 1e-6 to the norm by which it clips, as PyTorch does."""
+    """The same start and batches through transformers, torch.optim.AdamW, clip_grad_norm_ and the linear schedule,
+    without random tokens (transformers gives [PAD] no gradient as an input). Ours adds 1e-6 to the norm by which it
+    clips, as PyTorch does."""
     shape, training = Shape(2, 24, 3, 48, 16), Training(3, 40, 1e-2, 4, dropout=0.0, clip=clip)
-    (job,) = jobs_of(tmp_path / "ours", seeds=(9,), masking="no_random", special_offset=40, position_offset=16, token_type=1)
+    (job,) = jobs_of(tmp_path / "ours", seeds=(9,), masking="no_random", special_offset=40,
+                     position_offset=16, token_type=1)
     loop.pretrain([job], shape, training)
-    (start,) = jobs_of(tmp_path / "start", seeds=(9,), masking="no_random", special_offset=40, position_offset=16, token_type=1)
+    (start,) = jobs_of(tmp_path / "start", seeds=(9,), masking="no_random", special_offset=40,
+                       position_offset=16, token_type=1)
     loop.pretrain([start], shape, Training(0, dropout=0.0))
     model = AutoModelForMaskedLM.from_pretrained(start.folder).train().double()
     plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
     heavy = [p for n, p in model.named_parameters() if not (n.endswith("bias") or "LayerNorm" in n)]
-    adam = torch.optim.AdamW([dict(params=heavy, weight_decay=.01), dict(params=plain, weight_decay=0.0)], lr=1e-2, eps=1e-6)
+    adam = torch.optim.AdamW([dict(params=heavy, weight_decay=.01), dict(params=plain, weight_decay=0.0)],
+                             lr=1e-2, eps=1e-6)
     schedule, order, theirs, norms = get_linear_schedule_with_warmup(adam, 4, 9), Order(120, 40, 9), [], []
     for step in range(9):
         indices = order(step)
-        inputs, labels = padded(job.mixture, indices, make_batch(job.mixture, indices, job.masking, (16, 16), generator(MASKS, 9, step)))
+        inputs, labels = padded(job.mixture, indices,
+                                make_batch(job.mixture, indices, job.masking, (16, 16), generator(MASKS, 9, step)))
         loss = model(**inputs, labels=labels).loss
         adam.zero_grad(); loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), clip).item())
         adam.step(); schedule.step(); theirs.append(loss.item())
     assert (min(norms) > clip) if clip < 1 else (max(norms) < clip)
-    assert np.allclose([l["loss"] for l in loop.read_log(job.folder)], theirs, rtol=0, atol=1e-5), "five digits are logged"
+    assert np.allclose([l["loss"] for l in loop.read_log(job.folder)], theirs, rtol=0, atol=1e-5), (
+        "five digits are logged")
     ours, before = (AutoModelForMaskedLM.from_pretrained(j.folder).double() for j in (job, start))
     before = dict(before.named_parameters())
     trained = dict(model.named_parameters())
@@ -315,7 +335,8 @@ def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, doubles, c
 
 def test_a_loss_that_is_not_finite_names_seed_and_step(tmp_path):
     jobs, training = jobs_of(tmp_path, seeds=(7, 8)), Training(4, 40, 1e20, 1)
-    with pytest.raises(FloatingPointError, match=r"seed 7 is nan at step \d+: lower the learning rate"): loop.pretrain(jobs, SHAPE, training)
+    with pytest.raises(FloatingPointError, match=r"seed 7 is nan at step \d+: lower the learning rate"):
+        loop.pretrain(jobs, SHAPE, training)
     assert not (jobs[0].folder / "model.safetensors").exists() and not list(jobs[0].folder.glob("resume/*"))
     assert all(np.isfinite(l["loss"]) for l in loop.read_log(jobs[0].folder))
 
@@ -324,14 +345,17 @@ def test_the_model_that_diverged_is_the_one_named():
     jobs = [SimpleNamespace(seed=s) for s in (1, 2, 3)]
     loop.check_finite(jobs, torch.tensor([1.0, 2.0, 3.0]), 5)
     for bad in (float("nan"), float("inf")):
-        with pytest.raises(FloatingPointError, match="seed 2 is (nan|inf) at step 5"): loop.check_finite(jobs, torch.tensor([1.0, bad, 3.0]), 5)
+        with pytest.raises(FloatingPointError, match="seed 2 is (nan|inf) at step 5"):
+            loop.check_finite(jobs, torch.tensor([1.0, bad, 3.0]), 5)
 
 
 # ---- what a model is trained on is what is measured
 
-@pytest.fixture(scope="module", params=[(True, True), (True, False), (False, True), (False, False)], ids=("both", "lang_pos", "shift_special", "neither"))
+@pytest.fixture(scope="module", params=[(True, True), (True, False), (False, True), (False, False)],
+                ids=("both", "lang_pos", "shift_special", "neither"))
 def seen(request, tmp_path_factory):
-    "An untrained checkpoint for English and inverted Fake-English whose longest input, 12 tokens, is shorter than many a sentence."
+    """An untrained checkpoint for English and inverted Fake-English whose longest input, 12 tokens, is shorter than
+    many a sentence."""
     lang_pos, shift_special = request.param
     made = spec(0, INVERTED, shape=Shape(1, 8, 1, 16, 12), lang_pos=lang_pos, shift_special=shift_special)
     store = Store(tmp_path_factory.mktemp("views"))
@@ -339,7 +363,8 @@ def seen(request, tmp_path_factory):
     tokenizer = tokenizers.load(store.path(TOKENIZER))
     size = tokenizer.get_vocab_size()
     texts = [token_ids(l, tokenizer, store, 12) for l in made.languages]
-    return SimpleNamespace(spec=made, store=store, size=size, tokenizer=tokenizer, checkpoint=load_checkpoint(store.path(made)), texts=texts,
+    return SimpleNamespace(spec=made, store=store, size=size, tokenizer=tokenizer,
+                           checkpoint=load_checkpoint(store.path(made)), texts=texts,
                            mixture=mix(texts, views(made, size), 2 * size, 12))
 
 
@@ -374,7 +399,9 @@ def test_the_view_in_training_is_the_view_in_measuring(seen, language, name):
     texts = seen.texts[language]
     cut = [len(s.split()) > 10 for s in read_corpus(seen.store.path(CORPUS)).sentences]
     assert 5 < sum(cut) < 43 and texts.lengths.max() == 10
-    for i in range(48): assert training_view(seen, language, i) == measuring_view(seen.checkpoint, texts, name, i) == by_hand(seen, language, i)
+    for i in range(48):
+        assert (training_view(seen, language, i) == measuring_view(seen.checkpoint, texts, name, i)
+                == by_hand(seen, language, i))
 
 
 def test_padding_in_a_measured_batch_changes_no_view(seen):

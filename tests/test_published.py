@@ -94,7 +94,8 @@ def test_claims_are_well_formed():
 def test_claims_name_rows_and_columns_that_exist(claim):
     own = knn_replace.cells("paper", "micro") if claim.whose == ledger.OURS else []     # rows beside the published ones
     rows = {r for t in ledger.tables(PAPER) for r in ledger.published(PAPER, t).row} | {c.row for c in own}
-    columns = {c for t in ledger.tables(PAPER) for c in ledger.published(PAPER, t).column} | {c.column for c in own} | {"diagonal"}
+    columns = ({c for t in ledger.tables(PAPER) for c in ledger.published(PAPER, t).column} | {c.column for c in own}
+               | {"diagonal"})
     if claim.whose == ledger.OURS: columns |= {"Gold order", "POS Acc.", "Align. F1"}
     rows |= {"untrained | {row}", "majority class | {row}"}
     for t in claim.tests:
@@ -110,7 +111,8 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
     for c in changed:
         for a in c.amended:
             assert re.fullmatch(r"2026-\d\d-\d\d", a.when) and len(a.why) > 30
-            verdict = r"(bible|running|micro|micro-parallel) (reproduced|not reproduced|inconclusive|confounded|not trained)( \(at its floor\))?"
+            verdict = (r"(bible|running|micro|micro-parallel) "
+                       r"(reproduced|not reproduced|inconclusive|confounded|not trained)( \(at its floor\))?")
             assert re.fullmatch(rf"not run|laptop: {verdict}(, {verdict})*", a.before)
     round = next(c for c in changed if c.id == "K-overlap-share").amended[0]
     assert "bible not reproduced" in round.before, "a verdict that was turned round"
@@ -124,7 +126,8 @@ def test_a_drop_of_multilinguality_asks_for_a_like_fit_and_the_paper_has_it():
     itself says that it fits worse (section 3.3)."""
     from xlingual_nb.report import outcomes
     drops = {c.id: c for c in ledger.claims(PAPER) if any(t.fit for t in c.tests)}
-    assert {"D-lang-pos", "D-lang-pos-largest", "D-two-lower", "D-three-lower", "D-inv-order", "D-overparam"} <= set(drops)
+    assert ({"D-lang-pos", "D-lang-pos-largest", "D-two-lower", "D-three-lower", "D-inv-order", "D-overparam"}
+            <= set(drops))
     assert "D-no-parallel" not in drops and ledger.value(PAPER, "table2", "21 no-parallel", "MLM-Perpl. train") == 14
     look = outcomes.published_values(PAPER)
     for c in drops.values(): assert all(outcomes.misfit(t, look) == "" for t in c.tests), c.id
@@ -157,7 +160,8 @@ def test_unknown_things_are_one_clear_line():
 @pytest.mark.parametrize("cell, says", [
     (("table1", "0 origina", "µ"), "table1 of dufter2020 has no row '0 origina': did you mean '0 original'"),
     (("table1", "0 original", "MLM-Perpl train"), "no column 'MLM-Perpl train': did you mean 'MLM-Perpl. train'"),
-    (("table1", "zzz", "µ"), r"no row 'zzz': published\('dufter2020', 'table1'\) has all"), (("figure6", "0 original", "µ"), "no table 'figure6'")])
+    (("table1", "zzz", "µ"), r"no row 'zzz': published\('dufter2020', 'table1'\) has all"),
+    (("figure6", "0 original", "µ"), "no table 'figure6'")])
 def test_a_misspelt_cell_is_refused_and_beside_one_of_ours_stands_nothing(cell, says):
     with pytest.raises(InputError, match=says): ledger.value(PAPER, *cell)
     assert np.isnan(ledger.printed_value(PAPER, *cell)) and np.isnan(ledger.printed_value(ledger.OURS, *cell))
@@ -165,7 +169,8 @@ def test_a_misspelt_cell_is_refused_and_beside_one_of_ours_stands_nothing(cell, 
 
 def test_a_cell_that_a_table_leaves_empty_is_no_mistake():
     assert np.isnan(ledger.value("k2020", "table1", "enfake-ru | enfake | ru", "XNLI Word-piece Contribution"))
-    assert ledger.value(PAPER, "table1", "0 original", "µ") == ledger.printed_value(PAPER, "table1", "0 original", "µ") == 0.7
+    assert (ledger.value(PAPER, "table1", "0 original", "µ") == ledger.printed_value(PAPER, "table1", "0 original", "µ")
+            == 0.7)
 
 
 def test_a_caller_cannot_change_the_published_numbers():

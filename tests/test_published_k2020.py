@@ -30,7 +30,8 @@ FLOORS = set(CLAIMS["K-order"].floor)  # the default: those of the row's own sou
 SIDED = [f"{kind} | {source} | {target}" for kind in ("untrained", "never saw the target")
          for source in ("en", "enfake") for target in (*TARGETS, "en")]
 ALONE, PAIRS = ("majority class",), ("lengths", "set differences", "hypothesis alone")      # no model's
-SIDED += [f"{kind} | {source} | {target}" for kind in PAIRS for source in ("en", "enfake") for target in (*TARGETS, "en")]
+SIDED += [f"{kind} | {source} | {target}" for kind in PAIRS for source in ("en", "enfake")
+          for target in (*TARGETS, "en")]
 KNOWN_FLOORS = {*SIDED, *(f"{kind} | {target}" for kind in ALONE for target in (*TARGETS, "en"))}
 KNOWN_FLOORS |= {f"untrained | enfake {share} shared | en" for share in ("0%", "50%")}
 
@@ -210,10 +211,12 @@ def test_claims_are_well_formed():
 def test_a_claim_on_another_reading_is_not_judged_by_the_rows_of_the_usual_one():
     rows = [f"enfake-{t} | permutation {amount} | {t}" for t in TARGETS for amount in ("0.0", "0.25", "0.5", "1.0")]
     floors = [f"untrained | enfake | {t}" for t in TARGETS]
-    seen = pd.DataFrame([(PAPER, "table2", row, "NER F1-Score", "micro", seed, 40 * row.count("0.0") + seed, f"{row}, {seed}")
-                         for row in rows + floors for seed in range(3)], columns=tables.OBSERVED)
-    def told(frame): return verdicts(frame, "laptop", [CLAIMS["K-order-ner"], CLAIMS["K-order-ner-released"]]).verdict.tolist()
-    assert told(seen) == ["reproduced", "not run at this scale"] and told(seen.assign(table=RELEASED)) == ["not run at this scale", "reproduced"]
+    seen = pd.DataFrame([(PAPER, "table2", row, "NER F1-Score", "micro", seed, 40 * row.count("0.0") + seed,
+                          f"{row}, {seed}") for row in rows + floors for seed in range(3)], columns=tables.OBSERVED)
+    def told(frame):
+        return verdicts(frame, "laptop", [CLAIMS["K-order-ner"], CLAIMS["K-order-ner-released"]]).verdict.tolist()
+    assert (told(seen) == ["reproduced", "not run at this scale"]
+            and told(seen.assign(table=RELEASED)) == ["not run at this scale", "reproduced"])
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
@@ -234,10 +237,12 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         # nor need it be learnt at home; names are, even above an untrained encoder
         of_losses = t.table in UNTAGGED and t.column in ("XNLI Δ", "XNLI Russian")
         assert t.learnt_column == ("XNLI Fake-English" if of_losses or t.minus_column == "XNLI Δ" else None)
-        in_columns = t.table in ("table8", "table9", "table10") and t.column.startswith("XNLI")        # a column is a model there
+        # a column is a model there
+        in_columns = t.table in ("table8", "table9", "table10") and t.column.startswith("XNLI")
         targets = [row.split(" | ")[0].removeprefix("enfake-") for row in t.plus] if in_columns else []
         assert t.learnt_rows == tuple(f"enfake-{target} | enfake | enfake" for target in targets)
-        assert t.learnt_floor == (tuple(f"majority class | {target}" for target in targets) or ("majority class | ru",) * (t.learnt_column is not None))
+        assert t.learnt_floor == (tuple(f"majority class | {target}" for target in targets)
+                                  or ("majority class | ru",) * (t.learnt_column is not None))
         # who loses more may be at the floor, the other may not
         if in_columns and t.plus[0].endswith("Δ") and t.test == "above": assert t.alive_column == t.minus_column
     assert claim.clear == (0.05 if claim.id.endswith("-retrieval") else 5.0)
@@ -245,9 +250,11 @@ def test_claims_name_rows_and_columns_that_exist(claim):
 
 
 def test_floors_are_those_of_the_rows_own_source_and_target():
-    "English tags the names that it spells as Spanish does: no row of Fake-English is measured by that, nor the other way."
+    """English tags the names that it spells as Spanish does: no row of Fake-English is measured by that, nor the other
+    way."""
     claims = [c for c in CLAIMS.values() if not {t.table for t in c.tests} & set(UNTAGGED)]
-    seen = {(r, f) for c in claims for t in c.tests for r in (*outcomes.living_rows(c, t), *t.plus) for f in outcomes.floors(c, t, r)}
+    seen = {(r, f) for c in claims for t in c.tests for r in (*outcomes.living_rows(c, t), *t.plus)
+            for f in outcomes.floors(c, t, r)}
     assert len({r for r, _ in seen}) > 30
     for row, floor in seen:
         kind, *source, target = floor.split(" | ")

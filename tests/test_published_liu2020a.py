@@ -44,7 +44,8 @@ def test_claims_are_well_formed():
         assert set(c.scales) <= {"laptop", "gpu", "paper"}
 
 
-@pytest.mark.parametrize("claim", [c for c in ledger.claims(PAPER) if c.whose == ledger.PAPERS and "Table 1" in c.where],
+@pytest.mark.parametrize("claim",
+                         [c for c in ledger.claims(PAPER) if c.whose == ledger.PAPERS and "Table 1" in c.where],
                          ids=lambda c: c.id)
 def test_the_printed_numbers_agree_with_the_claims_on_them(claim):
     effects = np.array(outcomes.published_effects(claim))

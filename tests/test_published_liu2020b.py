@@ -22,11 +22,13 @@ TWO, THREE, FOUR = map(wide, ("table2", "table3", "table4"))
 def test_the_tables_are_whole():
     assert ledger.tables(PAPER) == ["table2", "table3", "table4"]
     assert TWO.shape == (7, 12) and TWO.notna().all().all() and THREE.shape == (2, 7) and FOUR.shape == (4, 13)
-    assert [*FOUR.columns] == ["en", *OTHERS, "avg w/o en"] and FOUR.loc["+ MDS", OTHERS].notna().all() and np.isnan(FOUR.loc["+ MDS", "en"])
+    assert ([*FOUR.columns] == ["en", *OTHERS, "avg w/o en"] and FOUR.loc["+ MDS", OTHERS].notna().all()
+            and np.isnan(FOUR.loc["+ MDS", "en"]))
     assert {c.split("→")[0] for c in TWO} | {"en"} == {*THREE.columns}
     for table in ledger.tables(PAPER):
         frame = ledger.published(PAPER, table)
-        assert (frame.paper == PAPER).all() and (frame.table == table).all() and frame.sd.isna().all() and not frame.duplicated(["row", "column"]).any()
+        assert ((frame.paper == PAPER).all() and (frame.table == table).all() and frame.sd.isna().all()
+                and not frame.duplicated(["row", "column"]).any())
 
 
 def test_averages_of_table_4_are_the_means_of_its_eleven_targets():
@@ -36,11 +38,13 @@ def test_averages_of_table_4_are_the_means_of_its_eleven_targets():
 
 def test_what_is_bold_in_table_4_is_where_the_shift_gains():
     gain = FOUR.loc["+ MDS", OTHERS] - FOUR.loc["finetune last 6 layers", OTHERS]
-    assert {*gain[gain > 0].index} == {*OTHERS} - {"es", "fr"} and FOUR.loc["shifting weight", OTHERS].between(0, 2).all()
+    assert ({*gain[gain > 0].index} == {*OTHERS} - {"es", "fr"}
+            and FOUR.loc["shifting weight", OTHERS].between(0, 2).all())
 
 
 def test_the_best_of_table_2_is_the_fixed_setting_where_that_is_best():
-    fixed, best, layer, alpha = (TWO.loc[row] for row in ("BLEU-1 (layer=11, α=3)", "best BLEU-1", "best layer", "best α"))
+    fixed, best, layer, alpha = (TWO.loc[row]
+                                 for row in ("BLEU-1 (layer=11, α=3)", "best BLEU-1", "best layer", "best α"))
     same = (layer == 11) & (alpha == 3)
     assert (best[same] == fixed[same]).all() and (best[~same] > fixed[~same]).all() and same.sum() == 4
     assert alpha.isin([1, 2, 3]).all() and layer.between(1, 12).all()
@@ -59,7 +63,8 @@ def test_shared_tokens_are_some_of_each():
 def test_best_layers_are_those_that_the_ambiguity_counts():
     layers = TWO.loc["best layer"]
     assert [(layers >= 10).sum(), (layers == 7).sum(), (layers == 9).sum(), (layers == 1).sum()] == [7, 3, 1, 1]
-    assert (TWO.loc["best BLEU-1"].min(), TWO.loc["best BLEU-1"].max()) == (7.83, 23.21) and TWO.loc["BLEU-1 (layer=11, α=3)"].min() == 5.24
+    assert ((TWO.loc["best BLEU-1"].min(), TWO.loc["best BLEU-1"].max()) == (7.83, 23.21)
+            and TWO.loc["BLEU-1 (layer=11, α=3)"].min() == 5.24)
     (told,) = [a for a in ledger.ambiguities(PAPER) if a.id == "L2-figure-8-direction"]
     assert "seven of the twelve" in told.text
 
@@ -71,7 +76,8 @@ def test_the_baseline_is_told_as_printed():
 
 CLAIMS = {c.id: c for c in ledger.claims(PAPER)}
 SHIFTS = {name: c for name, c in CLAIMS.items() if c.where.startswith("§4")}
-PRINTED = {name: c for name, c in SHIFTS.items() if c.whose == ledger.PAPERS and all(t.table != "shift" for t in c.tests)}
+PRINTED = {name: c for name, c in SHIFTS.items() if c.whose == ledger.PAPERS
+           and all(t.table != "shift" for t in c.tests)}
 
 
 def test_claims_are_well_formed():
@@ -102,11 +108,15 @@ def test_claims_on_shifts_name_what_a_run_holds(name):
             pair, alpha, target = row.split(" | ")
             assert pair in ("en-xx", "xx-en") and alpha in ALPHAS and target == "mean"
             if t.minus == "floor":
-                assert all(floor.endswith(f"{pair[:2]} | mean") for floor in ledger.floor_names(claim.floor, row)) and claim.floor
+                assert (all(floor.endswith(f"{pair[:2]} | mean") for floor in ledger.floor_names(claim.floor, row))
+                        and claim.floor)
 
 
 def test_ambiguities_say_both_readings_and_switches_that_exist():
     entries = {a.id: a for a in ledger.ambiguities(PAPER)}
-    assert len(entries) == len(ledger.ambiguities(PAPER)) >= 14 and all(a.text and a.code and a.chosen for a in entries.values())
-    named = [part.split("=")[0].removeprefix("ShiftSpec.") for a in entries.values() for part in a.switch.split() if part.startswith("ShiftSpec.")]
-    assert {"layers", "specials", "means", "estimated", "sets", "units"} == {*named} <= {*translation.ShiftSpec.__dataclass_fields__}
+    assert (len(entries) == len(ledger.ambiguities(PAPER)) >= 14
+            and all(a.text and a.code and a.chosen for a in entries.values()))
+    named = [part.split("=")[0].removeprefix("ShiftSpec.") for a in entries.values() for part in a.switch.split()
+             if part.startswith("ShiftSpec.")]
+    assert ({"layers", "specials", "means", "estimated", "sets", "units"} == {*named}
+            <= {*translation.ShiftSpec.__dataclass_fields__})

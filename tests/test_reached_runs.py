@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining    # loaded now: a profiler slows imports
+# loaded now: a profiler slows imports
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 import xlingual_nb
 from xlingual_nb.measures.fit import FitSpec
@@ -140,8 +141,10 @@ SPECS = [
     NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     NliFloorsSpec(NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), NLI_TEST),
-    *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2) for method in (Glove(epochs=1), Word2Vec(epochs=1))),
-    MeasureSpec(VECTORS, DEV), FrozenNliSpec(VECTORS, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout("mean", epochs=1)),
+    *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2)
+      for method in (Glove(epochs=1), Word2Vec(epochs=1))),
+    MeasureSpec(VECTORS, DEV),
+    FrozenNliSpec(VECTORS, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout("mean", epochs=1)),
     WordSpec(VECTORS, ("en", "enfake"), (EN, EN), Dictionary("same")), *SPACES, GivenSpec(),
     WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),
     FitSpec(HALVES, (DEV, DEV)), OrderSpec(("en", "es"), (DEV, DEV_ES)),
@@ -161,7 +164,8 @@ SPECS = [
     ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
     LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
     SeenSpec(PIECES, TEXTS, (TEXTS,)), SeenSpec(D, POS, (POS_DEV,)),
-    *(BagsSpec(PIECES, of, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))), BagsSpec(D, POS, POS_DEV, (POS_DEV,)),
+    *(BagsSpec(PIECES, of, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))),
+    BagsSpec(D, POS, POS_DEV, (POS_DEV,)),
     IdentityClassesSpec(IdentitySpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,))),
     *(TakenOutSpec(K, of, ((of, of), (other, other)), 1, LinearTagging((1e-1,), 3))
       for of, other in ((NLI, NLI_ES), (NER, NER_ES))),
@@ -185,7 +189,8 @@ OWN_FILES = [
 def every_stage():
     for module in pkgutil.walk_packages(xlingual_nb.__path__, "xlingual_nb."): importlib.import_module(module.name)
     ours = {name: stage for name, stage in declared().items() if stage.spec.__module__.startswith("xlingual_nb.")}
-    return {name: stage for name, stage in ours.items() if RecordsSpec not in stage.spec.__mro__[1:]}   # they share a maker
+    # they share a maker
+    return {name: stage for name, stage in ours.items() if RecordsSpec not in stage.spec.__mro__[1:]}
 
 
 @pytest.fixture(scope="module")

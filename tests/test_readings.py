@@ -26,7 +26,8 @@ from xlingual_nb.text.tokenizers import Encoded, count_words, train_wordpiece
 from xlingual_nb.text.transforms import apply_text
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
-SAID = ["He said, \"Go!\" and they went.", "¿Quién? -- no lo sé.", "It's 3.14, isn't it?", "一二 three", "naïve café\u00a0now"]
+SAID = ["He said, \"Go!\" and they went.", "¿Quién? -- no lo sé.", "It's 3.14, isn't it?", "一二 three",
+        "naïve café\u00a0now"]
 FAKE = bilingual.script_transforms("enfake")
 
 
@@ -34,7 +35,8 @@ FAKE = bilingual.script_transforms("enfake")
 
 def released_fake(line: str) -> str:
     "K's preprocessing of a line: BERT's basic tokenizer, then 200,000 to every character, then blanks between."
-    return " ".join("".join(chr(ord(c) + 200_000) for c in word) for word in BasicTokenizer(do_lower_case=False).tokenize(line))
+    return " ".join("".join(chr(ord(c) + 200_000) for c in word)
+                    for word in BasicTokenizer(do_lower_case=False).tokenize(line))
 
 
 def test_fake_english_is_that_of_the_released_code():
@@ -120,8 +122,10 @@ def released_adam(weights, gradients, rate, epsilon):
 @pytest.mark.parametrize("early", [True, False])
 def test_epsilon_before_the_correction(checkpoint, doubles, early):
     stack, kept = load_checkpoints([checkpoint]), []
-    training = Training(warmup=0, learning_rate=.01, epsilon=.1, weight_decay=0., dropout=0., clip=1e9, early_epsilon=early)
-    batch, adam, start = stack_batches([batch_of(mixture(), np.arange(20))]), optimiser(stack, training), stack.flat[0].detach().clone()
+    training = Training(warmup=0, learning_rate=.01, epsilon=.1, weight_decay=0., dropout=0., clip=1e9,
+                        early_epsilon=early)
+    batch, adam, start = (stack_batches([batch_of(mixture(), np.arange(20))]), optimiser(stack, training),
+                          stack.flat[0].detach().clone())
     for step in range(4):
         one_step(stack, adam, batch, step=step, steps=10**12, training=training)
         kept.append(stack.flat[0].grad.numpy().copy())
@@ -149,7 +153,8 @@ def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
     stack, hub = load_checkpoints([checkpoint]), AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double()
     m, indices = replace(mixture(), padded=True), np.arange(0, 120, 5)
     batch = batch_of(m, indices)
-    inputs, _ = padded(replace(m, padded=False), indices, batch)      # by the test's own loop: each slot of its sentence
+    # by the test's own loop: each slot of its sentence
+    inputs, _ = padded(replace(m, padded=False), indices, batch)
     with torch.no_grad():
         ours = logits(stack, hidden_layers(stack, stack_batches([batch]))[-1])[0]
         theirs = hub(**{k: v for k, v in inputs.items() if k != "attention_mask"}).logits
@@ -158,7 +163,8 @@ def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
     fake = inputs["input_ids"][m.language[indices] == 1]
     assert (inputs["attention_mask"] == 1).all() and inputs["input_ids"].shape[1] == longest
     assert (fake == 40).any() and not (fake == 0).all(1).any(), "[PAD] is shifted with the special tokens"
-    for i in range(len(indices)): assert (ours[torch.from_numpy(np.flatnonzero(where == i))] - theirs[i]).abs().max() < 1e-9
+    for i in range(len(indices)):
+        assert (ours[torch.from_numpy(np.flatnonzero(where == i))] - theirs[i]).abs().max() < 1e-9
 
 
 # ---- short pairs
@@ -189,7 +195,8 @@ def test_training_texts_are_no_translations_but_development_texts_are():
     assert shared < .2
     dev = [load_spec(bilingual.text(sizes, l, "dev")) for l in ("en", "es")]
     assert dev[0].keys == dev[1].keys
-    assert bilingual.text(sizes, "enfake").parameters == english.parameters, "Fake-English says what English says, as K's"
+    assert bilingual.text(sizes, "enfake").parameters == english.parameters, (
+        "Fake-English says what English says, as K's")
     control = bilingual_sizes("laptop", "micro-parallel")
     assert meanings(replace(bilingual.text(control, "en"))) == meanings(bilingual.text(control, "es"))
 

@@ -116,16 +116,19 @@ def test_a_sentence_too_long_for_the_encoder_is_read_in_slices(tmp_path):
     whole, cut = frozen_sides(short, pairs, 1, "slice")[0], frozen_sides(short, pairs, 1)[0]
     groups = [np.array([4, 0]), np.array([8, 2, 3, 1])]
     for numbers, (x, lengths), (first, few) in zip(groups, whole.read(groups), cut.read(groups)):
-        assert lengths.tolist() == pairs.texts[0].lengths[numbers].tolist() and few.tolist() == np.minimum(lengths, 4).tolist()
+        assert (lengths.tolist() == pairs.texts[0].lengths[numbers].tolist()
+                and few.tolist() == np.minimum(lengths, 4).tolist())
         for i, row, n, begins, m in zip(numbers, x, lengths, first, few):
             text = pairs.texts[0][i]
-            made = [short.model(torch.tensor([[2, *text[k:k + 4], 3]]), output_hidden_states=True).hidden_states[1][0, 1:-1] for k in range(0, len(text), 4)]
+            made = [short.model(torch.tensor([[2, *text[k:k + 4], 3]]),
+                                output_hidden_states=True).hidden_states[1][0, 1:-1] for k in range(0, len(text), 4)]
             torch.testing.assert_close(row[:n], torch.cat(made), atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(begins[:m], made[0], atol=1e-5, rtol=1e-5)
     assert not torch.equal(spread((whole,))[0], spread((cut,))[0])
     settings = Readout("mean", epochs=1, layer=1, beyond="slice")
     reader = train_readout(short, pairs, pairs, settings)
-    assert predict(reader, short, pairs).tolist() == scored(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist()
+    assert (predict(reader, short, pairs).tolist()
+            == scored(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist())
     with pytest.raises(InputError, match="beyond='wrap' of a readout: choose cut or slice"): Readout(beyond="wrap")
 
 
@@ -252,7 +255,8 @@ def test_what_was_brought_is_read_as_it_says_itself(tmp_path):
 
 @pytest.mark.parametrize("beyond", ["cut", "slice"])
 def test_vectors_that_are_kept_are_those_that_are_asked_for(tmp_path, monkeypatch, beyond):
-    "Of a BERT that takes four pieces at once, and turned; word vectors, and those that do not fit, are asked for as they come."
+    """Of a BERT that takes four pieces at once, and turned; word vectors, and those that do not fit, are asked for as
+    they come."""
     short = load_checkpoint(tiny_checkpoint(tmp_path / "short", V, max_position_embeddings=6))
     pairs = Inputs(uneven().texts, uneven().gold, views=(LanguageView("en"),) * 2)
     side = replace(frozen_sides(short, pairs, beyond=beyond)[0], turn=lambda vectors: 2 * vectors + 1)
@@ -281,7 +285,8 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     vocabulary = [f"w{i}" for i in range(1, V)]
     english = torch.randn(V, H, generator=generator)
     hidden = torch.linalg.qr(torch.randn(H, H, generator=generator))[0]
-    space = static_space("toy", torch.cat([english, english @ hidden + 2]), word_tokenizer(["[UNK]", *vocabulary]), dict(VIEWS))
+    space = static_space("toy", torch.cat([english, english @ hidden + 2]), word_tokenizer(["[UNK]", *vocabulary]),
+                         dict(VIEWS))
     known = slice(5, 5 + V // 2)
     monkeypatch.setattr(frozen_nli, "known_vectors", lambda floors, encoder, store: (
         encoder.vectors[:V][known], encoder.vectors[V:][known]))
@@ -339,9 +344,11 @@ FLOORS_OF = WordFloorsSpec(WordSpec(MODELS["static"], ("en", "enfake"), (TEXT, T
     (lambda e: Readout(epochs=0), "epochs=0 of a readout"), (lambda e: Readout(units=-1), "units=-1"),
     (lambda e: Readout(learning_rate=0), "learning_rate=0"), (lambda e: Readout(dropout=1), "dropout=1"),
     (lambda e: FrozenNliSpec("runs/12", None, None, ()), "checkpoint='runs/12': give the spec of a run"),
-    (lambda e: replace(asked(MODELS["BERT"], layer=0), mapped=(FLOORS_OF,)), "words are mapped in the last layer: give layer=None"),
+    (lambda e: replace(asked(MODELS["BERT"], layer=0), mapped=(FLOORS_OF,)),
+     "words are mapped in the last layer: give layer=None"),
     (lambda e: replace(asked(MODELS["BERT"]), mapped=(FLOORS_OF,)), "('en', 'enfake') are words of another checkpoint"),
-    (lambda e: replace(asked(MODELS["static"]), train=part("train", 9, "enfake"), mapped=(FLOORS_OF,)), "words of ('en', 'enfake'): give 'enfake' first"),
+    (lambda e: replace(asked(MODELS["static"]), train=part("train", 9, "enfake"), mapped=(FLOORS_OF,)),
+     "words of ('en', 'enfake'): give 'enfake' first"),
     (lambda e: train_readout(e, toy(4, 0), toy(4, 1), Readout(layer=1)), "toy has layers 0 (embeddings) to 0"),
     (lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1, 2, 3]), toy(4, 1)), "label 3: give places in entail"),
     (lambda e: train_readout(e, replace(toy(4, 0), gold=[0, 1]), toy(4, 1)), "2 labels for 4 sentence pairs"),

@@ -1,4 +1,5 @@
-"""Notebook 14 on somebody's model and on real text: a small random mBERT, a data folder of a few pairs, and what lower-casing does to them."""
+"""Notebook 14 on somebody's model and on real text: a small random mBERT, a data folder of a few pairs, and what
+lower-casing does to them."""
 import json
 import shutil
 import string
@@ -40,7 +41,8 @@ def folder(tmp_path, monkeypatch):
     "XNLI in English and three others, in the words of a small random model of twelve layers."
     (tmp_path / "data/nli").mkdir(parents=True)
     for language, (a, b, c, d, e) in WORDS.items():
-        pairs = [(f"w{a} w{b} w{c} w{a}", f"w{b} w{a} w{c}", "neutral"), (f"w{c} w{d} w{e} w{e} w{a}", f"w{c} w{b}", "entailment"),
+        pairs = [(f"w{a} w{b} w{c} w{a}", f"w{b} w{a} w{c}", "neutral"),
+                 (f"w{c} w{d} w{e} w{e} w{a}", f"w{c} w{b}", "entailment"),
                  (f"w{e} w{a} w{d} w{d}", f"w{e} w{b} w{c} w{d}", "contradiction")]
         lines = "".join("\t".join(pair) + "\n" for pair in pairs * 3)
         names = [f"xnli.dev.{language}", f"xnli.test.{language}"] + ["mnli.train.en"] * (language == "en")
@@ -52,22 +54,29 @@ def folder(tmp_path, monkeypatch):
 
 def test_first_steps_on_a_small_random_model(folder):
     found = brought_cells(SIZES, str(folder / "mine"))
-    assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, "Spanish is not in Table 2"
-    assert {c.row for c in found} == {*published("liu2020b", "table2").row, "finetune all layers", "finetune last 6 layers", "+ MDS", LOWER}
+    assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, (
+        "Spanish is not in Table 2")
+    assert {c.row for c in found} == {*published("liu2020b", "table2").row, "finetune all layers",
+                                      "finetune last 6 layers", "+ MDS", LOWER}
     turned, answered = ([r for r in grid_of(found) if isinstance(r, kind)] for kind in (ShiftSpec, ShiftedNliSpec))
-    assert {r.layers for r in turned} == {(10, 11)} and {r.sentences for r in turned} == {20} and {r.layer for r in answered} == {6}
-    assert {r.settings.frozen_layers for r in answered} == {0, 6} and [t.language for _, t in answered[0].tests] == ["en", "el", "zh"]
+    assert ({r.layers for r in turned} == {(10, 11)} and {r.sentences for r in turned} == {20}
+            and {r.layer for r in answered} == {6})
+    assert ({r.settings.frozen_layers for r in answered} == {0, 6}
+            and [t.language for _, t in answered[0].tests] == ["en", "el", "zh"])
     store = Store(folder / "store")
     run(grid_of(found), store, Inline(), progress=False)
     seen = observe(found, store, "xnli").set_index(["row", "column"]).value
-    assert len(seen) == len(found) and (seen.loc["finetune all layers"].between(0, 100)).all() and seen["best layer", "en→el"] in (10, 11)
+    assert (len(seen) == len(found) and (seen.loc["finetune all layers"].between(0, 100)).all()
+            and seen["best layer", "en→el"] in (10, 11))
     assert set(language_shift.grid("smoke", checkpoint=str(folder / "mine"))) >= set(grid_of(found))
 
 
 def test_without_data_or_layers_a_checkpoint_is_refused_in_one_line(folder, monkeypatch):
-    with pytest.raises(InputError, match="has no config.json: name a checkpoint's folder"): brought_cells(SIZES, str(folder / "data"))
+    with pytest.raises(InputError, match="has no config.json: name a checkpoint's folder"):
+        brought_cells(SIZES, str(folder / "data"))
     monkeypatch.delenv("XLINGUAL_DATA")
-    with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"): brought_cells(SIZES, str(folder / "mine"))
+    with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"):
+        brought_cells(SIZES, str(folder / "mine"))
 
 
 @pytest.fixture
@@ -76,28 +85,35 @@ def mbert(tmp_path):
     signs = string.ascii_letters + string.digits + string.punctuation
     pieces = {p: i for i, p in enumerate([*SPECIALS, *signs, *(f"##{sign}" for sign in signs)])}
     torch.manual_seed(7)
-    shape = dict(hidden_size=8, num_hidden_layers=12, num_attention_heads=2, intermediate_size=16, max_position_embeddings=140)
+    shape = dict(hidden_size=8, num_hidden_layers=12, num_attention_heads=2, intermediate_size=16,
+                 max_position_embeddings=140)
     hf.BertForMaskedLM(hf.BertConfig(vocab_size=len(pieces), **shape)).save_pretrained(tmp_path / "mbert")
     hf.BertTokenizer(pieces, do_lower_case=False).save_pretrained(tmp_path / "mbert")
     return str(tmp_path / "mbert")
 
 
 def test_mbert_s_shape_through_notebook_14(folder, mbert):
-    "As `-p checkpoint=` hands it over: all of it planned; run, a direction of Table 2 at the paper's layers and Table 4 in lower case."
+    """As `-p checkpoint=` hands it over: all of it planned; run, a direction of Table 2 at the paper's layers and Table
+    4 in lower case."""
     given = checked_values(resolve("14"), dict(checkpoint=mbert), text=True)
-    wanted = [c for c in language_shift.cells("smoke", checkpoint=given["checkpoint"]) if c.table == real_shifts.BROUGHT]
+    wanted = [c for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])
+              if c.table == real_shifts.BROUGHT]
     told = plan(grid_of(wanted), Store(folder / "none")).set_index("stage")
-    assert "pretrain" not in told.index and told.loc["brought", "runs"] == 1 and told.loc["shift", "runs"] == 4 and told.loc["shifted_nli", "runs"] == 3
+    assert ("pretrain" not in told.index and told.loc["brought", "runs"] == 1 and told.loc["shift", "runs"] == 4
+            and told.loc["shifted_nli", "runs"] == 3)
     first, store = [c for c in wanted if c.column == "en→zh" or c.row == LOWER], Store(folder / "runs")
     run(grid_of(first), store, Inline(), progress=False)
     seen = observe(first, store, "micro-mbert").set_index(["row", "column"]).value
     assert len(seen) == len(first) and seen["best layer", "en→zh"] in (10, 11) and seen["best α", "en→zh"] in (1, 2, 3)
-    assert seen[LOWER].between(0, 100).all() and {r.checkpoint.shape.layers for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {12}
+    assert (seen[LOWER].between(0, 100).all()
+            and {r.checkpoint.shape.layers for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {12})
 
 
 def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
-    pairs = [c.runs[0] for c in brought_cells(SIZES, mbert) if c.row in (LOWER, "finetune all layers") and c.column == "en"]
-    assert [type(p.train.records) for p in pairs] == [RecordsSpec, LoweredRecords] and pairs[0].settings == pairs[1].settings
+    pairs = [c.runs[0] for c in brought_cells(SIZES, mbert) if c.row in (LOWER, "finetune all layers")
+             and c.column == "en"]
+    assert ([type(p.train.records) for p in pairs] == [RecordsSpec, LoweredRecords]
+            and pairs[0].settings == pairs[1].settings)
     (folder / "pairs.tsv").write_text("Där Hund\tViệt Nam\tneutral\n", encoding="utf-8")
     spec = LoweredRecords("nli", f"file:{folder / 'pairs.tsv'}", size=1)
     store = Store(folder / "runs")
@@ -110,7 +126,8 @@ def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
 
 def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    runs = grid_of([c for c in language_shift.cells("paper", checkpoint="bert-base-multilingual-cased", seeds=1) if c.table == real_shifts.BROUGHT])
+    runs = grid_of([c for c in language_shift.cells("paper", checkpoint="bert-base-multilingual-cased", seeds=1)
+                    if c.table == real_shifts.BROUGHT])
     (one,) = {r.checkpoint for r in runs}
     assert one.folder.startswith("bert-base-multilingual-cased@") and one.name == "bert-base-multilingual-cased"
     told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
@@ -123,7 +140,8 @@ def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, t
     bare = tmp_path / "bare"
     shutil.copytree(mbert, bare)
     hf.AutoModelForMaskedLM.from_pretrained(mbert).bert.save_pretrained(bare)
-    with pytest.raises(InputError, match="bare holds no masked-LM head: choose a checkpoint that has one$"): brought_cells(SIZES, str(bare))
+    with pytest.raises(InputError, match="bare holds no masked-LM head: choose a checkpoint that has one$"):
+        brought_cells(SIZES, str(bare))
     assert brought(mbert) == BroughtSpec(mbert, "mbert")
 
 
@@ -133,16 +151,19 @@ def test_all_layers_and_sentences_at_larger_scales(folder):
 
 
 def test_the_size_of_what_is_brought_is_its_config_s(tmp_path):
-    config = hf.BertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    config = hf.BertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                           intermediate_size=24)
     config.save_pretrained(tmp_path)
-    assert size_of(BroughtSpec(str(tmp_path))) == (Shape(2, 8, 2, 24, 512), 40) and size_of(BroughtSpec(str(tmp_path / "no"))) is None
+    assert (size_of(BroughtSpec(str(tmp_path))) == (Shape(2, 8, 2, 24, 512), 40)
+            and size_of(BroughtSpec(str(tmp_path / "no"))) is None)
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type="static")))
     assert size_of(BroughtSpec(str(tmp_path))) is None
 
 
 # --- in lower case
 
-PIECES = [*SPECIALS, "[unused1]", "Der", "der", "Hund", "Viet", "##t", "việt", "viet", "né", "ne", "中", ".", "h", "##und"]
+PIECES = [*SPECIALS, "[unused1]", "Der", "der", "Hund", "Viet", "##t", "việt", "viet", "né", "ne", "中",
+          ".", "h", "##und"]
 
 
 def test_damage_is_what_two_tokenizers_of_hugging_face_say(tmp_path):
@@ -170,8 +191,10 @@ def test_lower_case_beside_the_gap(folder):
     found, store = lowered_cells(), Store(folder / "store")
     run(grid_of(found), store, Inline(), progress=False)
     wide = observe(found, store, "x").pivot(index="row", columns="column", values="value")
-    assert {c.table for c in found} == {LOWERED} and {*wide.index} == {*WORDS} and {*wide.columns} == {*real_shifts.COLUMNS, real_shifts.THEIRS, GAP}
-    assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc["en", "pieces a word, cased"] == 1
+    assert ({c.table for c in found} == {LOWERED} and {*wide.index} == {*WORDS}
+            and {*wide.columns} == {*real_shifts.COLUMNS, real_shifts.THEIRS, GAP})
+    assert ((wide["words changed"] == 0).all()
+            and wide.loc["el", "pieces a word, cased"] > wide.loc["en", "pieces a word, cased"] == 1)
     assert wide.loc["el", GAP] == pytest.approx(56.67 - 66.4)
     others = wide.drop("en").assign(**{"words changed": [0.3, 0.1, 0.2]})
     r = spearmanr(others["words changed"], others[GAP])
@@ -180,7 +203,8 @@ def test_lower_case_beside_the_gap(folder):
 
 def test_the_other_paper_has_every_language():
     languages = set(published("liu2020b", TRANSFER).column) - {"avg w/o en"}
-    assert len(languages) > 10 and all(real_shifts.theirs(l) > 50 for l in languages) and real_shifts.theirs("xx") != real_shifts.theirs("xx")
+    assert (len(languages) > 10 and all(real_shifts.theirs(l) > 50 for l in languages)
+            and real_shifts.theirs("xx") != real_shifts.theirs("xx"))
 
 
 def test_records_of_another_task_are_refused():

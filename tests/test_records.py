@@ -1,4 +1,5 @@
-"""Records of NLI and NER: every source gives the same ones, parts and samples, and one line for every wrong file or name."""
+"""Records of NLI and NER: every source gives the same ones, parts and samples, and one line for every wrong file or
+name."""
 import gzip, hashlib, os
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,8 @@ from xlingual_nb.text.formats import LABELS, UNIVERSAL_TAGS, read_conllu, read_p
 from xlingual_nb.text.records import Reading, RecordsSpec, digest, load, make_records, read_records, sample, translate
 from xlingual_nb.text.transforms import transform_strings
 
-real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "nli").is_dir(), reason="XLINGUAL_DATA names no folder with NLI")
+real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "nli").is_dir(),
+                          reason="XLINGUAL_DATA names no folder with NLI")
 PAIRS = [(f"P {i}.", f"H {i}.", LABELS[i % 3]) for i in range(7)]
 CONLL = "Ada\tB-PER\nLovelace\tI-PER\nslept\tO\n\nParis\tB-LOC\nLondon\tB-LOC\n\n\nrain\tO\n"
 
@@ -25,7 +27,8 @@ def conllu(*rows): return "".join("\t".join((str(i), form, "_", tag, *"______"))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "nli").mkdir(); (tmp_path / "ner").mkdir()
-    (tmp_path / "nli" / "xnli.dev.es.tsv.gz").write_bytes(gzip.compress("".join("\t".join(p) + "\n" for p in PAIRS).encode()))
+    pairs = "".join("\t".join(p) + "\n" for p in PAIRS)
+    (tmp_path / "nli" / "xnli.dev.es.tsv.gz").write_bytes(gzip.compress(pairs.encode()))
     (tmp_path / "nli" / "mnli.train.en.tsv").write_text("\t".join(PAIRS[0]) + "\n")
     (tmp_path / "ner" / "en-panx.train.conll").write_text("rain\tO\n")
     (tmp_path / "ner" / "en-panx.dev.conll").write_text(CONLL)
@@ -38,7 +41,8 @@ def folder(tmp_path, monkeypatch):
 def test_pairs_and_sentences(folder):
     assert [tuple(r.values()) for r in load("nli", "xnli/es", "dev")] == PAIRS
     assert load("nli", "xnli/en")[0] == dict(premise="P 0.", hypothesis="H 0.", label="entailment")
-    assert [r["tokens"] for r in load("ner", "panx/en", "dev")] == [["Ada", "Lovelace", "slept"], ["Paris", "London"], ["rain"]]
+    assert ([r["tokens"] for r in load("ner", "panx/en", "dev")]
+            == [["Ada", "Lovelace", "slept"], ["Paris", "London"], ["rain"]])
     assert load("ner", "panx/en", "test") == [dict(tokens=["Paris"], tags=["B-LOC"])]       # WikiAnn stands in
     assert load("ner", "conll/es", "test")[0]["tokens"] == ["Lima"]
     (folder / "ner" / "en-panx.test.conll").write_text("Rome\tB-LOC\n")
@@ -76,10 +80,12 @@ def test_own_files(tmp_path):
 def test_the_microworld_says_the_same_in_names():
     assert LABELS == microworld.LABEL_NAMES["nli"]["label"]
     made, raw = load("nli", "micro/es", "dev", 30, seed=2), microworld.task("nli", "es", "dev", 30, seed=2)
-    assert [LABELS.index(r["label"]) for r in made] == [r["label"] for r in raw] and Counter(r["label"] for r in made) == {l: 10 for l in LABELS}
+    assert ([LABELS.index(r["label"]) for r in made] == [r["label"] for r in raw]
+            and Counter(r["label"] for r in made) == {l: 10 for l in LABELS})
     assert all(a | dict(label=0) == b | dict(label=0) for a, b in zip(made, raw))
     english = load("nli", "micro/en", "dev", 30, seed=2)
-    assert [(r["label"], r["edit"]) for r in english] == [(r["label"], r["edit"]) for r in made]     # the same pairs in another language
+    # the same pairs in another language
+    assert [(r["label"], r["edit"]) for r in english] == [(r["label"], r["edit"]) for r in made]
     for r in load("ner", "micro/en", "train", 200):
         assert set(r) == {"tokens", "tags"} and len(r["tokens"]) == len(r["tags"])
         for before, tag in zip(["O", *r["tags"]], r["tags"]): assert not tag_fault(tag, before)
@@ -90,23 +96,29 @@ def test_iob1_is_repaired_when_asked(folder):
     assert load("ner", "conll/es", "dev")[0]["tags"] == ["B-LOC", "I-LOC", "B-PER", "B-PER"]
     with pytest.raises(InputError, match="or load with repair=True"): load("ner", "conll/es", "dev", repair=False)
     (folder / "own.conll").write_text("San\tI-LOC\n\nJuan\tX-PER\n")
-    with pytest.raises(InputError, match="line 3: tag 'X-PER' is no BIO tag"): load("ner", f"file:{folder}/own.conll", repair=True)
+    with pytest.raises(InputError, match="line 3: tag 'X-PER' is no BIO tag"):
+        load("ner", f"file:{folder}/own.conll", repair=True)
 
 
 @pytest.mark.parametrize("reader, text, said", [
-    (read_pairs, "a\tb\n", "line 1: 2 columns, 3 wanted"), (read_pairs, "a\tb\tneutral\na\tb\tneutral\tx\n", "line 2: 4 columns, 3 wanted"),
+    (read_pairs, "a\tb\n", "line 1: 2 columns, 3 wanted"),
+    (read_pairs, "a\tb\tneutral\na\tb\tneutral\tx\n", "line 2: 4 columns, 3 wanted"),
     (read_pairs, "a b\n", "line 1: 1 column, 3 wanted"), (read_pairs, "a\tb\tmaybe\n", "label 'maybe' is not known"),
-    (read_pairs, "premise\thypothesis\tlabel\n", "label 'label' is not known"), (read_pairs, "\tb\tneutral\n", "line 1: the premise is empty"),
+    (read_pairs, "premise\thypothesis\tlabel\n", "label 'label' is not known"),
+    (read_pairs, "\tb\tneutral\n", "line 1: the premise is empty"),
     (read_pairs, "a\t \tneutral\n", "line 1: the hypothesis is empty"), (read_pairs, "\n\n", "is empty"),
-    (read_tagged, "a\n", "1 column, 2 wanted"), (read_tagged, "a\tNN\tO\n", "3 columns, 2 wanted"), (read_tagged, "a\tPER\n", "no BIO tag"),
-    (read_tagged, "a\tB-\n", "no BIO tag"), (read_tagged, "a\tI-PER\n", "begin a name with B-PER"), (read_tagged, "a\tB-LOC\nb\tI-PER\n", "I-PER after B-LOC"),
+    (read_tagged, "a\n", "1 column, 2 wanted"), (read_tagged, "a\tNN\tO\n", "3 columns, 2 wanted"),
+    (read_tagged, "a\tPER\n", "no BIO tag"),
+    (read_tagged, "a\tB-\n", "no BIO tag"), (read_tagged, "a\tI-PER\n", "begin a name with B-PER"),
+    (read_tagged, "a\tB-LOC\nb\tI-PER\n", "I-PER after B-LOC"),
     (read_tagged, "a\tB-LOC\n\nb\tI-LOC\n", "line 3"), (read_tagged, "\tO\n", "no token"),
     (read_tagged, "", "is empty"), (read_conllu, "1\ta\t_\tDET\n", "line 1: 4 columns, 10 wanted"),
     (read_conllu, conllu((1, "a", "DT")), "'DT' is no universal part of speech"),
     (read_conllu, conllu((1, "a", "_")), "'_' is no universal"),
     (read_conllu, conllu((1, "a", "DET"), (3, "b", "NOUN")), "line 2: word '3' where 2 is due"),
     (read_conllu, conllu((1, "a", "DET"), (1, "b", "DET")), "word '1' where 2 is due"),
-    (read_conllu, conllu((1, " ", "DET")), "word 1 has no form"), (read_conllu, "# text = nothing\n", "holds no words")])
+    (read_conllu, conllu((1, " ", "DET")), "word 1 has no form"),
+    (read_conllu, "# text = nothing\n", "holds no words")])
 def test_one_line_for_a_bad_file(tmp_path, reader, text, said):
     (tmp_path / "bad").write_text(text)
     with pytest.raises(InputError) as caught: reader(tmp_path / "bad")
@@ -147,7 +159,8 @@ def test_treebanks_of_the_data_folder_are_named_with_their_language(folder):
     (folder / "ud").mkdir()
     (folder / "ud" / "es-pud.test.conllu.gz").write_bytes(gzip.compress(TREES.encode()))
     assert [len(r["tokens"]) for r in load("pos", "ud/es-pud", "test")] == [6, 2, 1]
-    for part, source, said in (("train", "ud/es-pud", "there for no language"), ("test", "ud/en-pud", "there for es-pud"),
+    for part, source, said in (("train", "ud/es-pud", "there for no language"),
+                               ("test", "ud/en-pud", "there for es-pud"),
                                ("test", "pud/es", "ud/LANGUAGE or file:PATH")):
         with pytest.raises(InputError, match=said): load("pos", source, part)
 
@@ -227,15 +240,18 @@ def test_canonical_forms_are_as_before():
 @pytest.mark.parametrize("task, source, part, parameters, said", [
     ("qa", "micro/en", "train", {}, "choose nli or ner or pos"),
     ("nli", "panx/en", "train", {}, "is not known for nli"),
-    ("ner", "xnli/en", "train", {}, "is not known for ner"), ("nli", "", "train", {}, "is not known"), ("nli", "xnli/", "dev", {}, "is not known"),
+    ("ner", "xnli/en", "train", {}, "is not known for ner"), ("nli", "", "train", {}, "is not known"),
+    ("nli", "xnli/", "dev", {}, "is not known"),
     ("nli", "micro/", "dev", {}, "is not known"), ("nli", "xnli/es", "devel", {}, "it has train, dev, test"),
     ("nli", "xnli/es", "train", {}, "it is there for en"), ("nli", "xnli/hi", "dev", {}, "it is there for es"),
     ("ner", "panx/hi", "test", {}, "it is there for en"), ("nli", "xnli/en", "test", {}, "there for no language"),
     ("nli", "file:no/such.tsv", "train", {}, "no/such.tsv does not exist"),
-    ("nli", "xnli/es", "dev", dict(size=-1), "size=-1: give a count"), ("nli", "xnli/es", "dev", dict(size="3"), "size='3'"),
+    ("nli", "xnli/es", "dev", dict(size=-1), "size=-1: give a count"),
+    ("nli", "xnli/es", "dev", dict(size="3"), "size='3'"),
     ("nli", "xnli/es", "dev", dict(seed=-1), "seed=-1"), ("nli", "xnli/es", "dev", dict(seed=1.5), "seed=1.5"),
     ("nli", "xnli/es", "dev", dict(vocabulary=3), "'vocabulary' does not apply to xnli/es"),
-    ("nli", "xnli/es", "dev", dict(repair=True), "'repair' does not apply"), ("nli", "xnli/es", "dev", dict(unseen=1), "unseen=1: choose"),
+    ("nli", "xnli/es", "dev", dict(repair=True), "'repair' does not apply"),
+    ("nli", "xnli/es", "dev", dict(unseen=1), "unseen=1: choose"),
     ("nli", "micro/en", "dev", {}, "size=0"), ("nli", "micro/xx", "dev", dict(size=9), "language 'xx'"),
     ("ner", "micro/en", "dev", dict(size=9, unseen=True), "unseen: no such dial")])
 def test_one_line_for_a_wrong_name(folder, task, source, part, parameters, said):
@@ -251,7 +267,8 @@ def test_without_data(monkeypatch, tmp_path):
 def test_digest(folder):
     train, dev = ((folder / "ner" / f"en-panx.{p}.conll") for p in ("train", "dev"))
     sha = lambda data: hashlib.sha256(data).hexdigest()
-    assert digest("panx/en", "ner", "dev") == sha(dev.read_bytes()) and digest("micro/en", "ner", "dev", unseen=True) == "generated"
+    assert (digest("panx/en", "ner", "dev") == sha(dev.read_bytes())
+            and digest("micro/en", "ner", "dev", unseen=True) == "generated")
     both = digest("panx/en", "ner", "dev", unseen=True)
     assert both == sha((sha(dev.read_bytes()) + sha(train.read_bytes())).encode())
     train.write_text("snow\tO\n")
@@ -260,7 +277,8 @@ def test_digest(folder):
 
 
 def test_translate():
-    pair, name = dict(premise="ab", hypothesis="b", label="neutral", edit="x"), dict(tokens=["ab", "b"], tags=["O", "B-PER"])
+    pair, name = (dict(premise="ab", hypothesis="b", label="neutral", edit="x"),
+                  dict(tokens=["ab", "b"], tags=["O", "B-PER"]))
     table = str.maketrans("ab", "xy")
     assert translate([pair, name], table) == translate([pair, name], lambda t: t.translate(table)) == [
         dict(premise="xy", hypothesis="y", label="neutral", edit="x"), dict(tokens=["xy", "y"], tags=["O", "B-PER"])]

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift, layers, mixed_pairs,
-                                     objective, ordering, overlap, parts_of_speech, window_size, zero_shot)
+from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift,
+                                     layers, mixed_pairs, objective, ordering, overlap, parts_of_speech,
+                                     window_size, zero_shot)
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
 ROOT = Path(__file__).resolve().parents[1]
-DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))   # of the texts that the kept study read
+# of the texts that the kept study read
+DIGESTS = json.loads((ROOT / "tests/source_digests.json").read_text(encoding="utf-8"))
 EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs, laboratory, dials
-GROWN = overlap, ordering, frequency, architecture, objective, laboratory      # kept with more seeds than the scale asks for
-MANY = (laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),)            # rows that a claim wanted with more than ten
+# kept with more seeds than the scale asks for
+GROWN = overlap, ordering, frequency, architecture, objective, laboratory
+# rows that a claim wanted with more than ten
+MANY = (laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),)
 GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
 
@@ -23,14 +27,16 @@ def kept() -> Iterator[tuple[str, str, str]]:
     for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
         with open(path, encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                for key in (row.get("run_ids") or "").split(): yield key, path.relative_to(ROOT).as_posix(), row["corpus"]
+                for key in (row.get("run_ids") or "").split():
+                    yield key, path.relative_to(ROOT).as_posix(), row["corpus"]
 
 
 @pytest.fixture
 def as_then(monkeypatch):
     "The texts of the kept study, whatever data this machine has."
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    monkeypatch.setattr(sources, "digest", lambda source: "generated" if source.startswith("micro/") else DIGESTS[source])
+    monkeypatch.setattr(sources, "digest", lambda source: "generated" if source.startswith("micro/")
+                        else DIGESTS[source])
     told = records.digest
     def digest(source, task, part="train", unseen=False):
         if source.startswith("micro/"): return told(source, task, part, unseen)
@@ -40,10 +46,12 @@ def as_then(monkeypatch):
 
 # XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data folder.
 WANTS_DATA = {("results/laptop/14_language_shift/lowered.csv", "micro")}
-WANTS_RECORDS = {"08_knn_replace", "09_data_size", "10_window_size", "11_parts_of_speech", "12_zero_shot", "13_layers", "14_language_shift"}
+WANTS_RECORDS = {"08_knn_replace", "09_data_size", "10_window_size", "11_parts_of_speech", "12_zero_shot", "13_layers",
+                 "14_language_shift"}
 
 
-def wants_records(table: str, corpus: str) -> bool: return table.split("/")[2] in WANTS_RECORDS and not corpus.startswith("micro")
+def wants_records(table: str, corpus: str) -> bool:
+    return table.split("/")[2] in WANTS_RECORDS and not corpus.startswith("micro")
 
 
 def test_all_kept_run_ids_come_out_of_the_grids(as_then):

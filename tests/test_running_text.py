@@ -1,4 +1,5 @@
-"""Running text as input: documents cut where an input is full, openings of training, and whether it was learnt, against brute force."""
+"""Running text as input: documents cut where an input is full, openings of training, and whether it was learnt, against
+brute force."""
 import math
 from dataclasses import replace
 
@@ -35,7 +36,8 @@ VOCABULARY = TokenizerSpec(TEXTS[0], 160, "wordpiece", (TEXTS[1],))
 
 
 def spec(longest=12, training=Training(0, 8, steps=3), **rest):
-    return PretrainSpec(LANGUAGES, VOCABULARY, Shape(1, 8, 1, 16, longest, 256), training, **dict(inputs="documents") | rest)
+    return PretrainSpec(LANGUAGES, VOCABULARY, Shape(1, 8, 1, 16, longest, 256), training,
+                        **dict(inputs="documents") | rest)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,8 @@ def test_fake_english_is_cut_where_english_is(store, tokenizer):
 
 @pytest.mark.parametrize("wrong, told", (
     (dict(inputs="pages"), "inputs='pages': choose sentences, documents, pairs"),
-    (dict(languages=tuple(replace(l, transforms=("half(0)",)) for l in LANGUAGES)), "half of the sentences make no documents: drop half(…)"),
+    (dict(languages=tuple(replace(l, transforms=("half(0)",)) for l in LANGUAGES)),
+     "half of the sentences make no documents: drop half(…)"),
     (dict(inputs="pairs", training=Training(opening=1, opening_slice=4)),
      "opening_slice cuts inputs of one segment: set inputs='sentences' or 'documents'")))
 def test_what_cannot_be_read_is_refused(wrong, told):
@@ -121,7 +124,8 @@ def test_an_opening_ends_and_leaves_no_trace(store, tokenizer):
         for batch, wanted in zip(read, (whole, short if step < 2 else whole)):
             assert all((batch.groups[g][k] == wanted.groups[g][k]).all() for g in (0, 1) for k in wanted.groups[g])
             assert (batch.labels == wanted.labels).all() and (batch.masked == wanted.masked).all()
-    assert short.groups[0]["sentence"].max() + 1 == len(cut) > 100, "five pieces and two special tokens at most fit the short rows"
+    assert short.groups[0]["sentence"].max() + 1 == len(cut) > 100, (
+        "five pieces and two special tokens at most fit the short rows")
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 99))
@@ -157,8 +161,10 @@ def test_waves_are_those_of_the_transformer():
     shape = Shape(1, 12, 1, 12, 20)
     theirs = torch.empty(shape.position_table, 12)
     create_sinusoidal_embeddings(n_pos=shape.position_table, dim=12, out=theirs)
-    by_hand = [[(math.cos if c % 2 else math.sin)(p / 10_000 ** ((c - c % 2) / 12)) for c in range(12)] for p in range(40)]
-    assert torch.allclose(waves(shape, 1.0), theirs, atol=1e-6) and torch.allclose(waves(shape, 1.0), torch.tensor(by_hand), atol=1e-5)
+    by_hand = [[(math.cos if c % 2 else math.sin)(p / 10_000 ** ((c - c % 2) / 12)) for c in range(12)]
+               for p in range(40)]
+    assert (torch.allclose(waves(shape, 1.0), theirs, atol=1e-6)
+            and torch.allclose(waves(shape, 1.0), torch.tensor(by_hand), atol=1e-5))
 
 
 def test_only_positions_start_otherwise():
@@ -232,8 +238,10 @@ def test_words_in_slices_are_those_that_no_cut_divides(sentences, most, data):
     text = Encoded.of(np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1]))
     found = in_slices(Found(text, np.array(words, np.int64).reshape(-1, 4)), most)
     assert found.text.ids.tolist() == text.ids.tolist() and found.text.lengths.max(initial=0) <= most
-    read = {w: found.text.ids[found.text.starts[row] + first:found.text.starts[row] + after].tolist() for w, row, first, after in found.words.tolist()}
-    whole = {w: [*range(text.starts[i] + first, text.starts[i] + after)] for w, i, first, after in words if first // most == (after - 1) // most}
+    read = {w: found.text.ids[found.text.starts[row] + first:found.text.starts[row] + after].tolist() for w, row, first,
+            after in found.words.tolist()}
+    whole = {w: [*range(text.starts[i] + first, text.starts[i] + after)] for w, i, first,
+             after in words if first // most == (after - 1) // most}
     assert read == whole
 
 
@@ -241,7 +249,9 @@ def test_late_words_have_vectors_only_where_sentences_are_sliced(tmp_path):
     model = load_checkpoint(tiny_checkpoint(tmp_path, words=64, max_position_embeddings=6))
     sentence, finder = " ".join(f"w{i}" for i in range(5, 15)), Finder(["w6", "w13"])
     cut, sliced = (word_means(model, [sentence], finder, "en", (2,), sliced=whether) for whether in (False, True))
-    assert cut.counts.tolist() == [1, 0] and cut.truncated == 1 and sliced.counts.tolist() == [1, 1] and not sliced.truncated
+    assert (cut.counts.tolist() == [1, 0] and cut.truncated == 1 and sliced.counts.tolist() == [1, 1]
+            and not sliced.truncated)
     room = model.room(model.view("en"))
     part = word_means(model, [" ".join(sentence.split()[8 // room * room:8 // room * room + room])], finder, "en", (2,))
-    assert torch.allclose(sliced.vectors[2][1], part.vectors[2][1], atol=1e-6) and torch.equal(sliced.vectors[2][0], cut.vectors[2][0])
+    assert (torch.allclose(sliced.vectors[2][1], part.vectors[2][1], atol=1e-6)
+            and torch.equal(sliced.vectors[2][0], cut.vectors[2][0]))

@@ -1,4 +1,5 @@
-"""Taught here and taken along: four families of foreign checkpoints, each with its own tokenizer, from a folder to one that `transformers` opens."""
+"""Taught here and taken along: four families of foreign checkpoints, each with its own tokenizer, from a folder to one
+that `transformers` opens."""
 import string
 from dataclasses import replace
 
@@ -32,7 +33,8 @@ from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
 LETTERS = string.ascii_letters + string.digits + string.punctuation
-WIDE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, max_position_embeddings=200)
+WIDE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+            max_position_embeddings=200)
 NARROW = dict(dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=200)
 FAST = Tuning(epochs=2, batch=8, learning_rate=3e-3, dropout=0.0, pieces=190)
 
@@ -48,12 +50,15 @@ def byte_pairs():
 
 
 def sentence_pieces():
-    return hf.XLMRobertaTokenizer([*((s, 0.0) for s in ("<s>", "<pad>", "</s>", "<unk>")), ("▁", -3.0), *((l, -4.0) for l in LETTERS), ("<mask>", 0.0)])
+    return hf.XLMRobertaTokenizer([*((s, 0.0) for s in ("<s>", "<pad>", "</s>", "<unk>")), ("▁", -3.0),
+                                   *((l, -4.0) for l in LETTERS), ("<mask>", 0.0)])
 
 
 def foreign(folder, family, seed=0):
-    "A small random checkpoint of a family, with a tokenizer of the family's own kind, as `save_pretrained` leaves them."
-    tokenizer = {"bert": lambda: hf.BertTokenizer(word_pieces(), do_lower_case=False), "roberta": byte_pairs, "xlm-roberta": sentence_pieces,
+    """A small random checkpoint of a family, with a tokenizer of the family's own kind, as `save_pretrained` leaves
+    them."""
+    tokenizer = {"bert": lambda: hf.BertTokenizer(word_pieces(), do_lower_case=False), "roberta": byte_pairs,
+                 "xlm-roberta": sentence_pieces,
                  "distilbert": lambda: hf.DistilBertTokenizer(word_pieces(), do_lower_case=False)}[family]()
     config = hf.AutoConfig.for_model(family, vocab_size=len(tokenizer), **(NARROW if family == "distilbert" else WIDE))
     torch.manual_seed(seed)
@@ -89,7 +94,8 @@ def scores_of(opened, tokenizer, record):
     return opened(**said).logits[0][[words.index(word) for word in range(len(record["tokens"]))]]
 
 
-@pytest.mark.parametrize("family,task", [("bert", "documents"), ("roberta", "nli"), ("distilbert", "ner"), ("xlm-roberta", "pos")])
+@pytest.mark.parametrize("family,task",
+                         [("bert", "documents"), ("roberta", "nli"), ("distilbert", "ner"), ("xlm-roberta", "pos")])
 def test_a_foreign_checkpoint_goes_through_end_to_end(tmp_path, family, task):
     "As a run; by hand, which comes to the same score; saved; opened by transformers, where it answers alike."
     folder, store = str(foreign(tmp_path / family, family)), Store(tmp_path / "runs")
@@ -107,7 +113,8 @@ def test_a_foreign_checkpoint_goes_through_end_to_end(tmp_path, family, task):
     opened = getattr(hf, CLASSES[type(network.head)]).from_pretrained(save_network(network, tmp_path / "saved")).eval()
     tokenizer, names = hf.AutoTokenizer.from_pretrained(tmp_path / "saved"), opened.config.id2label
     assert opened.config.model_type == family and len(tokenizer) == len(encoder.tokenizer)
-    gold = sorted({label for r in read_records(store.path(train.records)) for label in ([r["label"]] if "label" in r else r["tags"])})
+    gold = sorted({label for r in read_records(store.path(train.records))
+                   for label in ([r["label"]] if "label" in r else r["tags"])})
     assert sorted(names.values()) == gold
     for i, record in enumerate(read_records(store.path(test.records))):
         ours = scores_by(network, said[test], i)
@@ -120,7 +127,8 @@ def test_a_foreign_checkpoint_goes_through_end_to_end(tmp_path, family, task):
         else: assert told == [LABELS[given[i]] if task == "nli" else given[i]]
 
 
-CONFIGS = {"albert": dict(embedding_size=16, num_hidden_groups=1), "electra": dict(embedding_size=16), "distilbert": NARROW}
+CONFIGS = {"albert": dict(embedding_size=16, num_hidden_groups=1), "electra": dict(embedding_size=16),
+           "distilbert": NARROW}
 
 
 def network_of(tmp_path, family, form, gold, settings=FAST):
@@ -128,7 +136,8 @@ def network_of(tmp_path, family, form, gold, settings=FAST):
     config = hf.AutoConfig.for_model(family, vocab_size=40, pad_token_id=0, **sizes)
     encoder = load_encoder(tiny_checkpoint(tmp_path / family, 40, config=config))
     rng = np.random.default_rng(0)
-    texts = tuple(Encoded.of(rng.integers(5, 40, 6) for _ in gold) for _ in range(2 if isinstance(gold, np.ndarray) else 1))
+    texts = tuple(Encoded.of(rng.integers(5, 40, 6) for _ in gold)
+                  for _ in range(2 if isinstance(gold, np.ndarray) else 1))
     inputs = Inputs(texts, gold, Encoded.of([range(6)] * len(gold)), views=("any",) * len(texts))
     network = new_network(encoder, inputs, form, settings, 0)
     nn.init.normal_(network.head.out.weight) if hasattr(network.head, "out") else None
@@ -142,7 +151,8 @@ def test_heads_of_every_family_give_the_same_scores(tmp_path, family):
     labels = np.array(["a", "b", "c", "d", "e"])
     for form, gold, read in ((sentence_form(), labels, read_pairs), (parts_form(), [list("abcdef")] * 5, read_words)):
         network, inputs = network_of(tmp_path, family, form, gold)
-        opened = getattr(hf, CLASSES[type(network.head)]).from_pretrained(save_network(network, tmp_path / "saved")).eval()
+        opened = getattr(hf,
+                         CLASSES[type(network.head)]).from_pretrained(save_network(network, tmp_path / "saved")).eval()
         said, places, _ = read(network.encoder, inputs, np.arange(5), FAST)
         with torch.no_grad():
             theirs, (x, lengths) = opened(**said).logits, network(inputs, np.arange(5))
@@ -162,7 +172,8 @@ def test_two_layers_are_one_whatever_they_were(activation):
             x = size * torch.randn(300, 12)
             found = outer(getattr(nn.functional, activation)(inner(x)))
             torch.testing.assert_close(found, wanted(x), atol=2e-6 * float(wanted(x).abs().max()), rtol=0)
-    with pytest.raises(InputError, match="13 labels: this architecture has room for"): set_through(inner, nn.Linear(12, 13), nn.Linear(12, 13), activation)
+    with pytest.raises(InputError, match="13 labels: this architecture has room for"):
+        set_through(inner, nn.Linear(12, 13), nn.Linear(12, 13), activation)
 
 
 def test_what_is_saved_is_a_checkpoint_again(tmp_path):
@@ -170,15 +181,18 @@ def test_what_is_saved_is_a_checkpoint_again(tmp_path):
     network, _ = network_of(tmp_path, "bert", sentence_form(), np.array(["a", "b"]))
     again = load_encoder(save_network(network, tmp_path / "saved"))
     assert again.headless and again.tokenizer.get_vocab() == network.encoder.tokenizer.get_vocab()
-    for name, weights in network.encoder.model.base_model.state_dict().items(): assert torch.equal(weights, again.model.base_model.state_dict()[name])
+    for name, weights in network.encoder.model.base_model.state_dict().items():
+        assert torch.equal(weights, again.model.base_model.state_dict()[name])
 
 
 def test_what_transformers_has_no_form_for_is_refused_in_one_line(tmp_path):
     network, inputs = network_of(tmp_path, "bert", sentence_form(), np.array(["a", "b"]))
     with pytest.raises(InputError, match="over frozen layers is no model of transformers: fine-tune"):
-        save_network(new_network(network.encoder, inputs, sentence_form(), Feat(hidden=4, layers=1), 0), tmp_path / "no")
+        save_network(new_network(network.encoder, inputs, sentence_form(), Feat(hidden=4, layers=1), 0),
+                     tmp_path / "no")
     with pytest.raises(InputError, match="a parser is no model of transformers: save its encoder alone"):
         save_network(replace(network, head=nn.Identity(), form=tree_form()), tmp_path / "no")
     network, _ = network_of(tmp_path, "mpnet", sentence_form(), np.array(["a", "b"]))
-    with pytest.raises(InputError, match="the head of mpnet in transformers has a form that is not known here"): save_network(network, tmp_path / "no")
+    with pytest.raises(InputError, match="the head of mpnet in transformers has a form that is not known here"):
+        save_network(network, tmp_path / "no")
     assert not (tmp_path / "no").exists()

@@ -32,7 +32,8 @@ BERT = PretrainSpec(tuple(map(Language, NAMES, TEXTS)), TokenizerSpec(TEXTS[0], 
                     Shape(3, 16, 1, 32, 40), Training(epochs=0, batch=16, steps=5))
 
 
-def pairs(name, part, n): return Labelled(name, RecordsSpec("nli", f"micro/{name}", part, n, (("level", "negated"), ("vocabulary", 128))))
+def pairs(name, part, n):
+    return Labelled(name, RecordsSpec("nli", f"micro/{name}", part, n, (("level", "negated"), ("vocabulary", 128))))
 
 
 TESTS = tuple((pairs(n, "dev", 12), pairs(n, "test", 15)) for n in NAMES)
@@ -57,10 +58,12 @@ def learnt(store):
 
 def test_frozen_layers_stay_and_the_rest_moves(learnt):
     encoder, _, _, classifier = learnt
-    before, after = (dict(model.base_model.named_parameters()) for model in (encoder.model, classifier.checkpoint.model))
+    before, after = (dict(model.base_model.named_parameters())
+                     for model in (encoder.model, classifier.checkpoint.model))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.startswith("encoder.layer.2.")} and len(moved) == 16
-    with pytest.raises(InputError, match="freeze=4 of a model with layers 0 .* to 3"): new_classifier(encoder, replace(SETTINGS, frozen_layers=4), 0)
+    with pytest.raises(InputError, match="freeze=4 of a model with layers 0 .* to 3"):
+        new_classifier(encoder, replace(SETTINGS, frozen_layers=4), 0)
     for wrong in (dict(frozen="nothing"), dict(frozen_layers=-1)):
         with pytest.raises(InputError, match="blocks are frozen above frozen embeddings"): replace(SETTINGS, **wrong)
 
@@ -72,7 +75,8 @@ def test_answers_pair_by_pair_with_another_hook(learnt, layer):
     inputs, vector = said(TESTS[1][1]), torch.linspace(-9, 9, 16)
     bert, right = classifier.checkpoint.model.bert, 0
     below = bert.embeddings if not layer else bert.encoder.layer[layer - 1]
-    hook = below.register_forward_hook(lambda _, given, made: (made[0] + vector, *made[1:]) if isinstance(made, tuple) else made + vector)
+    hook = below.register_forward_hook(lambda _, given, made: (made[0] + vector, *made[1:]) if isinstance(made, tuple)
+                                       else made + vector)
     with torch.no_grad():
         for i, gold in enumerate(inputs.gold):
             ids, parts = pair_batch(classifier.checkpoint, *inputs.texts, [i], inputs.views, 128)
@@ -84,8 +88,9 @@ def test_answers_pair_by_pair_with_another_hook(learnt, layer):
 def test_a_run_holds_what_was_found(store, learnt):
     _, tokenizer, said, classifier = learnt
     found, (dev, test) = read_measures(store.path(ASKED)), map(said, TESTS[1])
-    means = {n: language_means(classifier.checkpoint, {r[s]: 0 for r in read_records(store.path(one.records)) for s in ("premise", "hypothesis")}, n, 2)[2]
-             for n, (one, _) in zip(NAMES, TESTS)}
+    means = {n: language_means(classifier.checkpoint,
+                               {r[s]: 0 for r in read_records(store.path(one.records))
+                                for s in ("premise", "hypothesis")}, n, 2)[2] for n, (one, _) in zip(NAMES, TESTS)}
     for name, vector in (("shift", means["en"] - means["es"]), ("other", means["en"] - means["de"])):
         tried = {alpha: right_when_moved(classifier, dev, 2, alpha * vector) for alpha in ASKED.alphas}
         assert {alpha: found[f"{name} es dev {alpha:g}"] for alpha in tried} == tried
@@ -100,7 +105,8 @@ def test_without_a_shift_it_is_nli_as_it_is(store):
     both = NliSpec(BERT, ASKED.train, tuple((t, t) for _, t in TESTS), SETTINGS, seed=3)
     run([both], store, Inline(), progress=False)
     plain, moved = read_measures(store.path(both)), read_measures(store.path(ASKED))
-    assert all(moved[f"plain {n}"] == plain[f"accuracy {n}|{n}"] and moved[f"majority {n}"] == plain[f"majority {n}|{n}"] for n in NAMES)
+    assert all(moved[f"plain {n}"] == plain[f"accuracy {n}|{n}"]
+               and moved[f"majority {n}"] == plain[f"majority {n}|{n}"] for n in NAMES)
 
 
 def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
@@ -109,13 +115,15 @@ def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
     brought = replace(alone, checkpoint=BroughtSpec(str(store.path(BERT))))
     run([brought, alone], store, Inline(), progress=False)
     assert read_measures(store.path(brought)) == read_measures(store.path(alone))
-    costs = [shifted_nli.shifted_cost(spec)["flops"] for spec in (brought, alone, ASKED, replace(ASKED, alphas=(*ASKED.alphas, 2.0)))]
+    costs = [shifted_nli.shifted_cost(spec)["flops"]
+             for spec in (brought, alone, ASKED, replace(ASKED, alphas=(*ASKED.alphas, 2.0)))]
     assert 0 < costs[0] == costs[1] < costs[2] < costs[3]
     assert shifted_nli.shifted_cost(replace(alone, checkpoint=BroughtSpec("nowhere")))["flops"] == 0
 
 
 @pytest.mark.parametrize("fields, message", [
-    (dict(alphas=(1.0,)), "give 0 too"), (dict(layer=4), "layer 4 is not there"), (dict(checkpoint="bert"), "give the spec of a run"),
+    (dict(alphas=(1.0,)), "give 0 too"), (dict(layer=4), "layer 4 is not there"),
+    (dict(checkpoint="bert"), "give the spec of a run"),
     (dict(tests=((TESTS[0][0], TESTS[1][1]),)), "pairs to develop on in en, to test on in another")])
 def test_what_a_spec_refuses(fields, message):
     with pytest.raises(InputError, match=message): replace(ASKED, **fields)

@@ -1,4 +1,5 @@
-"""Language-specific shifts against loops over one sentence, hooks of another kind, and sacrebleu where it is installed."""
+"""Language-specific shifts against loops over one sentence, hooks of another kind, and sacrebleu where it is
+installed."""
 import numpy as np
 import pytest
 import torch
@@ -16,14 +17,16 @@ from xlingual_nb.text.tokenizers import Encoded
 SIZES = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, vocab_size=32,
              max_position_embeddings=24, pad_token_id=0)
 FAMILIES = dict(
-    bert=hf.BertConfig(**SIZES), roberta=hf.RobertaConfig(**SIZES, type_vocab_size=1), albert=hf.AlbertConfig(**SIZES, embedding_size=8),
-    distilbert=hf.DistilBertConfig(dim=16, n_layers=3, n_heads=2, hidden_dim=32, vocab_size=32, max_position_embeddings=24, pad_token_id=0),
+    bert=hf.BertConfig(**SIZES), roberta=hf.RobertaConfig(**SIZES, type_vocab_size=1),
+    albert=hf.AlbertConfig(**SIZES, embedding_size=8),
+    distilbert=hf.DistilBertConfig(dim=16, n_layers=3, n_heads=2, hidden_dim=32, vocab_size=32,
+                                   max_position_embeddings=24, pad_token_id=0),
     electra=hf.ElectraConfig(**SIZES, embedding_size=8), deberta=hf.DebertaV2Config(**SIZES),
     modernbert=hf.ModernBertConfig(**SIZES, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3))
 # Of each family: what makes layer 0, the blocks, and what comes after the last of them.
-PLACES = dict(bert=("embeddings", "encoder.layer", ""), roberta=("embeddings", "encoder.layer", ""), deberta=("embeddings", "encoder.layer", ""),
-              distilbert=("embeddings", "transformer.layer", ""), electra=("embeddings_project", "encoder.layer", ""),
-              modernbert=("embeddings", "layers", "final_norm"))
+PLACES = dict(bert=("embeddings", "encoder.layer", ""), roberta=("embeddings", "encoder.layer", ""),
+              deberta=("embeddings", "encoder.layer", ""), distilbert=("embeddings", "transformer.layer", ""),
+              electra=("embeddings_project", "encoder.layer", ""), modernbert=("embeddings", "layers", "final_norm"))
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
@@ -42,11 +45,13 @@ def model_of(family, folder, device="cpu"):
 
 
 def at_a_time(c, sentence, layer, vector, family):
-    "Logits of one sentence, `vector` added to what the module of that layer gives: hooks behind blocks, not before them."
+    """Logits of one sentence, `vector` added to what the module of that layer gives: hooks behind blocks, not before
+    them."""
     if family == "albert": return through_albert(c, sentence, layer, vector)
     first, stack, last = PLACES[family]
     base, at = c.model.base_model, layer - 1
-    module = base.get_submodule(first) if layer == 0 else base.get_submodule(last) if last and layer == 3 else base.get_submodule(stack)[at]
+    module = (base.get_submodule(first) if layer == 0 else base.get_submodule(last) if last and layer == 3
+              else base.get_submodule(stack)[at])
     def add(_, given, made): return (made[0] + vector, *made[1:]) if isinstance(made, tuple) else made + vector
     handle = module.register_forward_hook(add)
     with torch.no_grad(): logits = c.model(torch.tensor([[2, *sentence.tolist(), 3]], device=c.device)).logits
@@ -58,7 +63,8 @@ def through_albert(c, sentence, layer, vector):
     "The one block called as often as the depth says, by hand."
     base = c.model.albert
     with torch.no_grad():
-        h = base.encoder.embedding_hidden_mapping_in(base.embeddings(torch.tensor([[2, *sentence.tolist(), 3]], device=c.device)))
+        ids = torch.tensor([[2, *sentence.tolist(), 3]], device=c.device)
+        h = base.encoder.embedding_hidden_mapping_in(base.embeddings(ids))
         for n in range(4):
             if n == layer: h = h + vector
             if n < 3:
@@ -76,7 +82,8 @@ def test_a_shift_goes_on_as_if_the_layer_had_made_it(family, device, tmp_path):
         found = np.split(shifts.decode(c, text, "any", layer, vector, budget=40), text.starts[1:-1])
         for sentence, made in zip(text, found):
             wanted = at_a_time(c, sentence, layer, vector, family)
-            assert wanted[torch.arange(len(made)), made].cpu().numpy() == pytest.approx(wanted.amax(1).cpu().numpy(), abs=1e-4)
+            assert (wanted[torch.arange(len(made)), made].cpu().numpy()
+                    == pytest.approx(wanted.amax(1).cpu().numpy(), abs=1e-4))
         far.add(tuple(np.concatenate(found)))
     assert len(far) > 2, "layers differ in what their shift says, or this test could not fail"
 
@@ -93,7 +100,8 @@ def test_nothing_is_left_behind(bert):
     assert (shifts.decode(bert, text, "any") == before).all()
     with torch.no_grad():
         for sentence, made in zip(text, np.split(before, text.starts[1:-1])):
-            assert (bert.model(torch.tensor([[2, *sentence.tolist(), 3]])).logits[0, 1:-1].argmax(1).numpy() == made).all()
+            assert (bert.model(torch.tensor([[2, *sentence.tolist(), 3]])).logits[0, 1:-1].argmax(1).numpy()
+                    == made).all()
 
 
 def words(text): return [" ".join(f"w{i}" for i in sentence) for sentence in text]
@@ -145,14 +153,16 @@ def test_what_cannot_be_shifted_is_one_line(bert, tmp_path):
     headless = tmp_path / "headless"
     tiny_checkpoint(headless)
     hf.AutoModel.from_pretrained(headless).save_pretrained(headless)
-    with pytest.raises(InputError, match="no masked-LM head"): shifts.decode(load_checkpoint(headless), text, "any", 1, vector)
+    with pytest.raises(InputError, match="no masked-LM head"):
+        shifts.decode(load_checkpoint(headless), text, "any", 1, vector)
 
 
 @given(st.integers(0, 10 ** 6), st.integers(2, 60))
 def test_a_floor_stands_at_right_angles(seed, width):
     vector = torch.from_numpy(np.random.default_rng(seed).normal(size=width)).float()
     other = shifts.orthogonal(vector, seed)
-    assert float(other @ vector) == pytest.approx(0, abs=1e-3) and float(other.norm()) == pytest.approx(float(vector.norm()), rel=1e-4)
+    assert (float(other @ vector) == pytest.approx(0, abs=1e-3)
+            and float(other.norm()) == pytest.approx(float(vector.norm()), rel=1e-4))
 
 
 tokens = st.lists(st.integers(0, 9), min_size=1, max_size=20)

@@ -18,7 +18,8 @@ VERSES = [("GEN.1.1", "In the beginning. It was dark."), ("GEN.1.2", "Light."), 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "bible").mkdir(); (tmp_path / "text").mkdir()
-    (tmp_path / "bible" / "en-own.tsv.gz").write_bytes(gzip.compress("".join(f"{k}\t{v}\n" for k, v in VERSES).encode()))
+    verses = "".join(f"{k}\t{v}\n" for k, v in VERSES)
+    (tmp_path / "bible" / "en-own.tsv.gz").write_bytes(gzip.compress(verses.encode()))
     (tmp_path / "text" / "es.txt").write_text("Uno.\nDos dos.\n\nTres tres tres.\n")
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
     return tmp_path
@@ -32,7 +33,8 @@ def test_books_and_sentences(folder):
     assert load("bible/en-own", split=True, sentences=2).sentences == ["In the beginning.", "It was dark."]
     assert load("bible/en-own", books="MAL,MAT", split="clauses").sentences == [
         "And he came:", "so it was.", "The book.", "Of him.", "Now he was born in a town;", "and it was so."]
-    assert [len(d) for d in load("bible/en-own", split=True).documents] == [3, 1, 2, 1, 1]      # chapters stay documents
+    # chapters stay documents
+    assert [len(d) for d in load("bible/en-own", split=True).documents] == [3, 1, 2, 1, 1]
 
 
 def test_lengths_come_before_the_count(folder):
@@ -53,7 +55,8 @@ def test_parts(folder):
     ("text/es", "dev", {}, "has no part 'dev'"), ("text/es", "tain", {"holdout": 1}, "has no part 'tain'"),
     ("text/es", "dev", {"holdout": 3}, "take fewer"),
     ("text/es", "train", {"books": "NT"}, "'books' does not apply to text/es: choose from holdout, language"),
-    ("bible/en-own", "train", {"book": "NT"}, "'book' does not apply"), ("bible/en-own", "train", {"books": "GEN,XYZ"}, "no XYZ"),
+    ("bible/en-own", "train", {"book": "NT"}, "'book' does not apply"),
+    ("bible/en-own", "train", {"books": "GEN,XYZ"}, "no XYZ"),
     ("bible/en-own", "train", {"split": "verse"}, "split='verse': choose True"),
     ("bible/en-own", "train", {"sentences": "10"}, "sentences='10': give a count"),
     ("bible/en-own", "train", {"min_words": -1}, "min_words=-1: give a count"),
@@ -103,7 +106,8 @@ def test_what_is_here(folder):
 
 @real
 def test_the_setting_of_dufter_and_schuetze():
-    train, dev = load("bible/en-bbe", books="NT", split=True), load("bible/en-kjv", books="OT", split=True, sentences=10_000)
+    train, dev = (load("bible/en-bbe", books="NT", split=True),
+                  load("bible/en-kjv", books="OT", split=True, sentences=10_000))
     assert 8000 < len(train) < 20_000 and len(dev) == 10_000 and dev.keys[0] == "GEN.1.1/0"
     assert len(set(train.sentences) & set(dev.sentences)) < 5
     clauses = load("bible/en-bbe", books="NT", split="clauses")

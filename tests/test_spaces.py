@@ -1,4 +1,5 @@
-"""Spaces of several languages and what is replaced by neighbours in them: against brute force, planted tables, shares, bytes."""
+"""Spaces of several languages and what is replaced by neighbours in them: against brute force, planted tables, shares,
+bytes."""
 from dataclasses import replace
 
 import numpy as np
@@ -39,14 +40,15 @@ def space(**fields): return SpaceSpec((part(PAIR[0], 0), part(PAIR[1], 1)), **fi
 
 
 def model(masking="knn", neighbours=space(), **fields):
-    return PretrainSpec(PAIR, TOKENIZER, Shape(1, 8, 1, 16, 24), Training(1, 32, 1e-3, 2), masking, neighbours=neighbours, **fields)
+    return PretrainSpec(PAIR, TOKENIZER, Shape(1, 8, 1, 16, 24), Training(1, 32, 1e-3, 2), masking,
+                        neighbours=neighbours, **fields)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("store"))
-    engine.run([space(), model(seed=3), model(seed=4, nearest=5, masking="knn_released"), model("original", None, seed=5)],
-               store, progress=False, stack=3)
+    engine.run([space(), model(seed=3), model(seed=4, nearest=5, masking="knn_released"),
+                model("original", None, seed=5)], store, progress=False, stack=3)
     return store
 
 
@@ -113,7 +115,8 @@ def planted(tmp_path, monkeypatch, noise, fit="vecmap", **fields):
     parts = {store.path(part) / "vectors.safetensors": tables[part.seed].astype(np.float32) for part in spec.parts}
     import safetensors.numpy
     usual = safetensors.numpy.load_file
-    monkeypatch.setattr(safetensors.numpy, "load_file", lambda path: {"vectors": parts[path]} if path in parts else usual(path))
+    monkeypatch.setattr(safetensors.numpy, "load_file", lambda path: {"vectors": parts[path]} if path in parts
+                        else usual(path))
     engine.run([spec], store, progress=False)
     ids, found = own_pieces(spec.parts[0], tokenizers.load(store.path(TOKENIZER)), store, 5), neighbours(store, spec)
     return (found[0, ids, 0, 0] == ids + size).mean()
@@ -240,7 +243,8 @@ def test_a_model_reads_as_many_neighbours_as_it_asks_for(store):
 
 def test_the_run_is_a_parent_and_its_absence_leaves_no_trace():
     assert space() in parents(model()) and set(space().parts) == set(parents(space())) - {TOKENIZER, TEXT}
-    assert "neighbours" not in canonical(model("original", None)) and "segments" not in canonical(model("original", None))
+    assert ("neighbours" not in canonical(model("original", None))
+            and "segments" not in canonical(model("original", None)))
 
 
 def wrong(says, call):
@@ -262,7 +266,8 @@ def test_what_does_not_fit_is_refused():
 
 def test_languages_that_share_pieces_are_refused(tmp_path):
     spec = SpaceSpec((part(PAIR[0], 0), part(Language("again", TEXT), 1)))
-    wrong(r"is of en and of again: give each language letters of its own", lambda: engine.run([spec], Store(tmp_path), progress=False))
+    wrong(r"is of en and of again: give each language letters of its own",
+          lambda: engine.run([spec], Store(tmp_path), progress=False))
 
 
 def test_too_little_text_is_refused(tmp_path):

@@ -317,9 +317,11 @@ def test_an_owner_elsewhere_is_given_up_when_its_heart_stops(tmp_path, monkeypat
     lock.release()
 
 
-@pytest.mark.parametrize("left", (owner(machine="node7 other-boot pid:[1]", pid=7), "{", ""), ids=("another boot", "broken", "empty"))
+@pytest.mark.parametrize("left", (owner(machine="node7 other-boot pid:[1]", pid=7), "{", ""),
+                         ids=("another boot", "broken", "empty"))
 def test_a_lock_that_nobody_will_ever_touch_again_is_taken_over(store, monkeypatch, capsys, left):
-    "By a study, that is: it tries again and again with locks of its own, each of which sees the old one for the first time."
+    """By a study, that is: it tries again and again with locks of its own, each of which sees the old one for the first
+    time."""
     monkeypatch.setattr(files, "LIMIT", 1.0)
     (store.root / "locks").mkdir()
     (lock := store.root / "locks" / run_id(Count())).write_text(left)
@@ -335,7 +337,8 @@ def test_a_dead_owner_here_is_not_waited_for(store, capsys):
     (store.root / "locks" / run_id(Count())).write_text(owner(pid=2**22 + 1))
     began = time.monotonic()
     run([Count()], store)
-    assert store.has(Count()) and time.monotonic() - began < files.LIMIT / 4 and "waiting for" not in capsys.readouterr().out
+    assert (store.has(Count()) and time.monotonic() - began < files.LIMIT / 4
+            and "waiting for" not in capsys.readouterr().out)
 
 
 def test_an_owner_elsewhere_that_beats_is_waited_for(store, monkeypatch):
@@ -352,8 +355,8 @@ def test_an_owner_elsewhere_that_beats_is_waited_for(store, monkeypatch):
 
 def test_prune_knows_dead_locks(store):
     folder = store.root / "locks"; folder.mkdir()
-    left = dict(alive=owner(), gone=owner(pid=2**22 + 1), reused=owner(started="12345"), fresh=owner(machine="elsewhere"),
-                silent=owner(machine="elsewhere"), broken="{")
+    left = dict(alive=owner(), gone=owner(pid=2**22 + 1), reused=owner(started="12345"),
+                fresh=owner(machine="elsewhere"), silent=owner(machine="elsewhere"), broken="{")
     paths = {name: folder / f"{i:064x}" for i, name in enumerate(left)}
     for name, text in left.items(): paths[name].write_text(text)
     for name in ("silent", "broken", "alive"): os.utime(paths[name], (time.time() - 2 * files.SILENT,) * 2)

@@ -32,7 +32,9 @@ def test_score_in_both_conventions_against_seqeval(pairs):
     gold, predicted = ([[pair[side] for pair in sentence] for sentence in pairs] for side in (0, 1))
     modes = dict(conll={}, strict=dict(mode="strict", scheme=IOB2))
     for convention, mode in modes.items():
-        if convention == "strict" and not any(tag[0] == "B" for sentence in gold + predicted for tag in sentence): continue     # seqeval fails without any name
+        # seqeval fails without any name
+        if convention == "strict" and not any(tag[0] == "B" for sentence in gold + predicted for tag in sentence):
+            continue
         mine = span_f1(gold, predicted, convention)
         for name, score in dict(f1=f1_score, precision=precision_score, recall=recall_score).items():
             assert mine[name] == pytest.approx(score(gold, predicted, zero_division=0, **mode)), (convention, name)
@@ -53,7 +55,8 @@ def test_spans_and_bioul_against_seqeval(tags):
 def test_score_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
     assert span_f1(gold, gold) == dict(f1=1, precision=1, recall=1)
-    assert span_f1(gold, [["B-PER", "I-PER", "O", "B-ORG"], ["B-ORG", "B-ORG"]]) == dict(f1=pytest.approx(4 / 7), precision=.5, recall=pytest.approx(2 / 3))
+    assert (span_f1(gold, [["B-PER", "I-PER", "O", "B-ORG"], ["B-ORG", "B-ORG"]])
+            == dict(f1=pytest.approx(4 / 7), precision=.5, recall=pytest.approx(2 / 3)))
     assert span_f1(gold, [["O"] * 4, ["O"] * 2]) == span_f1([["O"]], [["O"]]) == dict(f1=0, precision=0, recall=0)
     with pytest.raises(InputError, match="of one text"): span_f1(gold, gold[:1])
     with pytest.raises(InputError, match="conll or strict"): span_f1(gold, gold, "iob1")
@@ -112,7 +115,8 @@ def words_and_firsts(rng, sizes):
 @pytest.mark.parametrize("layer", [None, 0, 2])
 def test_features_are_those_of_every_sentence_alone(tmp_path, device, layer):
     fake = dict(name="enfake", token_offset=32, special_offset=32, position_offset=24, token_type=1)
-    checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), fake], max_position_embeddings=48), device)
+    checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), fake],
+                                                 max_position_embeddings=48), device)
     pieces, firsts = words_and_firsts(np.random.default_rng(0), [3, 1, 7, 4, 2, 7])
     for view, offset, where, segment in (("en", 0, 0, 0), ("enfake", 32, 24, 1)):
         read = features(checkpoint, Encoded(pieces.ids + offset, pieces.starts), firsts, view, layer)
@@ -122,7 +126,8 @@ def test_features_are_those_of_every_sentence_alone(tmp_path, device, layer):
             with torch.no_grad():
                 plain = checkpoint.model(full, position_ids=where + torch.arange(full.shape[1], device=device)[None],
                                          token_type_ids=torch.full_like(full, segment), output_hidden_states=True)
-            plain = plain.hidden_states[3 if layer is None else layer][0, 1:-1][torch.from_numpy(firsts[i].astype(np.int64))]
+            plain = plain.hidden_states[3 if layer is None
+                                        else layer][0, 1:-1][torch.from_numpy(firsts[i].astype(np.int64))]
             torch.testing.assert_close(read.vectors[read.starts[i]:read.starts[i + 1]], plain, atol=1e-5, rtol=1e-4)
 
 
@@ -131,19 +136,24 @@ def test_a_word_of_a_long_sentence_has_context_on_both_sides(tmp_path, room):
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=room + 2))
     ids, step = np.random.default_rng(1).integers(5, 32, 30), max(1, room // 2)
     read = features(checkpoint, Encoded.of([ids]), Encoded.of([range(30)]), "any").vectors
-    windows = {a: checkpoint.model(torch.tensor([[2, *ids[a:a + room].tolist(), 3]]), output_hidden_states=True).hidden_states[-1][0, 1:-1]
-               for a in range(30 - room + 1)}
+    windows = {a: checkpoint.model(torch.tensor([[2, *ids[a:a + room].tolist(), 3]]),
+                                   output_hidden_states=True).hidden_states[-1][0, 1:-1] for a in range(30 - room + 1)}
     margin = (room - step) // 2
     for place in range(30):
-        fitting = [a for a, states in windows.items() if a <= place < a + room and torch.allclose(states[place - a], read[place], atol=1e-5)]
-        assert fitting and any(min(place - a, a + room - 1 - place) >= min(margin, place, 29 - place) for a in fitting), place
+        fitting = [a for a, states in windows.items() if a <= place < a + room
+                   and torch.allclose(states[place - a], read[place], atol=1e-5)]
+        assert (fitting
+                and any(min(place - a, a + room - 1 - place) >= min(margin, place, 29 - place) for a in fitting)), (
+            place)
 
 
 def test_what_features_refuse(tmp_path):
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path))
     text = Encoded.of([[5, 6], [7]])
-    for pieces, firsts, says in ((text, Encoded.of([[0, 1]]), "same sentences"), (text, Encoded.of([[0], [1]]), "sentence .1. begins outside"),
-                                 (text, Encoded.of([[-1], [0]]), "sentence .0. begins outside"), (Encoded.of([[5], []]), Encoded.of([[0], []]), "no tokens"),
+    for pieces, firsts, says in ((text, Encoded.of([[0, 1]]), "same sentences"),
+                                 (text, Encoded.of([[0], [1]]), "sentence .1. begins outside"),
+                                 (text, Encoded.of([[-1], [0]]), "sentence .0. begins outside"),
+                                 (Encoded.of([[5], []]), Encoded.of([[0], []]), "no tokens"),
                                  (Encoded.of([[5], [32]]), Encoded.of([[0], [0]]), "token id 32")):
         with pytest.raises(InputError, match=says): features(checkpoint, pieces, firsts, "any")
     with pytest.raises(InputError, match="layers 0"): features(checkpoint, text, Encoded.of([[0], [0]]), "any", layer=4)
@@ -158,7 +168,8 @@ def test_from_records_to_features_of_their_words(tmp_path):
     for i, r in enumerate(made):
         pieces = [tokenizer.encode(word, add_special_tokens=False).ids for word in r["tokens"]]
         firsts = np.cumsum([0, *map(len, pieces[:-1])])
-        plain = checkpoint.model(torch.tensor([[2, *itertools.chain(*pieces), 3]]), output_hidden_states=True).hidden_states[-1][0, 1:-1]
+        plain = checkpoint.model(torch.tensor([[2, *itertools.chain(*pieces), 3]]),
+                                 output_hidden_states=True).hidden_states[-1][0, 1:-1]
         torch.testing.assert_close(read.vectors[read.starts[i]:read.starts[i + 1]], plain[firsts], atol=1e-5, rtol=1e-4)
     assert max(map(len, pieces)) > 1
 
@@ -168,14 +179,17 @@ def test_from_records_to_features_of_their_words(tmp_path):
 @pytest.mark.parametrize("device", DEVICES)
 def test_network_is_the_librarys_bidirectional_lstm(device):
     settings = Tagging(hidden=5, layers=2)
-    net, both = BiLSTM(6, 4, settings).to(device).eval(), torch.nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True).to(device)
+    net, both = (BiLSTM(6, 4, settings).to(device).eval(),
+                 torch.nn.LSTM(6, 5, 2, bidirectional=True, batch_first=True).to(device))
     for layer, (right, left) in enumerate(zip(net.right, net.left)):
         for name, weight in right.state_dict().items(): both.state_dict()[name.replace("l0", f"l{layer}")].copy_(weight)
-        for name, weight in left.state_dict().items(): both.state_dict()[name.replace("l0", f"l{layer}") + "_reverse"].copy_(weight)
+        for name, weight in left.state_dict().items():
+            both.state_dict()[name.replace("l0", f"l{layer}") + "_reverse"].copy_(weight)
     x, n = torch.randn(5, 9, 6, device=device), torch.tensor([9, 1, 4, 9, 2])
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, n, batch_first=True, enforce_sorted=False)
     plain = net.out(torch.nn.utils.rnn.pad_packed_sequence(both(packed)[0], batch_first=True)[0])
-    for mine, theirs, k in zip(net(x, n.to(device)), plain, n): torch.testing.assert_close(mine[:k], theirs[:k], atol=1e-5, rtol=1e-4)
+    for mine, theirs, k in zip(net(x, n.to(device)), plain, n):
+        torch.testing.assert_close(mine[:k], theirs[:k], atol=1e-5, rtol=1e-4)
 
 
 def test_dropout_is_on_in_training_only():
@@ -190,7 +204,8 @@ def test_dropout_is_on_in_training_only():
 def test_batches_of_like_length_hold_every_sentence_once(lengths, batch, seed):
     lengths = np.array(lengths)
     groups = like_lengths(lengths, batch, np.random.default_rng(seed))
-    assert sorted(np.concatenate(groups)) == list(range(len(lengths))) and sorted(map(len, groups))[1:] == [batch] * (len(groups) - 1)
+    assert (sorted(np.concatenate(groups)) == list(range(len(lengths)))
+            and sorted(map(len, groups))[1:] == [batch] * (len(groups) - 1))
     bounds = sorted((lengths[g].min(), lengths[g].max()) for g in groups)
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(bounds))
 
@@ -205,14 +220,16 @@ def test_batches_are_drawn_anew_each_time():
 # --- training
 
 def toy(sentences, seed=0, noise=.1, device="cpu"):
-    """Names of one to three words between markers that are plain to see in the vectors (word type + noise): a word's vector says `opens a name`,
-    `nothing`, or `inside if a name is open`, so the rest has to come from the neighbours."""
+    """Names of one to three words between markers that are plain to see in the vectors (word type + noise): a word's
+    vector says `opens a name`, `nothing`, or `inside if a name is open`, so the rest has to come from the
+    neighbours."""
     rng, rows, tags = np.random.default_rng(seed), [], []
     for _ in range(sentences):
         sentence = []
         for _ in range(rng.integers(1, 4)):
             kind = rng.choice(["PER", "LOC"])
-            sentence += [("O", 0)] * rng.integers(0, 3) + [(f"B-{kind}", 1 + (kind == "LOC"))] + [(f"I-{kind}", 3)] * rng.integers(0, 3)
+            sentence += ([("O", 0)] * rng.integers(0, 3) + [(f"B-{kind}", 1 + (kind == "LOC"))]
+                         + [(f"I-{kind}", 3)] * rng.integers(0, 3))
         tags.append([tag for tag, _ in sentence]); rows.append(np.eye(4)[[v for _, v in sentence]])
     x = np.concatenate(rows)
     x = torch.tensor(x + noise * rng.standard_normal(x.shape), dtype=torch.get_default_dtype(), device=device)
@@ -227,7 +244,8 @@ QUICK = Tagging(hidden=12, layers=1, epochs=12, patience=12, learning_rate=2e-2,
 def test_a_toy_task_is_learnt(scheme, device):
     seen = []
     settings = Tagging(**vars(QUICK) | dict(scheme=scheme))
-    tagger = train_tagger(*toy(150, 0, device=device), *toy(50, 1, device=device), settings, progress=lambda done, total: seen.append((done, total)))
+    tagger = train_tagger(*toy(150, 0, device=device), *toy(50, 1, device=device), settings, progress=lambda done,
+                          total: seen.append((done, total)))
     test, tags = toy(50, 2, device=device)
     found = predict(tagger, test)
     assert span_f1(tags, found)["f1"] > .95, "five seeds came to .98 and more"
@@ -246,7 +264,8 @@ def test_one_seed_gives_one_tagger_whatever_was_drawn_before():
         taggers.append(train_tagger(*train, *dev, settings, seed))
         assert torch.equal(before, torch.random.get_rng_state())
     weights = [t.network.state_dict() for t in taggers]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0]) and taggers[0].dev_f1 == taggers[1].dev_f1
+    assert (all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+            and taggers[0].dev_f1 == taggers[1].dev_f1)
     assert not torch.equal(weights[0]["out.weight"], weights[2]["out.weight"])
     assert predict(taggers[0], test) == predict(taggers[1], test)
 
@@ -259,7 +278,8 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training():
     assert 0 < best < 1 and span_f1(dev[1], predict(tagger, dev[0]))["f1"] == best
     assert tagger.dev_f1.index(best) + 1 == tagger.best == len(tagger.dev_f1) - 3 < 297
     short = train_tagger(*train, *dev, Tagging(**vars(settings) | dict(epochs=tagger.best)))
-    assert all(torch.equal(a, b) for a, b in zip(short.network.state_dict().values(), tagger.network.state_dict().values()))
+    assert all(torch.equal(a, b)
+               for a, b in zip(short.network.state_dict().values(), tagger.network.state_dict().values()))
 
 
 def test_of_equal_epochs_the_first_is_kept():
@@ -268,7 +288,8 @@ def test_of_equal_epochs_the_first_is_kept():
     tagger = train_tagger(*train, dev, never, Tagging(**vars(QUICK) | dict(patience=2)))
     assert tagger.dev_f1 == (0, 0, 0) and tagger.best == 1
     first = train_tagger(*train, dev, never, Tagging(**vars(QUICK) | dict(epochs=1)))
-    assert all(torch.equal(a, b) for a, b in zip(first.network.state_dict().values(), tagger.network.state_dict().values()))
+    assert all(torch.equal(a, b)
+               for a, b in zip(first.network.state_dict().values(), tagger.network.state_dict().values()))
 
 
 def test_dropout_is_back_on_after_each_look_at_the_development_set(monkeypatch):
@@ -279,7 +300,8 @@ def test_dropout_is_back_on_after_each_look_at_the_development_set(monkeypatch):
 
 
 def test_training_ends_when_nothing_is_left_to_gain():
-    tagger = train_tagger(*toy(100, noise=0), *toy(20, 1, noise=0), Tagging(**vars(QUICK) | dict(epochs=75, patience=75)))
+    tagger = train_tagger(*toy(100, noise=0), *toy(20, 1, noise=0),
+                          Tagging(**vars(QUICK) | dict(epochs=75, patience=75)))
     assert tagger.dev_f1.index(1.) == len(tagger.dev_f1) - 1 == tagger.best - 1
 
 
@@ -298,17 +320,20 @@ def test_tags_do_not_depend_on_the_batch(doubles):
 
 def test_what_training_and_tagging_refuse():
     words, tags = toy(10)
-    for t, says in ((tags[:9], "10 sentences have features, 9 tags"), ([tags[0] + ["O"]] + tags[1:], "training set: sentence 0 has"),
+    for t, says in ((tags[:9], "10 sentences have features, 9 tags"),
+                    ([tags[0] + ["O"]] + tags[1:], "training set: sentence 0 has"),
                     ([["O"] * len(t) for t in tags], "no names")):
         with pytest.raises(InputError, match=says): train_tagger(words, t, words, tags, QUICK)
     with pytest.raises(InputError, match="development set"): train_tagger(words, tags, words, tags[1:], QUICK)
-    with pytest.raises(InputError, match="loss is nan"): train_tagger(Features(words.vectors * torch.nan, words.starts), tags, words, tags, QUICK)
+    with pytest.raises(InputError, match="loss is nan"):
+        train_tagger(Features(words.vectors * torch.nan, words.starts), tags, words, tags, QUICK)
     tagger = train_tagger(words, tags, words, tags, Tagging(**vars(QUICK) | dict(epochs=1)))
-    with pytest.raises(InputError, match="5 numbers a word, but the tagger reads 4"): predict(tagger, Features(torch.zeros(3, 5), np.array([0, 3])))
+    with pytest.raises(InputError, match="5 numbers a word, but the tagger reads 4"):
+        predict(tagger, Features(torch.zeros(3, 5), np.array([0, 3])))
 
 
-@pytest.mark.parametrize("wrong", [dict(hidden=0), dict(layers=0), dict(epochs=0), dict(patience=0), dict(batch=0), dict(learning_rate=0.), dict(dropout=1.),
-                                   dict(clip=0.), dict(scheme="iob")])
+@pytest.mark.parametrize("wrong", [dict(hidden=0), dict(layers=0), dict(epochs=0), dict(patience=0), dict(batch=0),
+                                   dict(learning_rate=0.), dict(dropout=1.), dict(clip=0.), dict(scheme="iob")])
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))): Tagging(**wrong)
 
@@ -363,7 +388,8 @@ def stepped(loss, clip, rate):
     network = BiLSTM(6, 3, settings)
     before = torch.nn.utils.parameters_to_vector(network.parameters()).clone()
     target = torch.arange(20) % 3
-    said = one_epoch(network, torch.optim.SGD(network.parameters(), rate), words, target, settings, np.random.default_rng(0))
+    said = one_epoch(network, torch.optim.SGD(network.parameters(), rate), words, target, settings,
+                     np.random.default_rng(0))
     return torch.nn.utils.parameters_to_vector(network.parameters()) - before, said
 
 

@@ -1,4 +1,5 @@
-"""Tasks with languages taken out: planted directions and spreads, heads by scikit-learn on vectors by transformers, and what is refused."""
+"""Tasks with languages taken out: planted directions and spreads, heads by scikit-learn on vectors by transformers, and
+what is refused."""
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +33,8 @@ def planted(seed, language, away, spread=None, n=400):
     "Words whose tag is an axis of the first three, moved `away` (H,) and stretched by `spread` (H, H)."
     rng = np.random.default_rng(seed)
     tags, noise = rng.integers(0, 3, n), np.where(np.arange(WIDTH) < 3, 0.2, 1.0)
-    vectors = (rng.normal(size=(n, WIDTH)) * noise + 2 * np.eye(3, WIDTH)[tags]) @ (np.eye(WIDTH) if spread is None else spread) + away
+    vectors = (rng.normal(size=(n, WIDTH)) * noise + 2
+               * np.eye(3, WIDTH)[tags]) @ (np.eye(WIDTH) if spread is None else spread) + away
     return Rows(language, (vectors,), np.arange(0, n + 1, 4), TAGS[tags].reshape(-1, 4).tolist())
 
 
@@ -46,7 +48,8 @@ def found_for(away, spread=None):
 # --- what was planted
 
 def test_a_direction_across_the_labels_is_removed_and_they_stay_readable():
-    "Nothing but a direction tells Spanish: without it chance, for means and spreads alike, and every label is read as before."
+    """Nothing but a direction tells Spanish: without it chance, for means and spreads alike, and every label is read as
+    before."""
     found = found_for(9 * np.eye(WIDTH)[5])
     assert (*found,) == WAYS and found["as it is"]["identity"] > 0.6
     for name in ("shifted", "centred", "directions removed", "whitened"):
@@ -58,10 +61,12 @@ def test_a_direction_across_the_labels_is_removed_and_they_stay_readable():
 
 def test_a_direction_along_the_labels_turns_them_and_taking_it_out_mends_that():
     found = found_for(4 * np.eye(WIDTH)[2])
-    assert found["as it is"]["score"]["es"] < 0.1 and found[ASIDE]["score"]["es"] < 0.5 < 0.97 < found["as it is"]["score"]["de"]
+    assert (found["as it is"]["score"]["es"] < 0.1
+            and found[ASIDE]["score"]["es"] < 0.5 < 0.97 < found["as it is"]["score"]["de"])
     for name in ("shifted", "centred"): assert found[name]["score"]["es"] > 0.97, name
     removed = found["directions removed"]["score"]
-    assert 0.97 < found["centred"]["score"]["en"] and found["as it is"]["score"]["es"] < removed["es"], "what is removed was a label's axis, and the rest is read"
+    assert 0.97 < found["centred"]["score"]["en"] and found["as it is"]["score"]["es"] < removed["es"], (
+        "what is removed was a label's axis, and the rest is read")
 
 
 def test_a_spread_is_mended_by_whitening_alone_and_not_by_a_turn_after_it():
@@ -81,10 +86,12 @@ def test_whitening_makes_second_moments_equal(monkeypatch):
     for name in ("whitened", TURNED):
         for language, X in known.items():
             white = out[name](language, X)
-            assert white.mean(0) == pytest.approx(0, abs=1e-9) and white.T @ white / len(X) == pytest.approx(np.eye(WIDTH), abs=1e-8)
+            assert (white.mean(0) == pytest.approx(0, abs=1e-9)
+                    and white.T @ white / len(X) == pytest.approx(np.eye(WIDTH), abs=1e-8))
     for language, X in known.items():
         aside, shift = (out[name](language, X)[0] - X[0] for name in (ASIDE, "shifted"))
-        assert aside @ shift == pytest.approx(0, abs=1e-9) and np.linalg.norm(aside) == pytest.approx(np.linalg.norm(shift))
+        assert (aside @ shift == pytest.approx(0, abs=1e-9)
+                and np.linalg.norm(aside) == pytest.approx(np.linalg.norm(shift)))
 
 
 # --- runs
@@ -114,24 +121,30 @@ def states(store):
     table = encoder.tokenizer.get_vocab()
     def of(words):
         ids = torch.tensor([[2, *(table.get(w, table["[UNK]"]) for w in words), 3]])
-        with torch.no_grad(): return encoder.model(ids, output_hidden_states=True).hidden_states[1][0, 1:-1].double().numpy()
+        with torch.no_grad():
+            return encoder.model(ids, output_hidden_states=True).hidden_states[1][0, 1:-1].double().numpy()
     return of
 
 
 def regressed(X, y, Z):
     scaler = X.mean(0), X.std(0)
-    model = LogisticRegression(C=1 / (SETTINGS.penalties[0] * len(X)), max_iter=2000, tol=1e-8).fit((X - scaler[0]) / scaler[1], y)
+    model = LogisticRegression(C=1 / (SETTINGS.penalties[0] * len(X)), max_iter=2000,
+                               tol=1e-8).fit((X - scaler[0]) / scaler[1], y)
     return model.predict((Z - scaler[0]) / scaler[1])
 
 
 def test_pairs_by_hand(store):
-    "Centred: means of sentences less the mean of the language's, and scikit-learn's regression on both and what they have to do with each other."
+    """Centred: means of sentences less the mean of the language's, and scikit-learn's regression on both and what they
+    have to do with each other."""
     spec, vectors, found = asked("nli"), states(store), read_measures(store.path(asked("nli")))
-    def sides(side): return [np.stack([vectors(r[s].split()).mean(0) for r in read_records(store.path(side.records))]) for s in ("premise", "hypothesis")]
+    def sides(side):
+        return [np.stack([vectors(r[s].split()).mean(0) for r in read_records(store.path(side.records))])
+                for s in ("premise", "hypothesis")]
     centre = {dev.language: np.concatenate(sides(dev)).mean(0) for dev, _ in spec.tests}
     def read(side):
         u, v = (X - centre[side.language] for X in sides(side))
-        return np.concatenate([u, v, abs(u - v), u * v], 1), [r["label"] for r in read_records(store.path(side.records))]
+        return (np.concatenate([u, v, abs(u - v), u * v], 1),
+                [r["label"] for r in read_records(store.path(side.records))])
     X, y = read(spec.train)
     for _, test in spec.tests:
         Z, z = read(test)
@@ -145,7 +158,8 @@ def test_words_by_hand(store):
         records = read_records(store.path(side.records))
         return np.concatenate([vectors(r["tokens"]) for r in records]), sum((r["tags"] for r in records), [])
     (X, y), (Z, z) = read(spec.train), read(spec.tests[1][1])
-    told, starts = regressed(X, y, Z), np.cumsum([0, *(len(r["tokens"]) for r in read_records(store.path(spec.tests[1][1].records)))])
+    told, starts = (regressed(X, y, Z),
+                    np.cumsum([0, *(len(r["tokens"]) for r in read_records(store.path(spec.tests[1][1].records)))]))
     from xlingual_nb.tasks.scores import span_f1
     cut = [[side[a:b] for a, b in zip(starts, starts[1:])] for side in (z, told.tolist())]
     assert found["as it is score es"] == pytest.approx(span_f1(*cut)["f1"], abs=0.04) and found["commonest es"] == 0
@@ -164,9 +178,12 @@ def test_every_way_has_its_numbers_and_a_brought_model_the_same(store):
 
 
 @pytest.mark.parametrize("fields, message", [
-    (dict(layer=3), "layer 3 is not there: choose 0 .the embeddings. to 2"), (dict(checkpoint="bert"), "give the spec of a run"),
-    (dict(tests=asked("ner").tests[1:]), "give two languages or more, 'en' first"), (dict(tests=asked("ner").tests[:1]), "two languages or more"),
-    (dict(tests=(asked("ner").tests[0], asked("ner").tests[1][:1] + asked("ner").tests[2][1:])), "to develop on in es, to test on in another"),
+    (dict(layer=3), "layer 3 is not there: choose 0 .the embeddings. to 2"),
+    (dict(checkpoint="bert"), "give the spec of a run"),
+    (dict(tests=asked("ner").tests[1:]), "give two languages or more, 'en' first"),
+    (dict(tests=asked("ner").tests[:1]), "two languages or more"),
+    (dict(tests=(asked("ner").tests[0], asked("ner").tests[1][:1] + asked("ner").tests[2][1:])),
+     "to develop on in es, to test on in another"),
     (dict(train=Labelled("en", RecordsSpec("pos", "micro/en", "train", 9))), "records of pos: choose nli or ner")])
 def test_what_a_spec_refuses(fields, message):
     with pytest.raises(InputError, match=message): asked("ner", **fields)
@@ -174,4 +191,5 @@ def test_what_a_spec_refuses(fields, message):
 
 def test_text_too_short_for_a_mean():
     tests = {l: (planted(0, l, 0, n=8), planted(1, l, 0)) for l in NAMES}
-    with pytest.raises(InputError, match="text to develop on in en has fewer than 10 vectors: give more of it"): found_by(tests["en"][1], tests, SETTINGS)
+    with pytest.raises(InputError, match="text to develop on in en has fewer than 10 vectors: give more of it"):
+        found_by(tests["en"][1], tests, SETTINGS)

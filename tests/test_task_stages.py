@@ -1,4 +1,5 @@
-"""Fine-tuning runs: what a spec of K's study makes of text, disguise, separators and shares, and that its numbers are those of the tasks called by hand."""
+"""Fine-tuning runs: what a spec of K's study makes of text, disguise, separators and shares, and that its numbers are
+those of the tasks called by hand."""
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,8 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.bilingual import labelled, model, ner, never_saw_the_target, nli, retrieval, shared_pieces, untrained
+from xlingual_nb.experiments.bilingual import (labelled, model, ner, never_saw_the_target, nli, retrieval,
+                                               shared_pieces, untrained)
 from xlingual_nb.text.parallel import read_parallel
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec
@@ -49,7 +51,8 @@ def test_labelled_text_wears_the_disguise_of_its_corpus(store):
     run([plain, fake], store, progress=False)
     plain, fake = (read_records(store.path(r)) for r in (plain, fake))
     assert [r["tags"] for r in plain] == [r["tags"] for r in fake]
-    for a, b in zip(plain, fake): assert b["tokens"] == transforms.transform_strings(("cut_words", "unicode_shift"), a["tokens"])
+    for a, b in zip(plain, fake):
+        assert b["tokens"] == transforms.transform_strings(("cut_words", "unicode_shift"), a["tokens"])
 
 
 def test_a_nli_run_is_the_task_called_by_hand(store):
@@ -61,13 +64,15 @@ def test_a_nli_run_is_the_task_called_by_hand(store):
     p, h, labels = sides(asked.train)
     *watched, gold = sides(asked.dev)
     dev = inputs.Inputs(tuple(watched), gold, views=("enfake", "enfake"))
-    classifier = pairs_task.fine_tune(checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings, asked.seed, dev=dev)
+    classifier = pairs_task.fine_tune(checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings,
+                                      asked.seed, dev=dev)
     assert set(kept["accuracy"]) == {"enfake|enfake", "es|es", "enfake|es", "es|enfake"}
     for first, second in asked.tests:
         p, h, labels = sides(first)[0], sides(second)[1], sides(first)[2]
         by_hand = scores.accuracy(pairs_task.predict(classifier, p, h, (first.language, second.language)), labels)
         assert kept["accuracy"][f"{first.language}|{second.language}"] == by_hand
-    assert kept["by_kind"]["es|es"].keys() == {"lexical", "function"} and kept["majority"]["es|es"] == pytest.approx(1 / 3, abs=.1)
+    assert (kept["by_kind"]["es|es"].keys() == {"lexical", "function"}
+            and kept["majority"]["es|es"] == pytest.approx(1 / 3, abs=.1))
 
 
 def test_training_reads_the_part_train_and_tests_the_part_test():
@@ -96,7 +101,9 @@ def test_a_language_read_backwards_is_tagged_backwards(store):
     from seqeval.metrics.sequence_labeling import get_entities
     plain = shared_pieces(SIZES, 0.0, 0)
     turned = replace(plain.languages[0], transforms=(*plain.languages[0].transforms, "inv_order"))
-    spec = replace(plain, languages=(turned, plain.languages[1]), tokenizer=replace(plain.tokenizer, kind="words", size=133))     # a word a piece
+    # a word a piece
+    spec = replace(plain, languages=(turned, plain.languages[1]),
+                   tokenizer=replace(plain.tokenizer, kind="words", size=133))
     asked, = ner(SIZES, spec, "en", ["enfake"])
     kept, = made(store, asked)
     checkpoint, tokenizer = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
@@ -109,44 +116,55 @@ def test_a_language_read_backwards_is_tagged_backwards(store):
         found = read_records(store.path(l.records))
         if l.language == "enfake": found = list(map(backwards, found))
         pieces, firsts = inputs.encode_words(tokenizer, found)
-        ids = transforms.apply((turned.transforms[0],), pieces, tokenizer.get_vocab_size()) if l.language == "enfake" else pieces
+        ids = (transforms.apply((turned.transforms[0],), pieces, tokenizer.get_vocab_size()) if l.language == "enfake"
+               else pieces)
         return tagging.features(checkpoint, ids, firsts, l.language), [r["tags"] for r in found]
     tagger = tagging.train_tagger(*features(asked.train), *features(asked.dev), asked.settings, asked.seed)
     for l in asked.tests:
         read, tags = features(l)
-        assert kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"] and len(set(sum(tags, []))) > 3
+        assert (kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"]
+                and len(set(sum(tags, []))) > 3)
 
 
 def test_a_language_that_was_never_seen_can_be_tested(store):
     spec = never_saw_the_target(model(SIZES, PAIR, 0))
-    found = made(store, nli(SIZES, spec, "enfake", ["es"]), *ner(SIZES, spec, "enfake", ["es"]), retrieval(SIZES, spec, "enfake", "es"))
-    assert "es|es" in found[0]["accuracy"] and "es" in found[1]["f1"] and 0 <= found[2]["rho_upper"] <= 1 and "mu" not in found[2]
+    found = made(store, nli(SIZES, spec, "enfake", ["es"]), *ner(SIZES, spec, "enfake", ["es"]),
+                 retrieval(SIZES, spec, "enfake", "es"))
+    assert ("es|es" in found[0]["accuracy"] and "es" in found[1]["f1"] and 0 <= found[2]["rho_upper"] <= 1
+            and "mu" not in found[2])
     assert view(spec, 300, "es") == replace(view(spec, 300, "enfake"), name="es")
 
 
 def test_seeds_of_one_model_read_the_same_pieces_and_tag_with_seeds_of_their_own():
     sizes = replace(SIZES, taggers=3)
     one, other = (ner(sizes, model(sizes, PAIR, s), "enfake", ["es"]) for s in (0, 1))
-    assert one[0].checkpoint.tokenizer == other[0].checkpoint.tokenizer and [n.seed for n in one + other] == [0, 1, 2, 3, 4, 5]
+    assert (one[0].checkpoint.tokenizer == other[0].checkpoint.tokenizer
+            and [n.seed for n in one + other] == [0, 1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_shared_pieces_are_shared_in_training_measuring_and_tasks(store, share):
     spec = shared_pieces(SIZES, share, 0)
-    asked = nli(SIZES, spec, "enfake", ["en"]), *ner(SIZES, spec, "enfake", ["en"]), retrieval(SIZES, spec, "enfake", "en")
+    asked = (nli(SIZES, spec, "enfake", ["en"]), *ner(SIZES, spec, "enfake", ["en"]),
+             retrieval(SIZES, spec, "enfake", "en"))
     found = made(store, *asked)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
     size, (fake, plain) = tokenizer.get_vocab_size(), (token_ids(l, tokenizer, store, 48) for l in spec.languages)
     kept = transforms.share_pieces(size, share)
-    assert (fake.ids == np.where(kept[plain.ids] | (plain.ids == 1), plain.ids, plain.ids + size)).all() and views(spec, size)[0].token_offset == 0
-    assert all(l.records.transforms == () for l in (asked[0].train, *asked[1].tests)), "the shift is one of ids, so the text stays plain"
-    if share == 1.0: assert found[2]["rho_lower"] > 0.9 and found[0]["accuracy"]["enfake|enfake"] == found[0]["accuracy"]["en|en"] and len(set(found[1]["f1"].values())) == 1
+    assert ((fake.ids == np.where(kept[plain.ids] | (plain.ids == 1), plain.ids, plain.ids + size)).all()
+            and views(spec, size)[0].token_offset == 0)
+    assert all(l.records.transforms == () for l in (asked[0].train, *asked[1].tests)), (
+        "the shift is one of ids, so the text stays plain")
+    if share == 1.0:
+        assert (found[2]["rho_lower"] > 0.9 and found[0]["accuracy"]["enfake|enfake"] == found[0]["accuracy"]["en|en"]
+                and len(set(found[1]["f1"].values())) == 1)
     ids = np.arange(5, size)
     assert (translations(*spec.languages, ids, size)[:, 0] == np.where(kept[ids], ids, ids + size)).all()
 
 
 def test_markers_and_pairs_reach_the_checkpoint(store):
-    spec = model(SIZES, PAIR, 0, markers=True, inputs="pairs", nsp=True, whole_words=True, exponent=0.7, shape=SIZES.paired[0], training=SIZES.paired[1])
+    spec = model(SIZES, PAIR, 0, markers=True, inputs="pairs", nsp=True, whole_words=True, exponent=0.7,
+                 shape=SIZES.paired[0], training=SIZES.paired[1])
     run([spec], store, progress=False)
     checkpoint, size = load_checkpoint(store.path(spec)), tokenizers.load(store.path(spec.tokenizer)).get_vocab_size()
     assert [checkpoint.view(l).separator for l in PAIR] == [size, size + 1] and checkpoint.vocabulary == size + 2
@@ -161,22 +179,27 @@ def test_markers_and_pairs_reach_the_checkpoint(store):
 
 def test_permutation_and_halves_are_of_training_alone(store):
     spec = model(SIZES, PAIR, 0, permutation="permute(0.5)")
-    assert [l.transforms for l in spec.languages] == [("permute(0.5,0)",), ("permute(0.5,1)",)] and all(lasting_transforms(l) == () for l in spec.languages)
+    assert ([l.transforms for l in spec.languages] == [("permute(0.5,0)",), ("permute(0.5,1)",)]
+            and all(lasting_transforms(l) == () for l in spec.languages))
     run([spec], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
-    told, natural = token_ids(spec.languages[0], tokenizer, store, 48), token_ids(spec.languages[0], tokenizer, store, 48, lasting_transforms(spec.languages[0]))
+    told, natural = (token_ids(spec.languages[0], tokenizer, store, 48),
+                     token_ids(spec.languages[0], tokenizer, store, 48, lasting_transforms(spec.languages[0])))
     assert told != natural and all(sorted(a) == sorted(b) for a, b in zip(told, natural))
 
 
 def test_untrained_models_take_no_step_and_seeds_differ(store):
     specs = [untrained(model(SIZES, PAIR, s)) for s in (0, 1)]
     run(specs, store, progress=False)
-    assert specs[0].training.steps == 0 and (store.path(specs[0]) / "model.safetensors").read_bytes() != (store.path(specs[1]) / "model.safetensors").read_bytes()
+    assert (specs[0].training.steps == 0 and (store.path(specs[0]) / "model.safetensors").read_bytes()
+            != (store.path(specs[1]) / "model.safetensors").read_bytes())
 
 
 # ---- texts
 
-def write(folder, name, lines): (folder / name).write_text("".join(l + "\n" for l in lines), encoding="utf-8"); return CorpusSpec(f"file:{folder / name}")
+def write(folder, name, lines):
+    (folder / name).write_text("".join(l + "\n" for l in lines), encoding="utf-8")
+    return CorpusSpec(f"file:{folder / name}")
 
 
 def test_verses_are_matched_by_their_ids_and_lines_by_their_number(store, tmp_path):

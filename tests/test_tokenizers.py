@@ -1,4 +1,5 @@
-"""The same vocabulary in every process, nothing lower-cased, and ids equal to a longest-match loop and to transformers'."""
+"""The same vocabulary in every process, nothing lower-cased, and ids equal to a longest-match loop and to
+transformers'."""
 import hashlib, itertools, json, os, random, subprocess, sys
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import find, read_bible
-from xlingual_nb.text.tokenizers import (SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save, train_wordpiece,
-                                         train_words)
+from xlingual_nb.text.tokenizers import (SPECIALS, Encoded, alphabet, blank, encode, load, pair_vocabulary, save,
+                                         train_wordpiece, train_words)
 from xlingual_nb.text.vocabularies import (KINDS, add_markers, expected_counts, lattice, spelt_otherwise, splits, train,
                                            train_characters, train_unigram, unigram_pieces, word_starts)
 
@@ -37,7 +38,8 @@ def digest(tokenizer) -> str:
 
 def test_golden_vocabulary():
     "Fixed once and for all: if this moves, every run made before is another run."
-    assert digest(train_wordpiece(babble(300), 200)) == "436f7147a45809633bd111aee703097029ebb18b9842cddb5f527904ea5adf23"
+    assert (digest(train_wordpiece(babble(300), 200))
+            == "436f7147a45809633bd111aee703097029ebb18b9842cddb5f527904ea5adf23")
 
 
 def test_golden_unigram():
@@ -78,14 +80,17 @@ def test_exact_size_and_specials_first(size, kind):
                                           ("words", ["ab"]), ("characters", ["a", "b", "##b"])])
 def test_small_text_gives_fewer(kind, pieces):
     t = train(kind, ["ab ab"], 500)
-    assert sorted(t.get_vocab()) == sorted([*SPECIALS, *pieces]) and sorted(t.get_vocab().values()) == list(range(5 + len(pieces)))
+    assert (sorted(t.get_vocab()) == sorted([*SPECIALS, *pieces])
+            and sorted(t.get_vocab().values()) == list(range(5 + len(pieces))))
 
 
 def test_no_text_or_no_room():
-    for text, size, said in [([], 100, "no text"), ([" "], 100, "no text"), (["abc"], 5, "no room"), (["abc"], -1, "no room")]:
+    for text, size, said in [([], 100, "no text"), ([" "], 100, "no text"), (["abc"], 5, "no room"),
+                             (["abc"], -1, "no room")]:
         for kind in KINDS:
             with pytest.raises(InputError, match=said): train(kind, text, size)
-    with pytest.raises(InputError, match="'bpe' is not known: choose from wordpiece, words, unigram, characters"): train("bpe", ["a"], 9)
+    with pytest.raises(InputError, match="'bpe' is not known: choose from wordpiece, words, unigram, characters"):
+        train("bpe", ["a"], 9)
 
 
 def test_alphabet_leaves_out_the_rare_and_fits():
@@ -119,8 +124,10 @@ def test_characters():
     assert t.encode("the cog 神", add_special_tokens=False).tokens == ["t", "##h", "##e", "c", "##o", "##g", "神"]
     few = train_characters(babble(100), 14)
     count = Counter(c for s in babble(100) for c in s if c != " ")
-    assert few.get_vocab_size() == 13                                           # a fifth letter has no room for both its forms
-    assert {p.removeprefix("##") for p in few.get_vocab()} - {*SPECIALS} == {*sorted(count, key=lambda c: (-count[c], c))[:4]}
+    # a fifth letter has no room for both its forms
+    assert few.get_vocab_size() == 13
+    assert ({p.removeprefix("##") for p in few.get_vocab()} - {*SPECIALS}
+            == {*sorted(count, key=lambda c: (-count[c], c))[:4]})
 
 
 # --- the unigram language model
@@ -132,7 +139,8 @@ def ways(word):
         yield [("##" if a else "") + word[a:b] for a, b in zip([0, *ends], ends)]
 
 
-@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4, unique=True), st.randoms(use_true_random=False))
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4, unique=True),
+       st.randoms(use_true_random=False))
 def test_expected_counts_against_all_ways_to_cut(words, dice):
     l, times = lattice(words), np.array([dice.randint(1, 9) for _ in words], float)
     weight = np.array([dice.uniform(.01, 1) for _ in l.pieces])
@@ -144,7 +152,8 @@ def test_expected_counts_against_all_ways_to_cut(words, dice):
     assert np.allclose(expected_counts(l, weight, times), [expected[p] for p in l.pieces])
 
 
-@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=3, unique=True), st.randoms(use_true_random=False))
+@given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=3, unique=True),
+       st.randoms(use_true_random=False))
 def test_the_best_other_spelling_against_all(words, dice):
     pieces = lattice(words).pieces
     dead = np.array([dice.random() < .3 and len(p.removeprefix("##")) > 1 for p in pieces])
@@ -238,19 +247,23 @@ def made(kind: str, size: int = 300):
     return pair_vocabulary(train(kind, CASED * 3, size))
 
 
-@pytest.mark.parametrize("make", [lambda: made("wordpiece"), lambda: made("unigram"), lambda: made("words"), lambda: made("characters"),
-                                  lambda: add_markers(made("unigram"), ["en", "enfake"])], ids=[*KINDS, "markers"])
+@pytest.mark.parametrize("make",
+                         [lambda: made("wordpiece"), lambda: made("unigram"), lambda: made("words"),
+                          lambda: made("characters"), lambda: add_markers(made("unigram"), ["en", "enfake"])],
+                         ids=[*KINDS, "markers"])
 @pytest.mark.parametrize("with_model", [False, True], ids=["bare", "beside a BERT config"])
 def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model, make):
     transformers = pytest.importorskip("transformers")
     t = make()
     save(t, tmp_path)
-    if with_model: (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": t.get_vocab_size()}))
+    if with_model:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": t.get_vocab_size()}))
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = encode(t, CASED)
     assert auto(CASED, add_special_tokens=False)["input_ids"] == [e.tolist() for e in ours] and 1 not in ours.ids
     assert auto(CASED[0])["input_ids"] == [2, *ours[0].tolist(), 3] and len(auto) == t.get_vocab_size()
-    assert (auto.pad_token_id, auto.unk_token_id, auto.cls_token_id, auto.sep_token_id, auto.mask_token_id) == (0, 1, 2, 3, 4)
+    assert ((auto.pad_token_id, auto.unk_token_id, auto.cls_token_id, auto.sep_token_id, auto.mask_token_id)
+            == (0, 1, 2, 3, 4))
     assert set(auto("ab", "cd")["token_type_ids"]) == {0, 1}
     if "Việt" in t.get_vocab():
         for sentence, e in zip(CASED[:4], ours): assert {"Việt", "Ναός", "यीशु", "THE"} & {t.id_to_token(i) for i in e}
@@ -282,7 +295,8 @@ def test_bad_tokenizer_folders(tmp_path):
 
 def test_save_replaces_whole_files(tmp_path):
     save(TRAINED, tmp_path / "deep" / "folder"); save(train_wordpiece(babble(50), 80), tmp_path / "deep" / "folder")
-    assert sorted(p.name for p in (tmp_path / "deep" / "folder").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert (sorted(p.name for p in (tmp_path / "deep" / "folder").iterdir())
+            == ["tokenizer.json", "tokenizer_config.json"])
     assert load(tmp_path / "deep" / "folder").get_vocab_size() == 80
 
 
@@ -313,7 +327,8 @@ def test_markers_stand_at_the_end_and_text_never_says_them():
     assert encode(t, text) == encode(TRAINED, text) and encode(t, text).ids.max() < n
     assert add_markers(TRAINED, []).get_vocab() == TRAINED.get_vocab()
     for tokenizer, languages in ((TRAINED, ["en", "en"]), (t, ["en"])):
-        with pytest.raises(InputError, match="holds .SEP-en. already: name each language once"): add_markers(tokenizer, languages)
+        with pytest.raises(InputError, match="holds .SEP-en. already: name each language once"):
+            add_markers(tokenizer, languages)
 
 
 def test_markers_are_text_to_auto_tokenizer_too(tmp_path):

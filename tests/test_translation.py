@@ -31,8 +31,8 @@ def told(name, part="dev", n=60, **more): return CorpusSpec(f"micro/{name}", par
 
 def untrained(kind="words", size=300, longest=40):
     languages = Language("en", told("en")), Language("es", told("es"))
-    return PretrainSpec(languages, TokenizerSpec(told("en"), size, kind, (told("es"),)), Shape(2, 16, 1, 32, max_tokens=longest),
-                        Training(epochs=0, batch=16))
+    return PretrainSpec(languages, TokenizerSpec(told("en"), size, kind, (told("es"),)),
+                        Shape(2, 16, 1, 32, max_tokens=longest), Training(epochs=0, batch=16))
 
 
 WANTED = ShiftSpec(untrained(), ("en", "es"), (told("en"), told("es")), alphas=(0.0, 1.0, 40.0))
@@ -48,7 +48,8 @@ def store(tmp_path_factory):
 def encoder_of(store, spec=WANTED): return load_checkpoint(store.path(spec.checkpoint))
 
 
-def both(encoder, texts): return [translation.read_side(encoder, side, (LanguageView(n), None)) for side, n in zip(texts, ("en", "es"))]
+def both(encoder, texts):
+    return [translation.read_side(encoder, side, (LanguageView(n), None)) for side, n in zip(texts, ("en", "es"))]
 
 
 def speeches(): return [microworld.speech(name, "dev", 60) for name in ("en", "es")]
@@ -62,7 +63,8 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
     encoder, (en, es) = load_checkpoint(store.path(spec)), speeches()
     sides = both(encoder, [en.texts(), es.texts()])
     found = translation.gold_of(WANTED.texts, sides)
-    starts, wanted, at, pieces = sides[0].text.starts, {}, 0, [encoder.tokenizer(w, add_special_tokens=False)["input_ids"] for w in en.words]
+    starts, wanted, at, pieces = (sides[0].text.starts, {}, 0,
+                                  [encoder.tokenizer(w, add_special_tokens=False)["input_ids"] for w in en.words])
     links, room = dict(microworld.align(en, es).tolist()), encoder.room("en")
     for word, ids in enumerate(pieces):
         if word in en.starts: at = int(starts[en.rows[word]])
@@ -85,7 +87,8 @@ def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     assert {*translation.right(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
     half = translation.right(perfect, gold, copied, ~copied)
-    assert half["gold of copied"] == half["gold open of copied"] == 1 and half["gold"] == pytest.approx(copied[gold.places].mean())
+    assert (half["gold of copied"] == half["gold open of copied"] == 1
+            and half["gold"] == pytest.approx(copied[gold.places].mean()))
     assert half["gold of converted"] == half["gold open of converted"] == 0
 
 
@@ -108,7 +111,8 @@ def test_the_commonest_word_by_counting(store):
     found = translation.commonest(WANTED, encoder, sides, gold)
     en, es = speeches()
     common = max(set(es.words), key=es.words.count)
-    matched = sum(min(ours, said) for ours, said in zip(np.diff(en.starts), [words.split().count(common) for words in es.texts()]))
+    matched = sum(min(ours, said)
+                  for ours, said in zip(np.diff(en.starts), [words.split().count(common) for words in es.texts()]))
     penalty = min(1, np.exp(1 - len(es.words) / len(en.words)))
     assert found["bleu"] == pytest.approx(100 * matched / len(en.words) * penalty)
     assert found["gold"] == max(np.mean(gold.ids == i) for i in set(gold.ids)) and found["gold open"] < found["gold"]
@@ -119,10 +123,13 @@ def test_a_run_holds_every_layer_and_alpha(store):
     run([spec], store, Inline(), progress=False)
     found = read_measures(store.path(spec))
     cells = {name for name in found if name.startswith("layer")}
-    assert {" ".join(name.split()[:4]) for name in cells} == {f"layer {l} alpha {a}" for l in range(3) for a in ("0", "1", "40")}
+    assert ({" ".join(name.split()[:4]) for name in cells}
+            == {f"layer {l} alpha {a}" for l in range(3) for a in ("0", "1", "40")})
     assert found["tokens"] == len(speeches()[0].words) and found["sentences"] == 60
-    assert found["types source"] == len(set(speeches()[0].words)) and found["types shared"] == len(set(speeches()[0].words) & set(speeches()[1].words))
-    assert found["layer 0 alpha 0 bleu"] == found["layer 2 alpha 0 bleu"] and found["best layer"] in (1, 2) and found["best alpha"] in (1, 40)
+    assert (found["types source"] == len(set(speeches()[0].words))
+            and found["types shared"] == len(set(speeches()[0].words) & set(speeches()[1].words)))
+    assert (found["layer 0 alpha 0 bleu"] == found["layer 2 alpha 0 bleu"] and found["best layer"] in (1, 2)
+            and found["best alpha"] in (1, 40))
     sentences = json.loads((store.path(spec) / "sentences.json").read_text())
     assert len(sentences) == 3 * 3 * 3 and {row["alpha"] for row in sentences} == {0.0, 1.0, 40.0}
 
@@ -133,9 +140,12 @@ def test_a_number_of_the_run_by_hand(store):
     run([WANTED], store, Inline(), progress=False)
     table = encoder.tokenizer.get_vocab()
     def ids(text): return torch.tensor([[2, *(table[w] for w in text.split()), 3]])
-    def states(speech): return torch.cat([encoder.model(ids(t), output_hidden_states=True).hidden_states[1][0, 1:-1] for t in speech.texts()])
+    def states(speech):
+        return torch.cat([encoder.model(ids(t), output_hidden_states=True).hidden_states[1][0, 1:-1]
+                          for t in speech.texts()])
     shift, made = 40 * (states(es).mean(0) - states(en).mean(0)), []
-    handle = encoder.model.bert.encoder.layer[0].register_forward_hook(lambda _, given, h: (h[0] + shift, *h[1:]) if isinstance(h, tuple) else h + shift)
+    def shifted(_, given, h): return (h[0] + shift, *h[1:]) if isinstance(h, tuple) else h + shift
+    handle = encoder.model.bert.encoder.layer[0].register_forward_hook(shifted)
     for text in en.texts(): made += encoder.model(ids(text)).logits[0, 1:-1].argmax(1).tolist()
     handle.remove()
     source, target = ({table[w] for w in speech.words} for speech in (en, es))
@@ -170,7 +180,8 @@ def test_records_are_turned_premises_and_hypotheses(store):
 
 @pytest.mark.parametrize("fields, message", [
     (dict(layers=(1, 3)), "layer 3 is not there: choose 0"), (dict(pair=("en", "en")), "name two languages"),
-    (dict(along="up"), "choose shift or orthogonal or other"), (dict(along="other"), "goes with other="), (dict(alphas=()), "no alpha"),
+    (dict(along="up"), "choose shift or orthogonal or other"), (dict(along="other"), "goes with other="),
+    (dict(alphas=()), "no alpha"),
     (dict(means=(told("en"),)), "two names and two texts")])
 def test_a_spec_refuses(fields, message):
     with pytest.raises(InputError, match=message): replace(WANTED, **fields)
@@ -182,7 +193,8 @@ def test_a_run_refuses(store, tmp_path):
         translation.translate(replace(WANTED, texts=(told("en"), told("en"))), encoder, store)
     short = told("en", n=1), told("es", n=1)
     run([*short], store, Inline(), progress=False)
-    with pytest.raises(InputError, match="says nothing of a language"): translation.translate(replace(WANTED, means=short), encoder, store)
+    with pytest.raises(InputError, match="says nothing of a language"):
+        translation.translate(replace(WANTED, means=short), encoder, store)
     assert translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"]["layer 1"] > 0
     tokenizer = encoder.tokenizer.backend_tokenizer
     static = BroughtSpec(str(save_static(tmp_path / "static", np.ones((tokenizer.get_vocab_size(), 4)), tokenizer)))

@@ -1,4 +1,5 @@
-"""Fine-tuned words: windows and tags put right against hand-made cases and plain loops, the mix of layers, families, runs."""
+"""Fine-tuned words: windows and tags put right against hand-made cases and plain loops, the mix of layers, families,
+runs."""
 import copy
 import hashlib
 from dataclasses import replace
@@ -32,7 +33,8 @@ from xlingual_nb.tasks.sentence_heads import sentence_form
 from xlingual_nb.tasks.task import Task
 from xlingual_nb.tasks.trees import Tree
 from xlingual_nb.tasks.tuned_tags import NameInputs, TunedTagsSpec, names_in, score_new
-from xlingual_nb.tasks.word_heads import REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired, windows
+from xlingual_nb.tasks.word_heads import (REPAIRS, WordHead, cut_words, names_form, parts_form, read_words, repaired,
+                                          windows)
 from xlingual_nb.tasks.zero_shot import centred, network_head
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
@@ -95,7 +97,8 @@ def test_a_window_takes_as_many_words_as_it_holds(given_):
 
 
 def test_128_pieces_and_64_of_context_as_the_paper_has_them():
-    assert windows(range(300), 300, 128, 64) == [(0, 128, 0, 128), (64, 192, 128, 192), (128, 256, 192, 256), (192, 300, 256, 300)]
+    assert windows(range(300), 300, 128, 64) == [(0, 128, 0, 128), (64, 192, 128, 192), (128, 256, 192, 256),
+                                                 (192, 300, 256, 300)]
 
 
 def test_rows_hold_the_words_of_their_sentences(tiny):
@@ -117,7 +120,8 @@ def test_windows_end_where_the_encoder_ends(tiny):
     rows, _ = cut_words(tiny, inputs, Tuning(), True)
     assert 11 < max(rows.texts[0].lengths) <= 22
     with pytest.raises(InputError, match="hold token id 99"):
-        cut_words(tiny, replace(inputs, texts=(Encoded(inputs.texts[0].ids * 0 + 99, inputs.texts[0].starts),)), Tuning(), True)
+        cut_words(tiny, replace(inputs, texts=(Encoded(inputs.texts[0].ids * 0 + 99, inputs.texts[0].starts),)),
+                  Tuning(), True)
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -169,12 +173,15 @@ def test_the_mix_is_a_loop_over_layers_and_words():
     body, plain = LayerMix(6, 3, Feat(hidden=5, dropout=0.0)).eval(), nn.LSTM(6, 5, 2, bidirectional=True)
     body.mix.weights.data, body.mix.scale.data = torch.randn(4), torch.tensor(1.7)
     plain.load_state_dict({f"{name.replace('_l0', f'_l{k}')}{end}": w for k in range(2)
-                           for side, end in ((body.right, ""), (body.left, "_reverse")) for name, w in side[k].state_dict().items()})
-    layers, places, lengths = torch.randn(4, 3, 7, 6), torch.tensor([[1, 3, 6], [8, 8, 8], [15, 20, 20]]), torch.tensor([3, 1, 2])
+                           for side, end in ((body.right, ""), (body.left, "_reverse"))
+                           for name, w in side[k].state_dict().items()})
+    layers, places, lengths = (torch.randn(4, 3, 7, 6), torch.tensor([[1, 3, 6], [8, 8, 8], [15, 20, 20]]),
+                               torch.tensor([3, 1, 2]))
     made = type("Made", (), dict(hidden_states=tuple(layers)))
     share = [float(w.exp()) for w in body.mix.weights.detach()]
     for row, found, n in zip(places.tolist(), body(made, places, lengths), lengths):
-        mixed = torch.stack([1.7 * sum(s * layers[k].flatten(0, 1)[place] for k, s in enumerate(share)) / sum(share) for place in row[:n]])
+        mixed = torch.stack([1.7 * sum(s * layers[k].flatten(0, 1)[place] for k, s in enumerate(share)) / sum(share)
+                             for place in row[:n]])
         torch.testing.assert_close(found[:n], plain(mixed)[0], atol=1e-5, rtol=1e-5)
 
 
@@ -183,7 +190,8 @@ def digest(model): return hashlib.sha256(b"".join(w.numpy().tobytes() for w in m
 
 def test_feat_leaves_the_encoder_as_it_is_and_learns(tiny):
     before = digest(tiny.model)
-    network = learn(tiny, sentences(300, 0), sentences(40, 1), parts_form(), Feat(hidden=12, layers=1, epochs=8, learning_rate=1e-2))
+    network = learn(tiny, sentences(300, 0), sentences(40, 1), parts_form(),
+                    Feat(hidden=12, layers=1, epochs=8, learning_rate=1e-2))
     assert digest(tiny.model) == before and network.encoder is tiny and max(network.scores) > .8
     assert network.body.mix.weights.std() > 0
 
@@ -205,16 +213,19 @@ def pairs(count, seed):
 def chains(count, seed):
     "Trees in which every word hangs on the one before it."
     given = sentences(count, seed)
-    return replace(given, gold=[Tree(list(range(len(tags))), ["r"] * len(tags), ["X"] * len(tags)) for tags in given.gold])
+    return replace(given,
+                   gold=[Tree(list(range(len(tags))), ["r"] * len(tags), ["X"] * len(tags)) for tags in given.gold])
 
 
 ASKED = Feat(hidden=6, epochs=3, batch=4, pieces=14, context=6, learning_rate=1e-2)
-FORMS = {"words": (parts_form, lambda n, seed: sentences(n, seed, longest=20)), "pairs": (sentence_form, pairs), "trees": (tree_form, chains)}
+FORMS = {"words": (parts_form, lambda n, seed: sentences(n, seed, longest=20)), "pairs": (sentence_form, pairs),
+         "trees": (tree_form, chains)}
 
 
 @pytest.mark.parametrize("kind", FORMS)
 def test_kept_states_train_as_those_that_are_made_in_every_epoch(tiny, monkeypatch, kind):
-    "In double precision, where the batches that an encoder reads make no difference; with dropout of the BiLSTM, none of the encoder."
+    """In double precision, where the batches that an encoder reads make no difference; with dropout of the BiLSTM, none
+    of the encoder."""
     (form, drawn), calls = FORMS[kind], []
     tiny.model.double().base_model.register_forward_hook(lambda *told: calls.append(1))
     torch.set_default_dtype(torch.float64)
@@ -227,7 +238,8 @@ def test_kept_states_train_as_those_that_are_made_in_every_epoch(tiny, monkeypat
     np.testing.assert_allclose(kept.losses, again.losses, rtol=1e-7)
     assert kept.scores == again.scores and len(set(kept.losses)) > len(kept.losses) / 2
     for one, other in zip(kept.parts, again.parts):
-        for mine, theirs in zip(one.parameters(), other.parameters()): torch.testing.assert_close(mine, theirs, atol=1e-8, rtol=1e-6)
+        for mine, theirs in zip(one.parameters(), other.parameters()):
+            torch.testing.assert_close(mine, theirs, atol=1e-8, rtol=1e-6)
 
 
 def test_what_is_kept_is_each_text_alone(tiny):
@@ -235,10 +247,13 @@ def test_what_is_kept_is_each_text_alone(tiny):
     given = sentences(30, 2)
     made = made_once(new_network(tiny, given, parts_form(), ASKED, 0), given)
     for i, (ids, firsts) in enumerate(zip(given.texts[0], given.firsts)):
-        with torch.no_grad(): alone = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]]), output_hidden_states=True).hidden_states
+        with torch.no_grad():
+            alone = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]]),
+                                          output_hidden_states=True).hidden_states
         (places,), (n,) = made.places(np.array([i]))
         assert n == len(firsts)
-        for mine, theirs in zip(made.hidden_states, alone): torch.testing.assert_close(mine[0, places], theirs[0, firsts + 1], atol=1e-5, rtol=1e-5)
+        for mine, theirs in zip(made.hidden_states, alone):
+            torch.testing.assert_close(mine[0, places], theirs[0, firsts + 1], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -257,7 +272,8 @@ def test_development_texts_are_read_to_the_byte_as_without(tiny, kind):
 
 @pytest.mark.parametrize("kind", ["words", "pairs"])
 def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
-    "The second language is the first, but that its encoder adds a vector to all states: one that the head takes for a label."
+    """The second language is the first, but that its encoder adds a vector to all states: one that the head takes for a
+    label."""
     form, drawn = FORMS[kind]
     plain = Task(kind, None, None, None, network_head(form))
     moved, test, scores = centred(plain), drawn(200, 2), {}
@@ -280,14 +296,16 @@ def test_the_mean_of_units_is_a_loop(tiny):
     network.encoder.model.eval()
     vectors = []
     for ids, firsts in zip(given.texts[0], given.firsts):
-        with torch.no_grad(): states = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]])).last_hidden_state[0]
+        with torch.no_grad():
+            states = tiny.model.base_model(torch.tensor([[tiny.cls, *ids, tiny.sep]])).last_hidden_state[0]
         vectors += list(states[firsts + 1])
     torch.testing.assert_close(mean_unit(network, given), torch.stack(vectors).mean(0), atol=1e-5, rtol=1e-4)
 
 
 # --- networks
 
-def learnt(checkpoint, settings, seed=0): return learn(checkpoint, sentences(200, 0), sentences(40, 1), parts_form(), settings, seed)
+def learnt(checkpoint, settings, seed=0):
+    return learn(checkpoint, sentences(200, 0), sentences(40, 1), parts_form(), settings, seed)
 
 
 FAST = Tuning(epochs=4, learning_rate=5e-3)
@@ -309,9 +327,11 @@ def test_answers_do_not_depend_on_the_batches(tiny, settings):
     assert answer(network, test, budget=1) == answer(network, test, budget=10_000)
 
 
-@pytest.mark.parametrize("config", [
-    transformers.BertConfig(**SIZES, **WIDE), transformers.RobertaConfig(**SIZES, **WIDE), transformers.XLMRobertaConfig(**SIZES, **WIDE),
-    transformers.DistilBertConfig(**SIZES, dim=16, n_layers=2, n_heads=2, hidden_dim=32)], ids=lambda c: c.model_type)
+@pytest.mark.parametrize("config",
+                         [transformers.BertConfig(**SIZES, **WIDE), transformers.RobertaConfig(**SIZES, **WIDE),
+                          transformers.XLMRobertaConfig(**SIZES, **WIDE),
+                          transformers.DistilBertConfig(**SIZES, dim=16, n_layers=2, n_heads=2, hidden_dim=32)],
+                         ids=lambda c: c.model_type)
 def test_a_tagger_of_any_family_is_the_librarys(tmp_path, config):
     "The same weights under the library's own head give the same scores of every word."
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path / "tiny", 40, config=copy.deepcopy(config)))
@@ -330,9 +350,11 @@ def test_a_tagger_of_any_family_is_the_librarys(tmp_path, config):
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_what_is_frozen_has_the_bytes_of_the_checkpoint_after_training(tiny, layer):
-    before, after = tiny.model.base_model.state_dict(), learnt(tiny, replace(FAST, epochs=1, freeze=layer)).encoder.model.base_model.state_dict()
+    before, after = (tiny.model.base_model.state_dict(),
+                     learnt(tiny, replace(FAST, epochs=1, freeze=layer)).encoder.model.base_model.state_dict())
     same = {name for name in before if before[name].numpy().tobytes() == after[name].numpy().tobytes()}
-    frozen = {name for name in before if name.startswith("embeddings.") or name.startswith("encoder.layer.0.") and layer}
+    frozen = {name for name in before if name.startswith("embeddings.") or name.startswith("encoder.layer.0.")
+              and layer}
     assert frozen <= same and not {name for name in same - frozen if "key.bias" not in name}
 
 
@@ -347,7 +369,8 @@ def test_the_loss_is_the_mean_over_words():
     head = WordHead(inputs, 6, .5, Tuning(dropout=0.0))
     lengths = torch.tensor([len(tags) for tags in inputs.gold])
     x = torch.randn(4, int(lengths.max()), 6)
-    each = [nn.functional.cross_entropy(head(x[i, k]), torch.tensor(head.number[tag])) for i, tags in enumerate(inputs.gold) for k, tag in enumerate(tags)]
+    each = [nn.functional.cross_entropy(head(x[i, k]), torch.tensor(head.number[tag]))
+            for i, tags in enumerate(inputs.gold) for k, tag in enumerate(tags)]
     torch.testing.assert_close(head.loss(x, lengths, inputs.gold), torch.stack(each).mean())
 
 
@@ -369,7 +392,8 @@ def files(tmp_path):
 def asked(folder, test="test", **rest):
     def side(part): return Labelled("en", RecordsSpec("ner", f"file:{folder}/{{part}}.conll", part))
     tests = (Labelled("en", RecordsSpec("ner", f"file:{folder}/{test}.conll")),)
-    return TunedTagsSpec(BroughtSpec(str(folder / "tiny")), side("train"), side("dev"), tests, Tuning(epochs=12, batch=4, learning_rate=1e-2), **rest)
+    return TunedTagsSpec(BroughtSpec(str(folder / "tiny")), side("train"), side("dev"), tests,
+                         Tuning(epochs=12, batch=4, learning_rate=1e-2), **rest)
 
 
 def test_a_brought_checkpoint_is_tuned_and_kinds_that_training_lacks_are_named(files, tmp_path):
@@ -377,7 +401,8 @@ def test_a_brought_checkpoint_is_tuned_and_kinds_that_training_lacks_are_named(f
     spec = asked(files)
     run([spec], store, progress=False)
     assert store.read(spec)["f1"]["en"] == 1.0
-    with pytest.raises(InputError, match="has MISC, which the training set .* lacks: name those that both have as kinds"):
+    with pytest.raises(InputError,
+                       match="has MISC, which the training set .* lacks: name those that both have as kinds"):
         run([asked(files, "more")], store, progress=False)
     both = asked(files, "more", kinds=("PER", "LOC"))
     run([both], store, progress=False)
@@ -405,7 +430,8 @@ def test_new_names_against_a_count_by_hand():
     found = score_new(known, inputs, given)
     assert found["new f1"] == pytest.approx(2 * 1 / (1 + 2)) and found["new"] == pytest.approx(1 / 3)
     assert found["f1"] == pytest.approx(2 * 2 / (3 + 3))
-    assert score_new(frozenset(), inputs, given)["new f1"] == found["f1"] and score_new(frozenset(), inputs, given)["new"] == 1
+    assert (score_new(frozenset(), inputs, given)["new f1"] == found["f1"]
+            and score_new(frozenset(), inputs, given)["new"] == 1)
     everything = names_in((), [dict(tokens=w, tags=t) for w, t in zip(words, gold)])
     assert score_new(everything, inputs, gold)["new"] == score_new(everything, inputs, gold)["new f1"] == 0
 
@@ -414,13 +440,16 @@ def test_a_run_scores_new_names_as_a_count_over_its_records(tmp_path):
     "The share of new names in English, and in English read from its end, where each is the same name."
     text = CorpusSpec("micro/en", parameters=(("sentences", 60),))
     back = Language("back", text, ("inv_order",))
-    model = PretrainSpec((Language("en", text), back), TokenizerSpec(text, 133, "words"), Shape(1, 16, 1, 32, 64), Training(0))
+    model = PretrainSpec((Language("en", text), back), TokenizerSpec(text, 133, "words"),
+                         Shape(1, 16, 1, 32, 64), Training(0))
     train, dev, test = (RecordsSpec("ner", "micro/en", part, 40) for part in ("train", "dev", "test"))
-    spec = TunedTagsSpec(model, Labelled("en", train), Labelled("en", dev), (Labelled("en", test), Labelled("back", test)), Tuning(epochs=1))
+    spec = TunedTagsSpec(model, Labelled("en", train), Labelled("en", dev),
+                         (Labelled("en", test), Labelled("back", test)), Tuning(epochs=1))
     store = Store(tmp_path)
     run([spec], store, Inline(), progress=False)
     found = read_measures(store.path(spec))
-    def names(records): return [tuple(r["tokens"][a:b]) for r in read_records(store.path(records)) for a, b, _ in spans(r["tags"])]
+    def names(records):
+        return [tuple(r["tokens"][a:b]) for r in read_records(store.path(records)) for a, b, _ in spans(r["tags"])]
     seen = set(names(train))
     share = np.mean([name not in seen for name in names(test)])
     assert found["new en"] == pytest.approx(share) == found["new back"] and 0 < share < 1

@@ -26,7 +26,8 @@ SIZES = dict(vocab_size=40, max_position_embeddings=26, pad_token_id=0)
 WIDE = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32)
 FAMILIES = {
     "bert": transformers.BertConfig(**SIZES, **WIDE), "roberta": transformers.RobertaConfig(**SIZES, **WIDE),
-    "xlm-roberta": transformers.XLMRobertaConfig(**SIZES, **WIDE), "electra": transformers.ElectraConfig(**SIZES, **WIDE, embedding_size=16),
+    "xlm-roberta": transformers.XLMRobertaConfig(**SIZES, **WIDE),
+    "electra": transformers.ElectraConfig(**SIZES, **WIDE, embedding_size=16),
     "distilbert": transformers.DistilBertConfig(**SIZES, dim=16, n_layers=3, n_heads=2, hidden_dim=32)}
 ALBERT = transformers.AlbertConfig(**SIZES, **WIDE, embedding_size=16)
 
@@ -40,8 +41,10 @@ def bytes_of(model): return {name: weights.numpy().tobytes() for name, weights i
 
 def step(model, settings):
     "One step of training on three texts, each of whose tokens should have larger numbers."
-    loss = -model.base_model(input_ids=torch.arange(3, 30).reshape(3, 9), attention_mask=torch.ones(3, 9).long()).last_hidden_state.square().mean()
-    tune([model], optimiser([model.base_model], settings), warmed_up(replace(settings, warmup=0.0, epochs=1)), lambda numbers: loss, 3, 0)
+    loss = -model.base_model(input_ids=torch.arange(3, 30).reshape(3, 9),
+                             attention_mask=torch.ones(3, 9).long()).last_hidden_state.square().mean()
+    tune([model], optimiser([model.base_model], settings), warmed_up(replace(settings, warmup=0.0, epochs=1)),
+         lambda numbers: loss, 3, 0)
 
 
 def layer_of(name):
@@ -62,7 +65,8 @@ def test_frozen_layers_keep_their_bytes_and_the_others_move(tmp_path, family, la
     parameters, after = dict(checkpoint.model.base_model.named_parameters()), bytes_of(model)
     moved = {name for name in parameters if after[name] != before[name]}
     wanted = {name for name in parameters if layer is None or layer_of(name) > layer}
-    assert moved <= wanted and len(moved) > .8 * len(wanted)        # a row of biases may be still: the gradient of a key's is zero
+    # a row of biases may be still: the gradient of a key's is zero
+    assert moved <= wanted and len(moved) > .8 * len(wanted)
     assert bytes_of(checkpoint.model) == before
 
 
@@ -95,7 +99,8 @@ def ran(course, scores=None, count=10, seed=0, **settings):
         assert not module.training
         return next(told)
     optimizer = optimiser([module], Tuning(**settings))
-    found = tune([module], optimizer, course, module.loss, count, seed, lambda *done: heard.append(done), scores and score)
+    found = tune([module], optimizer, course, module.loss, count, seed, lambda *done: heard.append(done),
+                 scores and score)
     return module, *found, heard
 
 
@@ -122,7 +127,8 @@ def test_the_rate_is_halved_when_nothing_is_gained_and_then_it_ends():
     settings, scores = Feat(learning_rate=8e-5, least=1e-5, epochs=50, batch=10), [.1, .2, .2, .3, .1, .3, .1, .2]
     module, losses, told, heard = ran(halved(settings), scores)
     assert told == tuple(scores[:7]) and len(losses) == 7 and heard[-1] == (50, 50)
-    assert [stalls(scores[:n]) for n in range(1, 8)] == [0, 0, 1, 1, 2, 3, 4]       # 4e-5, 2e-5, 1e-5; and 5e-6 is too little
+    # 4e-5, 2e-5, 1e-5; and 5e-6 is too little
+    assert [stalls(scores[:n]) for n in range(1, 8)] == [0, 0, 1, 1, 2, 3, 4]
 
 
 def test_rates_are_those_of_the_schedule():
@@ -141,7 +147,8 @@ def tagged(count, seed):
     rng = np.random.default_rng(seed)
     texts = [rng.integers(5, 40, n) for n in rng.permutation(count) % 20 + 1]
     firsts = [np.arange(0, len(text), 2) for text in texts]
-    return Inputs((Encoded.of(texts),), [["AB"[i % 2] for i in range(len(f))] for f in firsts], Encoded.of(firsts), views=("any",))
+    return Inputs((Encoded.of(texts),), [["AB"[i % 2] for i in range(len(f))] for f in firsts], Encoded.of(firsts),
+                  views=("any",))
 
 
 def paired(count, seed):
@@ -155,7 +162,8 @@ def paired(count, seed):
 def both_ways(checkpoint, inputs, form, settings):
     "Vectors, numbers of units, loss and gradients by name: of the model itself, one text a row, and as `learn` reads."
     network = new_network(checkpoint, inputs, form, settings, 0)
-    steps, numbers, found = Flat((network.encoder.model.base_model, network.head), settings), np.arange(len(inputs))[::-1], []
+    steps, numbers, found = (Flat((network.encoder.model.base_model, network.head), settings),
+                             np.arange(len(inputs))[::-1], [])
     quick, = quick_readers(network, steps, 0, inputs)
     for read in (lambda numbers: network(inputs, numbers), quick):
         network.encoder.model.train()
@@ -187,7 +195,8 @@ def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
 @pytest.mark.parametrize("layer", [None, 0, 2, 3])
 def test_a_bert_that_is_written_out_is_that_of_transformers(tmp_path, layer):
     "Pairs with segments, and layers that are frozen: what is trained has a gradient, and it is the same."
-    moved = alike(both_ways(opened(tmp_path, "bert"), paired(32, 2), sentence_form(), Tuning(dropout=0.0, freeze=layer)))
+    moved = alike(both_ways(opened(tmp_path, "bert"), paired(32, 2), sentence_form(),
+                            Tuning(dropout=0.0, freeze=layer)))
     layers = {layer_of(name) for name in moved}
     assert layers == {None: {0, 1, 2, 3}, 0: {1, 2, 3}, 2: {3}, 3: set()}[layer]
     assert layer is not None or "embeddings.token_type_embeddings.weight" in moved

@@ -200,7 +200,8 @@ def test_claims_on_curves():
     assert row.effect == 1 and row.verdict == "inconclusive" and "do not differ at all" in row.note
     sure = replace(over, exact=True)
     row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(sure,)))
-    assert row.verdict == "reproduced" and row.p == 0 and row.note.endswith("no seed changes what is compared: arithmetic decides")
+    assert (row.verdict == "reproduced" and row.p == 0
+            and row.note.endswith("no seed changes what is compared: arithmetic decides"))
     row = one(pd.concat([runs(FLOORS), curve("15 overparam", (80, 90, 80))]), claim(tests=(replace(sure, margin=1.5),)))
     assert row.verdict == "not reproduced" and "arithmetic decides" in row.note
 
@@ -322,7 +323,11 @@ def test_who_has_not_learnt_has_nothing_to_lose():
     c, (test,) = small(), small().tests
     asked = replace(c, tests=(replace(test, learnt_column="source", learnt_floor=("majority",)),))
     frame = losses([45.0, 45.3, 45.1], [65.0, 65.4, 65.2])
-    def taught(b): return pd.concat([frame, runs(dict(a=np.array([79.0, 79.2, 79.1]), b=np.array(b)) | {"majority": np.array([33.3] * 3), "untrained | es": np.array([78.0, 33.4, 79.2])}, "source")])
+    def taught(b):
+        return pd.concat([frame,
+                          runs(dict(a=np.array([79.0, 79.2, 79.1]), b=np.array(b))
+                               | {"majority": np.array([33.3] * 3), "untrained | es": np.array([78.0, 33.4, 79.2])},
+                               "source")])
     assert one(taught([79.0, 79.2, 79.1]), asked).verdict == "reproduced"
     for dull in ([33.1, 33.3, 33.4], [33.9, 46.2, 37.4]):                     # by chance, or one seed of three
         row = one(taught(dull), asked)
@@ -334,14 +339,16 @@ def test_who_has_not_learnt_has_nothing_to_lose():
 
 def test_where_a_column_is_a_model_other_rows_tell_what_it_has_learnt():
     c, (test,) = small(), small().tests
-    columns = replace(test, column="left", minus_column="right", plus=("es",), minus=("es",), learnt_rows=("home",), learnt_floor=("majority",))
+    columns = replace(test, column="left", minus_column="right", plus=("es",), minus=("es",), learnt_rows=("home",),
+                      learnt_floor=("majority",))
     asked = replace(c, tests=(columns,))
     def told(left, right): return outcomes.taught(asked, columns, look_into({"left": left, "right": right}))
     def look_into(homes): return lambda table, row, column: pd.Series(homes[column] if row == "home" else [33.3] * 3)
     well, badly = [79.0, 79.2, 79.1], [33.5, 47.0, 37.0]
     assert told(well, well) == {("left", "home"): True, ("right", "home"): True}
     assert told(well, badly) == {("left", "home"): True, ("right", "home"): False}
-    for wrong in (dict(learnt_rows=("home",)), dict(learnt_floor=("majority",)), dict(learnt_rows=("home",), learnt_column="left", learnt_floor=("majority",))):
+    for wrong in (dict(learnt_rows=("home",)), dict(learnt_floor=("majority",)),
+                  dict(learnt_rows=("home",), learnt_column="left", learnt_floor=("majority",))):
         with pytest.raises(ValueError, match="learnt_floor"): replace(test, **wrong)
 
 
@@ -456,15 +463,21 @@ def test_a_drop_in_a_model_that_fits_worse_is_confounded():
 def test_a_claim_at_like_fit_is_asked_of_the_rows_that_were_trained_to_it():
     fits = {"0 original": [9.0, 9.2, 8.8], "8 x": [18.0, 18.2, 17.9]}
     def both(mu, fit): return pd.concat([runs(mu), runs(fit, "MLM-Perpl. train")])
-    def longer(found): return found.assign(table="table1-matched", run_id=found.run_id.where(found.row != "8 x", found.run_id + "+"))
-    usual, caught_up = both(WORLD, fits), longer(both(WORLD | {"8 x": [0.55, 0.53, 0.56]}, fits | {"8 x": [9.1, 9.2, 8.9]}))
+    def longer(found):
+        return found.assign(table="table1-matched", run_id=found.run_id.where(found.row != "8 x", found.run_id + "+"))
+    usual, caught_up = (both(WORLD, fits),
+                        longer(both(WORLD | {"8 x": [0.55, 0.53, 0.56]}, fits | {"8 x": [9.1, 9.2, 8.9]})))
     like = claim(fit=("0 original",))
     assert one(usual, like).verdict == "confounded"
     row = one(pd.concat([usual, caught_up]), like)
-    assert row.verdict == "not reproduced" and row.note.startswith("rows trained for longer, to fit alike; the contrary holds"), "its µ came with its fit"
-    assert one(pd.concat([usual, caught_up]), claim()).verdict == "reproduced", "a claim that asks for no like fit is asked of Table 1"
+    assert (row.verdict == "not reproduced"
+            and row.note.startswith("rows trained for longer, to fit alike; the contrary holds")), (
+        "its µ came with its fit")
+    assert one(pd.concat([usual, caught_up]), claim()).verdict == "reproduced", (
+        "a claim that asks for no like fit is asked of Table 1")
     for less in (caught_up.row != "8 x", ~((caught_up.row == "8 x") & (caught_up.seed == 2))):
-        assert one(pd.concat([usual, caught_up[less]]), like).verdict == "confounded", "all rows compared have to be there, with as many seeds"
+        assert one(pd.concat([usual, caught_up[less]]), like).verdict == "confounded", (
+            "all rows compared have to be there, with as many seeds")
     backwards = claim(fit=("0 original",), minus=("3 x",), column="µ")
     world = pd.concat([usual, runs({"3 x": [9.0, 9.1, 9.2]}, "MLM-Perpl. train")])
     row = one(pd.concat([world, longer(world[world.row != "8 x"])]), backwards)
@@ -475,7 +488,8 @@ def test_a_model_that_reads_no_better_than_frequencies_would_is_not_compared():
     def reading(seeds): return pd.concat([runs(WORLD), runs({"8 x": seeds}, "Perpl. dev / unigram")])
     assert one(reading([0.1, 0.5, 0.3]), claim()).verdict == "reproduced"
     row = one(reading([0.1, 0.51, 0.3]), claim())
-    assert row.verdict == "not trained" and np.isnan(row.p) and row.note == "Perpl. dev / unigram of 8 x is 0.51 in 1 of 3 seeds"
+    assert (row.verdict == "not trained" and np.isnan(row.p)
+            and row.note == "Perpl. dev / unigram of 8 x is 0.51 in 1 of 3 seeds")
     assert one(runs(WORLD), claim()).verdict == "reproduced", "where nobody asks how a model reads, nothing is refused"
 
 
@@ -522,13 +536,16 @@ def test_amendments_are_shown_in_the_row():
 
 def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_scale():
     rng, known = np.random.default_rng(0), ledger.claims()
-    frame = pd.DataFrame([(c.id, c.paper, corpus, rng.choice(V.VERDICTS)) for c in known for corpus in ("micro", "bible") if rng.random() < .7],
+    frame = pd.DataFrame([(c.id, c.paper, corpus, rng.choice(V.VERDICTS)) for c in known
+                          for corpus in ("micro", "bible") if rng.random() < .7],
                          columns=["claim", "paper", "corpus", "verdict"])
     for scale in ("laptop", "paper"):
         for row in V.decided(frame, scale).rename(columns={"share of run": "of_run"}).itertuples():
             own = {c.id for c in known if c.paper == row.paper and c.whose == "paper" and scale in c.scales}
-            ran = [v.verdict for v in frame.itertuples() if v.claim in own and v.corpus == row.corpus and v.verdict != "not run at this scale"]
+            ran = [v.verdict for v in frame.itertuples() if v.claim in own and v.corpus == row.corpus
+                   and v.verdict != "not run at this scale"]
             done = [v for v in ran if v in ("reproduced", "not reproduced")]
-            assert (row.claims, row.run, row.decided, row.share) == (len(own), len(ran), len(done), pytest.approx(len(done) / len(own)))
+            assert ((row.claims, row.run, row.decided, row.share)
+                    == (len(own), len(ran), len(done), pytest.approx(len(done) / len(own))))
             assert row.of_run == pytest.approx(len(done) / len(ran))
     assert len(V.decided(frame, "laptop")) == 10

@@ -37,13 +37,15 @@ def test_every_label_that_a_claim_names_is_in_the_grid(claim):
         if test.minus != "floor": rows |= {(row, test.minus_column or test.column) for row in test.minus}
         if test.minus_column: rows |= {(row, test.minus_column) for row in test.plus}
         assert {(test.table, *at) for at in rows} <= BY_ADDRESS.keys()
-        for row in test.plus if claim.alive is None else ():       # of shares of pieces nobody asks whether they are alive
+        # of shares of pieces nobody asks whether they are alive
+        for row in test.plus if claim.alive is None else ():
             assert any((test.table, floor, test.column) in BY_ADDRESS for floor in floor_names(claim.floor, row)), row
 
 
 def test_claims_of_all_five_tables_are_judged_here_and_none_of_layers():
     told = {t.table for c in HERE for t in c.tests}
-    assert told == {*TABLES, FIGURE} and len(HERE) >= 15 and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
+    assert (told == {*TABLES, FIGURE} and len(HERE) >= 15
+            and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE))
 
 
 def test_centred_rows_are_the_same_runs_but_for_the_means():
@@ -55,12 +57,18 @@ def test_centred_rows_are_the_same_runs_but_for_the_means():
     for (table, row, column), cell in rows.items():
         plain = made[table, row.replace(", centred", ""), column]
         assert cell.runs == tuple(replace(r, centred=True) for r in plain.runs)
-    asked = [cells("smoke", own={"study": "liu2020", "smoke": {"micro-none": {"like": "smoke.micro", "tasks": {"centred": told}}}},
+    asked = [cells("smoke",
+                   own={"study": "liu2020",
+                        "smoke": {"micro-none": {"like": "smoke.micro", "tasks": {"centred": told}}}},
                    corpus="micro-none") for told in ([], ["nli"])]
-    assert not [c for c in asked[0] if "centred" in c.row] and {c.table for c in asked[1] if "centred" in c.row} == {"table3"}
+    assert (not [c for c in asked[0] if "centred" in c.row]
+            and {c.table for c in asked[1] if "centred" in c.row} == {"table3"})
     assert set(grid_of(asked[0])) == set(grid_of(made.values())) - set(grid_of(rows.values()))
-    with pytest.raises(InputError, match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, ner, pos, parsing"):
-        check("smoke", "micro-odd", own={"study": "liu2020", "smoke": {"micro-odd": {"like": "smoke.micro", "tasks": {"centred": ["names"]}}}})
+    with pytest.raises(InputError, match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, "
+                       r"ner, pos, parsing"):
+        check("smoke", "micro-odd",
+              own={"study": "liu2020",
+                   "smoke": {"micro-odd": {"like": "smoke.micro", "tasks": {"centred": ["names"]}}}})
 
 
 def test_settings_of_mbert_that_the_paper_prints_have_rows():
@@ -82,8 +90,10 @@ def test_a_row_says_what_its_runs_are():
         if "-" not in first: setting = first
         if setting in FLOORS: assert {r.stage for r in cell.runs} == {"nli_floors"}; continue
         if setting == "shared pieces":
-            (bag,), (zero,) = cell.runs, next(c for c in LAPTOP if c.column == cell.column and c.seed == cell.seed and "zero-shot" in c.row).runs
-            assert (bag.vocabulary, bag.train, bag.tests) == (zero.checkpoint.tokenizer, zero.train, zero.tests); continue
+            (bag,), (zero,) = cell.runs, next(c for c in LAPTOP if c.column == cell.column and c.seed == cell.seed
+                                              and "zero-shot" in c.row).runs
+            assert (bag.vocabulary, bag.train, bag.tests) == (zero.checkpoint.tokenizer, zero.train, zero.tests)
+            continue
         assert all((r.checkpoint.training.steps == 0) == setting.startswith("untrained") for r in cell.runs)
         assert all(r.train.records.part == "train" and r.dev.language == r.train.language for r in cell.runs)
         seen = setting == "zero-shot, gold POS"
@@ -198,7 +208,8 @@ def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
     at = {(c.table, c.row, c.column, c.seed): (c.runs, c.drawn) for c in rest}
     for c in (c for c in points if "overlap" not in c.column):
         assert [(c.runs, c.drawn)] == [at[key] for key in at if key[1:] == (c.row, c.column, c.seed)]
-    assert {c.column for c in points if "overlap" not in c.column} == {"Documents ACC", "NLI ACC", "NER F1", "POS ACC", "Parsing LAS"}
+    assert ({c.column for c in points if "overlap" not in c.column}
+            == {"Documents ACC", "NLI ACC", "NER F1", "POS ACC", "Parsing LAS"})
     assert not {c.row.split(" | ")[2] for c in points} & {"en", *zero_shot.MEANS}
 
 
@@ -209,14 +220,17 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
     names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
     for task, told in TASKS.items():
         def counted(language, part):
-            texts = [r[side] for r in read_records(store.path(labelled(SMALL, task, language, part).records)) for side in names.get(task, ("tokens",))]
+            texts = [r[side] for r in read_records(store.path(labelled(SMALL, task, language, part).records))
+                     for side in names.get(task, ("tokens",))]
             words = [t for text in texts for t in (text if isinstance(text, list) else [text])]
-            return Counter(piece for word in words for piece in pieces.encode(word, add_special_tokens=False).tokens if piece != "[UNK]")
+            return Counter(piece for word in words for piece in pieces.encode(word, add_special_tokens=False).tokens
+                           if piece != "[UNK]")
         english, greek = counted("en", "train"), counted("el", "test")
         shared = {piece for piece in greek if piece in english}
         by_type, by_token = overlaps([*told.columns][-1])
         assert found["en-el | zero-shot | el", by_type] == pytest.approx(100 * len(shared) / len(greek))
-        assert found["en-el | zero-shot | el", by_token] == pytest.approx(100 * sum(greek[p] for p in shared) / greek.total())
+        assert (found["en-el | zero-shot | el", by_token]
+                == pytest.approx(100 * sum(greek[p] for p in shared) / greek.total()))
 
 
 def study_of_overlap(rng, slope, languages=14):
@@ -225,11 +239,13 @@ def study_of_overlap(rng, slope, languages=14):
     overlap, made = dict(zip(codes, rng.uniform(10, 60, len(codes)))), []
     for seed in range(10):
         for l, share in overlap.items():
-            numbers = {"POS ACC": 40 + slope * share + rng.normal(0, 2), "POS overlap by type": share, "POS overlap by token": share + 10}
+            numbers = {"POS ACC": 40 + slope * share + rng.normal(0, 2), "POS overlap by type": share,
+                       "POS overlap by token": share + 10}
             made += [(f"en-{l} | zero-shot | {l}", column, seed, number) for column, number in numbers.items()]
             made.append((f"untrained | en | {l}", "POS ACC", seed, 20 + rng.normal(0, 1)))
     frame = pd.DataFrame(made, columns=["row", "column", "seed", "value"])
-    return frame.assign(paper="wu2019", table=FIGURE, corpus="micro", run_id=frame.row + frame.column + frame.seed.astype(str), step=np.nan)
+    return frame.assign(paper="wu2019", table=FIGURE, corpus="micro",
+                        run_id=frame.row + frame.column + frame.seed.astype(str), step=np.nan)
 
 
 def test_correlations_are_scipy_s_over_languages():
@@ -239,7 +255,8 @@ def test_correlations_are_scipy_s_over_languages():
     assert len(wide) == 14 and r.languages.tolist() == [14, 14]
     for overlap in ("POS overlap by type", "POS overlap by token"):
         by_scipy = stats.pearsonr(wide[overlap], wide["POS ACC"])
-        assert r.loc[overlap, ["r", "from", "to"]].tolist() == pytest.approx([by_scipy.statistic, *by_scipy.confidence_interval()])
+        assert (r.loc[overlap, ["r", "from", "to"]].tolist()
+                == pytest.approx([by_scipy.statistic, *by_scipy.confidence_interval()]))
     assert correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, "three languages have no interval"
     assert correlations(tidy.head(0)).empty
 
@@ -288,7 +305,8 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
     with pytest.raises(InputError, match="wants the name 'books' of fr"): check("laptop", "fake")
     own = {"study": "liu2020", "smoke": {"real": {"like": "smoke.micro"}}}
-    with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"): check("smoke", "real", own=own)
+    with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"):
+        check("smoke", "real", own=own)
     with pytest.raises(InputError, match="only='1': there is no '1' here"): cells("smoke", only="1")
     with pytest.raises(InputError, match="seeds=101"): cells("smoke", seeds=101)
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")

@@ -1,4 +1,5 @@
-"""Stages for the tests of the laboratory: a slow count that resumes, a sum over counts. A module, so that workers can import it."""
+"""Stages for the tests of the laboratory: a slow count that resumes, a sum over counts. A module, so that workers can
+import it."""
 import hashlib, json, os, signal, sys, time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ def faulty(spec):
 
 
 def make_count(specs, folders, store, progress):
-    "A chain of digests: every step needs the one before, is kept, and is noted in the store so that tests can count the work."
+    """A chain of digests: every step needs the one before, is kept, and is noted in the store so that tests can count
+    the work."""
     for spec, folder in zip(specs, folders):
         (folder / "resume").mkdir(exist_ok=True)
         state = folder / "resume" / "state.json"
@@ -46,9 +48,11 @@ def make_count(specs, folders, store, progress):
         for step in range(done, spec.upto):
             value = hashlib.sha256(value.encode()).hexdigest()
             if step == 2: faulty(spec)
-            while step == 5 and (store.root / ".hold").exists(): time.sleep(.01)      # five steps are kept: a test may look or kill
+            # five steps are kept: a test may look or kill
+            while step == 5 and (store.root / ".hold").exists(): time.sleep(.01)
             time.sleep(spec.pause)
-            with open(store.root / ".steps.txt", "a") as log: log.write(f"{os.getpid()} {len(specs)} {spec.seed} {step}\n")
+            with open(store.root / ".steps.txt", "a") as log:
+                log.write(f"{os.getpid()} {len(specs)} {spec.seed} {step}\n")
             write_atomic(state, json.dumps([step + 1, value]))
             progress(spec, step + 1, spec.upto, value=value[:4])
         write_atomic(folder / "value.txt", value)
@@ -57,7 +61,8 @@ def make_count(specs, folders, store, progress):
 def make_total(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         digits = [(store.path(c) / "value.txt").read_text() for c in spec.counts]
-        write_atomic(folder / "measures.json", json.dumps(dict(total=sum(int(d, 16) % 1000 for d in digits), n=len(digits))))
+        write_atomic(folder / "measures.json",
+                     json.dumps(dict(total=sum(int(d, 16) % 1000 for d in digits), n=len(digits))))
 
 
 declare(Count, make_count, group=lambda s: (s.upto, s.pause))
@@ -86,9 +91,11 @@ def steps(root):
     return [tuple(map(int, line.split())) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-if __name__ == "__main__":          # toy_stages.py ROOT PROCESSES SEEDS UPTO PAUSE: a plain script, for tests that kill it
+# toy_stages.py ROOT PROCESSES SEEDS UPTO PAUSE: a plain script, for tests that kill it
+if __name__ == "__main__":
     import toy_stages as toys       # not __main__: workers must find the stages by name
-    root, workers, seeds, upto, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+    root, workers, seeds, upto, pause = (sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]),
+                                         float(sys.argv[5]))
     signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell's background jobs start with Ctrl-C ignored
     print("begun", flush=True)
     run([toys.Count(upto, seed, "", pause) for seed in range(seeds)], Store(root),
