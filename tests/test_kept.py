@@ -15,7 +15,7 @@ from scipy import stats
 from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
-from xlingual_nb.experiments.study import Cell, address, addresses, grid_of, observe
+from xlingual_nb.experiments.study import FOUND_BY, Cell, address, addresses, grid_of, observe
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import growing, kept, notebooks, pages, tables, verdicts
 from xlingual_nb.report.chapters import mark
@@ -63,6 +63,22 @@ def test_what_is_committed_follows_from_values_by_seed(home):
     "And every study has them."
     assert {path.parent for path in home.glob("*/*.csv")} == {path.parent for path in home.glob("*/seeds.csv")}
     assert unlike_its_seeds(home) == []
+
+
+@pytest.mark.parametrize("notebook", ["04_architecture", "05_objective"])
+def test_a_kept_loss_is_of_two_kept_scores_of_one_run(notebook):
+    "Columns of 04 name the language (Fake-English, Spanish, Δ), rows of 05 end with it (enfake, es, Δ)."
+    seeds, found = tables.read_seeds(ROOT / "results/laptop" / notebook / "seeds.csv"), 0
+    seeds["label"] = seeds.column if notebook[:2] == "04" else seeds.row
+    stem = seeds.label.str.replace(r"\S+$", "", regex=True)
+    alike = seeds.groupby([seeds.run_id, seeds.seed, seeds.row if notebook[:2] == "04" else seeds.column, stem])
+    for _, part in alike:
+        value = dict(zip(part.label.str.split().str[-1], part.value))
+        if "Δ" not in value or len(value) < 3: continue
+        loss, source = value.pop("Δ"), value.pop("Fake-English" if notebook[:2] == "04" else "enfake")
+        assert loss == pytest.approx(source - [*value.values()][0], abs=1e-6), part
+        found += 1
+    assert found > 100
 
 
 def whole_study():
@@ -190,6 +206,35 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro")
                     for name in ("03_frequency", "05_objective"))
     assert (others.value - held.value).round(6).eq(1).all() and len(held)
+
+
+def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
+    "A loss that was kept of another day's making gives way; without its two numbers it is taken over as it is."
+    of_run = [c for c in kept.cells_of("05_objective", scale="laptop", corpus="micro", seeds=1, only="9")
+              if c.column == "XNLI No Lang-id" and c.row.startswith("enfake-es | enfake | ")]
+    (loss,) = (c for c in of_run if c.minus)
+    frame = pd.DataFrame([address(c) for c in of_run], columns=FOUND_BY)
+    frame = frame.assign(corpus="micro", value=[90.0, 50.0, 7.0], made=growing.makings(of_run))
+    at, _ = written("05_objective", frame, keep=True)
+    at = replace(at, kept=kept.kept_study("05_objective"))
+    def taken(cells): return growing.carried(cells, at, "micro").set_index("row").value.to_dict()
+    assert of_run[2] == loss and taken(of_run)[loss.row] == 40 and taken([loss]) == {loss.row: 40}
+    seeds = tables.read_seeds(at.tables / "seeds.csv")
+    seeds[seeds.row == loss.row].to_csv(at.tables / "seeds.csv", index=False)
+    assert taken([loss]) == {loss.row: 7}
+
+
+def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
+    "What is held of a run gives way where the store has the run for another of its numbers, and only there."
+    store, (first, other) = Store(tmp_path / "runs"), [toy_cell(n, (toys.Total((toys.Count(3, n),)),)) for n in (0, 1)]
+    more = [replace(c, column="twice", drawn=lambda held: 2 * held["total"]) for c in (first, other)]
+    held = observe([], store, "micro").assign(made="")
+    for c in (first, other):
+        held.loc[len(held)] = [*address(c)[:4], "micro", c.seed, -1.0, run_id(c.runs[0]), np.nan, "old"]
+    run(first.runs, store, progress=False)
+    found = growing.gathered([first, other, *more], held, store, "micro").set_index(["column", "seed"]).value
+    assert found["twice", 0] == 2 * found["c", 0] >= 0 and found["c", 1] == -1 and len(found) == 3
+    assert growing.gathered([first, other], held, store, "micro").value.tolist() == [-1, -1]
 
 
 READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0),

@@ -18,7 +18,9 @@ EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs
 # kept with more seeds than the scale asks for
 GROWN = overlap, ordering, frequency, architecture, objective, laboratory
 # rows that a claim wanted with more than ten
-MANY = (laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),)
+MANY = (laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),
+        overlap.grid("laptop", "micro", seeds=60, claim="K-fake-to-english-ner"),
+        ordering.grid("laptop", "micro", seeds=20, claim="K-order-rest-ner"))
 GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
 
