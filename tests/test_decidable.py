@@ -93,8 +93,7 @@ UNPRINTED = {"D-positions", "D-late", "D-late-overfit", "D-small-earlier", "D-wo
 CURVES = {"D-knn-earlier", "D-knn-parts-earlier"}
 # What the spread over five seeds (section 4) and three (section 5) leaves open: row 30 is .04 above row 0, and in
 # Table 3 Hindi varies by .04 over seeds.
-OPEN = {"D-knn", "D-knn-fit", "D-knn-retrieval-lower", "D-xnli-inv-order", "D-xnli-three", "D-xnli-knn",
-        "D-xnli-english"}
+OPEN = {"D-knn", "D-xnli-inv-order", "D-xnli-three", "D-xnli-knn", "D-xnli-english"}
 
 
 def judged(paper, observations, about=lambda claim: True):
@@ -111,7 +110,7 @@ def test_the_papers_numbers_reproduce_the_paper(seed):
     assert len(k) == 47 and set(k) <= {"reproduced", "inconclusive"} and (k == "reproduced").mean() > 0.8
     assert set(k.index[k == "inconclusive"]) <= set(NEAR)
     assert set(d.index[d == V.VERDICTS[-1]]) == UNPRINTED and set(d.index[d == "inconclusive"]) <= {"D-fit-dev"}
-    assert (d == "reproduced").sum() >= 25 and not set(d) & {"not reproduced", "at floor", "confounded"}
+    assert (d == "reproduced").sum() >= 24 and not set(d) & {"not reproduced", "at floor", "confounded"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,7 +118,7 @@ def test_the_printed_numbers_on_neighbours_reproduce_the_paper(seed):
     found = judged("dufter2020", study_of_d(np.random.default_rng(seed), knn_replace), knn_replace.belongs_here)
     assert set(found.index[found == V.VERDICTS[-1]]) == CURVES
     assert set(found[found != V.VERDICTS[-1]]) <= {"reproduced", "inconclusive"}
-    assert set(found.index[found == "inconclusive"]) <= OPEN and (found == "reproduced").sum() >= 3
+    assert set(found.index[found == "inconclusive"]) <= OPEN and (found == "reproduced").sum() >= 2
 
 
 def test_one_model_decides_nothing_however_many_taggers_it_has():
