@@ -40,8 +40,11 @@ class Estimate:
         return max(self.p_above(-margin), self.p_below(margin))
 
     def p_outside(self, margin) -> float:
-        "One-sided p against the hypothesis that the true value is at most `margin` away from 0."
-        return min(self.p_above(margin), self.p_below(-margin))
+        """p against the hypothesis that the true value is at most `margin` away from 0: the chance, were it `margin`,
+        to find one as far from 0 as was found, on either side (where the spread is large against the margin, both
+        count)."""
+        far = abs(self.value)
+        return float(stats.t.sf((far - margin) / self.se, self.df) + stats.t.sf((far + margin) / self.se, self.df))
 
 # %% ../../nbs/lib/45_statistics.ipynb #34581ee9
 def satterthwaite(parts, sizes) -> float:

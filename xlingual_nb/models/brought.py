@@ -103,9 +103,13 @@ def size_of(checkpoint) -> tuple[Shape, int] | None:
 
 # %% ../../nbs/lib/36a_brought.ipynb #8229813b
 def link(source: Path, target: Path) -> None:
-    "The same file under another name, or a copy of it."
-    try: os.link(source.resolve(), target)
-    except OSError: shutil.copy2(source, target)
+    """Weights: the same file under another name, where that can be; a copy of anything else, which its owner may edit.
+    What a stopped run has left there is replaced."""
+    target.unlink(missing_ok=True)
+    if source.suffix == ".safetensors":
+        try: return os.link(source.resolve(), target)
+        except OSError: pass
+    shutil.copy2(source, target)
 
 def draw_weights(folder: Path, seed: int) -> None:
     "Write a masked language model at random beside a configuration."

@@ -23,7 +23,7 @@ from .kept import Kept, Places, cells_of, corpus_of, kept_study, may_keep, refus
 from .notebooks import all_values
 from ..runs.digests import code_digest, digest_of
 from ..runs.plan import behind, code_behind
-from ..runs.spec import one_look, plain
+from ..runs.spec import one_look, plain, run_id
 from ..runs.staleness import Look
 from ..runs.stages import stage_of
 
@@ -32,7 +32,8 @@ def _digest(told) -> str: return hashlib.sha256(json.dumps(told, sort_keys=True)
 
 def makings(cells: Iterable[Cell]) -> list[str]:
     """What makes the number of each cell today, as twelve characters: its runs and all that they are made from, with
-    every field of their specs and the code of their stages, and how the number is read off them."""
+    every field of their specs and the code of their stages, how the number is read off them, and the data of all but
+    the first run, whose id stands beside (`MADE`)."""
     cells = list(cells)
     code = {stage: digest_of(definitions) for stage, definitions in code_behind(grid_of(cells)).items()}
     @cache
@@ -42,8 +43,9 @@ def makings(cells: Iterable[Cell]) -> list[str]:
     @cache
     def of_function(read): return code_digest(read)
     def of_cell(c):
-        drawn = of_function(c.drawn) if callable(c.drawn) else c.drawn
-        return _digest([[of_run(run) for run in c.runs], drawn, c.minus, c.unit, c.amount, c.step])
+        drawn, others = of_function(c.drawn) if callable(c.drawn) else c.drawn, [run_id(run) for run in c.runs[1:]]
+        told = [[of_run(run) for run in c.runs], drawn, c.minus, c.unit, c.amount, c.step]
+        return _digest([*told, others] if others else told)
     with one_look(): return [of_cell(c) for c in cells]
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b00006
@@ -99,7 +101,7 @@ def with_kept(cells: list[Cell], at: Places, corpus: str) -> list[Cell]:
 def check_keep(source: Path, values: dict) -> None:
     "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
     usual, notebook = all_values(source, {}), source.stem
-    own = [n for n in ("languages", "own", "reading") if values.get(n) != usual.get(n)]
+    own = [n for n in ("languages", "own", "reading", "checkpoint") if values.get(n) != usual.get(n)]
     if own: raise InputError(f"{notebook}: {own[0]}={values[own[0]]!r} is no part of the kept study: leave out --keep")
     cells, kept = cells_of(notebook, **values), kept_study(notebook, scale=values["scale"])
     corpus = corpus_of(cells, values)
@@ -113,8 +115,8 @@ def unkept(cells: list[Cell], held: pd.DataFrame) -> list[Cell]:
 
 def still_held(cells: list[Cell], held: pd.DataFrame, store) -> pd.DataFrame:
     "What is `held` but for runs that another cell has from the store: of one run all numbers are of one making."
-    again = {address(c)[-1] for c in unkept(cells, held) if complete(c, store)}
-    anew = {address(c) for c in cells if address(c)[-1] in again and complete(c, store)}
+    again = {run for c in unkept(cells, held) if complete(c, store) for run in c.runs}
+    anew = {address(c) for c in cells if again & {*c.runs} and complete(c, store)}
     return held[[there not in anew for there in addresses(held)]]
 
 def gathered(cells: list[Cell], held: pd.DataFrame, store, corpus: str) -> pd.DataFrame:

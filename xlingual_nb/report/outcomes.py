@@ -6,7 +6,8 @@
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'BESIDES', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
            'curve_numbers', 'published_values', 'floors', 'floors_in_words', 'floor_row', 'correlated', 'weighted_rows',
            'arm_of', 'arms', 'Outcome', 'outcome', 'living_rows', 'heights', 'clear_of_floor', 'alive', 'aligned',
-           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'taught', 'chance', 'published_effects', 'alone', 'apart']
+           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'taught', 'Levels', 'chance', 'published_effects', 'alone',
+           'apart']
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -283,7 +284,13 @@ def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
     return {(column, row): clear_of_floor(claim, at_home, look, row, column) for column in columns for row in rows}
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6a04506e
-def chance(outcomes, effects, level) -> float:
+@dataclass(frozen=True)
+class Levels:
+    "What Holm's correction leaves of `ALPHA` to a claim: to be reproduced (`holds`), and to its contrary (`falls`)."
+    holds: float = ALPHA
+    falls: float = ALPHA
+
+def chance(outcomes, effects, levels: Levels) -> float:
     """Chance to decide a claim with the seeds there are, if its tests have these effects (on their scales): for it if
     all lie where they should, else against it. NaN where the spread is not known."""
     def shown(o, distances, level):
@@ -291,8 +298,8 @@ def chance(outcomes, effects, level) -> float:
     if any(n < 2 for o in outcomes for n in o.seeds.values()) or np.isnan(effects).any(): return np.nan
     inside = [min(o.distances(e)) for o, e in zip(outcomes, effects)]
     if min(inside) > 0:
-        return max(0.0, 1 - sum(1 - shown(o, o.distances(e), level) for o, e in zip(outcomes, effects)))
-    return max(shown(o, [-d], level / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0)
+        return max(0.0, 1 - sum(1 - shown(o, o.distances(e), levels.holds) for o, e in zip(outcomes, effects)))
+    return max(shown(o, [-d], levels.falls / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0)
 
 def published_effects(claim) -> list[float]:
     "The effect of the published numbers in each test of a claim, on the test's scale; NaN where they are not printed."

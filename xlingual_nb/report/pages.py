@@ -19,7 +19,7 @@ import xlingual_nb
 from ..runs.files import room, write_atomic
 from ..experiments.sections import SCALES
 from . import tables
-from .kept import agreement, in_words, result_files
+from .kept import agreement, in_words
 from .clone import YOURS, repository
 from .notebooks import heading, without_grammars
 
@@ -242,7 +242,7 @@ def result_tables(results: Path, kept: Path | None = None) -> str:
     how far the two agree. Training curves are left to the figures."""
     folds = []
     for scale in by_scale({p.parents[1].name for p in Path(results).glob("*/*/*.csv")}):
-        for path in (p for folder in sorted(Path(results, scale).iterdir()) for p in result_files(folder)):
+        for path in (p for folder in sorted(Path(results, scale).iterdir()) for p in tables.result_files(folder)):
             if "step" in (frame := tables.read(path)): continue
             at = Path(kept or "nowhere", path.relative_to(results))
             other = tables.read(at) if at.is_file() else frame[:0]
@@ -317,7 +317,7 @@ def notebook_pages(results: Path, yours: bool = False) -> dict[NotebookPage, Pat
 def write_report(out: Path | None = None, results: Path | None = None, figures: Path | None = None) -> Path:
     """Write a page per executed notebook (`<out>/<scale>/<notebook>.html`) and the front page, `<out>/index.html`,
     whose path is returned. Defaults are `report`, `results` and `figures` of the repository; what a user has made is
-    looked for in the folder `yours` beside `results`."""
+    looked for in the folder `yours` beside `results`. Pages of notebooks that are gone are deleted."""
     root = repository() if None in (out, results, figures) else None
     out, results = Path(out or root / "report"), Path(results or root / "results")
     figures, yours = Path(figures or root / "figures"), results.parent / YOURS
@@ -327,5 +327,7 @@ def write_report(out: Path | None = None, results: Path | None = None, figures: 
         body = f'<p class="note">{html.escape(note)}</p>' + notebook_body(path, figures.parent / "nbs")
         write_page(out / one.place, page(one.title, body, "../index.html"))
     write_page(out / "index.html", front_page(results, figures, list(pages), yours))
-    for old in set(out.glob("*/*.html")) - {out / one.place for one in pages}: old.unlink()
+    ours = {page for scale in SCALES for page in out.glob(f"*{scale}/*.html")
+            if page.parent.name in (scale, f"{YOURS}-{scale}")}
+    for old in ours - {out / one.place for one in pages}: old.unlink()
     return out / "index.html"

@@ -17,13 +17,14 @@ from scipy import stats
 from ..measures.statistics import holm
 from ..papers import published
 from . import tables
-from .outcomes import ALPHA, Outcome, outcome, run_values
+from .outcomes import ALPHA, Outcome, at_like_fit, outcome, run_values
 from .verdicts import examine
 
 # %% ../../nbs/lib/72a_placebo.ipynb #4bed22f7
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
     "The cells of all kept tables of a scale and corpus but for curves: mean, sd, number of seeds and runs of each."
-    files = sorted(Path(results, scale).glob("*/table*.csv"))
+    folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
+    files = [path for folder in folders for path in tables.result_files(folder)]
     frame = pd.concat([tables.read(path) for path in files], ignore_index=True)
     frame = frame[(frame.corpus == corpus) & frame.get("step", pd.Series(np.nan, frame.index)).isna()]
     frame = frame.sort_values("n_seeds", ascending=False, kind="stable")
@@ -123,13 +124,13 @@ def holds(claim, look) -> bool | None:
 def reproduced(claims, observations, scale) -> set[str]:
     "The claims that the ledger calls reproduced, all of one paper."
     look = run_values(observations.assign(step=np.nan))
-    adjusted = holm([examine(c, scale, look).p for c in claims])
+    adjusted = holm([examine(at_like_fit(c, look), scale, look).p for c in claims])
     return {c.id for c, p in zip(claims, adjusted) if p < ALPHA}
 
 def false_claims(claims, true) -> set[str]:
     "The claims that do not hold of the means of some cells."
     means = run_values(true.assign(seed=0, run_id="", step=np.nan))
-    return {c.id for c in claims if holds(c, means) is False}
+    return {c.id for c in claims if holds(at_like_fit(c, means), means) is False}
 
 def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
     "`n` studies of one paper in a world: how many of its claims are false in each, and how many of those reproduced."

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..runs.files import write_atomic
+from ..runs.files import guard, write_atomic
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
-from .outcomes import (ALPHA, Outcome, aligned, alive, apart, at_like_fit, chance, floors_in_words,
+from .outcomes import (ALPHA, Levels, Outcome, aligned, alive, apart, at_like_fit, chance,
+                                         floors_in_words,
                                          living_rows, misfit, outcome, published_effects, published_values, run_values,
                                          taught, unlearnt)
 
@@ -70,19 +71,20 @@ def examine(claim, scale, look) -> Examined:
     return replace(tested, p=float(worst), against=float(falls))
 
 # %% ../../nbs/lib/72_verdicts.ipynb #c828c075
-def seeds_wanted(outcomes, level) -> str:
-    "How many more seeds would decide (chance .8), as text."
+def seeds_wanted(outcomes, levels: Levels) -> str:
+    "How many more seeds would decide (chance .8), as text; against a claim any one of its tests would do."
     single = [r for o in outcomes for r, n in o.seeds.items() if n < 2]
     if single: return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
     if any(sum(o.sds) == 0 and not o.settled for o in outcomes):
         return "the seeds do not differ at all: no spread to judge by"
-    def need(o, distances): return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
+    def need(o, distances, level): return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
     fallen = [o for o in outcomes if min(o.distances()) <= 0]
     if fallen:
-        needs, side = [need(o, [-min(o.distances())]) for o in fallen], "against"
+        needs = [need(o, [-min(o.distances())], levels.falls / len(outcomes)) for o in fallen]
+        side = "against"
         most = min((n for n in needs if n), default=None)
     else:
-        needs, side = [need(o, o.distances()) for o in outcomes], "for"
+        needs, side = [need(o, o.distances(), levels.holds) for o in outcomes], "for"
         most = None if None in needs else max(needs)
     now = min(n for o in outcomes for n in o.seeds.values())
     if most is None: return "more than 100 seeds would be needed: it is too close to its margin"
@@ -90,14 +92,14 @@ def seeds_wanted(outcomes, level) -> str:
     return f"{more}, if effect and spread are as they look"
 
 # %% ../../nbs/lib/72_verdicts.ipynb #7331151c
-def decide(examined, adjusted, against, level) -> tuple[str, str]:
-    "Verdict and note of a claim, from its adjusted p values for and against; `level` is left to it by the correction."
+def decide(examined, adjusted, against, levels: Levels) -> tuple[str, str]:
+    "Verdict and note of a claim, from its adjusted p for and against; `levels` are left to it by the correction."
     if np.isnan(examined.p) and not against < ALPHA:
-        return examined.verdict, examined.note or seeds_wanted(examined.outcomes, level)
+        return examined.verdict, examined.note or seeds_wanted(examined.outcomes, levels)
     told = "no seed changes what is compared: arithmetic decides" if all(o.settled for o in examined.outcomes) else ""
     if adjusted < ALPHA: return "reproduced", told
     if against < ALPHA: return "not reproduced", told or f"the contrary holds, p = {against:.2g}"
-    return "inconclusive", seeds_wanted(examined.outcomes, level)
+    return "inconclusive", seeds_wanted(examined.outcomes, levels)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #e34cb510
 def deciding(outcomes, verdict) -> int:
@@ -105,11 +107,11 @@ def deciding(outcomes, verdict) -> int:
     def doubt(o): return -o.p_against if verdict == "not reproduced" else np.nan_to_num(o.p, nan=np.inf)
     return max(range(len(outcomes)), key=lambda i: doubt(outcomes[i]), default=0)
 
-def powers(examined, level) -> dict[str, float]:
+def powers(examined, levels: Levels) -> dict[str, float]:
     "The chance that an inconclusive claim had to be decided, were the effect the published one or the one observed."
     claim, outcomes = examined.claim, examined.outcomes
-    return dict(power_published=chance(outcomes, published_effects(claim), level),
-                power_observed=chance(outcomes, [o.estimate.value for o in outcomes], level))
+    return dict(power_published=chance(outcomes, published_effects(claim), levels),
+                power_observed=chance(outcomes, [o.estimate.value for o in outcomes], levels))
 
 def shown_effect(examined, at, decided) -> dict:
     "The effect of one outcome, with its interval where the claim could be `decided`, and the fewest seeds of any arm."
@@ -118,7 +120,7 @@ def shown_effect(examined, at, decided) -> dict:
     return dict(effect=o.shown(o.estimate.value), low=o.shown(low), high=o.shown(high),
                 n_seeds=min(n for x in examined.outcomes for n in x.seeds.values()))
 
-def verdict_row(examined, verdict, note, adjusted, corpus, look, level=ALPHA) -> dict:
+def verdict_row(examined, verdict, note, adjusted, corpus, look, levels=Levels()) -> dict:
     "One row of the verdict table. Of several tests it shows the one that decides."
     claim, outcomes = examined.claim, examined.outcomes
     row = dict(claim=claim.id, paper=claim.paper, where=claim.where, corpus=corpus, verdict=verdict, note=note,
@@ -128,7 +130,7 @@ def verdict_row(examined, verdict, note, adjusted, corpus, look, level=ALPHA) ->
     if outcomes: row |= shown_effect(examined, at, decided=verdict != VERDICTS[-1])
     if outcomes and verdict != VERDICTS[-1]:
         row |= dict(aligned=aligned(claim, test, look), apart=apart(claim, test, look))
-    if verdict == "inconclusive": row |= powers(examined, level)
+    if verdict == "inconclusive": row |= powers(examined, levels)
     if len(outcomes) > 1: row["note"] = f"shown: {test.column} of {' + '.join(test.plus)}" + (note and f"; {note}")
     paper = outcome(claim, test, published_values(claim.paper))
     return row if isinstance(paper, list) else row | dict(published=paper.shown(paper.estimate.value))
@@ -139,10 +141,10 @@ def judge(examined, corpus, look) -> list[dict]:
     adjusted, against = holm([e.p for e in examined]), holm([e.against for e in examined])
     rows = []
     for e, p, q in zip(examined, adjusted, against):
-        rivals = sum(other.p >= e.p for other in examined)
-        level = ALPHA / max(rivals, 1)
-        verdict, note = decide(e, p, q, level)
-        rows.append(verdict_row(e, verdict, note, p, corpus, look, level))
+        rivals = sum(other.p >= e.p for other in examined), sum(other.against >= e.against for other in examined)
+        levels = Levels(*(ALPHA / max(n, 1) for n in rivals))
+        verdict, note = decide(e, p, q, levels)
+        rows.append(verdict_row(e, verdict, note, p, corpus, look, levels))
     return rows
 
 # %% ../../nbs/lib/72_verdicts.ipynb #9ae04f3e
@@ -216,18 +218,19 @@ def decided(frame, scale: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"])
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
-def write(frame, path) -> Path:
-    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their rows were not
-    run. Whole or not at all."""
-    path = Path(path)
-    if path.exists(): frame = pd.concat([frame, read(path)], ignore_index=True)
-    place = {c.id: i for i, c in enumerate(published.claims())}
-    idle = (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0)
-    frame = frame.assign(_idle=idle, _place=frame.claim.map(place))
-    frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
-    frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
+def write(frame, path, replaced=()) -> Path:
+    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their rows were not run
+    and the claim speaks of a table that was not `replaced`. Whole or not at all; of two at once, one by one."""
+    path, about = Path(path), {c.id: {t.table for t in c.tests} for c in published.claims()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, tables.text(frame[COLUMNS]))
+    old = ~frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
+    frame = frame.assign(_idle=old & (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0))
+    with guard(path.parent):
+        if path.exists(): frame = pd.concat([frame, read(path).assign(_idle=False)], ignore_index=True)
+        frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
+        frame = frame.assign(_place=frame.claim.map({claim: i for i, claim in enumerate(about)}))
+        frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
+        write_atomic(path, tables.text(frame[COLUMNS]))
     return path
 
 # %% ../../nbs/lib/72_verdicts.ipynb #2aee117e

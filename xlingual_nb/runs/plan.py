@@ -122,7 +122,7 @@ def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
     """What `specs` need, one row a stage and a last one for the whole.
 
     Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours on named GPUs.
-    `speed` is FLOP/s of this machine (default: measured, two seconds)."""
+    `speed` is FLOP/s of this machine (default: measured, half a second)."""
     with one_look(): rows = counted(specs, Look(store, code_behind(specs)))
     order = [stage for stage in declared() if stage in rows]
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS).reindex(order).rename_axis("stage")
