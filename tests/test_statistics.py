@@ -1,5 +1,6 @@
 """Statistics against scipy, closed forms, hand calculation and simulation."""
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
@@ -125,6 +126,13 @@ def test_power_against_the_closed_form_and_a_simulation():
     seen = (stats.ttest_ind(a, b, axis=1, equal_var=False, alternative="greater").pvalue < 0.05).mean()
     assert abs(seen - S.power(0.5, [0.4, 0.1], [1, -1], 4)) < 0.03
     assert S.power(50, [0.1, 0.1], [1, -1], 5) > 0.999
+
+
+@pytest.mark.parametrize("margin", (0.1, 0.5, 3.0))
+def test_a_value_on_the_edge_is_called_outside_no_more_often_than_stated(margin):
+    "With a spread ten times the margin, too, where one tail alone would be exceeded from either side."
+    drawn = margin + np.random.default_rng(0).standard_t(8, 4000)
+    assert np.mean([S.Estimate(v, 1.0, 8).p_outside(margin) < 0.05 for v in drawn]) < 0.06
 
 
 def test_seeds_needed_is_the_smallest_number_with_the_power():

@@ -26,7 +26,8 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
     folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
     files = [path for folder in folders for path in tables.result_files(folder)]
     frame = pd.concat([tables.read(path) for path in files], ignore_index=True)
-    frame = frame[(frame.corpus == corpus) & frame.get("step", pd.Series(np.nan, frame.index)).isna()]
+    curved = frame.get("step", pd.Series(np.nan, frame.index)).notna()
+    frame = frame[(frame.corpus == corpus) & ~curved & frame.value.notna()]
     frame = frame.sort_values("n_seeds", ascending=False, kind="stable")
     frame = frame.drop_duplicates(["paper", "table", "row", "column"]).sort_index()
     usual = frame.groupby(["paper", "column"]).sd.transform("median")
