@@ -15,7 +15,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import layers, shifting, zero_shot
 from xlingual_nb.experiments.bilingual import untrained
 from xlingual_nb.experiments.study import grid_of, observe
-from xlingual_nb.models.brought import PINNED, BroughtSpec, folder_of, pinned, size_of
+from xlingual_nb.models.brought import PINNED, BroughtSpec, folder_of, link, pinned, size_of
 from xlingual_nb.models.checkpoints import load_checkpoint, outline, tiny_checkpoint
 from xlingual_nb.models.settings import Shape
 from xlingual_nb.report.notebooks import checked_values, resolve
@@ -84,6 +84,17 @@ def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tm
     assert torch.equal(weights(kept), weights(one)), "the folder itself is as it was"
     specs = [zero_shot.taught(zero_shot.check("smoke", checkpoint=mine), "pos", spec, "en", ("en",)) for spec in pair]
     assert [s.seed for s in specs] == [0, 1]
+
+
+def test_bringing_goes_on_where_it_was_stopped_and_shares_weights_alone(tmp_path):
+    names = "model.safetensors", "config.json"
+    for name in names: (tmp_path / name).write_text("theirs")
+    (tmp_path / "store").mkdir()
+    for _ in range(2):
+        for name in names: link(tmp_path / name, tmp_path / "store" / name)
+    (tmp_path / "config.json").write_text("edited")
+    assert [(tmp_path / "store" / name).read_text() for name in names] == ["theirs"] * 2
+    assert (tmp_path / names[0]).samefile(tmp_path / "store" / names[0])
 
 
 def test_what_was_brought_before_is_the_same_run():

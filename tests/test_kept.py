@@ -272,6 +272,15 @@ def test_another_usual_value_is_another_making(monkeypatch):
     finally: spec._fields.cache_clear()
 
 
+def test_other_data_of_any_of_its_runs_is_another_making(monkeypatch):
+    "The id of the first run stands beside a number; a mean over languages has others."
+    cell = toy_cell(0, tuple(toys.Total((toys.Count(3, n),)) for n in range(3)))
+    told, usual = growing.makings([cell]), growing.run_id
+    def moved(run): return usual(run)[::-1] if run == cell.runs[2] else usual(run)
+    monkeypatch.setattr(growing, "run_id", moved)
+    assert growing.makings([cell]) != told and growing.makings([toy_cell(0, cell.runs[:1])]) != told
+
+
 def test_values_held_and_values_of_the_store_come_together(tmp_path):
     "Of a run that is stale it is not said what made it, so that nobody takes it over."
     store, cells = (Store(tmp_path / "runs"),

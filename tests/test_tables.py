@@ -1,4 +1,7 @@
 """Result tables: means and spread by hand, order, files that only change when results do."""
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,6 +77,18 @@ def test_files_are_stable_and_utf8(tmp_path):
     assert path.read_bytes() == first
     assert "µ".encode() in first and b"\r" not in first and not first.startswith(b"\xef\xbb\xbf")
     assert list(tmp_path.glob("[!.]*")) == [path]
+
+
+@pytest.mark.parametrize("write", [lambda frame, path: T.write(T.tidy(frame), path), T.write_seeds],
+                         ids=("table", "seeds"))
+def test_two_writers_at_once_lose_nothing(tmp_path, write):
+    "Two notebooks of one scale, or one on two corpora, end at the same moment."
+    both = [observed((corpus,)) for corpus in ("micro", "text")]
+    for n in range(5):
+        path, together = tmp_path / str(n) / "t.csv", Barrier(2)
+        def one(frame): together.wait(); write(frame, path)
+        with ThreadPoolExecutor(2) as pool: list(pool.map(one, both))
+        assert set(pd.read_csv(path).corpus) == {"micro", "text"}
 
 
 def test_numbers_survive_to_six_digits(tmp_path):

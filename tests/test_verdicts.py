@@ -276,6 +276,17 @@ def test_files_keep_what_was_decided(tmp_path):
     with pytest.raises(InputError, match="verdicts.csv"): V.read(path)
 
 
+def test_a_verdict_goes_with_the_table_that_it_was_read_off(tmp_path):
+    "Of a study that is run again with fewer rows nothing stands that its tables do not bear out."
+    path = V.write(V.verdicts(runs(WORLD), "laptop"), tmp_path / "verdicts.csv")
+    bare = V.verdicts(runs({}, corpus="micro"), "laptop", ledger.claims("dufter2020")).assign(corpus="micro")
+    V.write(bare, path, replaced=("table1", "table2"))
+    left = V.read(path).set_index("claim").verdict
+    for claim in ledger.claims("dufter2020"):
+        gone = {t.table for t in claim.tests} <= {"table1", "table2"}
+        if gone: assert left[claim.id] == V.VERDICTS[-1], claim.id
+
+
 def test_summary_and_display():
     frame = V.verdicts(runs(WORLD), "laptop")
     line = V.summary(frame)
