@@ -53,7 +53,7 @@ def listed(frame: pd.DataFrame, name: str) -> HTML:
 
 def said(claim: Claim, judged: pd.DataFrame) -> str:
     "A claim in our words, and in what language it was measured where one stands in for the paper's."
-    notes = judged[judged.claim == claim.id].note.astype(str).str.split(";").str[0]
+    notes = {str(note).split(";")[0] for note in judged[judged.claim == claim.id].note}
     stands = {note for note in notes if "stands in for" in note}
     return " ".join([claim.says, *(f"({note})" for note in sorted(stands))])
 
