@@ -285,6 +285,10 @@ def test_a_verdict_goes_with_the_table_that_it_was_read_off(tmp_path):
     for claim in ledger.claims("dufter2020"):
         gone = {t.table for t in claim.tests} <= {"table1", "table2"}
         if gone: assert left[claim.id] == V.VERDICTS[-1], claim.id
+    V.write(bare.assign(note="told anew"), path)
+    now = V.read(path).set_index("claim")
+    idle = (now.verdict == V.VERDICTS[-1]) & (now.n_seeds == 0)
+    assert idle.any() and (now.note[idle] == "told anew").all() and now.verdict.equals(left)
 
 
 def test_summary_and_display():

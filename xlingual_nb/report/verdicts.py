@@ -223,10 +223,11 @@ def write(frame, path, replaced=()) -> Path:
     and the claim speaks of a table that was not `replaced`. Whole or not at all; of two at once, one by one."""
     path, about = Path(path), {c.id: {t.table for t in c.tests} for c in published.claims()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    old = ~frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
-    frame = frame.assign(_idle=old & (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0))
+    def idle(found): return (found.verdict == VERDICTS[-1]) & (found.n_seeds == 0)
+    bare = frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
+    frame = frame.assign(_idle=idle(frame) & ~bare)
     with guard(path.parent):
-        if path.exists(): frame = pd.concat([frame, read(path).assign(_idle=False)], ignore_index=True)
+        if path.exists(): frame = pd.concat([frame, read(path).assign(_idle=idle)], ignore_index=True)
         frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
         frame = frame.assign(_place=frame.claim.map({claim: i for i, claim in enumerate(about)}))
         frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
