@@ -1,9 +1,11 @@
-"""Which rates let encoders of one size, of different depths or heads, learn their text, and inference? Told by the
-source.
+"""Which rates let encoders of one size, of different depths or heads, learn their text, and
+inference? Told by the source.
 
     python benchmarks/depths.py "depth 1" "depth 12" "heads 1" --rates 1e-3 --tuning 1e-3 3e-4 --store runs
 
-README.md beside this file says how to read the table."""
+README.md beside this file says how to read the table.
+"""
+
 import argparse
 from dataclasses import replace
 from itertools import product
@@ -26,28 +28,45 @@ NAMED = ["row", "steps", "dropout", "warmup", "rate", "tuning rate", "seed"]
 
 
 def model(sizes, row: str, seed: int, **schedule):
-    "The encoder of a row of K's Table 4 or 5, with as many parameters as the others, on a schedule of its own."
+    """The encoder of a row of K's Table 4 or 5, with as many parameters as the others, on a
+    schedule of its own.
+    """
     shape = architecture.shape_of(sizes, "table5" if row.startswith("heads") else "table4", row)
     training = replace(sizes.deep.training, **schedule)
     return bilingual.model(sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training)
 
 
 def inference(sizes, spec, rate: float):
-    "Fine-tuned on pairs of the source at a rate, and asked in those of its development data alone."
+    """Fine-tuned on pairs of the source at a rate, and asked in those of its development data
+    alone.
+    """
     settings = replace(sizes.fine_tuning, learning_rate=rate)
     asked = bilingual.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (sizes.deep_target,))
     return replace(asked, tests=((asked.dev, asked.dev),))
 
 
 def fit(sizes, spec) -> FitSpec:
-    "Perplexity on development text, beside the unigram's."
-    return FitSpec(spec, tuple(bilingual.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)))
+    """Perplexity on development text, beside the unigram's."""
+    return FitSpec(
+        spec,
+        tuple(bilingual.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)),
+    )
 
 
 def rows(sizes, row: str, rate: float, asked: argparse.Namespace, store: Store) -> list[dict]:
-    "A row a rate of fine-tuning."
-    spec, told = model(sizes, row, asked.seed, learning_rate=rate, steps=asked.steps, dropout=asked.dropout,
-                       warmup=asked.warmup), []
+    """A row a rate of fine-tuning."""
+    spec, told = (
+        model(
+            sizes,
+            row,
+            asked.seed,
+            learning_rate=rate,
+            steps=asked.steps,
+            dropout=asked.dropout,
+            warmup=asked.warmup,
+        ),
+        [],
+    )
     read = fit(sizes, spec)
     run([read], store, Inline())
     share = load_json(store.path(read) / "measures.json")[SOURCE]["share"]
@@ -55,19 +74,32 @@ def rows(sizes, row: str, rate: float, asked: argparse.Namespace, store: Store) 
     for tuning in asked.tuning:
         answered = inference(sizes, spec, tuning)
         run([answered], store, Inline())
-        named = dict(zip(NAMED, (row, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed)))
+        named = dict(
+            zip(NAMED, (row, asked.steps, asked.dropout, asked.warmup, rate, tuning, asked.seed))
+        )
         accuracy = stage_of(answered).values(store.path(answered))[f"accuracy {SOURCE}|{SOURCE}"]
         taught = load_json(store.path(answered) / "manifest.json")["seconds"]
-        told.append(named | {"perplexity / unigram": share, "nli dev": accuracy, "pretraining (s)": took,
-                             "fine-tuning (s)": taught})
+        told.append(
+            named
+            | {
+                "perplexity / unigram": share,
+                "nli dev": accuracy,
+                "pretraining (s)": took,
+                "fine-tuning (s)": taught,
+            }
+        )
     return told
 
 
 def options(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="+", help="rows of K's Tables 4 and 5: 'depth 12', 'heads 1'")
-    parser.add_argument("--rates", nargs="+", type=float, default=[1e-3, 5e-4], help="of pretraining")
-    parser.add_argument("--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning")
+    parser.add_argument(
+        "--rates", nargs="+", type=float, default=[1e-3, 5e-4], help="of pretraining"
+    )
+    parser.add_argument(
+        "--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning"
+    )
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--dropout", type=float, default=0.0)
@@ -79,7 +111,9 @@ def options(argv=None) -> argparse.Namespace:
 
 
 def main(argv=None) -> pd.DataFrame:
-    "Put rows into the table, in the place of those of the same settings, as soon as they are there."
+    """Put rows into the table, in the place of those of the same settings, as soon as they are
+    there.
+    """
     asked = options(argv)
     sizes = bilingual_sizes(asked.scale, "micro")
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
@@ -91,4 +125,5 @@ def main(argv=None) -> pd.DataFrame:
     return table
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,11 @@
-"""How long must a row of D's Table 1 train to fit its training text as `original` does, and what is its µ then?
+"""How long must a row of D's Table 1 train to fit its training text as `original` does, and what is
+its µ then?
 
     XLINGUAL_DATA=/path/to/data python benchmarks/matched_fit.py 1=1,1.3 8=1,1.5,2.5 --store runs
 
-README.md beside this file says how to read the table."""
+README.md beside this file says how to read the table.
+"""
+
 import argparse
 from pathlib import Path
 
@@ -23,38 +26,53 @@ LABELS = {parse(row)[0]: row for row in table_rows("table1")}
 
 
 def measure(sizes, ident: str, length: float, seed: int) -> MeasureSpec:
-    "The measures of a row whose model trains so many times as long as the others."
+    """The measures of a row whose model trains so many times as long as the others."""
     _, dev, _ = laboratory_text(sizes)
-    return MeasureSpec(model(LABELS[ident], sizes, seed, longer=length), dev, sentences=sizes.measured)
+    return MeasureSpec(
+        model(LABELS[ident], sizes, seed, longer=length), dev, sentences=sizes.measured
+    )
 
 
 def found(store: Store, spec: MeasureSpec) -> dict:
-    "Perplexities and µ of a measured model."
+    """Perplexities and µ of a measured model."""
     values = stage_of(spec).values(store.path(spec))
-    return {"steps": values["step"], "train": values["perplexity_train"], "dev": values["perplexity_dev"],
-            "mu": values["mu"]}
+    return {
+        "steps": values["step"],
+        "train": values["perplexity_train"],
+        "dev": values["perplexity_dev"],
+        "mu": values["mu"],
+    }
 
 
 def lengthened(sizes, asked: dict[str, list[float]], seeds, store: Store):
-    "A table of (row, length, seed) of the lengths `asked` by row, the shortest first, each as soon as it is there."
+    """A table of (row, length, seed) of the lengths `asked` by row, the shortest first, each as
+    soon as it is there.
+    """
     asked, rows = {ORIGINAL: []} | asked, []
     asked[ORIGINAL] = [1.0, *asked[ORIGINAL]]
     for length in sorted(set().union(*asked.values())):
         idents = [ident for ident, lengths in asked.items() if length in lengths]
-        told = {(ident, seed): measure(sizes, ident, length, seed) for ident in idents for seed in seeds}
+        told = {
+            (ident, seed): measure(sizes, ident, length, seed) for ident in idents for seed in seeds
+        }
         run(list(told.values()), store, Inline(), stack=sizes.stack)
-        rows += [dict(row=LABELS[i], length=length, seed=s) | found(store, spec) for (i, s), spec in told.items()]
+        rows += [
+            dict(row=LABELS[i], length=length, seed=s) | found(store, spec)
+            for (i, s), spec in told.items()
+        ]
         yield beside_original(pd.DataFrame(rows))
 
 
 def beside_original(table: pd.DataFrame) -> pd.DataFrame:
-    "The table with `times original`: training perplexity over that of `original` of the same seed."
+    """The table with `times original`: training perplexity over that of `original` of the same
+    seed.
+    """
     usual = table[table.row == LABELS[ORIGINAL]].set_index("seed").train
     return table.assign(**{"times original": table.train / table.seed.map(usual)})
 
 
 def lengths_of(text: str) -> tuple[str, list[float]]:
-    "A row and its lengths, of `8=1,1.5`."
+    """A row and its lengths, of `8=1,1.5`."""
     ident, _, lengths = text.partition("=")
     return ident, [float(length) for length in lengths.split(",") if length]
 
@@ -76,11 +94,12 @@ def options(argv=None) -> argparse.Namespace:
 def main(argv=None) -> pd.DataFrame:
     asked = options(argv)
     sizes = laboratory_sizes(asked.scale, asked.corpus)
-    tables = lengthened(sizes, dict(asked.rows), SEEDS[:asked.seeds], Store(asked.store))
+    tables = lengthened(sizes, dict(asked.rows), SEEDS[: asked.seeds], Store(asked.store))
     for table in tables:
         write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
         print(table.to_string(index=False), end="\n\n", flush=True)
     return table
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

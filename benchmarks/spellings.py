@@ -1,8 +1,11 @@
-"""Which rate of fine-tuning lets encoders of characters, pieces and words learn inference? Told by the source alone.
+"""Which rate of fine-tuning lets encoders of characters, pieces and words learn inference? Told by
+the source alone.
 
     python benchmarks/spellings.py "Char hi 1" "Word hi 1" --tuning 1e-3 3e-4 --store runs
 
-README.md beside this file says how to read the table."""
+README.md beside this file says how to read the table.
+"""
+
 import argparse
 from dataclasses import replace
 from itertools import product
@@ -24,7 +27,9 @@ NAMED = ["column", "target", "seed", "tuning rate"]
 
 
 def inference(sizes, column: str, target: str, seed: int, rate: float):
-    "A model of K's Table 10, fine-tuned on pairs of the source at a rate, and asked in its development pairs alone."
+    """A model of K's Table 10, fine-tuned on pairs of the source at a rate, and asked in its
+    development pairs alone.
+    """
     pair, settings = (SOURCE, target), replace(sizes.fine_tuning, learning_rate=rate)
     spec = objective.variant(sizes, column, pair, seed)
     asked = bilingual.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (target,))
@@ -33,8 +38,12 @@ def inference(sizes, column: str, target: str, seed: int, rate: float):
 
 def options(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("models", nargs="+", help="a column of Table 10, a target and a seed: 'Char hi 1'")
-    parser.add_argument("--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning")
+    parser.add_argument(
+        "models", nargs="+", help="a column of Table 10, a target and a seed: 'Char hi 1'"
+    )
+    parser.add_argument(
+        "--tuning", nargs="+", type=float, default=[1e-3, 3e-4], help="rates of fine-tuning"
+    )
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/spellings.csv")
@@ -42,7 +51,9 @@ def options(argv=None) -> argparse.Namespace:
 
 
 def main(argv=None) -> pd.DataFrame:
-    "Put rows into the table, in the place of those of the same model and rate, as soon as they are there."
+    """Put rows into the table, in the place of those of the same model and rate, as soon as they
+    are there.
+    """
     asked = options(argv)
     sizes, store = bilingual_sizes(asked.scale, "micro"), Store(asked.store)
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
@@ -52,11 +63,15 @@ def main(argv=None) -> pd.DataFrame:
         run([spec], store, Inline())
         accuracy = stage_of(spec).values(store.path(spec))[f"accuracy {SOURCE}|{SOURCE}"]
         took = load_json(store.path(spec) / "manifest.json")["seconds"]
-        found = dict(zip(NAMED, (column, target, int(seed), rate))) | {"nli dev": accuracy, "fine-tuning (s)": took}
+        found = dict(zip(NAMED, (column, target, int(seed), rate))) | {
+            "nli dev": accuracy,
+            "fine-tuning (s)": took,
+        }
         table = pd.concat([table, pd.DataFrame([found])]).drop_duplicates(NAMED, keep="last")
         write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
     print(table.to_string(index=False))
     return table
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,13 @@
-"""Which sizes let English align with languages of another order? Words, retrieval and transfer of one model each.
+"""Which sizes let English align with languages of another order? Words, retrieval and transfer of
+one model each.
 
     python benchmarks/world.py "" "base.training.steps = 12000" "kind = 'words'; words = 1200" --store runs
 
-README.md beside this file says how to read the table."""
-import argparse, tomllib
+README.md beside this file says how to read the table.
+"""
+
+import argparse
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -24,37 +28,56 @@ NAMED = ["setting", "seed", "source", "target"]
 
 
 def sizes_with(setting: str):
-    "The sizes of K's study at laptop scale in the microworld, with a section's keys on top: TOML, `;` between them."
+    """The sizes of K's study at laptop scale in the microworld, with a section's keys on top: TOML,
+    `;` between them.
+    """
     section = {"like": "laptop.micro"} | tomllib.loads(setting.replace(";", "\n"))
     return bilingual_sizes("laptop", "trial", own={"study": "k2020", "laptop": {"trial": section}})
 
 
 def words(sizes, model, pair) -> WordSpec:
-    "The words of a pair that are not spelt alike, in a thousand sentences of each."
+    """The words of a pair that are not spelt alike, in a thousand sentences of each."""
     texts = tuple(bilingual.text(sizes, language) for language in pair)
     return WordSpec(model, pair, texts, Dictionary("micro", "odd", identical=False), sentences=1000)
 
 
 def questions(sizes, model, pair) -> dict:
-    "What is asked of a model: words (the dictionary has none of Fake-English), sentences, two tasks."
-    asked = {"found": bilingual.retrieval(sizes, model, *pair), "nli": bilingual.nli(sizes, model, pair[0], pair[1:]),
-             "ner": bilingual.ner(sizes, model, pair[0], pair[1:])[0]}
+    """What is asked of a model: words (the dictionary has none of Fake-English), sentences, two
+    tasks.
+    """
+    asked = {
+        "found": bilingual.retrieval(sizes, model, *pair),
+        "nli": bilingual.nli(sizes, model, pair[0], pair[1:]),
+        "ner": bilingual.ner(sizes, model, pair[0], pair[1:])[0],
+    }
     return asked if pair[0] != SOURCES[0] else asked | {"words": words(sizes, model, pair)}
 
 
 def answers(store: Store, asked: dict, pair) -> dict:
-    "A row's numbers: P@1 and MRR of the upper layer, and their chance; retrieval; accuracy and F1 at home and abroad."
-    told, (source, target) = {name: stage_of(spec).values(store.path(spec)) for name, spec in asked.items()}, pair
+    """A row's numbers: P@1 and MRR of the upper layer, and their chance; retrieval; accuracy and F1
+    at home and abroad.
+    """
+    told, (source, target) = (
+        {name: stage_of(spec).values(store.path(spec)) for name, spec in asked.items()},
+        pair,
+    )
     found, nli, ner = told["found"], told["nli"], told["ner"]
     upper, known = f"layers {found['layer_upper']:.0f}", told.get("words", {})
-    return {"P@1": known.get(f"{upper} p1"), "MRR": known.get(f"{upper} mrr"), "chance": known.get("chance"),
-            "retrieval": found["rho_upper"], "perplexity": found["perplexity_dev"],
-            "nli source": nli[f"accuracy {source}|{source}"], "nli": nli[f"accuracy {target}|{target}"],
-            "ner source": ner[f"f1 {source}"], "ner": ner[f"f1 {target}"]}
+    return {
+        "P@1": known.get(f"{upper} p1"),
+        "MRR": known.get(f"{upper} mrr"),
+        "chance": known.get("chance"),
+        "retrieval": found["rho_upper"],
+        "perplexity": found["perplexity_dev"],
+        "nli source": nli[f"accuracy {source}|{source}"],
+        "nli": nli[f"accuracy {target}|{target}"],
+        "ner source": ner[f"f1 {source}"],
+        "ner": ner[f"f1 {target}"],
+    }
 
 
 def rows(setting: str, asked: argparse.Namespace, store: Store) -> list[dict]:
-    "A row a target; the models of a setting train as one stack, and share its seconds."
+    """A row a target; the models of a setting train as one stack, and share its seconds."""
     sizes, told = sizes_with(setting), []
     pairs = [(asked.source, target) for target in asked.targets or sizes.targets]
     models = {pair: bilingual.model(sizes, pair, asked.seed) for pair in pairs}
@@ -63,14 +86,21 @@ def rows(setting: str, asked: argparse.Namespace, store: Store) -> list[dict]:
         asks = questions(sizes, model, pair)
         run(list(asks.values()), store, Inline())
         took = load_json(store.path(model) / "manifest.json")["seconds"]
-        named = {"setting": setting or "as it is", "seed": asked.seed, "source": pair[0], "target": pair[1]}
+        named = {
+            "setting": setting or "as it is",
+            "seed": asked.seed,
+            "source": pair[0],
+            "target": pair[1],
+        }
         told.append(named | answers(store, asks, pair) | {"pretraining (s)": took})
     return told
 
 
 def options(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("settings", nargs="+", help="keys of a section of sizes/k2020.toml, as TOML; '' for none")
+    parser.add_argument(
+        "settings", nargs="+", help="keys of a section of sizes/k2020.toml, as TOML; '' for none"
+    )
     parser.add_argument("--targets", nargs="*", default=())
     parser.add_argument("--source", choices=SOURCES, default=SOURCES[0])
     parser.add_argument("--seed", type=int, default=0)
@@ -80,7 +110,9 @@ def options(argv=None) -> argparse.Namespace:
 
 
 def main(argv=None) -> pd.DataFrame:
-    "Put rows into the table, in the place of those of the same setting, seed and pair, as soon as they are there."
+    """Put rows into the table, in the place of those of the same setting, seed and pair, as soon as
+    they are there.
+    """
     asked = options(argv)
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for setting in asked.settings:
@@ -91,4 +123,5 @@ def main(argv=None) -> pd.DataFrame:
     return table
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

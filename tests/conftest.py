@@ -1,9 +1,19 @@
 """One thread, no network, no windows: set before anything heavy is imported."""
-import gc, os, sys
+
+import gc
+import os
+import sys
 from pathlib import Path
 
-for name, value in dict(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1",
-                        HF_DATASETS_OFFLINE="1", MPLBACKEND="Agg", HF_HUB_DISABLE_TELEMETRY="1").items():
+for name, value in dict(
+    OMP_NUM_THREADS="1",
+    MKL_NUM_THREADS="1",
+    TOKENIZERS_PARALLELISM="false",
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    MPLBACKEND="Agg",
+    HF_HUB_DISABLE_TELEMETRY="1",
+).items():
     os.environ.setdefault(name, value)
 
 import hypothesis
@@ -14,16 +24,19 @@ others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *others])
 
 
-# jsonschema, which every reader of notebooks loads, does without this grammar of addresses: it takes over a second to
-# build
+# jsonschema, which every reader of notebooks loads, does without this grammar of addresses: it
+# takes over a second to build
 sys.modules.setdefault("rfc3987_syntax", None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs; eight at most, for
-    each takes a gigabyte."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs;
+    eight at most, for each takes a gigabyte.
+    """
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return min(cores + 1, 8)
 
 
@@ -32,41 +45,58 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 
 
 def pytest_collection_modifyitems(items):
-    """Marks the tests that slow.txt names. Every worker is dealt a like part of the list to begin with: here, one that
-    starts with its share of the experiments, so that at the end no process waits for one of them."""
+    """Marks the tests that slow.txt names. Every worker is dealt a like part of the list to begin
+    with: here, one that starts with its share of the experiments, so that at the end no process
+    waits for one of them.
+    """
     for item in items:
-        if {f"{item.path.stem}::{name}" for name in (item.name, item.originalname)} & SLOW: item.add_marker("slow")
-    def long(item): return item.originalname.startswith("test_experiment")
+        if {f"{item.path.stem}::{name}" for name in (item.name, item.originalname)} & SLOW:
+            item.add_marker("slow")
+
+    def long(item):
+        return item.originalname.startswith("test_experiment")
+
     first, rest = [item for item in items if long(item)], [item for item in items if not long(item)]
     share = len(rest) / WORKERS
-    parts = [[*first[n::WORKERS], *rest[round(n * share):round((n + 1) * share)]] for n in range(WORKERS)]
+    parts = [
+        [*first[n::WORKERS], *rest[round(n * share) : round((n + 1) * share)]]
+        for n in range(WORKERS)
+    ]
     items[:] = [item for part in parts for item in part]
 
 
 def pytest_collection_finish(session):
-    "What was collected stays: looking through it again and again for garbage took a third of the time."
+    """What was collected stays: looking through it again and again for garbage took a third of the
+    time.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def experiments_store(tmp_path_factory):
-    "One store for all, as a user has: what two experiments share is made once, also by two processes at a time."
+    """One store for all, as a user has: what two experiments share is made once, also by two
+    processes at a time.
+    """
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "experiments"
 
 
 # no test fails because the machine is busy with other things
-hypothesis.settings.register_profile("house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("house")
 
 
 @pytest.fixture
 def doubles(monkeypatch):
-    """Double precision throughout, where the loss asks for single precision too. Two ways to one number then part by
-    1e-12 or so instead of 1e-4, whatever the processor adds first; so a bound of 1e-8 tells rounding from a mistake,
-    after many steps as well."""
+    """Double precision throughout, where the loss asks for single precision too. Two ways to one
+    number then part by 1e-12 or so instead of 1e-4, whatever the processor adds first; so a bound
+    of 1e-8 tells rounding from a mistake, after many steps as well.
+    """
     import torch
+
     usual = torch.get_default_dtype()
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     torch.set_default_dtype(torch.float64)

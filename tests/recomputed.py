@@ -1,5 +1,7 @@
-"""What is written beside values by seed, made again from them: tables, verdicts, answers; what does not come out the
-same."""
+"""What is written beside values by seed, made again from them: tables, verdicts, answers; what does
+not come out the same.
+"""
+
 from importlib import import_module
 from pathlib import Path
 
@@ -11,26 +13,36 @@ from xlingual_nb.report import tables, verdicts
 
 
 def unlike(path: Path, ours: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
-    "Lines of one frame that the other does not have, as the file that they stand in writes them."
+    """Lines of one frame that the other does not have, as the file that they stand in writes
+    them.
+    """
     ours, theirs = (set(tables.text(frame[sorted(frame)]).splitlines()) for frame in (ours, theirs))
     return [f"{path}: {line}" for line in sorted(ours ^ theirs)]
 
 
 def tables_of(path: Path, seeds: pd.DataFrame) -> list[str]:
-    "Tables whose values by seed are in a file: every line of them, on whatever corpus."
+    """Tables whose values by seed are in a file: every line of them, on whatever corpus."""
     found = []
     for table, part in tables.tidy(seeds).groupby("table"):
-        if "step" in part and part.step.isna().all(): part = part.drop(columns="step")
+        if "step" in part and part.step.isna().all():
+            part = part.drop(columns="step")
         file = path.with_name(f"{table}{path.stem.removeprefix('seeds')}.csv")
         found += unlike(file, part, tables.read(file))
     return found
 
 
 def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
-    "Verdicts that say something; that a claim was not run replaces none that was."
+    """Verdicts that say something; that a claim was not run replaces none that was."""
     module, scale = import_module(f"xlingual_nb.experiments.{path.parent.name[3:]}"), path.parts[-3]
-    of_papers = getattr(module, "PAPERS", [paper for paper in seeds.paper.unique() if paper in papers()])
-    about = [c for paper in of_papers for c in claims(paper) if getattr(module, "belongs_here", lambda c: True)(c)]
+    of_papers = getattr(
+        module, "PAPERS", [paper for paper in seeds.paper.unique() if paper in papers()]
+    )
+    about = [
+        c
+        for paper in of_papers
+        for c in claims(paper)
+        if getattr(module, "belongs_here", lambda c: True)(c)
+    ]
     beside = (path.parents[1] / name / path.name for name in getattr(module, "BESIDE", ()))
     others = [tables.read_seeds(other) for other in beside if other.is_file()]
     made = verdicts.verdicts(pd.concat([seeds, *others]), scale, about)
@@ -46,16 +58,22 @@ def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     for score, name in (("µ", "trends"), (dials.NAMES, "transfer")):
         made = answers.as_table(answers.judged(dials.questions(seeds, settings, score), scale))
         file = path.with_name(f"{name}.csv")
-        if tables.text(made) != file.read_text(encoding="utf-8"): found.append(str(file))
+        if tables.text(made) != file.read_text(encoding="utf-8"):
+            found.append(str(file))
     return found
 
 
 def unlike_its_seeds(home: Path) -> list[str]:
-    "Everything under `<results>/<scale>` that does not follow from the values by seed that lie there."
+    """Everything under `<results>/<scale>` that does not follow from the values by seed that lie
+    there.
+    """
     found = []
     for path in sorted(Path(home).glob("*/seeds*.csv")):
         seeds = tables.read_seeds(path)
         found += tables_of(path, seeds)
-        if path.stem != "seeds": continue                   # another reading judges nothing
-        found += answers_of(path, seeds) if path.parent.name == "17_dials" else verdicts_of(path, seeds)
+        if path.stem != "seeds":
+            continue  # another reading judges nothing
+        found += (
+            answers_of(path, seeds) if path.parent.name == "17_dials" else verdicts_of(path, seeds)
+        )
     return found

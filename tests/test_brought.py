@@ -1,5 +1,7 @@
 """Somebody's model in the place of ours: a folder or the hub's copy of one, refused in one line before anything runs,
-or taken through notebook 12."""
+or taken through notebook 12.
+"""
+
 import json
 import os
 import shutil
@@ -29,46 +31,75 @@ from xlingual_nb.tasks.recipes import recipe_flops
 from xlingual_nb.text.records import how_many
 
 torch.set_num_threads(1)
-SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=1, intermediate_size=32,
-             max_position_embeddings=140)
+SMALL = dict(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=1,
+    intermediate_size=32,
+    max_position_embeddings=140,
+)
 REVISION = "0123456789" * 4
 
 
 def vocabulary(letters=string.ascii_letters):
     signs = letters + string.digits + string.punctuation
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *signs, *(f"##{sign}" for sign in signs)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *signs,
+        *(f"##{sign}" for sign in signs),
+    ]
     return {piece: i for i, piece in enumerate(pieces)}
 
 
 def bert(folder, letters=string.ascii_letters, cased=True, **sizes):
-    "A small random BERT that spells every word, as `save_pretrained` leaves it."
+    """A small random BERT that spells every word, as `save_pretrained` leaves it."""
     pieces = vocabulary(letters)
     torch.manual_seed(99)
-    hf.BertForMaskedLM(hf.BertConfig(vocab_size=len(pieces), **SMALL | sizes)).save_pretrained(folder)
+    hf.BertForMaskedLM(hf.BertConfig(vocab_size=len(pieces), **SMALL | sizes)).save_pretrained(
+        folder
+    )
     hf.BertTokenizer(pieces, do_lower_case=not cased, strip_accents=None).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def mine(tmp_path_factory): return str(bert(tmp_path_factory.mktemp("brought") / "mine"))
+def mine(tmp_path_factory):
+    return str(bert(tmp_path_factory.mktemp("brought") / "mine"))
 
 
 # --- the study
 
+
 def test_the_study_on_a_small_random_bert(mine, tmp_path):
-    "Pairs, words and trees at smoke scale: planned, run, and every number is there; our model is in none of them."
+    """Pairs, words and trees at smoke scale: planned, run, and every number is there; our model is in none of them."""
     some = dict(languages="el", only="3,5,6")
-    wanted, runs = zero_shot.cells("smoke", checkpoint=mine, **some), zero_shot.grid("smoke", checkpoint=mine, **some)
-    assert ([(c.table, c.row, c.column) for c in wanted]
-            == [(c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)])
+    wanted, runs = (
+        zero_shot.cells("smoke", checkpoint=mine, **some),
+        zero_shot.grid("smoke", checkpoint=mine, **some),
+    )
+    assert [(c.table, c.row, c.column) for c in wanted] == [
+        (c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)
+    ]
     encoders = {r.checkpoint for r in runs if hasattr(r, "checkpoint")}
     assert encoders == {BroughtSpec(mine, "mine"), BroughtSpec(mine, "mine", fresh=True)}
     told = plan(runs, Store(tmp_path / "none")).set_index("stage")
-    assert "pretrain" not in told.index and told.loc["brought", "runs"] == 2 and 0 < told.loc["all", "hours here"] < 1
+    assert (
+        "pretrain" not in told.index
+        and told.loc["brought", "runs"] == 2
+        and 0 < told.loc["all", "hours here"] < 1
+    )
     store = Store(tmp_path / "runs")
     run(runs, store, Inline(), progress=False)
     found = observe(wanted, store, zero_shot.check("smoke", languages="el", checkpoint=mine).label)
-    assert len(found) == len(wanted) and found.value.notna().all() and set(found.corpus) == {"micro-el-mine"}
+    assert (
+        len(found) == len(wanted)
+        and found.value.notna().all()
+        and set(found.corpus) == {"micro-el-mine"}
+    )
 
 
 def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tmp_path):
@@ -76,38 +107,56 @@ def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tm
     store, bare = Store(tmp_path / "runs"), [untrained(spec) for spec in pair]
     run([*pair, *bare], store, Inline(), progress=False)
     one, two, first, again = (load_checkpoint(store.path(spec)) for spec in (*pair, *bare))
-    def weights(c): return c.model.base_model.embeddings.word_embeddings.weight
-    assert torch.equal(weights(one), weights(two)) and not torch.equal(weights(first), weights(again))
-    assert not torch.equal(weights(one), weights(first)) and weights(first).shape == weights(one).shape
+
+    def weights(c):
+        return c.model.base_model.embeddings.word_embeddings.weight
+
+    assert torch.equal(weights(one), weights(two)) and not torch.equal(
+        weights(first), weights(again)
+    )
+    assert (
+        not torch.equal(weights(one), weights(first)) and weights(first).shape == weights(one).shape
+    )
     assert first.tokenizer.get_vocab() == one.tokenizer.get_vocab()
     kept = load_checkpoint(mine)
     assert torch.equal(weights(kept), weights(one)), "the folder itself is as it was"
-    specs = [zero_shot.taught(zero_shot.check("smoke", checkpoint=mine), "pos", spec, "en", ("en",)) for spec in pair]
+    specs = [
+        zero_shot.taught(zero_shot.check("smoke", checkpoint=mine), "pos", spec, "en", ("en",))
+        for spec in pair
+    ]
     assert [s.seed for s in specs] == [0, 1]
 
 
 def test_bringing_goes_on_where_it_was_stopped_and_shares_weights_alone(tmp_path):
     names = "model.safetensors", "config.json"
-    for name in names: (tmp_path / name).write_text("theirs")
+    for name in names:
+        (tmp_path / name).write_text("theirs")
     (tmp_path / "store").mkdir()
     for _ in range(2):
-        for name in names: link(tmp_path / name, tmp_path / "store" / name)
+        for name in names:
+            link(tmp_path / name, tmp_path / "store" / name)
     (tmp_path / "config.json").write_text("edited")
     assert [(tmp_path / "store" / name).read_text() for name in names] == ["theirs"] * 2
     assert (tmp_path / names[0]).samefile(tmp_path / "store" / names[0])
 
 
 def test_what_was_brought_before_is_the_same_run():
-    assert (canonical(BroughtSpec("x", "y")) == '{"folder":"x","is":"brought","name":"y"}'
-            != canonical(BroughtSpec("x", "y", seed=1)))
+    assert (
+        canonical(BroughtSpec("x", "y"))
+        == '{"folder":"x","is":"brought","name":"y"}'
+        != canonical(BroughtSpec("x", "y", seed=1))
+    )
 
 
 def test_the_study_of_layers_on_it(mine, tmp_path):
-    "Layers are those of the model that was brought, and every number is there."
+    """Layers are those of the model that was brought, and every number is there."""
     some = dict(languages="el", checkpoint=mine)
-    wanted = [c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)]
-    assert ({f"layer {n}" for n in (0, 6, 12)}
-            == {c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0})
+    wanted = [
+        c for c in layers.cells("smoke", **some) if c.column in ("POS ACC", layers.LANGUAGE_ID)
+    ]
+    assert {f"layer {n}" for n in (0, 6, 12)} == {
+        c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0
+    }
     assert {"en-el | Feat | el", "en-el | Lay 6 | el"} < {c.row for c in wanted}
     assert {r.checkpoint.folder for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {mine}
     store = Store(tmp_path / "runs")
@@ -118,8 +167,10 @@ def test_the_study_of_layers_on_it(mine, tmp_path):
 
 # --- what is refused
 
+
 def refused(folder, **how):
-    with pytest.raises(InputError) as caught: zero_shot.grid("smoke", checkpoint=str(folder), **how)
+    with pytest.raises(InputError) as caught:
+        zero_shot.grid("smoke", checkpoint=str(folder), **how)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -134,68 +185,106 @@ def config_of(**changes):
     def change(folder):
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
     return change
 
 
 def without(*names):
     def forget(folder):
-        for file in (f for name in names for f in folder.glob(name)): file.unlink()
+        for file in (f for name in names for f in folder.glob(name)):
+            file.unlink()
+
     return forget
 
 
-@pytest.mark.parametrize("spoil,line", [
-    (without("tokenizer*", "vocab*"), "has no tokenizer (tokenizer.json): save the tokenizer of its training into it"),
-    (without("config.json"), "has no config.json: name a checkpoint's folder"),
-    (without("*.safetensors"), "has no *.safetensors: pickles are not opened here"),
-    (config_of(model_type="abacus"), "config.json is of no masked language model that transformers knows"),
-    (config_of(model_type="gpt2"), "config.json is of no masked language model that transformers knows"),
-    (config_of(vocab_size=50), "the tokenizer goes up to id"),
-    (config_of(max_position_embeddings=64),
-     "spoiled takes 61 pieces of a text, and tasks.tuning.documents has pieces=128: give 61 or fewer")])
+@pytest.mark.parametrize(
+    "spoil,line",
+    [
+        (
+            without("tokenizer*", "vocab*"),
+            "has no tokenizer (tokenizer.json): save the tokenizer of its training into it",
+        ),
+        (without("config.json"), "has no config.json: name a checkpoint's folder"),
+        (without("*.safetensors"), "has no *.safetensors: pickles are not opened here"),
+        (
+            config_of(model_type="abacus"),
+            "config.json is of no masked language model that transformers knows",
+        ),
+        (
+            config_of(model_type="gpt2"),
+            "config.json is of no masked language model that transformers knows",
+        ),
+        (config_of(vocab_size=50), "the tokenizer goes up to id"),
+        (
+            config_of(max_position_embeddings=64),
+            "spoiled takes 61 pieces of a text, and tasks.tuning.documents has pieces=128: give 61 or fewer",
+        ),
+    ],
+)
 def test_bad_checkpoints_are_one_line_before_anything_runs(mine, tmp_path, spoil, line):
     assert line in spoiled(mine, tmp_path, spoil)
 
 
 def test_the_lower_casing_trap(mine, tmp_path):
     """A cased vocabulary behind a tokenizer that lower-cases, which is what BERT's makes of a bare vocabulary; or that
-    strips accents alone."""
+    strips accents alone.
+    """
     folder = bert(tmp_path / "lower", cased=False)
-    assert ("lower-cases but its vocabulary is cased: set do_lower_case to false in tokenizer_config.json"
-            in refused(folder))
+    assert (
+        "lower-cases but its vocabulary is cased: set do_lower_case to false in tokenizer_config.json"
+        in refused(folder)
+    )
     bare = Path(shutil.copytree(mine, tmp_path / "bare"))
     without("tokenizer*")(bare)
     (bare / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
     (bare / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
     assert "lower-cases but its vocabulary is cased" in refused(bare)
-    (bare / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=False)))
+    (bare / "tokenizer_config.json").write_text(
+        json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=False))
+    )
     assert zero_shot.check("smoke", checkpoint=str(bare)).label == "micro-bare"
     stripped = bert(tmp_path / "stripped", letters=string.ascii_lowercase + "áéíóúäöüñçèàê")
     assert zero_shot.check("smoke", checkpoint=str(stripped)).checkpoint
-    hf.BertTokenizer(vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"), do_lower_case=False,
-                     strip_accents=True).save_pretrained(stripped)
+    hf.BertTokenizer(
+        vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"),
+        do_lower_case=False,
+        strip_accents=True,
+    ).save_pretrained(stripped)
     assert "strips accents but its vocabulary has them (##" in refused(stripped)
 
 
 def test_names_that_are_no_folder(tmp_path):
-    assert "me/mine is no folder: name one" in refused("me/mine") and "NAME@REVISION" in refused("me/mine")
-    assert ("nowhere/at/all is no folder" in refused("nowhere/at/all")
-            and "is no folder" in refused(f"me/mine@{REVISION[1:]}"))
+    assert "me/mine is no folder: name one" in refused("me/mine") and "NAME@REVISION" in refused(
+        "me/mine"
+    )
+    assert "nowhere/at/all is no folder" in refused("nowhere/at/all") and "is no folder" in refused(
+        f"me/mine@{REVISION[1:]}"
+    )
 
 
 def test_a_model_whose_languages_are_named_is_asked_in_these(tmp_path):
     sizes = SMALL | dict(max_position_embeddings=160)
-    folder = tiny_checkpoint(tmp_path / "two", 40, languages=[dict(name="en"), dict(name="el")], **sizes)
+    folder = tiny_checkpoint(
+        tmp_path / "two", 40, languages=[dict(name="en"), dict(name="el")], **sizes
+    )
     assert "knows the languages en, el, not 'zh'" in refused(folder)
-    assert zero_shot.check("smoke", checkpoint=str(folder), languages="el").shifts.targets == ("el",)
+    assert zero_shot.check("smoke", checkpoint=str(folder), languages="el").shifts.targets == (
+        "el",
+    )
 
 
 def test_a_look_says_what_loading_says(mine, tmp_path):
-    "Sizes and room without weights, in families that count positions otherwise."
-    kinds = {"bert": {}, "roberta": dict(pad_token_id=1), "xlm-roberta": dict(pad_token_id=1),
-             "electra": dict(embedding_size=8)}
+    """Sizes and room without weights, in families that count positions otherwise."""
+    kinds = {
+        "bert": {},
+        "roberta": dict(pad_token_id=1),
+        "xlm-roberta": dict(pad_token_id=1),
+        "electra": dict(embedding_size=8),
+    }
     for kind, more in kinds.items():
-        folder = tiny_checkpoint(tmp_path / kind, 40,
-                                 config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more))
+        folder = tiny_checkpoint(
+            tmp_path / kind, 40, config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more)
+        )
         seen, opened = outline(folder), load_checkpoint(folder)
         assert all(w.device.type == "meta" for w in seen.model.parameters())
         for name in ("depth", "width", "vocabulary", "cls", "sep", "mask", "pad"):
@@ -205,9 +294,10 @@ def test_a_look_says_what_loading_says(mine, tmp_path):
 
 # --- the hub
 
+
 @pytest.fixture
 def hub(mine, tmp_path, monkeypatch):
-    "What a machine keeps of the hub: one model, at one revision. There is no network in tests."
+    """What a machine keeps of the hub: one model, at one revision. There is no network in tests."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     kept = tmp_path / "hub/models--me--mine/snapshots" / REVISION
     shutil.copytree(mine, kept)
@@ -220,7 +310,9 @@ def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
     assert source_digests(spec) == {"checkpoint me/mine": REVISION} and folder_of(name) == hub
     assert size_of(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
     sizes = zero_shot.check("smoke", checkpoint=name)
-    assert sizes.label == "micro-mine" and shifting.model(sizes, 2) == BroughtSpec(name, "mine", seed=2)
+    assert sizes.label == "micro-mine" and shifting.model(sizes, 2) == BroughtSpec(
+        name, "mine", seed=2
+    )
     before = run_id(spec)
     (hub / "README.md").write_text("whatever")
     assert run_id(spec) == before != run_id(BroughtSpec(str(hub)))
@@ -231,25 +323,36 @@ def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
 
 def test_a_revision_that_is_not_here_does_not_come_without_a_network(hub):
     other = f"me/mine@{REVISION[::-1]}"
-    assert f"{other} did not come from the hub" in refused(other) and size_of(BroughtSpec(other)) is None
+    assert (
+        f"{other} did not come from the hub" in refused(other)
+        and size_of(BroughtSpec(other)) is None
+    )
 
 
 def test_a_copy_without_weights_will_do_for_a_plan(hub):
-    "As a plan leaves it that fetched configuration and tokenizer; to run, the weights have to come."
+    """As a plan leaves it that fetched configuration and tokenizer; to run, the weights have to come."""
     name = f"me/mine@{REVISION}"
     without("*.safetensors")(hub)
-    assert zero_shot.grid("smoke", checkpoint=name, only="5") and folder_of(name, weights=False) == hub
-    with pytest.raises(InputError, match=r"did not come from the hub \(there is no \*.safetensors\)"):
+    assert (
+        zero_shot.grid("smoke", checkpoint=name, only="5") and folder_of(name, weights=False) == hub
+    )
+    with pytest.raises(
+        InputError, match=r"did not come from the hub \(there is no \*.safetensors\)"
+    ):
         run([BroughtSpec(name)], Store(hub / "runs"), Inline(), progress=False)
 
 
 def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch):
-    "As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."
+    """As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     name = pinned("bert-base-multilingual-cased")
-    assert (name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}"
-            and len(name.split("@")[1]) == 40)
-    runs = zero_shot.grid("paper", "micro", checkpoint="bert-base-multilingual-cased", seeds=1, only="5")
+    assert (
+        name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}"
+        and len(name.split("@")[1]) == 40
+    )
+    runs = zero_shot.grid(
+        "paper", "micro", checkpoint="bert-base-multilingual-cased", seeds=1, only="5"
+    )
     assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
     assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
     told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
@@ -260,22 +363,32 @@ def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch
     assert "did not come from the hub" in refused(other), "another version is another model"
 
 
-@pytest.mark.skipif(not os.environ.get("XLINGUAL_DATA"), reason="set XLINGUAL_DATA to a folder with the real data")
+@pytest.mark.skipif(
+    not os.environ.get("XLINGUAL_DATA"), reason="set XLINGUAL_DATA to a folder with the real data"
+)
 def test_the_paper_s_model_is_planned_on_the_texts_that_are_here(tmp_path, monkeypatch):
-    "At scale `paper` the corpus is real text unless one is named, and what training costs goes by its records."
+    """At scale `paper` the corpus is real text unless one is named, and what training costs goes by its records."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     asked = dict(checkpoint="bert-base-multilingual-cased", seeds=1, only="2,3", languages="de,es")
-    runs = [r for r in zero_shot.grid("paper", **asked) if r.stage == "sentences" and r.train.language == "en"]
+    runs = [
+        r
+        for r in zero_shot.grid("paper", **asked)
+        if r.stage == "sentences" and r.train.language == "en"
+    ]
     assert {r.train.records.source for r in runs} == {"doc/en", "xnli/en"}
     shape = Shape(12, 768, 12, 3072, 512)
     for run_ in runs:
         texts = how_many(run_.train.records)
         assert sentences_cost(run_)["flops"] == recipe_flops(run_.settings, shape, texts, 60)
         assert texts == 701 if run_.train.records.source == "doc/en" else texts > 10_000
-    with pytest.raises(InputError, match="xnli.*th"): zero_shot.grid("paper", **asked | dict(languages="th"))
+    with pytest.raises(InputError, match="xnli.*th"):
+        zero_shot.grid("paper", **asked | dict(languages="th"))
 
 
 def test_a_folder_is_found_from_wherever_the_notebook_runs(mine, monkeypatch):
     monkeypatch.chdir(Path(mine).parent)
     assert checked_values(resolve("12"), dict(checkpoint="mine"), text=True)["checkpoint"] == mine
-    assert checked_values(resolve("12"), dict(checkpoint="me/mine@x"), text=True)["checkpoint"] == "me/mine@x"
+    assert (
+        checked_values(resolve("12"), dict(checkpoint="me/mine@x"), text=True)["checkpoint"]
+        == "me/mine@x"
+    )

@@ -1,4 +1,7 @@
-"""Notebook 09: one space for many languages, readings of more text, floors and ceiling, the rows that claims name."""
+"""Notebook 09: one space for many languages, readings of more text, floors and ceiling, the rows
+that claims name.
+"""
+
 import json
 from collections import Counter
 from dataclasses import replace
@@ -35,8 +38,11 @@ LAPTOP = joint.check("laptop", "micro")
 
 # ---- texts and models
 
+
 def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things():
-    small, large = (sources.load_spec(joint.text(SIZES, "es", n)).sentences for n in SIZES.sentences)
+    small, large = (
+        sources.load_spec(joint.text(SIZES, "es", n)).sentences for n in SIZES.sentences
+    )
     assert len(small) == 60 and large[:60] == small and len(large) == 120
     seeds = {dict(joint.text(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
     parallel = joint.text(joint.check("smoke", "micro-parallel"), "es", 60)
@@ -46,32 +52,48 @@ def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things()
 def test_all_models_have_one_vocabulary_and_are_asked_in_one_text():
     cells = data_size.cells("laptop", "micro", seeds=1)
     models = {r.checkpoint for r in grid_of(cells) if isinstance(r, WordSpec)}
-    assert {type(m) for m in models} == {PretrainSpec, EmbedSpec} and len({m.tokenizer for m in models}) == 1
+    assert {type(m) for m in models} == {PretrainSpec, EmbedSpec} and len(
+        {m.tokenizer for m in models}
+    ) == 1
     asked = {r.texts for r in grid_of(cells) if isinstance(r, WordSpec)}
-    assert {dict(t.parameters)["sentences"] for pair in asked for t in pair} == {min(LAPTOP.sentences)}
+    assert {dict(t.parameters)["sentences"] for pair in asked for t in pair} == {
+        min(LAPTOP.sentences)
+    }
     assert {r.dictionary.part for r in grid_of(cells) if isinstance(r, WordSpec)} == {"odd"}
 
 
 @pytest.mark.parametrize("method", ("bert", "word2vec", "glove"))
 def test_readings_hold_fixed_what_they_say(method):
-    "Updates or passes over the text, counted here from sentences, passes and steps alone."
+    """Updates or passes over the text, counted here from sentences, passes and steps alone."""
+
     def work(n, reading):
         made = joint.model(LAPTOP, method, n, 0, reading)
-        if method != "bert": return n * made.method.epochs, made.method.epochs
+        if method != "bert":
+            return n * made.method.epochs, made.method.epochs
         reads = made.training.steps * made.training.batch / 5
         return reads, reads / n
-    steps, epochs = ([work(n, reading) for n in LAPTOP.sentences] for reading in ("steps", "epochs"))
+
+    steps, epochs = (
+        [work(n, reading) for n in LAPTOP.sentences] for reading in ("steps", "epochs")
+    )
     assert len({reads for reads, _ in steps}) == 1 and len({passes for _, passes in epochs}) == 1
     assert steps[-1] == epochs[-1]
     reads = joint.bert(LAPTOP, 1000, 0, "reads").training
-    assert reads.epochs == joint.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs and not reads.steps
+    assert (
+        reads.epochs == joint.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs
+        and not reads.steps
+    )
 
 
 def test_an_unknown_reading_or_language_is_told_in_one_line():
-    with pytest.raises(InputError, match="reading='words' does not exist: choose steps, epochs or reads"):
+    with pytest.raises(
+        InputError, match="reading='words' does not exist: choose steps, epochs or reads"
+    ):
         data_size.cells("smoke", "micro", reading="words")
-    with pytest.raises(InputError, match="no text in 'fi'"): data_size.cells("smoke", "micro", languages="fi")
-    with pytest.raises(InputError, match="seeds=101"): data_size.cells("smoke", "micro", seeds=101)
+    with pytest.raises(InputError, match="no text in 'fi'"):
+        data_size.cells("smoke", "micro", languages="fi")
+    with pytest.raises(InputError, match="seeds=101"):
+        data_size.cells("smoke", "micro", seeds=101)
 
 
 def test_languages_without_a_dictionary_are_read_and_not_asked():
@@ -81,21 +103,39 @@ def test_languages_without_a_dictionary_are_read_and_not_asked():
 
 
 def test_ones_own_texts_and_dictionaries(tmp_path):
-    "A dictionary for each language, no published number, and one clear line where a file is not there."
+    """A dictionary for each language, no published number, and one clear line where a file is not
+    there.
+    """
     for l in ("en", "fi"):
         lines = microworld.corpus({"fi": "tr"}.get(l, l), "train", 120).sentences
         (tmp_path / f"{l}.txt").write_text("\n".join(lines), encoding="utf-8")
         for part in ("train", "dev", "test"):
-            (tmp_path / f"{part}.{l}.tsv").write_text("a b\ta b\tentailment\n" * 20, encoding="utf-8")
+            (tmp_path / f"{part}.{l}.tsv").write_text(
+                "a b\ta b\tentailment\n" * 20, encoding="utf-8"
+            )
     (tmp_path / "en-fi.txt").write_text("".join(f"w{i} v{i}\n" for i in range(9)), encoding="utf-8")
     here = f"file:{tmp_path}"
-    pairs = {part: {"source": f"{here}/{{part}}.{{language}}.tsv", "part": part} for part in ("train", "dev", "test")}
-    text, words = {"source": f"{here}/{{language}}.txt"}, {"source": f"{here}/en-{{language}}.txt", "part": "odd"}
-    mine = {"like": "smoke.micro", "targets": ["fi"], "text": {"train": text}, "nli": pairs, "dictionary": words}
+    pairs = {
+        part: {"source": f"{here}/{{part}}.{{language}}.tsv", "part": part}
+        for part in ("train", "dev", "test")
+    }
+    text, words = (
+        {"source": f"{here}/{{language}}.txt"},
+        {"source": f"{here}/en-{{language}}.txt", "part": "odd"},
+    )
+    mine = {
+        "like": "smoke.micro",
+        "targets": ["fi"],
+        "text": {"train": text},
+        "nli": pairs,
+        "dictionary": words,
+    }
     own = {"study": "liu2020", "smoke": {"mine": mine}}
     cells = data_size.cells("smoke", own=own)
     words = [r for r in grid_of(cells) if isinstance(r, WordSpec)]
-    assert {r.dictionary.source for r in words} == {f"file:{tmp_path}/en-fi.txt"} and {c.paper for c in cells} == {OURS}
+    assert {r.dictionary.source for r in words} == {f"file:{tmp_path}/en-fi.txt"} and {
+        c.paper for c in cells
+    } == {OURS}
     (tmp_path / "fi.txt").unlink()
     with pytest.raises(InputError, match="smoke.mine.text.train .fi.: .*fi.txt cannot be read"):
         data_size.cells("smoke", own=own)
@@ -103,28 +143,42 @@ def test_ones_own_texts_and_dictionaries(tmp_path):
 
 # ---- rows
 
+
 @pytest.mark.parametrize("scale", ("laptop", "gpu"))
 def test_the_rows_that_claims_name_are_there(scale):
     cells = data_size.cells(scale, "micro", seeds=1)
     rows = {(c.paper, c.table, c.row, c.column) for c in cells}
-    about = [c for paper in ("liu2020a", "liu2020b") for c in claims(paper) if data_size.belongs_here(c)]
+    about = [
+        c for paper in ("liu2020a", "liu2020b") for c in claims(paper) if data_size.belongs_here(c)
+    ]
     assert len(about) == 18
     for claim in about:
         for t in claim.tests:
             named = t.plus + (() if t.minus == "floor" else t.minus)
-            floors = {f for row in named for f in floor_names(claim.floor if t.floor is None else t.floor, row)}
-            assert {(claim.paper, t.table, row, t.column) for row in (*named, *floors)} <= rows, claim.id
+            floors = {
+                f
+                for row in named
+                for f in floor_names(claim.floor if t.floor is None else t.floor, row)
+            }
+            assert {(claim.paper, t.table, row, t.column) for row in (*named, *floors)} <= rows, (
+                claim.id
+            )
     assert max(Counter((c.paper, c.table, c.row, c.column, c.seed) for c in cells).values()) == 1
 
 
 def test_a_mean_is_over_the_languages_of_its_row():
     cells = [c for c in data_size.cells("laptop", "micro", seeds=1) if c.paper == "liu2020a"]
     held = {r: {"mrr": i, "chance": i / 10} for i, r in enumerate(grid_of(cells))}
+
     def of(target):
         name = data_size.row("bert", "large", "steps", target)
         (cell,) = [c for c in cells if (c.row, c.column) == (name, "MRR")]
         return value(cell, [held[r] for r in cell.runs])
-    assert of("mean") == pytest.approx(np.mean([of(t) for t in LAPTOP.targets])) and len(LAPTOP.targets) == 4
+
+    assert (
+        of("mean") == pytest.approx(np.mean([of(t) for t in LAPTOP.targets]))
+        and len(LAPTOP.targets) == 4
+    )
     name = data_size.row("glove", "small", "epochs", "mean")
     (accuracy,) = [c for c in cells if (c.row, c.column) == (name, "XNLI Accuracy")]
     values = {f"accuracy {t}|{t}": i / 10 for i, t in enumerate(LAPTOP.targets)}
@@ -133,15 +187,18 @@ def test_a_mean_is_over_the_languages_of_its_row():
 
 # ---- floors and ceiling
 
+
 @pytest.fixture
 def rotated(tmp_path):
-    "A space in which every Spanish word is its English one, turned; one word is spelt alike."
+    """A space in which every Spanish word is its English one, turned; one word is spelt alike."""
     generator, names = torch.Generator().manual_seed(0), [f"w{i}" for i in range(40)]
     one = torch.randn(40, 16, generator=generator)
     turn = torch.linalg.qr(torch.randn(16, 16, generator=generator))[0]
     pairs = [(name, f"{name}o") for name in names]
     words = ["[UNK]", *(a for a, _ in pairs), *(b for _, b in pairs)]
-    space = save_static(tmp_path / "space", torch.cat([torch.zeros(1, 16), one, one @ turn]), word_tokenizer(words))
+    space = save_static(
+        tmp_path / "space", torch.cat([torch.zeros(1, 16), one, one @ turn]), word_tokenizer(words)
+    )
     return load_encoder(space), pairs
 
 
@@ -155,68 +212,112 @@ def test_a_hidden_rotation_is_found_from_the_other_half(rotated):
 
 
 def test_spelling_alone_against_counting_by_hand():
-    "Of four pairs one is spelt alike, and found at once; of another the English is spelt as a wrong Spanish word."
+    """Of four pairs one is spelt alike, and found at once; of another the English is spelt as a
+    wrong Spanish word.
+    """
     english, spanish = ["sol", "red", "bee", "sky"], ["Sol", "rojo", "red", "cielo"]
     from xlingual_nb.measures.ranks import rank, reciprocal
-    tables, places = strings([Finder(english), Finder(spanish)], np.repeat(np.arange(4)[:, None], 2, 1))
+
+    tables, places = strings(
+        [Finder(english), Finder(spanish)], np.repeat(np.arange(4)[:, None], 2, 1)
+    )
     found = reciprocal(rank(*tables, places))
     anywhere = np.mean([1, 1 / 2, 1 / 3, 1 / 4])
     assert found.tolist() == pytest.approx([1, np.mean([1 / 2, 1 / 3, 1 / 4]), anywhere, anywhere])
 
 
 def test_random_vectors_hold_nothing_of_any_text(tmp_path):
-    "Another text with as many pieces gives the same vectors, which stand at right angles as random ones do."
+    """Another text with as many pieces gives the same vectors, which stand at right angles as
+    random ones do.
+    """
     spec, store = joint.at_random(SIZES, 0), Store(tmp_path)
-    said = tuple(replace(l, corpus=joint.text(SIZES, l.name, 120, seed=f"other {l.name}")) for l in spec.languages)
+    said = tuple(
+        replace(l, corpus=joint.text(SIZES, l.name, 120, seed=f"other {l.name}"))
+        for l in spec.languages
+    )
     other = replace(spec, languages=said)
     run([spec, other], store, Inline(), progress=False)
     tables = [load_encoder(store.path(s)).vectors for s in (spec, other)]
     drawn = [table.norm(dim=1) > 0 for table in tables]
     both = drawn[0] & drawn[1]
-    assert torch.equal(tables[0][both], tables[1][both]) and both.sum() > 150 and not torch.equal(*drawn)
+    assert (
+        torch.equal(tables[0][both], tables[1][both])
+        and both.sum() > 150
+        and not torch.equal(*drawn)
+    )
     kept = torch.nn.functional.normalize(tables[0][both], dim=1)
     cosines = (kept @ kept.T)[~torch.eye(len(kept), dtype=bool)]
-    assert abs(float(cosines.mean())) < .02 and float(cosines.std()) == pytest.approx(SIZES.width ** -.5, rel=.1)
+    assert abs(float(cosines.mean())) < 0.02 and float(cosines.std()) == pytest.approx(
+        SIZES.width**-0.5, rel=0.1
+    )
 
 
 def test_first_by_chance_is_what_random_tables_find():
-    "P@1 of words with one to three translations each, among as many candidates, over many random tables."
+    """P@1 of words with one to three translations each, among as many candidates, over many random
+    tables.
+    """
     from xlingual_nb.measures.ranks import rank, scores
-    gold, dice = np.array([[0, 0], [0, 1], [0, 2], [1, 3], [2, 4], [2, 0]]), torch.Generator().manual_seed(0)
-    def found(): return scores(rank(torch.randn(3, 8, generator=dice), torch.randn(5, 8, generator=dice), gold))["p1"]
+
+    gold, dice = (
+        np.array([[0, 0], [0, 1], [0, 2], [1, 3], [2, 4], [2, 0]]),
+        torch.Generator().manual_seed(0),
+    )
+
+    def found():
+        return scores(
+            rank(torch.randn(3, 8, generator=dice), torch.randn(5, 8, generator=dice), gold)
+        )["p1"]
+
     hits = [found() for _ in range(400)]
     told = joint.first_by_chance(dict(usable=len(gold), words=3, candidates=5))
-    assert np.mean(hits) == pytest.approx(told, abs=4 * np.std(hits) / len(hits) ** .5) and told == pytest.approx(.4)
+    assert np.mean(hits) == pytest.approx(
+        told, abs=4 * np.std(hits) / len(hits) ** 0.5
+    ) and told == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("corpus", ("micro", "bible", "running"))
 def test_every_column_has_its_floors_and_its_ceiling(corpus):
-    "But for the layer two thirds up, which has the untrained encoder alone."
+    """But for the layer two thirds up, which has the untrained encoder alone."""
     cells = data_size.cells("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
-    for table, columns, rows in (("figure1", set(joint.COLUMNS), joint.FLOORS),
-                                 ("figure2", set(joint.ACCURACY.values()),
-                                  ("untrained", "shared strings", "majority"))):
-        assert {c for t, row, c in there if t == table and row.startswith("en-")} - {"MRR two thirds up"} == columns
+    for table, columns, rows in (
+        ("figure1", set(joint.COLUMNS), joint.FLOORS),
+        ("figure2", set(joint.ACCURACY.values()), ("untrained", "shared strings", "majority")),
+    ):
+        assert {c for t, row, c in there if t == table and row.startswith("en-")} - {
+            "MRR two thirds up"
+        } == columns
         for floor in rows:
             assert {(table, joint.floor_row(floor, "mean"), column) for column in columns} <= there
-        mapped = {column for t, row, column in there if t == table and "mapped" in row and row.endswith("| mean")}
+        mapped = {
+            column
+            for t, row, column in there
+            if t == table and "mapped" in row and row.endswith("| mean")
+        }
         assert mapped == columns
 
 
 def test_what_is_asked_for_is_not_learnt_from():
     known, asked = np.array([[0, 9], [1, 3], [2, 5], [7, 7]]), np.array([[1, 1], [4, 5]])
     assert unasked(known, asked).tolist() == [[0, 9], [7, 7]]
-    words = WordSpec(SimpleNamespace(stage="toy"), ("en", "es"), (None, None), Dictionary("micro", "odd"))
-    with pytest.raises(InputError, match="the part 'odd' of the dictionary is tested"): WordFloorsSpec(words, "odd")
+    words = WordSpec(
+        SimpleNamespace(stage="toy"), ("en", "es"), (None, None), Dictionary("micro", "odd")
+    )
+    with pytest.raises(InputError, match="the part 'odd' of the dictionary is tested"):
+        WordFloorsSpec(words, "odd")
 
 
 # ---- what is there already: a vocabulary, a checkpoint
 
+
 def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch):
-    pieces = "[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] She ate ##d hon ##ey é . 中".split()
+    pieces = (
+        "[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] She ate ##d hon ##ey é . 中".split()
+    )
     (tmp_path / "vocab").mkdir()
-    (tmp_path / "vocab/mbert-cased.vocab.txt").write_text("".join(f"{p}\n" for p in pieces), encoding="utf-8")
+    (tmp_path / "vocab/mbert-cased.vocab.txt").write_text(
+        "".join(f"{p}\n" for p in pieces), encoding="utf-8"
+    )
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
     spec, store = given.GivenSpec(), Store(tmp_path / "store")
     run([spec], store, Inline(), progress=False)
@@ -224,7 +325,10 @@ def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch
     theirs = BertTokenizer(str(tmp_path / "vocab/mbert-cased.vocab.txt"), do_lower_case=False)
     text = "She ated honey. é 中中 she"
     assert ours.encode(text, add_special_tokens=False).tokens == theirs.tokenize(text)
-    assert [ours.id_to_token(i) for i in range(6)] == [*tokenizers.SPECIALS, "She"] and ours.get_vocab_size() == 13
+    assert [ours.id_to_token(i) for i in range(6)] == [
+        *tokenizers.SPECIALS,
+        "She",
+    ] and ours.get_vocab_size() == 13
     assert list(spec.source_digests()) == ["vocab/mbert-cased.vocab.txt"]
 
 
@@ -240,13 +344,19 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
     cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
     row = f"en-es | {store.path(spec).name} | es"
     assert {c.column for c in cells if c.row == row} == {*joint.COLUMNS, *joint.ACCURACY.values()}
-    assert ({c.row for c in cells if store.path(spec).name in c.row}
-            >= {row, row.replace("en-es", "en-xx").replace("| es", "| mean")})
-    with pytest.raises(InputError, match="nowhere is no folder: name one that save_pretrained has left, or a model of "
-                       "the hub"):
+    assert {c.row for c in cells if store.path(spec).name in c.row} >= {
+        row,
+        row.replace("en-es", "en-xx").replace("| es", "| mean"),
+    }
+    with pytest.raises(
+        InputError,
+        match="nowhere is no folder: name one that save_pretrained has left, or a model of the hub",
+    ):
         data_size.cells("smoke", "micro", checkpoint="nowhere")
-    mbert = {c.row.split(" | ")[1]
-             for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")}
+    mbert = {
+        c.row.split(" | ")[1]
+        for c in data_size.cells("smoke", "micro", checkpoint="bert-base-multilingual-cased")
+    }
     assert "bert-base-multilingual-cased" in mbert
     assert json.loads((store.path(brought) / "config.json").read_text())["model_type"] == "bert"
 

@@ -1,5 +1,7 @@
-"""The dials: one is turned at a time and all else is held; the presets have words of their own; trends and contrasts
-are what other code finds."""
+"""The dials: one is turned at a time and all else is held; the presets have words of their own;
+trends and contrasts are what other code finds.
+"""
+
 from dataclasses import fields, replace
 
 import numpy as np
@@ -11,10 +13,29 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from told import Told
 from xlingual_nb.experiments.answers import Answer, as_table, judged, trend
-from xlingual_nb.experiments.departures import (APART, DIALS, LANGUAGES, NOTHING_SHARED, agreement_in_order, dial_row,
-                                                fake, in_language)
-from xlingual_nb.experiments.dials import (COLUMNS, ENGLISH, FLOORS, NAMES, OWN_WORDS, UNTRAINED, cells, grid,
-                                           own_words, questions, turned)
+from xlingual_nb.experiments.departures import (
+    APART,
+    DIALS,
+    LANGUAGES,
+    NOTHING_SHARED,
+    agreement_in_order,
+    dial_row,
+    fake,
+    in_language,
+)
+from xlingual_nb.experiments.dials import (
+    COLUMNS,
+    ENGLISH,
+    FLOORS,
+    NAMES,
+    OWN_WORDS,
+    UNTRAINED,
+    cells,
+    grid,
+    own_words,
+    questions,
+    turned,
+)
 from xlingual_nb.experiments.sections import SCALES
 from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
 from xlingual_nb.experiments.study import observe
@@ -28,11 +49,16 @@ TRAIN, DEV, _ = laboratory_text(laboratory_sizes("laptop", "micro"))
 
 
 def sentences(spec):
-    return [s.split() for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences]
+    return [
+        s.split()
+        for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences
+    ]
 
 
 def settings_of(scale, *given, **more):
-    "{(row, floor, seed): (the run that measures µ, the tagger or None)}, from the cells that are drawn from them."
+    """{(row, floor, seed): (the run that measures µ, the tagger or None)}, from the cells that are
+    drawn from them.
+    """
     found = {}
     for c in cells(scale, *given, **more):
         (run,), key = c.runs, (c.row, c.column in FLOORS.values(), c.seed)
@@ -41,10 +67,15 @@ def settings_of(scale, *given, **more):
 
 
 def by_row(scale="laptop"):
-    return {row: measure for (row, floor, seed), (measure, _) in settings_of(scale).items() if seed == 0 and not floor}
+    return {
+        row: measure
+        for (row, floor, seed), (measure, _) in settings_of(scale).items()
+        if seed == 0 and not floor
+    }
 
 
 # ---- the grid
+
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_one_dial_at_a_time_is_what_varies(scale):
@@ -53,51 +84,73 @@ def test_one_dial_at_a_time_is_what_varies(scale):
     assert rows["overlap | 0"] == rows["scramble | 0"] == plain, "the dials meet in one setting"
     for row, spec in rows.items():
         dial, _, setting = row.partition(" | ")
-        if dial == "preset" or spec == plain: continue
+        if dial == "preset" or spec == plain:
+            continue
         first, second = spec.checkpoint.languages
         held = {f.name for f in fields(spec.checkpoint)} - {"languages", "snapshots"}
-        assert (all(getattr(spec.checkpoint, f) == getattr(plain.checkpoint, f) for f in held)
-                and first == plain.checkpoint.languages[0]), row
+        assert (
+            all(getattr(spec.checkpoint, f) == getattr(plain.checkpoint, f) for f in held)
+            and first == plain.checkpoint.languages[0]
+        ), row
         assert (spec.dev, spec.words, spec.sentences) == (plain.dev, "content", plain.sentences)
         usual = plain.checkpoint.languages[1]
         if dial == "overlap" or setting == "inverted":
             assert second.corpus == usual.corpus and spec.other is None
-            assert second.transforms == (("enfake", "inv_order") if setting == "inverted" else (f"enfake({setting})",))
+            assert second.transforms == (
+                ("enfake", "inv_order") if setting == "inverted" else (f"enfake({setting})",)
+            )
         else:
             turned_to = ((dial, setting if dial == "order" else float(setting)),)
-            assert second == replace(usual,
-                                     corpus=replace(usual.corpus, parameters=usual.corpus.parameters + turned_to))
+            assert second == replace(
+                usual, corpus=replace(usual.corpus, parameters=usual.corpus.parameters + turned_to)
+            )
             assert spec.other == replace(spec.dev, parameters=spec.dev.parameters + turned_to)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untrained_encoder(scale):
-    found = {(c.row, c.seed): c.runs[0] for c in laboratory.cells(scale, "micro") if c.table == "table1"}
+    found = {
+        (c.row, c.seed): c.runs[0] for c in laboratory.cells(scale, "micro") if c.table == "table1"
+    }
     mine = {key: measure for key, (measure, _) in settings_of(scale).items()}
-    for row, floor, theirs in (("order | SVO", False, "0 original"), ("order | SVO", True, "18 untrained")):
+    for row, floor, theirs in (
+        ("order | SVO", False, "0 original"),
+        ("order | SVO", True, "18 untrained"),
+    ):
         assert mine[row, floor, 0] == found[theirs, 0]
     assert mine["order | inverted", False, 0] == found["3 inv-order", 0]
     for (row, floor, seed), spec in mine.items():
         if floor:
             trained = mine[row, False, seed]
-            assert (replace(spec.checkpoint, training=trained.checkpoint.training)
-                    == replace(trained.checkpoint, snapshots=()) and not spec.checkpoint.training.epochs)
+            assert (
+                replace(spec.checkpoint, training=trained.checkpoint.training)
+                == replace(trained.checkpoint, snapshots=())
+                and not spec.checkpoint.training.epochs
+            )
             assert replace(spec, checkpoint=trained.checkpoint) == trained
 
 
 def test_every_setting_and_preset_is_there_with_every_seed():
-    expected = ({dial_row(d, s) for d, settings in DIALS.items() for s in settings}
-                | {dial_row("preset", l) for l in LANGUAGES})
+    expected = {dial_row(d, s) for d, settings in DIALS.items() for s in settings} | {
+        dial_row("preset", l) for l in LANGUAGES
+    }
     found, pairs = cells("laptop"), settings_of("laptop")
-    assert {c.row for c in found} == expected and len({(c.table, c.row, c.column, c.seed) for c in found}) == len(found)
+    assert {c.row for c in found} == expected and len(
+        {(c.table, c.row, c.column, c.seed) for c in found}
+    ) == len(found)
     plain = {"order | SVO", "overlap | 0", "scramble | 0"}
     for row in expected:
-        assert {c.seed for c in found if c.row == row} == ({0, 42, 43, 100, 101} if row in plain else {0, 42, 43})
+        assert {c.seed for c in found if c.row == row} == (
+            {0, 42, 43, 100, 101} if row in plain else {0, 42, 43}
+        )
     measures, taggers = {m for m, _ in pairs.values()}, {t for _, t in pairs.values() if t}
     assert len(measures) == 2 * (3 * (len(expected) - 3) + 5), "the plain setting is one run"
-    assert ({row for (row, *_), (_, tagger) in pairs.items() if not tagger} == {"preset | en"}
-            and len(taggers) == 2 * (3 * (len(expected) - 4) + 5))
-    assert set(grid("laptop")) == measures | taggers and len(grid("laptop")) == len(measures) + len(taggers)
+    assert {row for (row, *_), (_, tagger) in pairs.items() if not tagger} == {
+        "preset | en"
+    } and len(taggers) == 2 * (3 * (len(expected) - 4) + 5)
+    assert set(grid("laptop")) == measures | taggers and len(grid("laptop")) == len(measures) + len(
+        taggers
+    )
     four = settings_of("laptop", seeds=4)
     assert {seed for *_, seed in four} == {0, 42, 43, 100} and len(four) == 2 * 4 * len(expected)
 
@@ -105,35 +158,65 @@ def test_every_setting_and_preset_is_there_with_every_seed():
 @pytest.mark.parametrize("scale", SCALES)
 def test_taggers_learn_english_in_the_world_of_the_model_and_meet_its_second_language(scale):
     for (*_, seed), (measure, tagger) in settings_of(scale, seeds=1).items():
-        if not tagger: continue
+        if not tagger:
+            continue
         model, (english, other) = tagger.checkpoint, tagger.tests
-        assert (model == measure.checkpoint and tagger.seed == seed
-                and [english.language, other.language] == [l.name for l in model.languages])
-        assert ({l.records.source for l in (tagger.train, tagger.dev, english)} == {"micro/en"}
-                and [l.records.part for l in (tagger.train, tagger.dev, english, other)]
-                == ["train", "dev", "test", "test"])
-        world, second = (dict(t.parameters) for t in (model.languages[0].corpus, model.languages[1].corpus))
-        assert dict(english.records.parameters) == {k: v for k, v in world.items() if k != "sentences"}
-        assert (other.records.source == model.languages[1].corpus.source
-                and dict(other.records.parameters) == {k: v for k, v in second.items() if k != "sentences"})
+        assert (
+            model == measure.checkpoint
+            and tagger.seed == seed
+            and [english.language, other.language] == [l.name for l in model.languages]
+        )
+        assert {l.records.source for l in (tagger.train, tagger.dev, english)} == {"micro/en"} and [
+            l.records.part for l in (tagger.train, tagger.dev, english, other)
+        ] == ["train", "dev", "test", "test"]
+        world, second = (
+            dict(t.parameters) for t in (model.languages[0].corpus, model.languages[1].corpus)
+        )
+        assert dict(english.records.parameters) == {
+            k: v for k, v in world.items() if k != "sentences"
+        }
+        assert other.records.source == model.languages[1].corpus.source and dict(
+            other.records.parameters
+        ) == {k: v for k, v in second.items() if k != "sentences"}
 
 
-@pytest.mark.parametrize("row", ["order | VSO", "order | inverted", "overlap | 0.5", "scramble | 1",
-                                 "preset | es, no cognates", "preset | hi"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "order | VSO",
+        "order | inverted",
+        "overlap | 0.5",
+        "scramble | 1",
+        "preset | es, no cognates",
+        "preset | hi",
+    ],
+)
 def test_a_tagged_test_says_the_same_names_in_every_language(row):
     _, tagger = settings_of("laptop", seeds=1)[row, False, 0]
-    english, other = (records.load(r.task, r.source, r.part, 60, **dict(r.parameters))
-                      for r in (l.records for l in tagger.tests))
-    def kinds(found): return [sorted(tag[2:] for tag in r["tags"] if tag[0] == "B") for r in found]
+    english, other = (
+        records.load(r.task, r.source, r.part, 60, **dict(r.parameters))
+        for r in (l.records for l in tagger.tests)
+    )
+
+    def kinds(found):
+        return [sorted(tag[2:] for tag in r["tags"] if tag[0] == "B") for r in found]
+
     assert kinds(english) == kinds(other) and sum(map(len, kinds(english))) > 30
-    trained = {tuple(r["tokens"])
-               for r in records.load("ner", "micro/en", "train", 2000, **dict(tagger.train.records.parameters))}
-    assert np.mean([tuple(r["tokens"]) in trained for r in english]) < .2
+    trained = {
+        tuple(r["tokens"])
+        for r in records.load(
+            "ner", "micro/en", "train", 2000, **dict(tagger.train.records.parameters)
+        )
+    }
+    assert np.mean([tuple(r["tokens"]) in trained for r in english]) < 0.2
 
 
 # ---- what the dials do to text
 
-@pytest.mark.parametrize("dial, setting", [(d, s) for d in ("order", "scramble") for s in DIALS[d] if s != "inverted"])
+
+@pytest.mark.parametrize(
+    "dial, setting", [(d, s) for d in ("order", "scramble") for s in DIALS[d] if s != "inverted"]
+)
 def test_a_dial_of_order_moves_words_and_changes_none(dial, setting):
     usual = sentences(DEV)
     text, chain = fake(dial, setting, DEV)
@@ -141,9 +224,11 @@ def test_a_dial_of_order_moves_words_and_changes_none(dial, setting):
     assert chain == ("enfake",) and [sorted(s) for s in moved] == [sorted(s) for s in usual]
     same = np.mean([a == b for a, b in zip(moved, usual)])
     if dial == "scramble":
-        assert abs(same - (1 - setting * 5 / 6)) < .1, (
-            "of those drawn anew one in six comes out as it was, a few more without an object")
-    else: assert same == 1 if setting == "SVO" else same < .1
+        assert abs(same - (1 - setting * 5 / 6)) < 0.1, (
+            "of those drawn anew one in six comes out as it was, a few more without an object"
+        )
+    else:
+        assert same == 1 if setting == "SVO" else same < 0.1
 
 
 @pytest.mark.parametrize("share", DIALS["overlap"])
@@ -158,11 +243,16 @@ def test_the_overlap_dial_keeps_that_share_of_types(share):
 def test_presets_have_words_of_their_own_in_one_vocabulary(label):
     spec = by_row()[dial_row("preset", label)]
     first, second = spec.checkpoint.languages
-    assert (first.corpus == TRAIN == spec.checkpoint.tokenizer.corpus
-            and spec.checkpoint.tokenizer.others == (second.corpus,) and not second.transforms)
-    assert (second.corpus.parameters[:len(TRAIN.parameters)] == TRAIN.parameters
-            and spec.other == replace(second.corpus, part="dev",
-                                      parameters=DEV.parameters + second.corpus.parameters[2:]))
+    assert (
+        first.corpus == TRAIN == spec.checkpoint.tokenizer.corpus
+        and spec.checkpoint.tokenizer.others == (second.corpus,)
+        and not second.transforms
+    )
+    assert second.corpus.parameters[
+        : len(TRAIN.parameters)
+    ] == TRAIN.parameters and spec.other == replace(
+        second.corpus, part="dev", parameters=DEV.parameters + second.corpus.parameters[2:]
+    )
     english, other = ({w for s in sentences(text) for w in s} for text in (TRAIN, second.corpus))
     assert bool(english & other) == (dial_row("preset", label) not in APART)
     assert len(english | other) + 5 == spec.checkpoint.tokenizer.size, "every form has a piece"
@@ -177,21 +267,36 @@ def test_english_in_other_letters_is_english_word_by_word():
 
 # ---- how far they are turned
 
+
 def test_agreement_is_kendalls_tau():
     for other in (in_language(DEV, "ru"), in_language(DEV, order="OSV"), in_language(DEV, "hi")):
-        said = [microworld.speech(t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40}) for t in (DEV, other)]
+        said = [
+            microworld.speech(t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40})
+            for t in (DEV, other)
+        ]
         pairs = pd.DataFrame(microworld.align(*said), columns=["here", "there"])
-        taus = [stats.kendalltau(p.here, p.there).statistic for _, p in pairs.groupby(said[0].rows[pairs.here])
-                if len(p) > 1]
+        taus = [
+            stats.kendalltau(p.here, p.there).statistic
+            for _, p in pairs.groupby(said[0].rows[pairs.here])
+            if len(p) > 1
+        ]
         assert agreement_in_order(DEV, other, 40) == pytest.approx(np.mean(taus))
 
 
 def test_rows_say_how_far_they_turn_their_dial():
     table = turned(cells("smoke", seeds=1)).set_index("row")
-    assert (table.x["order | SVO"] == 1 and table.x["order | inverted"] == -1 and 0 < table.x["order | SOV"] < 1
-            and (table.tau.abs() <= 1).all())
-    assert (table.x["overlap | 0.25"] == .25 and table.tau["overlap | 0.25"] == 1 and table.x["scramble | 0.5"] == .5
-            and .5 < table.tau["scramble | 0.5"] < 1)
+    assert (
+        table.x["order | SVO"] == 1
+        and table.x["order | inverted"] == -1
+        and 0 < table.x["order | SOV"] < 1
+        and (table.tau.abs() <= 1).all()
+    )
+    assert (
+        table.x["overlap | 0.25"] == 0.25
+        and table.tau["overlap | 0.25"] == 1
+        and table.x["scramble | 0.5"] == 0.5
+        and 0.5 < table.tau["scramble | 0.5"] < 1
+    )
     far = {l: table.x[dial_row("preset", l)] for l in LANGUAGES}
     assert far["en"] == 0 < far["es"] == far["es, no cognates"] < far["ru"] < far["hi"]
     assert far["ru"] == typology.distance(typology.preset("en"), typology.preset("ru"))
@@ -199,18 +304,27 @@ def test_rows_say_how_far_they_turn_their_dial():
 
 # ---- reading the numbers
 
+
 def test_own_words_are_what_translation_finds_without_the_shared():
-    "Shared words have one vector in both languages and find themselves; the rest is counted by hand."
+    """Shared words have one vector in both languages and find themselves; the rest is counted by
+    hand.
+    """
     rng = np.random.default_rng(0)
     a = rng.normal(size=(98, 6))
     b = np.where(np.arange(98)[:, None] < 49, a, a + rng.normal(size=(98, 6)))
     unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (a, b)]
     likeness = unit[0] @ unit[1].T
-    own = np.r_[likeness.argmax(1)[49:] == np.arange(49, 98), likeness.argmax(0)[49:] == np.arange(49, 98)].mean()
+    own = np.r_[
+        likeness.argmax(1)[49:] == np.arange(49, 98), likeness.argmax(0)[49:] == np.arange(49, 98)
+    ].mean()
     import torch
+
     tau = precision_at_1(torch.tensor(a), torch.tensor(b))
-    assert own_words(dict(tau_lower=tau, tau_upper=tau, words=98), .5) == pytest.approx(own) and 0 < own < 1
-    assert np.isnan(own_words(dict(tau_lower=1., tau_upper=1., words=98), 1))
+    assert (
+        own_words(dict(tau_lower=tau, tau_upper=tau, words=98), 0.5) == pytest.approx(own)
+        and 0 < own < 1
+    )
+    assert np.isnan(own_words(dict(tau_lower=1.0, tau_upper=1.0, words=98), 1))
 
 
 def test_trends_are_spearmans():
@@ -220,106 +334,174 @@ def test_trends_are_spearmans():
         rho, p = trend(x, y)
         known = stats.spearmanr(x, y)
         assert rho == pytest.approx(known.statistic)
-        if n > 8: assert p == pytest.approx(known.pvalue); continue
-        exact = stats.permutation_test((y,), lambda y: stats.spearmanr(x, y).statistic, permutation_type="pairings",
-                                       n_resamples=np.inf)
+        if n > 8:
+            assert p == pytest.approx(known.pvalue)
+            continue
+        exact = stats.permutation_test(
+            (y,),
+            lambda y: stats.spearmanr(x, y).statistic,
+            permutation_type="pairings",
+            n_resamples=np.inf,
+        )
         assert p == pytest.approx(min(exact.pvalue, 1), abs=2e-2)
     assert np.isnan(trend([1, 2, 3], [4, 4, 4])).all()
 
 
-def made_up(mu, own=.1, seeds=3, f1=None):
-    "Observations in which µ is a function of a row's place on its dial, with a little noise; and F1 of µ."
+def made_up(mu, own=0.1, seeds=3, f1=None):
+    """Observations in which µ is a function of a row's place on its dial, with a little noise; and
+    F1 of µ.
+    """
     plans, rng = cells("laptop", seeds=seeds), np.random.default_rng(2)
     settings, found = turned(plans).set_index("row"), []
     for c in plans:
-        value = .01 if c.column in FLOORS.values() else mu(settings.loc[c.row])
-        columns = ({"µ": value, UNTRAINED: value, OWN_WORDS: own}
-                   | ({NAMES: f1(value), FLOORS[NAMES]: f1(value)} if f1 else {}))
+        value = 0.01 if c.column in FLOORS.values() else mu(settings.loc[c.row])
+        columns = {"µ": value, UNTRAINED: value, OWN_WORDS: own} | (
+            {NAMES: f1(value), FLOORS[NAMES]: f1(value)} if f1 else {}
+        )
         if c.column in columns:
-            found.append(("ours", c.table, c.row, c.column, "micro", c.seed, columns[c.column] + rng.normal() * .003,
-                          "run"))
+            found.append(
+                (
+                    "ours",
+                    c.table,
+                    c.row,
+                    c.column,
+                    "micro",
+                    c.seed,
+                    columns[c.column] + rng.normal() * 0.003,
+                    "run",
+                )
+            )
     return pd.DataFrame(found, columns=tables.OBSERVED), settings.reset_index()
 
 
 def answers(observations, settings, scale, score="µ"):
-    "The judged answers by question."
+    """The judged answers by question."""
     asked = questions(observations, settings, score)
     assert all(isinstance(a, Answer) and not a.verdict for a in asked)
     return as_table(judged(asked, scale)).set_index("question")
 
 
 def test_verdicts_find_what_was_put_in():
-    slopes = dict(order=.1, overlap=0, scramble=-.1, preset=-.3)
-    observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x)
+    slopes = dict(order=0.1, overlap=0, scramble=-0.1, preset=-0.3)
+    observations, settings = made_up(lambda s: 0.2 + slopes[s.dial] * s.x)
     table = answers(observations, settings, "laptop")
-    assert (table.verdict["order: does µ rise with agreement in order?"] == "rises"
-            and table.verdict["scrambling: does µ fall with it?"] == "falls")
-    assert (table.verdict["order: SVO against SOV"] == "higher"
-            and table.effect["order: SVO against SOV"]
-            == pytest.approx(.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=.01))
-    assert (table.verdict["presets: does µ fall with distance from English?"] == "falls"
-            and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8)
-    assert table.verdict["overlap: do words that are not shared profit from those that are?"] == "inconclusive"
-    assert (table.verdict["presets: do cognates help Spanish beyond its floor?"] == "inconclusive"
-            and (table["Holm's p"] >= table.p).all())
+    assert (
+        table.verdict["order: does µ rise with agreement in order?"] == "rises"
+        and table.verdict["scrambling: does µ fall with it?"] == "falls"
+    )
+    assert table.verdict["order: SVO against SOV"] == "higher" and table.effect[
+        "order: SVO against SOV"
+    ] == pytest.approx(0.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=0.01)
+    assert (
+        table.verdict["presets: does µ fall with distance from English?"] == "falls"
+        and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8
+    )
+    assert (
+        table.verdict["overlap: do words that are not shared profit from those that are?"]
+        == "inconclusive"
+    )
+    assert (
+        table.verdict["presets: do cognates help Spanish beyond its floor?"] == "inconclusive"
+        and (table["Holm's p"] >= table.p).all()
+    )
     assert set(answers(observations, settings, "smoke").verdict) == {"not run at this scale"}
-    single = answers(*made_up(lambda s: .2 + slopes[s.dial] * s.x, seeds=1), "laptop")
-    assert (single.verdict["order: SVO against SOV"].startswith("no interval")
-            and single.n["order: SVO against SOV"] == 2)
+    single = answers(*made_up(lambda s: 0.2 + slopes[s.dial] * s.x, seeds=1), "laptop")
+    assert (
+        single.verdict["order: SVO against SOV"].startswith("no interval")
+        and single.n["order: SVO against SOV"] == 2
+    )
 
 
 def test_questions_of_transfer_are_answered_from_transfer():
-    slopes = dict(order=.1, overlap=.1, scramble=-.1, preset=-.3)
+    slopes = dict(order=0.1, overlap=0.1, scramble=-0.1, preset=-0.3)
     # the more µ, the less F1
-    observations, settings = made_up(lambda s: .2 + slopes[s.dial] * s.x, f1=lambda mu: 100 - 100 * mu)
+    observations, settings = made_up(
+        lambda s: 0.2 + slopes[s.dial] * s.x, f1=lambda mu: 100 - 100 * mu
+    )
     table = answers(observations, settings, "laptop", NAMES)
-    assert (table.verdict["order: does NER F1 rise with agreement in order?"] == "falls"
-            and table.verdict["order: SVO against SOV"] == "lower")
+    assert (
+        table.verdict["order: does NER F1 rise with agreement in order?"] == "falls"
+        and table.verdict["order: SVO against SOV"] == "lower"
+    )
     follows = table.loc["does transfer follow µ where no word is shared?"]
-    means = observations[observations.row.isin(NOTHING_SHARED)].groupby(["row", "column"]).value.mean()
+    means = (
+        observations[observations.row.isin(NOTHING_SHARED)].groupby(["row", "column"]).value.mean()
+    )
     rows = means.unstack().dropna(subset=NAMES)
-    assert (follows.verdict == "falls" and follows.n == len(NOTHING_SHARED) - 1 == len(rows)
-            and follows.effect == pytest.approx(stats.spearmanr(rows["µ"], rows[NAMES]).statistic))
+    assert (
+        follows.verdict == "falls"
+        and follows.n == len(NOTHING_SHARED) - 1 == len(rows)
+        and follows.effect == pytest.approx(stats.spearmanr(rows["µ"], rows[NAMES]).statistic)
+    )
     above = table.loc["overlap: do three quarters shared help beyond their floor?"]
     mean = observations.groupby(["row", "column"]).value.mean().unstack()
     net = mean[NAMES] - mean[FLOORS[NAMES]]
-    assert above.effect == pytest.approx(net["overlap | 0.75"] - net["overlap | 0"]) and above.verdict == "lower"
+    assert (
+        above.effect == pytest.approx(net["overlap | 0.75"] - net["overlap | 0"])
+        and above.verdict == "lower"
+    )
 
 
 def test_observations_are_what_the_store_holds(tmp_path):
-    "Ours has no published numbers, and tables of it can be written and read."
-    values = ({v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())} | dict(words=98)
-              | dict(f1={l: .25 + .5 * (l == "en") for l in ("en", "en2", "enfake", *LANGUAGES)}))
+    """Ours has no published numbers, and tables of it can be written and read."""
+    values = (
+        {v: i / 10 for i, v in enumerate(laboratory.COLUMNS.values())}
+        | dict(words=98)
+        | dict(f1={l: 0.25 + 0.5 * (l == "en") for l in ("en", "en2", "enfake", *LANGUAGES)})
+    )
     plans = cells("smoke", seeds=1)
-    frame = observe(plans,
-                    Told(tmp_path, lambda spec: values, lambda spec: "hi" not in spec.checkpoint.languages[1].name),
-                    "micro")
+    frame = observe(
+        plans,
+        Told(
+            tmp_path,
+            lambda spec: values,
+            lambda spec: "hi" not in spec.checkpoint.languages[1].name,
+        ),
+        "micro",
+    )
     tagged = {NAMES, FLOORS[NAMES], ENGLISH}
-    assert (set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} | tagged
-            and set(frame[frame.row == "overlap | 0.5"].column) == {*COLUMNS, UNTRAINED, OWN_WORDS} | tagged)
-    assert (set(frame.row) == {c.row for c in plans} - {"preset | hi"}
-            and not frame[frame.row == "preset | en"].column.isin(tagged).any())
-    assert (frame[frame.column.isin(tagged)].groupby("column").value.unique().map(list).to_dict()
-            == {NAMES: [25], FLOORS[NAMES]: [25], ENGLISH: [75]})
+    assert (
+        set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} | tagged
+        and set(frame[frame.row == "overlap | 0.5"].column)
+        == {*COLUMNS, UNTRAINED, OWN_WORDS} | tagged
+    )
+    assert (
+        set(frame.row) == {c.row for c in plans} - {"preset | hi"}
+        and not frame[frame.row == "preset | en"].column.isin(tagged).any()
+    )
+    assert frame[frame.column.isin(tagged)].groupby("column").value.unique().map(
+        list
+    ).to_dict() == {NAMES: [25], FLOORS[NAMES]: [25], ENGLISH: [75]}
     own = frame[frame.column == OWN_WORDS].set_index("row").value
-    assert own["overlap | 0.5"] == own_words(values, .5) and np.isnan(own["overlap | 1"])
+    assert own["overlap | 0.5"] == own_words(values, 0.5) and np.isnan(own["overlap | 1"])
     tidy = tables.tidy(frame)
     assert tidy.published.isna().all() and set(tidy.table) == {"dials", "presets"}
 
 
 def test_tables_are_kept(tmp_path):
-    observations, _ = made_up(lambda s: .1)
+    observations, _ = made_up(lambda s: 0.1)
     tidy = tables.tidy(observations)
     again = tables.read(tables.write(tidy, tmp_path / "dials.csv"))
-    assert len(again) == len(tidy) and again.value.to_numpy() == pytest.approx(tidy.value.to_numpy(), abs=1e-5)
+    assert len(again) == len(tidy) and again.value.to_numpy() == pytest.approx(
+        tidy.value.to_numpy(), abs=1e-5
+    )
 
 
 # ---- wrong values, other corpora
 
-@pytest.mark.parametrize("given, says", [(dict(scale="big"), "smoke"), (dict(corpus="wiki"), "micro"),
-                                         (dict(seeds=101), "seeds=101"), (dict(seeds=-1), "seeds=-1")])
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        (dict(scale="big"), "smoke"),
+        (dict(corpus="wiki"), "micro"),
+        (dict(seeds=101), "seeds=101"),
+        (dict(seeds=-1), "seeds=-1"),
+    ],
+)
 def test_wrong_parameters_are_one_line(given, says):
-    with pytest.raises(InputError, match=says) as caught: grid(**{"scale": "smoke", **given})
+    with pytest.raises(InputError, match=says) as caught:
+        grid(**{"scale": "smoke", **given})
     assert "\n" not in str(caught.value)
 
 

@@ -1,5 +1,11 @@
 """Staleness by definition: what changes the digests behind a maker, and what does not."""
-import importlib, os, subprocess, sys, textwrap, types
+
+import importlib
+import os
+import subprocess
+import sys
+import textwrap
+import types
 from pathlib import Path
 
 import pytest
@@ -8,11 +14,11 @@ from xlingual_nb.runs.digests import changes, code_digest, definitions, digest_o
 from xlingual_nb.runs.reached import Sources, source_of
 
 HOUSE = {
-    "__init__.py": '''
+    "__init__.py": """
         __version__ = "1"
         from .deep.far import shown
-        ''',
-    "stage.py": '''
+        """,
+    "stage.py": """
         "The stage."
         import math as m
         from dataclasses import dataclass, field
@@ -37,8 +43,8 @@ HOUSE = {
             return Room("kitchen"), tables
 
         def beside(): return tools.unused()
-        ''',
-    "specs.py": '''
+        """,
+    "specs.py": """
         from dataclasses import dataclass
         from typing import ClassVar
         from xlingual_nb.errors import InputError
@@ -60,8 +66,8 @@ HOUSE = {
                 if self.size < 0: raise InputError("no size")
             def area(self): return self.size * 2
             def source_digests(self): return dict(file=WIDTH)
-        ''',
-    "tools.py": '''
+        """,
+    "tools.py": """
         from functools import lru_cache
         from .deep.far import power, note
 
@@ -87,61 +93,94 @@ HOUSE = {
             def never_called(self): return SETTING
 
         def unused(): return 0
-        ''',
+        """,
     "deep/__init__.py": "",
-    "deep/lazy.py": '''
+    "deep/lazy.py": """
         from .far import power
         def work(spec, *given):
             assert spec, "a message"
             return power(spec.size, by=EXPONENT)
         EXPONENT = 2
         EXPONENT += 0
-        ''',
-    "deep/far.py": '''
+        """,
+    "deep/far.py": """
         try: from math import fsum as total
         except ImportError: total = sum
         def power(x, by): return x ** by
         def shown(): return total([1])
         def note(x): return x
         def apart(): return power(1, 1)
-        ''',
+        """,
 }
 
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    "The package above on the import path; returns (digest now, edit(file, old, new))."
+    """The package above on the import path; returns (digest now, edit(file, old, new))."""
+
     def write(name, text):
         (tmp_path / "house" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "house" / name).write_text(textwrap.dedent(text))
-    for name, text in HOUSE.items(): write(name, text)
+
+    for name, text in HOUSE.items():
+        write(name, text)
     monkeypatch.syspath_prepend(tmp_path)
-    for n in [n for n in sys.modules if n.split(".")[0] == "house"]: monkeypatch.delitem(sys.modules, n)
+    for n in [n for n in sys.modules if n.split(".")[0] == "house"]:
+        monkeypatch.delitem(sys.modules, n)
     stage, specs = importlib.import_module("house.stage"), importlib.import_module("house.specs")
+
     def edit(name, old, new):
         file = tmp_path / "house" / name
         text = file.read_text()
         assert old in text, f"{name} does not hold {old!r}"
         file.write_text(text.replace(old, new))
         os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns + 10**9))
+
     yield lambda: definitions(stage.make, specs.Plan), edit
-    for n in [n for n in sys.modules if n.split(".")[0] == "house"]: del sys.modules[n]
+    for n in [n for n in sys.modules if n.split(".")[0] == "house"]:
+        del sys.modules[n]
 
 
 def test_what_is_reached(house):
     now, _ = house
     assert set(now()) - {"InputError"} == {
-        "make", "Plan", "Room", "Room.height=", "WIDTH", "TABLE", "double", "noted", "note", "refused", "Tool",
-        "SETTING", "work", "power", "EXPONENT", "shown", "total"}
+        "make",
+        "Plan",
+        "Room",
+        "Room.height=",
+        "WIDTH",
+        "TABLE",
+        "double",
+        "noted",
+        "note",
+        "refused",
+        "Tool",
+        "SETTING",
+        "work",
+        "power",
+        "EXPONENT",
+        "shown",
+        "total",
+    }
 
 
 COUNTS = [
     ("a helper two modules away", "deep/far.py", "x ** by", "x ** by + 0"),
-    ("a function imported inside a function", "deep/lazy.py", "power(spec.size", "power(spec.size + 1"),
+    (
+        "a function imported inside a function",
+        "deep/lazy.py",
+        "power(spec.size",
+        "power(spec.size + 1",
+    ),
     ("a constant", "specs.py", "WIDTH: float = 3.0", "WIDTH: float = 4.0"),
     ("a constant changed further down", "deep/lazy.py", "EXPONENT += 0", "EXPONENT += 1"),
     ("an entry of a table", "tools.py", 'TABLE["one"] = double', 'TABLE["one"] = treble'),
-    ("a new entry of a table", "tools.py", 'TABLE["one"] = double', 'TABLE["one"] = double\nTABLE.update(two=treble)'),
+    (
+        "a new entry of a table",
+        "tools.py",
+        'TABLE["one"] = double',
+        'TABLE["one"] = double\nTABLE.update(two=treble)',
+    ),
     ("a table filled by a decorator", "tools.py", "def treble", "@TABLE.setdefault\ndef treble"),
     ("a decorator", "tools.py", "return note(f(*a))", "return f(*a)"),
     ("no decorator any more", "tools.py", "@noted\n", ""),
@@ -152,8 +191,18 @@ COUNTS = [
     ("a method glued on", "tools.py", "def unused", "Tool.more = treble\ndef unused"),
     ("a re-export that leads elsewhere", "__init__.py", "import shown", "import note as shown"),
     ("the same name of another library", "stage.py", "import math as m", "import cmath as m"),
-    ("one import of two", "deep/far.py", "from math import fsum as total", "from statistics import mean as total"),
-    ("a default argument", "deep/lazy.py", "def work(spec, *given)", "def work(spec, *given, way=1)"),
+    (
+        "one import of two",
+        "deep/far.py",
+        "from math import fsum as total",
+        "from statistics import mean as total",
+    ),
+    (
+        "a default argument",
+        "deep/lazy.py",
+        "def work(spec, *given)",
+        "def work(spec, *given, way=1)",
+    ),
     ("a condition for an error", "stage.py", "if not spec.size", "if spec.size < 1"),
     ("which error", "stage.py", "raise InputError(", "raise ValueError("),
     ("what is asserted", "deep/lazy.py", "assert spec,", "assert not spec,"),
@@ -161,17 +210,32 @@ COUNTS = [
     ("a stage name", "specs.py", '= "plan"', '= "map"'),
     ("a method of a spec", "specs.py", "self.size * 2", "self.size * 3"),
     ("a field of an ordinary class", "tools.py", "times = 1", "times = 2"),
-    ("what a module sets up on import", "deep/far.py", "def apart", "import random; random.seed(1)\ndef apart"),
+    (
+        "what a module sets up on import",
+        "deep/far.py",
+        "def apart",
+        "import random; random.seed(1)\ndef apart",
+    ),
 ]
 
 COUNTS_NOT = [
     ("a comment", "stage.py", "# in order", "# in this order"),
-    ("layout", "deep/far.py", "def power(x, by): return x ** by", "\n\ndef power(x,\n  by):\n\n    return  (x ** by)"),
+    (
+        "layout",
+        "deep/far.py",
+        "def power(x, by): return x ** by",
+        "\n\ndef power(x,\n  by):\n\n    return  (x ** by)",
+    ),
     ("a docstring", "stage.py", '"Make it."', '"""Make them,\n\n    one by one."""'),
     ("a docstring of a class", "specs.py", '"A plan."', '"The plan."'),
     ("the docstring of a module", "stage.py", '"The stage."', '"Stage."'),
     ("an annotation", "tools.py", "def use(self) -> int", "def use(self) -> float"),
-    ("an annotation of an argument", "deep/far.py", "def power(x, by)", "def power(x: float, by: 'int')"),
+    (
+        "an annotation of an argument",
+        "deep/far.py",
+        "def power(x, by)",
+        "def power(x: float, by: 'int')",
+    ),
     ("an annotation of a constant", "specs.py", "WIDTH: float =", "WIDTH ="),
     ("an annotation of a field", "specs.py", "rooms: tuple[Room, ...]", "rooms: tuple[Room, Room]"),
     ("the wording of an error", "stage.py", "is empty: fill it", "is empty"),
@@ -183,14 +247,33 @@ COUNTS_NOT = [
     ("one with the name of a variable", "tools.py", "not reached: a loop's own name", "never"),
     ("a new definition", "tools.py", "def unused", "def new(): pass\ndef unused"),
     ("a new import", "tools.py", "from functools import lru_cache", "import json, random"),
-    ("a new field of a spec with a default", "specs.py", "size: int = 3", "size: int = 3\n    seed: int = 0"),
-    ("a new field of a spec inside", "specs.py", "height: float = 2.5", "height: float = 2.5\n    door: bool = True"),
+    (
+        "a new field of a spec with a default",
+        "specs.py",
+        "size: int = 3",
+        "size: int = 3\n    seed: int = 0",
+    ),
+    (
+        "a new field of a spec inside",
+        "specs.py",
+        "height: float = 2.5",
+        "height: float = 2.5\n    door: bool = True",
+    ),
     ("another default, which the manifest tells", "specs.py", "size: int = 3", "size: int = 4"),
-    ("a new spec beside it", "specs.py", "@dataclass(frozen=True)\nclass Plan",
-     "@dataclass(frozen=True)\nclass Roof:\n    size: int = 1\n\n@dataclass(frozen=True)\nclass Plan"),
+    (
+        "a new spec beside it",
+        "specs.py",
+        "@dataclass(frozen=True)\nclass Plan",
+        "@dataclass(frozen=True)\nclass Roof:\n    size: int = 1\n\n@dataclass(frozen=True)\nclass Plan",
+    ),
     ("what only a run id asks", "specs.py", "return dict(file=WIDTH)", "return dict(file=[WIDTH])"),
     ("a name for a module", "stage.py", "import math as m", "import math as m, json"),
-    ("what a script does", "deep/far.py", "def apart", 'if __name__ == "__main__": print(power(2, 2))\ndef apart'),
+    (
+        "what a script does",
+        "deep/far.py",
+        "def apart",
+        'if __name__ == "__main__": print(power(2, 2))\ndef apart',
+    ),
 ]
 
 
@@ -202,7 +285,9 @@ def test_what_counts(house, file, old, new):
     assert digest_of(now()) != digest_of(before) and changes(before, now())
 
 
-@pytest.mark.parametrize("file, old, new", [c[1:] for c in COUNTS_NOT], ids=[c[0] for c in COUNTS_NOT])
+@pytest.mark.parametrize(
+    "file, old, new", [c[1:] for c in COUNTS_NOT], ids=[c[0] for c in COUNTS_NOT]
+)
 def test_what_does_not_count(house, file, old, new):
     now, edit = house
     before = now()
@@ -211,11 +296,13 @@ def test_what_does_not_count(house, file, old, new):
 
 
 def test_a_changed_default_counts_where_code_relies_on_it(house):
-    "`make` calls Room with its default height: no spec in a manifest tells that one."
+    """`make` calls Room with its default height: no spec in a manifest tells that one."""
     now, edit = house
     before = now()
     edit("specs.py", "height: float = 2.5", "height: float = 2.4")
-    assert changes(before, now()) == ["Room.height has changed"] and digest_of(before) == digest_of(now())
+    assert changes(before, now()) == ["Room.height has changed"] and digest_of(before) == digest_of(
+        now()
+    )
 
 
 def test_changes_are_named(house):
@@ -223,8 +310,13 @@ def test_changes_are_named(house):
     before = now()
     edit("deep/far.py", "x ** by", "x ** by + base()\ndef base(): return 0")
     edit("tools.py", "@noted\n", "")
-    assert changes(before, now()) == ["double has changed", "power has changed", "note is no longer reached",
-                                      "noted is no longer reached", "base is new"]
+    assert changes(before, now()) == [
+        "double has changed",
+        "power has changed",
+        "note is no longer reached",
+        "noted is no longer reached",
+        "base is new",
+    ]
 
 
 def test_another_order_changes_nothing(house):
@@ -232,7 +324,8 @@ def test_another_order_changes_nothing(house):
     before = now()
     edit("tools.py", "def treble(x): return 3 * x\n", "")
     edit("tools.py", "@noted\ndef double", "def treble(x): return 3 * x\n\n@noted\ndef double")
-    edit("tools.py", "SETTING = 1\n", ""); edit("tools.py", "TABLE = {}", "SETTING = 1\nTABLE = {}")
+    edit("tools.py", "SETTING = 1\n", "")
+    edit("tools.py", "TABLE = {}", "SETTING = 1\nTABLE = {}")
     assert now() == before
 
 
@@ -249,32 +342,42 @@ def test_a_move_to_another_module_changes_nothing(house):
 def test_two_of_one_name_are_told_apart_and_cannot_be_swapped(tmp_path, monkeypatch):
     for name, by in (("first", 1), ("second", 2)):
         (tmp_path / f"{name}_toy.py").write_text(f"def step(x): return x + {by}\n")
+
     def digest(one, other):
-        text = f"import {one}_toy as a, {other}_toy as b\ndef make(): return a.step(1) - b.step(2)\n"
+        text = (
+            f"import {one}_toy as a, {other}_toy as b\ndef make(): return a.step(1) - b.step(2)\n"
+        )
         (tmp_path / "swap_toy.py").write_text(text)
-        monkeypatch.delitem(sys.modules, "swap_toy", raising=False); importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, "swap_toy", raising=False)
+        importlib.invalidate_caches()
         return definitions(importlib.import_module("swap_toy").make)
-    monkeypatch.syspath_prepend(tmp_path); monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert set(digest("first", "second")) == {"make", "first_toy.step", "second_toy.step"}
     assert digest("first", "second")["make"] != digest("second", "first")["make"]
 
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    "Write a module, and get it imported; its name changes with every call."
+    """Write a module, and get it imported; its name changes with every call."""
     made = []
     monkeypatch.syspath_prepend(tmp_path)
+
     def write(text, name=None):
         name = name or f"toy_{abs(hash(str(tmp_path)))}_{len(made)}"
         made.append(name)
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-        importlib.invalidate_caches(); sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        sys.modules.pop(name, None)
         return importlib.import_module(name)
+
     yield write
-    for name in made: sys.modules.pop(name, None)
+    for name in made:
+        sys.modules.pop(name, None)
 
 
-ODD = '''
+ODD = """
     from __future__ import annotations
     from os.path import *
     import json, typing
@@ -325,14 +428,25 @@ ODD = '''
         b = 1
         def c(self): return self.d
     def fielded(): return Fields
-'''
+"""
 
 
-@pytest.mark.parametrize("name, wanted", [
-    ("caught", set()), ("looped", set()), ("outer", set()),
-    ("borrowed", {"InputError"}), ("first", {"d", "N"}), ("checked", {"e"}),
-    ("shared", {"a", "N", "SHARED"}), ("joined", set()), ("mine", set()),
-    ("boxed", {"Box", "a", "b", "N"}), ("fielded", {"Fields"})])
+@pytest.mark.parametrize(
+    "name, wanted",
+    [
+        ("caught", set()),
+        ("looped", set()),
+        ("outer", set()),
+        ("borrowed", {"InputError"}),
+        ("first", {"d", "N"}),
+        ("checked", {"e"}),
+        ("shared", {"a", "N", "SHARED"}),
+        ("joined", set()),
+        ("mine", set()),
+        ("boxed", {"Box", "a", "b", "N"}),
+        ("fielded", {"Fields"}),
+    ],
+)
 def test_a_name_means_what_python_means_by_it(module, name, wanted):
     odd = module(ODD)
     assert set(definitions(getattr(odd, name))) == wanted | {name}
@@ -340,32 +454,43 @@ def test_a_name_means_what_python_means_by_it(module, name, wanted):
 
 def test_star_imports_circles_and_modules_as_values(module):
     module("def g(): return 2\ndef g2(): return __import__('cycle_a_toy').f()\n", "cycle_b_toy")
-    module("import cycle_b_toy\ndef f(): return cycle_b_toy.g()\ndef h(): return 1\nhidden = [1]\n", "cycle_a_toy")
+    module(
+        "import cycle_b_toy\ndef f(): return cycle_b_toy.g()\ndef h(): return 1\nhidden = [1]\n",
+        "cycle_a_toy",
+    )
     top = module("""
         from cycle_a_toy import *
         import cycle_b_toy as whole
         def make(n): return f() + getattr(whole, n)()
         def only(): return h()
         """)
-    assert set(definitions(top.make)) == {"make", "f", "g", "g2"} and set(definitions(top.only)) == {"only", "h"}
+    assert set(definitions(top.make)) == {"make", "f", "g", "g2"} and set(
+        definitions(top.only)
+    ) == {"only", "h"}
 
 
 def test_imports_in_a_circle_come_to_an_end(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    for a, b in ("ab", "ba"): (tmp_path / f"round_{a}_toy.py").write_text(f"from round_{b}_toy import x\n")
+    for a, b in ("ab", "ba"):
+        (tmp_path / f"round_{a}_toy.py").write_text(f"from round_{b}_toy import x\n")
     assert Sources("round_a_toy").find("round_a_toy", ("x",)) == [(None, "x", ())]
 
 
 def test_looking_imports_nothing(house):
     now, _ = house
     assert "house.deep.lazy" not in sys.modules and now() and "house.deep.lazy" not in sys.modules
-    code = ("import sys; from xlingual_nb.runs.reached import *; root = 'xlingual_nb.models.training', 'pretrain'; "
-            "print(len(reached([root], Sources())), 'torch' in sys.modules)")
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    code = (
+        "import sys; from xlingual_nb.runs.reached import *; root = 'xlingual_nb.models.training', 'pretrain'; "
+        "print(len(reached([root], Sources())), 'torch' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert int(told[0]) > 20 and told[1] == "False"
 
 
 # ---- makers that are more than a function in a file
+
 
 def test_what_a_factory_binds_counts(module):
     text = """
@@ -413,30 +538,51 @@ def other(x): raise InputError
 
 
 def test_a_notebook_has_no_file_and_is_taken_from_memory():
-    "As in `__main__` of a kernel whose cells cannot be read back: bytecode, and values of constants."
+    """As in `__main__` of a kernel whose cells cannot be read back: bytecode, and values of
+    constants.
+    """
+
     def table(*edits, maker="make"):
         source = NOTEBOOK
-        for old, new in edits: assert old in source; source = source.replace(old, new)
+        for old, new in edits:
+            assert old in source
+            source = source.replace(old, new)
         space = {"__name__": "__main__"}
         main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
         try:
             vars(sys.modules["__main__"]).update(space)
             exec(compile(source, "<cell>", "exec"), space := vars(sys.modules["__main__"]))
             return definitions(space[maker], space["Spec"])
-        finally: sys.modules["__main__"] = main
+        finally:
+            sys.modules["__main__"] = main
+
     same = table()
     assert {"make", "helper", "TABLE", "Spec", "N", "encode"} <= set(same) and "other" not in same
-    def changed(*edits): return {n.split()[0] for n in changes(same, table(*edits))}
-    assert changed(("rows, TABLE = 1, [1]", "rows, TABLE = 1, [1, 2]"), ("raise InputError", "return 1")) == set()
+
+    def changed(*edits):
+        return {n.split()[0] for n in changes(same, table(*edits))}
+
+    assert (
+        changed(
+            ("rows, TABLE = 1, [1]", "rows, TABLE = 1, [1, 2]"), ("raise InputError", "return 1")
+        )
+        == set()
+    )
     assert changed(("def helper(x):", "def helper(x):\n    'Why.'\n   ")) == set()
     assert changed(("    more: int = 2\n", "    more: int = 2\n    yet: int = 3\n")) == set()
     assert changed(("    size: int\n", "    size: int\n    yet: int\n")) == {"Spec"}
     assert changed(("size + N", "size - N")) == {"Spec"}
-    assert changed(("'a': 1", "'a': 2")) == {"TABLE"} and changed(("x + TABLE", "x - TABLE")) == {"helper"}
-    assert changed(("N, rows, TABLE = 1", "N, rows, TABLE = 2")) == {"N"} and changed(("'five'", "'six'")) == {"make"}
+    assert changed(("'a': 1", "'a': 2")) == {"TABLE"} and changed(("x + TABLE", "x - TABLE")) == {
+        "helper"
+    }
+    assert changed(("N, rows, TABLE = 1", "N, rows, TABLE = 2")) == {"N"} and changed(
+        ("'five'", "'six'")
+    ) == {"make"}
 
 
-SCRIPT = NOTEBOOK + """
+SCRIPT = (
+    NOTEBOOK
+    + """
 import sys, linecache
 import toy_stages as t
 from xlingual_nb.runs.digests import code_digest
@@ -444,26 +590,36 @@ sys.modules['__main__'].__spec__ = None         # as in a kernel whose cells can
 linecache.getlines = lambda *a: []
 print(code_digest(make, Spec), code_digest(t.make_count, t.Count))
 """
+)
 
 
 def test_the_digest_is_the_same_in_every_process(tmp_path):
-    "Whatever the order of sets is in it."
+    """Whatever the order of sets is in it."""
     (tmp_path / "note.py").write_text(SCRIPT)
     path = os.pathsep.join([str(Path(__file__).parent), str(source_of("xlingual_nb").parents[1])])
+
     def told(seed):
         around = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(seed)}
         command = [sys.executable, str(tmp_path / "note.py")]
-        return subprocess.run(command, capture_output=True, text=True, env=around, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, env=around, check=True
+        ).stdout
+
     import toy_stages
-    assert told(1) == told(2) == told(3) and told(1).split()[1] == code_digest(toy_stages.make_count, toy_stages.Count)
+
+    assert told(1) == told(2) == told(3) and told(1).split()[1] == code_digest(
+        toy_stages.make_count, toy_stages.Count
+    )
 
 
 # ---- files that are newer than what is in memory
 
+
 def test_definitions_edited_after_the_import_are_found(house):
     _, edit = house
     from house.stage import beside, make
-    import house.deep.far                       # pytest does not rewrite what is no test
+    import house.deep.far  # pytest does not rewrite what is no test
+
     assert edited(make) == [] and edited(beside) == []
     edit("deep/far.py", "def power", "# a comment that moves every line\n\ndef power")
     edit("deep/far.py", "def shown(): return", 'def shown():\n    "What is shown."\n    return')
@@ -476,7 +632,11 @@ def test_definitions_edited_after_the_import_are_found(house):
 
 
 def test_a_package_without_an_init_file_has_sources(tmp_path, monkeypatch):
-    (tmp_path / "bare_toy").mkdir(); (tmp_path / "bare_toy" / "m.py").write_text("def f(): return 1\n")
+    (tmp_path / "bare_toy").mkdir()
+    (tmp_path / "bare_toy" / "m.py").write_text("def f(): return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     from bare_toy.m import f
-    assert source_of("bare_toy.m") == tmp_path / "bare_toy" / "m.py" and set(definitions(f)) == {"f"}
+
+    assert source_of("bare_toy.m") == tmp_path / "bare_toy" / "m.py" and set(definitions(f)) == {
+        "f"
+    }

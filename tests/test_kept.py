@@ -1,6 +1,11 @@
-"""What is kept and what is yours: nothing is written over that was not asked for, all that is written follows from
-values by seed, and whether two studies agree is a test that holds its level."""
-import re, shutil, subprocess, zlib
+"""What is kept and what is yours: nothing is written over that was not asked for, all that is
+written follows from values by seed, and whether two studies agree is a test that holds its level.
+"""
+
+import re
+import shutil
+import subprocess
+import zlib
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -28,22 +33,39 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def observed(notebook, corpus="micro", scale="laptop", keep=lambda c: True, **values):
-    "Made-up values by seed of an experiment's cells, from the runs that it asks for."
+    """Made-up values by seed of an experiment's cells, from the runs that it asks for."""
+
     def one(c):
         rng = np.random.default_rng(zlib.crc32(f"{c.row} {c.column} {c.seed}".encode()))
-        step = float(c.runs[0].percent if c.runs[0].percent is not None else 100) if c.step else float("nan")
-        return c.paper, c.table, c.row, c.column, corpus, c.seed, 50 + 10 * rng.normal(), run_id(c.runs[0]), step
+        step = (
+            float(c.runs[0].percent if c.runs[0].percent is not None else 100)
+            if c.step
+            else float("nan")
+        )
+        return (
+            c.paper,
+            c.table,
+            c.row,
+            c.column,
+            corpus,
+            c.seed,
+            50 + 10 * rng.normal(),
+            run_id(c.runs[0]),
+            step,
+        )
+
     cells = filter(keep, kept.cells_of(notebook, scale=scale, corpus=corpus, **values))
     return pd.DataFrame(map(one, cells), columns=[*tables.OBSERVED, "step"])
 
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    "A clone with our notebooks and no results."
+    """A clone with our notebooks and no results."""
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     (tmp_path / "settings.ini").write_text("")
     (tmp_path / "nbs").mkdir()
-    for path in (ROOT / "nbs").glob("*.ipynb"): shutil.copy(path, tmp_path / "nbs")
+    for path in (ROOT / "nbs").glob("*.ipynb"):
+        shutil.copy(path, tmp_path / "nbs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,53 +77,93 @@ def written(notebook, observations, keep=False, about=(), **more):
 
 # ---- all that is written follows from the values by seed
 
-OF_K = "01_overlap", "02_ordering", "03_frequency", "04_architecture", "05_objective", "06_mixed_pairs"
+OF_K = (
+    "01_overlap",
+    "02_ordering",
+    "03_frequency",
+    "04_architecture",
+    "05_objective",
+    "06_mixed_pairs",
+)
 
 
 @pytest.mark.parametrize("home", sorted((ROOT / "results").iterdir()), ids=lambda p: p.name)
 def test_what_is_committed_follows_from_values_by_seed(home):
-    "And every study has them."
-    assert {path.parent for path in home.glob("*/*.csv")} == {path.parent for path in home.glob("*/seeds.csv")}
+    """And every study has them."""
+    assert {path.parent for path in home.glob("*/*.csv")} == {
+        path.parent for path in home.glob("*/seeds.csv")
+    }
     assert unlike_its_seeds(home) == []
 
 
 @pytest.mark.parametrize("notebook", ["04_architecture", "05_objective"])
 def test_a_kept_loss_is_of_two_kept_scores_of_one_run(notebook):
-    "Columns of 04 name the language (Fake-English, Spanish, Δ), rows of 05 end with it (enfake, es, Δ)."
+    """Columns of 04 name the language (Fake-English, Spanish, Δ), rows of 05 end with it (enfake,
+    es, Δ).
+    """
     seeds, found = tables.read_seeds(ROOT / "results/laptop" / notebook / "seeds.csv"), 0
     seeds["label"] = seeds.column if notebook[:2] == "04" else seeds.row
     stem = seeds.label.str.replace(r"\S+$", "", regex=True)
-    alike = seeds.groupby([seeds.run_id, seeds.seed, seeds.row if notebook[:2] == "04" else seeds.column, stem])
+    alike = seeds.groupby(
+        [seeds.run_id, seeds.seed, seeds.row if notebook[:2] == "04" else seeds.column, stem]
+    )
     for _, part in alike:
         value = dict(zip(part.label.str.split().str[-1], part.value))
-        if "Δ" not in value or len(value) < 3: continue
-        loss, source = value.pop("Δ"), value.pop("Fake-English" if notebook[:2] == "04" else "enfake")
-        assert loss == pytest.approx(source - [*value.values()][0], abs=1e-6), part
+        if "Δ" not in value or len(value) < 3:
+            continue
+        loss, source = (
+            value.pop("Δ"),
+            value.pop("Fake-English" if notebook[:2] == "04" else "enfake"),
+        )
+        assert loss == pytest.approx(source - next(iter(value.values())), abs=1e-6), part
         found += 1
     assert found > 100
 
 
 def whole_study():
-    "Every experiment written with made-up values: two seeds, which is few enough to be quick."
+    """Every experiment written with made-up values: two seeds, which is few enough to be quick."""
     for notebook in OF_K:
         module = import_module(f"xlingual_nb.experiments.{notebook[3:]}")
         seen, beside = observed(notebook, seeds=2), getattr(module, "BESIDE", ())
-        about = [c for paper in seen.paper.unique() for c in claims(paper) if module.belongs_here(c)]
+        about = [
+            c for paper in seen.paper.unique() for c in claims(paper) if module.belongs_here(c)
+        ]
         at, _ = written(notebook, seen, about=about, beside=beside)
     return at.verdicts.parent
 
 
 def test_tables_and_verdicts_follow_from_values_by_seed(clone):
-    home, some, other = whole_study(), dict(seeds=2, rows="0,3,8,18"), dict(seeds=2, rows="0", reading="released")
-    _, judged = written("07_laboratory", observed("07_laboratory", **some), about=claims("dufter2020"))
-    written("07_laboratory", observed("07_laboratory", **other), about=claims("dufter2020"), reading="-released")
+    home, some, other = (
+        whole_study(),
+        dict(seeds=2, rows="0,3,8,18"),
+        dict(seeds=2, rows="0", reading="released"),
+    )
+    _, judged = written(
+        "07_laboratory", observed("07_laboratory", **some), about=claims("dufter2020")
+    )
+    written(
+        "07_laboratory",
+        observed("07_laboratory", **other),
+        about=claims("dufter2020"),
+        reading="-released",
+    )
     assert len(list(home.glob("*/seeds*.csv"))) == 8 and unlike_its_seeds(home) == []
-    assert {"seeds-released.csv", "table1-released.csv"} < {p.name for p in (home / "07_laboratory").iterdir()}
-    assert (verdicts.read(home / "verdicts.csv").verdict != verdicts.VERDICTS[-1]).sum() > 20 < len(judged)
+    assert {"seeds-released.csv", "table1-released.csv"} < {
+        p.name for p in (home / "07_laboratory").iterdir()
+    }
+    assert (
+        (verdicts.read(home / "verdicts.csv").verdict != verdicts.VERDICTS[-1]).sum()
+        > 20
+        < len(judged)
+    )
 
 
-EDITS = [("seeds.csv", r"\d\.\d+,(?=[0-9a-f]{64})", "1.25,"), ("table3.csv", r",(\d\d)\.", r",9\1."),
-         ("../verdicts.csv", ",micro,(?!not run)[a-z ]+,", ",micro,believed,")]
+EDITS = [
+    ("seeds.csv", r"\d\.\d+,(?=[0-9a-f]{64})", "1.25,"),
+    ("table3.csv", r",(\d\d)\.", r",9\1."),
+    ("../verdicts.csv", ",micro,(?!not run)[a-z ]+,", ",micro,believed,"),
+]
+
 
 @pytest.mark.parametrize("file, old, new", EDITS, ids=("value", "table", "verdict"))
 def test_it_is_noticed_when_they_do_not(clone, file, old, new):
@@ -120,8 +182,9 @@ def test_values_by_seed_are_one_stable_file(clone):
     at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
     text = (at.tables / "seeds.csv").read_text()
     written("03_frequency", frame)
-    assert ((at.tables / "seeds.csv").read_text() == text
-            and text.splitlines()[0] == ",".join([*tables.OBSERVED, "step", "made"]))
+    assert (at.tables / "seeds.csv").read_text() == text and text.splitlines()[0] == ",".join(
+        [*tables.OBSERVED, "step", "made"]
+    )
     read = tables.read_seeds(at.tables / "seeds.csv").set_index(["row", "column", "seed"])
     exact = frame.set_index(["row", "column", "seed"]).value.reindex(read.index)
     assert np.allclose(read.value, exact, rtol=1e-9, atol=0)
@@ -130,18 +193,22 @@ def test_values_by_seed_are_one_stable_file(clone):
 
 # ---- what is kept is not made again
 
+
 def with_seeds(cells):
-    "Those of the cells whose runs have a seed: what pairs give away without a model has none."
+    """Those of the cells whose runs have a seed: what pairs give away without a model has none."""
     return [c for c in cells if hasattr(c.runs[0], "seed")]
 
 
 def of_two_seeds(**changed):
-    "Cells of 03 with three seeds, and the kept study's own place once two of them are kept."
+    """Cells of 03 with three seeds, and the kept study's own place once two of them are kept."""
     cells = with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3))
     frame = observed("03_frequency", seeds=2, keep=cells.__contains__)
     made = {address(c): name for c, name in zip(cells, growing.makings(cells))}
-    at, _ = written("03_frequency", frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
-                    keep=True)
+    at, _ = written(
+        "03_frequency",
+        frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
+        keep=True,
+    )
     return cells, replace(at, kept=kept.kept_study("03_frequency"))
 
 
@@ -150,28 +217,53 @@ def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     before = tables.read_seeds(at.tables / "seeds.csv")
     held = growing.carried(cells, at, "micro")
     assert growing.unkept(cells, held) == [c for c in cells if c.seed == 2], (
-        "the seeds that are there are not made again")
+        "the seeds that are there are not made again"
+    )
     found = growing.gathered(cells, held, at.store, "micro")
-    def in_order(frame): return tables.in_order(frame[before.columns]).reset_index(drop=True)
+
+    def in_order(frame):
+        return tables.in_order(frame[before.columns]).reset_index(drop=True)
+
     pd.testing.assert_frame_equal(in_order(found), in_order(before))
-    kept.write_results(pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2 and c in cells)]), at)
+    kept.write_results(
+        pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2 and c in cells)]), at
+    )
     assert set(tables.read(at.tables / "table3.csv").n_seeds) == {3}
 
 
 def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, started):
     cells, at = of_two_seeds()
     row = cells[0].row
-    more = [c for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4))
-            if c.row == row]
+    more = [
+        c
+        for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4))
+        if c.row == row
+    ]
     asked = growing.with_kept(more, at, "micro")
-    assert ({c.seed for c in asked if c.row == row} == set(range(4))
-            and {c.seed for c in asked if c.row != row} == {0, 1})
+    assert {c.seed for c in asked if c.row == row} == set(range(4)) and {
+        c.seed for c in asked if c.row != row
+    } == {0, 1}
     assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
     assert {c.row for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {row}, (
-        "the rest is not made again")
+        "the rest is not made again"
+    )
     assert growing.with_kept(more, replace(at, keep=False), "micro") == more
-    assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro", "-p", "claim=K-frequency", "-p",
-                "seeds=4") == 0
+    assert (
+        call(
+            "run",
+            "03",
+            "--scale",
+            "laptop",
+            "--keep",
+            "-p",
+            "corpus=micro",
+            "-p",
+            "claim=K-frequency",
+            "-p",
+            "seeds=4",
+        )
+        == 0
+    )
 
 
 def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
@@ -180,44 +272,61 @@ def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
         growing.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
 
 
-@pytest.mark.parametrize("changed", (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")),
-                         ids=("unknown", "other", "other runs", "other text"))
+@pytest.mark.parametrize(
+    "changed",
+    (dict(made=""), dict(made="0" * 12), dict(run_id="a" * 64), dict(corpus="bible")),
+    ids=("unknown", "other", "other runs", "other text"),
+)
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
     assert growing.unkept(cells, growing.carried(cells, at, "micro")) == cells
 
 
 def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
-    "The plain model of one table is that of the next."
+    """The plain model of one table is that of the next."""
     cells, at = of_two_seeds()
     named = [replace(c, table="table9", row=f"plain {c.row}") for c in cells]
-    held = growing.carried(named, replace(at, kept=kept.kept_study("05_objective", scale="laptop")), "micro")
-    assert growing.unkept(named, held) == [c for c in named if c.seed == 2] and set(held.table) == {"table9"}
+    held = growing.carried(
+        named, replace(at, kept=kept.kept_study("05_objective", scale="laptop")), "micro"
+    )
+    assert growing.unkept(named, held) == [c for c in named if c.seed == 2] and set(held.table) == {
+        "table9"
+    }
     assert held.value.tolist() == growing.carried(cells, at, "micro").value.tolist()
 
 
 def test_a_notebook_keeps_the_number_that_it_has(clone):
-    "Another machine's run of the same seed is another draw."
+    """Another machine's run of the same seed is another draw."""
     cells, at = of_two_seeds()
     mine = tables.read_seeds(at.tables / "seeds.csv")
     elsewhere = at.tables.parent / "01_overlap"
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
-    held, others = (growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro")
-                    for name in ("03_frequency", "05_objective"))
+    held, others = (
+        growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro")
+        for name in ("03_frequency", "05_objective")
+    )
     assert (others.value - held.value).round(6).eq(1).all() and len(held)
 
 
 def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
-    "A loss that was kept of another day's making gives way; without its two numbers it is taken over as it is."
-    of_run = [c for c in kept.cells_of("05_objective", scale="laptop", corpus="micro", seeds=1, only="9")
-              if c.column == "XNLI No Lang-id" and c.row.startswith("enfake-es | enfake | ")]
+    """A loss that was kept of another day's making gives way; without its two numbers it is taken
+    over as it is.
+    """
+    of_run = [
+        c
+        for c in kept.cells_of("05_objective", scale="laptop", corpus="micro", seeds=1, only="9")
+        if c.column == "XNLI No Lang-id" and c.row.startswith("enfake-es | enfake | ")
+    ]
     (loss,) = (c for c in of_run if c.minus)
     frame = pd.DataFrame([address(c) for c in of_run], columns=FOUND_BY)
     frame = frame.assign(corpus="micro", value=[90.0, 50.0, 7.0], made=growing.makings(of_run))
     at, _ = written("05_objective", frame, keep=True)
     at = replace(at, kept=kept.kept_study("05_objective"))
-    def taken(cells): return growing.carried(cells, at, "micro").set_index("row").value.to_dict()
+
+    def taken(cells):
+        return growing.carried(cells, at, "micro").set_index("row").value.to_dict()
+
     assert of_run[2] == loss and taken(of_run)[loss.row] == 40 and taken([loss]) == {loss.row: 40}
     seeds = tables.read_seeds(at.tables / "seeds.csv")
     seeds[seeds.row == loss.row].to_csv(at.tables / "seeds.csv", index=False)
@@ -225,27 +334,56 @@ def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
 
 
 def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
-    "What is held of a run gives way where the store has the run for another of its numbers, and only there."
-    store, (first, other) = Store(tmp_path / "runs"), [toy_cell(n, (toys.Total((toys.Count(3, n),)),)) for n in (0, 1)]
-    more = [replace(c, column="twice", drawn=lambda held: 2 * held["total"]) for c in (first, other)]
+    """What is held of a run gives way where the store has the run for another of its numbers, and
+    only there.
+    """
+    store, (first, other) = (
+        Store(tmp_path / "runs"),
+        [toy_cell(n, (toys.Total((toys.Count(3, n),)),)) for n in (0, 1)],
+    )
+    more = [
+        replace(c, column="twice", drawn=lambda held: 2 * held["total"]) for c in (first, other)
+    ]
     held = observe([], store, "micro").assign(made="")
     for c in (first, other):
-        held.loc[len(held)] = [*address(c)[:4], "micro", c.seed, -1.0, run_id(c.runs[0]), np.nan, "old"]
+        held.loc[len(held)] = [
+            *address(c)[:4],
+            "micro",
+            c.seed,
+            -1.0,
+            run_id(c.runs[0]),
+            np.nan,
+            "old",
+        ]
     run(first.runs, store, progress=False)
-    found = growing.gathered([first, other, *more], held, store, "micro").set_index(["column", "seed"]).value
+    found = (
+        growing.gathered([first, other, *more], held, store, "micro")
+        .set_index(["column", "seed"])
+        .value
+    )
     assert found["twice", 0] == 2 * found["c", 0] >= 0 and found["c", 1] == -1 and len(found) == 3
     assert growing.gathered([first, other], held, store, "micro").value.tolist() == [-1, -1]
 
 
-READ_OTHERWISE = {"drawn": dict(drawn="f1 xx"), "function": dict(drawn=lambda held: 1.0), "unit": dict(unit=7.0),
-                  "less": dict(minus="f1 en"), "stated": dict(amount=1.0),
-                  "one run more": dict(runs=(toys.Count(3),))}
+READ_OTHERWISE = {
+    "drawn": dict(drawn="f1 xx"),
+    "function": dict(drawn=lambda held: 1.0),
+    "unit": dict(unit=7.0),
+    "less": dict(minus="f1 en"),
+    "stated": dict(amount=1.0),
+    "one run more": dict(runs=(toys.Count(3),)),
+}
 
 
 @pytest.mark.parametrize("changed", READ_OTHERWISE.values(), ids=READ_OTHERWISE)
 def test_what_is_read_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds()
-    def other(c): return replace(c, **changed | ({"runs": (*c.runs, *changed["runs"])} if "runs" in changed else {}))
+
+    def other(c):
+        return replace(
+            c, **changed | ({"runs": (*c.runs, *changed["runs"])} if "runs" in changed else {})
+        )
+
     asked = [other(c) if c.seed == 0 else c for c in cells]
     assert {c.seed for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {0, 2}
 
@@ -254,48 +392,69 @@ def test_a_study_of_ones_own_takes_nothing_over(clone):
     cells, _ = of_two_seeds()
     at = kept.places("03_frequency", "laptop")
     held = growing.carried(cells, at, "micro")
-    assert growing.unkept(cells, held) == cells and growing.gathered(cells, held, at.store, "micro").empty
+    assert (
+        growing.unkept(cells, held) == cells
+        and growing.gathered(cells, held, at.store, "micro").empty
+    )
 
 
-def toy_cell(seed, runs): return Cell("toy", "table1", "r", "c", seed, runs, lambda held: held["total"])
+def toy_cell(seed, runs):
+    return Cell("toy", "table1", "r", "c", seed, runs, lambda held: held["total"])
 
 
 def test_another_usual_value_is_another_making(monkeypatch):
-    "The id of a run leaves out what is as usual."
+    """The id of a run leaves out what is as usual."""
     before = toys.Total((toys.Count(3, 0),))
     name, (made,) = run_id(before), growing.makings([toy_cell(0, (before,))])
     (pause,) = (f for f in fields(toys.Count) if f.name == "pause")
     monkeypatch.setattr(pause, "default", 0.5)
     spec._fields.cache_clear()
     after = toys.Total((toys.Count(3, 0, pause=0.5),))
-    try: assert run_id(after) == name and growing.makings([toy_cell(0, (after,))]) != [made]
-    finally: spec._fields.cache_clear()
+    try:
+        assert run_id(after) == name and growing.makings([toy_cell(0, (after,))]) != [made]
+    finally:
+        spec._fields.cache_clear()
 
 
 def test_other_data_of_any_of_its_runs_is_another_making(monkeypatch):
-    "The id of the first run stands beside a number; a mean over languages has others."
+    """The id of the first run stands beside a number; a mean over languages has others."""
     cell = toy_cell(0, tuple(toys.Total((toys.Count(3, n),)) for n in range(3)))
     told, usual = growing.makings([cell]), growing.run_id
-    def moved(run): return usual(run)[::-1] if run == cell.runs[2] else usual(run)
+
+    def moved(run):
+        return usual(run)[::-1] if run == cell.runs[2] else usual(run)
+
     monkeypatch.setattr(growing, "run_id", moved)
     assert growing.makings([cell]) != told and growing.makings([toy_cell(0, cell.runs[:1])]) != told
 
 
 def test_values_held_and_values_of_the_store_come_together(tmp_path):
-    "Of a run that is stale it is not said what made it, so that nobody takes it over."
-    store, cells = (Store(tmp_path / "runs"),
-                    [toy_cell(seed, (toys.Total((toys.Count(3, seed),)), toys.Total((toys.Count(3, seed + 5),))))
-                     for seed in range(3)])
+    """Of a run that is stale it is not said what made it, so that nobody takes it over."""
+    store, cells = (
+        Store(tmp_path / "runs"),
+        [
+            toy_cell(
+                seed, (toys.Total((toys.Count(3, seed),)), toys.Total((toys.Count(3, seed + 5),)))
+            )
+            for seed in range(3)
+        ],
+    )
     run(grid_of(cells[1:]), store, progress=False)
     manifest = store.path(cells[2].runs[1]) / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"make_total": "', '"make_total": "0'))
-    held = observe(cells[1:2], store, "micro").assign(seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held")
+    held = observe(cells[1:2], store, "micro").assign(
+        seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held"
+    )
     found = growing.gathered(cells, held, store, "micro").set_index("seed")
-    assert (found.made.tolist() == ["held", growing.makings(cells)[1], ""] and found.value[0] == -1
-            and found.value[1] >= 0)
+    assert (
+        found.made.tolist() == ["held", growing.makings(cells)[1], ""]
+        and found.value[0] == -1
+        and found.value[1] >= 0
+    )
 
 
 # ---- other corpora, other tables
+
 
 def test_another_corpus_stays_and_a_smaller_table_is_said(clone, capsys):
     frame = observed("03_frequency")
@@ -304,43 +463,57 @@ def test_another_corpus_stays_and_a_smaller_table_is_said(clone, capsys):
     capsys.readouterr()
     written("03_frequency", frame[frame.row == frame.row[0]])
     after, cells = tables.read(at.tables / "table3.csv"), (before.corpus == "micro").sum()
-    assert f"table3 (micro): {(after.corpus == 'micro').sum()} cells replace {cells}" in capsys.readouterr().out
-    assert tables.text(after[after.corpus == "bible"]) == tables.text(before[before.corpus == "bible"])
+    assert (
+        f"table3 (micro): {(after.corpus == 'micro').sum()} cells replace {cells}"
+        in capsys.readouterr().out
+    )
+    assert tables.text(after[after.corpus == "bible"]) == tables.text(
+        before[before.corpus == "bible"]
+    )
     assert set(tables.read_seeds(at.tables / "seeds.csv").corpus) == {"micro", "bible"}
 
 
 def test_a_broken_file_of_values_is_one_line(tmp_path):
     (tmp_path / "seeds.csv").write_text("paper,table\nk2020,table1\n")
-    with pytest.raises(InputError, match="lack the column 'row'"): tables.read_seeds(tmp_path / "seeds.csv")
+    with pytest.raises(InputError, match="lack the column 'row'"):
+        tables.read_seeds(tmp_path / "seeds.csv")
 
 
 # ---- the kept study is written only when asked, and not with less
 
+
 def call(*arguments):
-    with pytest.raises(SystemExit) as end: cli.main(list(arguments))
+    with pytest.raises(SystemExit) as end:
+        cli.main(list(arguments))
     return end.value.code
 
 
 @pytest.fixture
 def started(monkeypatch):
-    "The notebooks that were started, with their values; none is."
+    """The notebooks that were started, with their values; none is."""
     found = []
+
     def execute(source, target, values, cwd, say):
         found.append((source.stem, target.parent, values))
         shutil.copy(source, target)
+
     monkeypatch.setattr(notebooks, "execute", execute)
     monkeypatch.setattr(notebooks, "check_injected", lambda path: None)
     return found
 
 
-def everything(folder): return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+def everything(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_a_run_touches_yours_alone(clone, started):
     written("03_frequency", observed("03_frequency"), keep=True)
     before = everything(clone)
     at, _ = written("03_frequency", observed("03_frequency", seeds=1))
-    assert at.tables == clone / "yours/results/laptop/03_frequency" and at.pictures == clone / "yours/figures"
+    assert (
+        at.tables == clone / "yours/results/laptop/03_frequency"
+        and at.pictures == clone / "yours/figures"
+    )
     assert call("run", "03", "--scale", "laptop") == 0 and started[0][1] == at.tables
     after = everything(clone)
     assert {p: after[p] for p in before} == before
@@ -348,26 +521,48 @@ def test_a_run_touches_yours_alone(clone, started):
 
 
 def test_git_does_not_see_what_a_run_leaves():
-    names = ["yours/results/laptop/01_overlap/table1.csv", "yours/figures/a.png", "runs/VERSION", "report/index.html"]
+    names = [
+        "yours/results/laptop/01_overlap/table1.csv",
+        "yours/figures/a.png",
+        "runs/VERSION",
+        "report/index.html",
+    ]
     done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode == 128: pytest.skip("not a git checkout")
+    if done.returncode == 128:
+        pytest.skip("not a git checkout")
     assert done.stdout.splitlines() == names
 
 
-LESS = [(["17", "03"], ["-p", "seeds=1"], "table3 (micro) has"),
-        (["07"], ["-p", "rows=0", "-p", "seeds=5"], "rows that this would not have"),
-        (["03"], ["-p", "languages=tr"], "languages='tr' is no part of the kept study"),
-        (["07"], ["-p", "reading=released"], "reading='released' is no part")]
+LESS = [
+    (["17", "03"], ["-p", "seeds=1"], "table3 (micro) has"),
+    (["07"], ["-p", "rows=0", "-p", "seeds=5"], "rows that this would not have"),
+    (["03"], ["-p", "languages=tr"], "languages='tr' is no part of the kept study"),
+    (["07"], ["-p", "reading=released"], "reading='released' is no part"),
+]
+
 
 @pytest.mark.parametrize("names, given, says", LESS, ids=["seeds", "rows", "languages", "reading"])
-def test_less_than_is_kept_is_refused_before_anything_runs(clone, started, capsys, names, given, says):
-    for notebook in ("03_frequency", "07_laboratory"): written(notebook, observed(notebook), keep=True)
-    before, asked = everything(clone / "results"), ["--scale", "laptop", "--keep", "-p", "corpus=micro"]
+def test_less_than_is_kept_is_refused_before_anything_runs(
+    clone, started, capsys, names, given, says
+):
+    for notebook in ("03_frequency", "07_laboratory"):
+        written(notebook, observed(notebook), keep=True)
+    before, asked = (
+        everything(clone / "results"),
+        ["--scale", "laptop", "--keep", "-p", "corpus=micro"],
+    )
     assert call("run", *names, *asked, *given) == 2
     error = capsys.readouterr().err
-    assert says in error and len(error.splitlines()) == 1 and started == [] and everything(clone / "results") == before
+    assert (
+        says in error
+        and len(error.splitlines()) == 1
+        and started == []
+        and everything(clone / "results") == before
+    )
     assert call("run", *names, *asked) == 0, "the whole grid may be kept"
-    assert [(stem[:2], values["keep"]) for stem, _, values in started] == [(name, True) for name in names]
+    assert [(stem[:2], values["keep"]) for stem, _, values in started] == [
+        (name, True) for name in names
+    ]
 
 
 def test_some_tables_of_many_may_be_kept(clone, started):
@@ -379,14 +574,17 @@ def test_a_notebook_by_hand_refuses_as_well(clone):
     frame = observed("03_frequency")
     at, _ = written("03_frequency", frame, keep=True)
     few = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
-    with pytest.raises(InputError, match="leave out keep"): kept.may_keep(at, few, "micro")
+    with pytest.raises(InputError, match="leave out keep"):
+        kept.may_keep(at, few, "micro")
     kept.may_keep(kept.places("03_frequency", "laptop"), few, "micro")
     kept.may_keep(at, few, "bible")
     before = everything(clone / "results")
     half = frame[frame.column != "NER F1-Score"]
-    with pytest.raises(InputError, match="leave out keep"): written("03_frequency", half, keep=True)
+    with pytest.raises(InputError, match="leave out keep"):
+        written("03_frequency", half, keep=True)
     assert everything(clone / "results") == before, "half of the runs are there: what is kept stays"
-    with pytest.raises(InputError, match="leave out keep"): kept.places("03_frequency", "laptop", keep=True, yours=True)
+    with pytest.raises(InputError, match="leave out keep"):
+        kept.places("03_frequency", "laptop", keep=True, yours=True)
 
 
 def test_a_column_that_is_worked_out_from_others_is_none_to_run(clone, started):
@@ -398,19 +596,27 @@ def test_a_column_that_is_worked_out_from_others_is_none_to_run(clone, started):
 
 # ---- an earlier reading
 
+
 def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, started):
     frame = observed("03_frequency")
-    some, changed = frame.row.str.contains("frequency based") & (frame.column == "NER F1-Score"), frame.copy()
+    some, changed = (
+        frame.row.str.contains("frequency based") & (frame.column == "NER F1-Score"),
+        frame.copy(),
+    )
     changed.loc[some, "run_id"] = [f"{i:012d}" + "f" * 52 for i in range(some.sum())]
     at, _ = written("03_frequency", changed, keep=True)
     k, n = some.sum(), changed.run_id.nunique()
     assert k < n and kept.earlier(kept.kept_study("03_frequency")) == (
         f"{k} of {n} runs behind these tables (micro) were made under an earlier reading, which today's grid no longer "
-        "has: to be made again.")
+        "has: to be made again."
+    )
     assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro") == 0
     one = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
-    with pytest.raises(InputError): kept.may_keep(at, one, "micro")           # what is still asked for is not lost
-    written("03_frequency", changed.assign(run_id=[f"{i:064d}" for i in range(len(changed))]), keep=True)
+    with pytest.raises(InputError):
+        kept.may_keep(at, one, "micro")  # what is still asked for is not lost
+    written(
+        "03_frequency", changed.assign(run_id=[f"{i:064d}" for i in range(len(changed))]), keep=True
+    )
     kept.may_keep(at, one, "micro")
     written("03_frequency", observed("03_frequency", seeds=1), keep=True)
     assert kept.earlier(kept.kept_study("03_frequency")) == ""
@@ -419,7 +625,8 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
 def test_nothing_is_said_of_a_table_whose_data_is_not_here():
     kept_here = kept.kept_study("14_language_shift", scale="laptop")
     assert "lowered" in set(kept_here.tables().table) and kept.earlier(kept_here) == "", (
-        "it wants XNLI and a vocabulary")
+        "it wants XNLI and a vocabulary"
+    )
 
 
 def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
@@ -429,9 +636,22 @@ def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
 
 # ---- yours against what is kept
 
+
 def tidied(arms, run="a"):
-    rows = [("k2020", "table3", row, "NER F1-Score", "micro", seed, value, f"{run}{row}{seed}".ljust(64, "0"))
-            for row, arm in arms.items() for seed, value in enumerate(arm)]
+    rows = [
+        (
+            "k2020",
+            "table3",
+            row,
+            "NER F1-Score",
+            "micro",
+            seed,
+            value,
+            f"{run}{row}{seed}".ljust(64, "0"),
+        )
+        for row, arm in arms.items()
+        for seed, value in enumerate(arm)
+    ]
     return tables.tidy(pd.DataFrame(rows, columns=tables.OBSERVED))
 
 
@@ -443,41 +663,60 @@ def test_welch_and_holm_by_other_means():
     p = {row: stats.ttest_ind(mine[row], theirs[row], equal_var=False).pvalue for row in mine}
     assert both.p.to_dict() == pytest.approx(p, rel=1e-9)
     ordered = sorted(p, key=p.get)
-    def adjusted(i): return min(1, max((len(p) - j) * p[r] for j, r in enumerate(ordered[:i + 1])))
+
+    def adjusted(i):
+        return min(1, max((len(p) - j) * p[r] for j, r in enumerate(ordered[: i + 1])))
+
     holm = {row: adjusted(i) for i, row in enumerate(ordered)}
     assert both.adjusted.to_dict() == pytest.approx(holm)
-    assert both.differ.to_dict() == {row: q < .05 for row, q in holm.items()}
+    assert both.differ.to_dict() == {row: q < 0.05 for row, q in holm.items()}
 
 
 def test_a_table_agrees_with_the_runs_that_it_was_written_from():
-    "Six digits: whatever the first is; one more or less in the sixth is another value."
-    mine = tidied({f"row {i}": [x] for i, x in enumerate(np.random.default_rng(2).uniform(.1, 1, 2000))})
+    """Six digits: whatever the first is; one more or less in the sixth is another value."""
+    mine = tidied(
+        {f"row {i}": [x] for i, x in enumerate(np.random.default_rng(2).uniform(0.1, 1, 2000))}
+    )
     theirs = mine.assign(value=[float(f"{x:.6g}") for x in mine.value])
-    assert (kept.agreement(mine, theirs).equal.all()
-            and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any())
+    assert (
+        kept.agreement(mine, theirs).equal.all()
+        and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any()
+    )
 
 
 def test_studies_that_are_alike_differ_at_the_stated_rate():
-    """Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one pair of twenty, or
-    fewer."""
-    rng, names = np.random.default_rng(11), dict(paper="toy", table="t", column="c", corpus="micro", n_seeds=3)
-    def draw(mean=0.):
+    """Three seeds, forty cells, two hundred pairs of studies: any cell at all differs in about one
+    pair of twenty, or fewer.
+    """
+    rng, names = (
+        np.random.default_rng(11),
+        dict(paper="toy", table="t", column="c", corpus="micro", n_seeds=3),
+    )
+
+    def draw(mean=0.0):
         arms = rng.normal(mean, 1, size=(40, 3))
         about = dict(row=[f"row {i}" for i in range(40)], run_ids=f"{rng.integers(10**9)}")
-        return pd.DataFrame(about | dict(value=arms.mean(1), sd=arms.std(1, ddof=1))).assign(**names)
+        return pd.DataFrame(about | dict(value=arms.mean(1), sd=arms.std(1, ddof=1))).assign(
+            **names
+        )
+
     wrong = sum(kept.agreement(draw(), draw()).differ.any() for _ in range(200))
-    assert 0 < wrong <= stats.binom.ppf(.999, 200, .05)
-    assert kept.agreement(draw(30.), draw()).differ.mean() > .8
+    assert 0 < wrong <= stats.binom.ppf(0.999, 200, 0.05)
+    assert kept.agreement(draw(30.0), draw()).differ.mean() > 0.8
 
 
 def test_what_cannot_be_tested_is_said_so():
-    one = tidied({"a": [1.], "b": [1., 2.], "c": [4., 4.], "d": [1., 2., 4.]})
-    two = tidied({"a": [1.], "b": [7.], "c": [5., 5.], "d": [1., 2., 3.]}, run="b")
+    one = tidied({"a": [1.0], "b": [1.0, 2.0], "c": [4.0, 4.0], "d": [1.0, 2.0, 4.0]})
+    two = tidied({"a": [1.0], "b": [7.0], "c": [5.0, 5.0], "d": [1.0, 2.0, 3.0]}, run="b")
     both = kept.agreement(one, two).set_index("row")
-    assert both.p.isna().to_dict() == {"a": True, "b": True, "c": True, "d": False} and not both.differ.any()
+    assert (
+        both.p.isna().to_dict() == {"a": True, "b": True, "c": True, "d": False}
+        and not both.differ.any()
+    )
     assert kept.in_words(both.reset_index()) == [
         "table3 (micro): 4 cells in both; of 1 tested (Welch, Holm over the table) 0 differ; 3 cannot be tested, "
-        "without a spread over seeds."]
+        "without a spread over seeds."
+    ]
 
 
 def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
@@ -489,7 +728,9 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
         assert kept.in_words(kept.agreement(tidy, at.kept.tables())) == [plainly]
     elsewhere = frame.assign(value=frame.value + 1e-3)
     both = kept.agreement(tables.tidy(elsewhere), live)
-    assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), "another machine: other digits"
+    assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), (
+        "another machine: other digits"
+    )
 
 
 def test_curves_are_compared_step_by_step():
@@ -506,49 +747,77 @@ def test_published_kept_and_yours_stand_beside_each_other(clone):
     shown = tables.beside(tables.tidy(mine), kept.kept_study("03_frequency").table("table3"))
     assert list(shown[column].columns) == names
     yours, ours, theirs = (float(shown[column].loc[row, name].split(" ")[0]) for name in names)
-    assert yours == pytest.approx(ours + 40, abs=.011) and theirs == published_value("k2020", "table3", row, column)
+    assert yours == pytest.approx(ours + 40, abs=0.011) and theirs == published_value(
+        "k2020", "table3", row, column
+    )
     page = pages.write_report().read_text()
-    assert "<h2>Yours</h2>" in page and all(f"{column} {name}" in page for name in names) and "differ" in page
+    assert (
+        "<h2>Yours</h2>" in page
+        and all(f"{column} {name}" in page for name in names)
+        and "differ" in page
+    )
     shutil.rmtree(clone / "yours")
     assert "<h2>Yours</h2>" not in pages.write_report().read_text()
 
 
 # ---- what `plan` refuses `run` refuses, of every notebook, before a kernel starts
 
-WRONG = [(["--scale", "smoke", "-p", "scale=laptop"], "give --scale laptop"), (["-p", "seeds=-1"], "seeds=-1"),
-         (["-p", "seeds=101"], "seeds=101"), (["-p", "corpus=nothing"], "'nothing'"),
-         (["-p", "device=tpu"], "device 'tpu' does not exist: choose cpu, cuda or cuda:0"),
-         (["-p", "device=cuda:x"], "device 'cuda:x'"), (["--scale", "hugh"], "scale 'hugh'"),
-         (["--store", "a", "-p", "store=b"], "-p store=b: it has an option of its own")]
-ONE = [("07", ["-p", "rows=77"], "there is no row '77'"), ("07", ["-p", "reading=mine"], "reading='mine'"),
-       ("04", ["-p", "only=9"], "there is no '9'"), ("02", ["-p", "reading=mine"], "mine"),
-       ("17", ["-p", "languages=xx"], "language 'xx'")]
+WRONG = [
+    (["--scale", "smoke", "-p", "scale=laptop"], "give --scale laptop"),
+    (["-p", "seeds=-1"], "seeds=-1"),
+    (["-p", "seeds=101"], "seeds=101"),
+    (["-p", "corpus=nothing"], "'nothing'"),
+    (["-p", "device=tpu"], "device 'tpu' does not exist: choose cpu, cuda or cuda:0"),
+    (["-p", "device=cuda:x"], "device 'cuda:x'"),
+    (["--scale", "hugh"], "scale 'hugh'"),
+    (["--store", "a", "-p", "store=b"], "-p store=b: it has an option of its own"),
+]
+ONE = [
+    ("07", ["-p", "rows=77"], "there is no row '77'"),
+    ("07", ["-p", "reading=mine"], "reading='mine'"),
+    ("04", ["-p", "only=9"], "there is no '9'"),
+    ("02", ["-p", "reading=mine"], "mine"),
+    ("17", ["-p", "languages=xx"], "language 'xx'"),
+]
 CALLS = [*((["06", "07"], *w) for w in WRONG), *(([name], *rest) for name, *rest in ONE)]
+
 
 @pytest.mark.parametrize("command", ("plan", "run"))
 @pytest.mark.parametrize("names, given, says", CALLS, ids=range(len(CALLS)))
 def test_plan_and_run_refuse_alike(clone, started, capsys, command, names, given, says):
     assert call(command, *names, *given) == 2
     error = capsys.readouterr().err
-    assert says in error and len(error.splitlines()) == 1 and started == [] and not (clone / "yours").exists()
+    assert (
+        says in error
+        and len(error.splitlines()) == 1
+        and started == []
+        and not (clone / "yours").exists()
+    )
 
 
 def test_the_last_notebook_of_a_call_stops_the_first(clone, started, capsys):
-    "The first has both languages, and would run for hours before the second is asked."
+    """The first has both languages, and would run for hours before the second is asked."""
     assert call("run", "17", "07", "-p", "languages=hi,es") == 2 and started == []
     assert "the study is of one language and its copy" in capsys.readouterr().err
 
 
-def test_a_device_that_is_not_here_is_planned_for_and_not_run_on(clone, started, capsys, monkeypatch):
+def test_a_device_that_is_not_here_is_planned_for_and_not_run_on(
+    clone, started, capsys, monkeypatch
+):
     import torch
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("xlingual_nb.runs.plan.plan", lambda specs, store: pd.DataFrame({"runs": [len(specs)]}))
+    monkeypatch.setattr(
+        "xlingual_nb.runs.plan.plan", lambda specs, store: pd.DataFrame({"runs": [len(specs)]})
+    )
     assert call("plan", "06", "-p", "device=cuda") == 0
     assert call("run", "06", "-p", "device=cuda") == 2 and started == []
     assert "torch finds no GPUs here: choose cpu" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/verdicts.csv")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("results/*/verdicts.csv")), ids=lambda p: p.parent.name
+)
 def test_no_kept_verdict_is_on_a_claim_that_means_nothing_at_its_scale(path):
     meant = {c.id for c in claims() if path.parent.name in c.scales}
     judged = verdicts.read(path)
@@ -560,9 +829,12 @@ def test_the_readme_says_what_the_ledger_says():
     rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", said, re.M)
     judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
     counts = verdicts.decided(judged, "laptop").groupby("corpus")[["decided", "run"]].sum()
-    numbers = re.search(r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible",
-                        said).groups()
+    numbers = re.search(
+        r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible", said
+    ).groups()
     assert [*map(int, numbers)] == [*counts.loc["micro"], *counts.loc["bible"]]
     assert len(rows) > 5
     for claim, made, real in rows:
-        assert (made, real) == tuple(mark(judged, claim, corpus).split()[0] for corpus in ("micro", "bible")), claim
+        assert (made, real) == tuple(
+            mark(judged, claim, corpus).split()[0] for corpus in ("micro", "bible")
+        ), claim

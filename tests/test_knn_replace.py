@@ -1,5 +1,7 @@
-"""knn-replace: its rows are row 0 but for the masking, its spaces and floors are what the protocol says, its grid runs
-and adds up."""
+"""knn-replace: its rows are row 0 but for the masking, its spaces and floors are what the protocol
+says, its grid runs and adds up.
+"""
+
 from dataclasses import fields, replace
 
 import numpy as np
@@ -8,8 +10,19 @@ import torch
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import knn_replace, laboratory
-from xlingual_nb.experiments.knn_replace import (PLAIN, REPLACED, base_model, base_rows, cells, grid, laboratory_space,
-                                                 model, nli, sizes_at, table3_cells)
+from xlingual_nb.experiments.knn_replace import (
+    PLAIN,
+    REPLACED,
+    base_model,
+    base_rows,
+    cells,
+    grid,
+    laboratory_space,
+    model,
+    nli,
+    sizes_at,
+    table3_cells,
+)
 from xlingual_nb.experiments.sections import SCALES
 from xlingual_nb.experiments.sizes import laboratory_sizes, trilingual_sizes
 from xlingual_nb.experiments.study import observe
@@ -37,6 +50,7 @@ def differing(first, second):
 
 # ---- the laboratory
 
+
 @EVERY
 @pytest.mark.parametrize("corpus", ["micro", "bible"])
 def test_row_30_is_row_0_but_for_the_masking(scale, corpus):
@@ -46,24 +60,38 @@ def test_row_30_is_row_0_but_for_the_masking(scale, corpus):
         spec = model(row, sizes, 42)
         assert differing(plain, spec) - {"snapshots", "nearest"} == {"masking", "neighbours"}
         assert spec.snapshots == (plain.snapshots if row == "30 knn-replace" else ())
-        assert ((spec.nearest, MASKING[spec.masking].knn)
-                == (5 if "5 neighbours" in row else 1, .24 if "released" in row else .3))
+        assert (spec.nearest, MASKING[spec.masking].knn) == (
+            5 if "5 neighbours" in row else 1,
+            0.24 if "released" in row else 0.3,
+        )
         assert spec.neighbours.fit == how.fit and not spec.neighbours.rotation
-    for row in PLAIN: assert model(row, sizes, 42) == laboratory.model(row, sizes, 42), "the laboratory's own runs"
+    for row in PLAIN:
+        assert model(row, sizes, 42) == laboratory.model(row, sizes, 42), (
+            "the laboratory's own runs"
+        )
 
 
 def test_the_split_is_the_papers():
-    """D section 4: p[mask], p[id], p[rand], p[knn] = .5, .1, .1, .3; released: --replacement_probs 0.5,0.2,0.6, one
-    after another."""
+    """D section 4: p[mask], p[id], p[rand], p[knn] = .5, .1, .1, .3; released: --replacement_probs
+    0.5,0.2,0.6, one after another.
+    """
     split = MASKING["knn"]
-    assert (split.mask, split.keep, split.random, split.knn, split.rate) == (.5, .1, .1, .3, .15)
-    masked = .5
-    at_random = (1 - masked) * .2
-    near = (1 - masked - at_random) * .6
+    assert (split.mask, split.keep, split.random, split.knn, split.rate) == (
+        0.5,
+        0.1,
+        0.1,
+        0.3,
+        0.15,
+    )
+    masked = 0.5
+    at_random = (1 - masked) * 0.2
+    near = (1 - masked - at_random) * 0.6
     for name in ("knn_released", "knn_first"):
         split = MASKING[name]
-        assert np.allclose((split.mask, split.random, split.knn, split.keep),
-                           (masked, at_random, near, 1 - masked - at_random - near))
+        assert np.allclose(
+            (split.mask, split.random, split.knn, split.keep),
+            (masked, at_random, near, 1 - masked - at_random - near),
+        )
     assert [n for n, m in MASKING.items() if m.first] == ["knn_first"]
 
 
@@ -73,37 +101,75 @@ def test_spaces_have_seeds_of_their_own_and_one_mapping_serves_all_seeds(scale):
     english, fake = laboratory_space(sizes).parts
     assert english.languages[0].corpus == fake.languages[0].corpus and english.seed != fake.seed
     assert english.languages[0].transforms == () and fake.languages[0].transforms == ("enfake",)
-    assert len({c.runs[0].checkpoint.neighbours for c in cells(scale, "micro") if c.row == "30 knn-replace"}) == 1
+    assert (
+        len(
+            {
+                c.runs[0].checkpoint.neighbours
+                for c in cells(scale, "micro")
+                if c.row == "30 knn-replace"
+            }
+        )
+        == 1
+    )
     draws = [part.seed for draw in range(3) for part in laboratory_space(sizes, draw=draw).parts]
     assert len(set(draws)) == len(draws), "another draw has other vectors on both sides"
 
 
 def test_at_paper_scale_vectors_are_fasttexts_own():
-    """D Table 8, and what its Table 9 leaves at fastText's defaults: skip-gram, 5 epochs, windows of 5, 5 negatives,
-    n-grams of 3 to 6 ..."""
-    for vectors in (laboratory_sizes("paper", "bible").vectors, trilingual_sizes("paper", "wiki").vectors):
+    """D Table 8, and what its Table 9 leaves at fastText's defaults: skip-gram, 5 epochs, windows
+    of 5, 5 negatives, n-grams of 3 to 6 ...
+    """
+    for vectors in (
+        laboratory_sizes("paper", "bible").vectors,
+        trilingual_sizes("paper", "wiki").vectors,
+    ):
         method = vectors.method
         assert (vectors.size, vectors.window, vectors.least) == (300, 5, 5)
-        assert ((method.skip_gram, method.epochs, method.negative, method.sample, method.learning_rate)
-                == (True, 5, 5, 1e-4, .05))
+        assert (
+            method.skip_gram,
+            method.epochs,
+            method.negative,
+            method.sample,
+            method.learning_rate,
+        ) == (True, 5, 5, 1e-4, 0.05)
         assert (method.letters, method.buckets, method.shrink) == ((3, 6), 2_000_000, True)
 
 
 # ---- cells
 
+
 @EVERY
 def test_tables_have_the_published_rows_and_their_floors(scale):
     found = cells(scale, "micro")
-    rows = {table: {c.row for c in found if c.table == table} for table in ("table1", "figure7", "mapping", "table3")}
-    assert rows["table1"] == {*PLAIN, *REPLACED} and rows["figure7"] == {"0 original", "30 knn-replace"}
+    rows = {
+        table: {c.row for c in found if c.table == table}
+        for table in ("table1", "figure7", "mapping", "table3")
+    }
+    assert rows["table1"] == {*PLAIN, *REPLACED} and rows["figure7"] == {
+        "0 original",
+        "30 knn-replace",
+    }
     printed = set(published("dufter2020", "table3").row) - {"mBERT Results by (Hu et al., 2020)"}
-    floors = {"untrained", "never saw the target", "majority class", "lengths", "set differences", "hypothesis alone",
-              "true lexicon"}
-    assert rows["table3"] == printed | floors | {"30-base knn-replace (released)",
-                                                 "30-base knn-replace (half of the words known)"}
+    floors = {
+        "untrained",
+        "never saw the target",
+        "majority class",
+        "lengths",
+        "set differences",
+        "hypothesis alone",
+        "true lexicon",
+    }
+    assert rows["table3"] == printed | floors | {
+        "30-base knn-replace (released)",
+        "30-base knn-replace (half of the words known)",
+    }
     ways = "VecMap", "half of the words known", "no mapping", "random vectors"
-    assert rows["mapping"] == {f"{way} | en | {other}" for way in ways for other in ("enfake", "de", "hi")}
-    assert set(published("dufter2020", "table1").column) == {c.column for c in found if c.table == "table1"}
+    assert rows["mapping"] == {
+        f"{way} | en | {other}" for way in ways for other in ("enfake", "de", "hi")
+    }
+    assert set(published("dufter2020", "table1").column) == {
+        c.column for c in found if c.table == "table1"
+    }
     assert len({(c.table, c.row, c.column, c.seed, c.runs) for c in found}) == len(found)
     assert set(grid(scale, "micro")) == {run for c in found for run in c.runs}
 
@@ -111,16 +177,23 @@ def test_tables_have_the_published_rows_and_their_floors(scale):
 @EVERY
 def test_the_rows_of_notebook_07_are_its_runs(scale):
     own = {c.runs[0] for c in laboratory.cells(scale, "micro") if c.table in ("table1", "figure6")}
-    mine = {c.runs[0] for c in cells(scale, "micro") if c.table in ("table1", "figure7") and c.row in PLAIN}
+    mine = {
+        c.runs[0]
+        for c in cells(scale, "micro")
+        if c.table in ("table1", "figure7") and c.row in PLAIN
+    }
     assert mine <= own and all(isinstance(run, MeasureSpec) for run in mine)
 
 
 def test_a_mapping_is_asked_for_other_words_than_it_was_fitted_to():
     for cell in cells("smoke", "micro"):
-        if cell.table != "mapping": continue
+        if cell.table != "mapping":
+            continue
         (run,) = cell.runs
         asked, known = run.dictionary, run.checkpoint.dictionary
-        assert asked.part == "odd" and (known is None or (known.part, known.source) == ("even", asked.source))
+        assert asked.part == "odd" and (
+            known is None or (known.part, known.source) == ("even", asked.source)
+        )
         assert asked.source == ("same" if "enfake" in cell.row else "micro")
 
 
@@ -130,9 +203,11 @@ def test_parts_may_be_chosen_and_what_there_is_not_is_said():
     assert sizes_at("smoke", "bible")[1] is None and sizes_at("laptop", "micro-parallel")[0] is None
     assert {c.paper for c in cells("smoke", "micro", languages="es,ru")} == {OURS}
     for wrong in (dict(corpus="moon"), dict(only="2"), dict(seeds=101), dict(languages="xx")):
-        with pytest.raises(InputError) as said: cells("smoke", **(dict(corpus="micro") | wrong))
+        with pytest.raises(InputError) as said:
+            cells("smoke", **(dict(corpus="micro") | wrong))
         assert "\n" not in str(said.value)
-    with pytest.raises(InputError, match="scale 'huge'"): cells("huge")
+    with pytest.raises(InputError, match="scale 'huge'"):
+        cells("huge")
 
 
 def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
@@ -143,6 +218,7 @@ def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
 
 def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
     from xlingual_nb.experiments import zero_shot
+
     values = dict(scale="laptop", corpus="micro-five")
     assert corpus_of(zero_shot.cells(**values, only="5"), values) == "micro-five"
     assert corpus_of(zero_shot.cells("smoke", only="5"), dict(scale="smoke")) == "micro"
@@ -150,51 +226,86 @@ def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
 
 # ---- three languages
 
+
 @EVERY
 def test_rows_of_table_3_differ_as_their_names_say(scale):
     sizes = trilingual_sizes(scale, "micro")
-    rows = {row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches
-            for row, switches in base_rows(sizes).items()}
+    rows = {
+        row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches
+        for row, switches in base_rows(sizes).items()
+    }
     specs = {name: base_model(sizes, 1, **switches) for name, switches in rows.items()}
     plain = specs["0"]
     assert [l.name for l in plain.languages] == ["en", "de", "hi"] and plain.shape.segments == 3
     assert plain.shape.positions == 3 * plain.shape.max_tokens
-    assert (differing(plain, specs["3"]) == {"languages"}
-            and [l.transforms for l in specs["3"].languages] == [(), ("inv_order",), ()])
-    assert (differing(plain, specs["8"]) == {"lang_pos", "shift_special", "masking"}
-            and specs["8"].masking == "no_random")
-    assert (differing(plain, specs["30"]) == {"masking", "neighbours", "nearest"}
-            == differing(plain, specs["30released"]))
-    assert (specs["30"].nearest == 5 and specs["30"].neighbours.rotation
-            and specs["30"].neighbours == specs["30released"].neighbours)
+    assert differing(plain, specs["3"]) == {"languages"} and [
+        l.transforms for l in specs["3"].languages
+    ] == [(), ("inv_order",), ()]
+    assert (
+        differing(plain, specs["8"]) == {"lang_pos", "shift_special", "masking"}
+        and specs["8"].masking == "no_random"
+    )
+    assert (
+        differing(plain, specs["30"])
+        == {"masking", "neighbours", "nearest"}
+        == differing(plain, specs["30released"])
+    )
+    assert (
+        specs["30"].nearest == 5
+        and specs["30"].neighbours.rotation
+        and specs["30"].neighbours == specs["30released"].neighbours
+    )
     known = specs["30half of the words known"]
-    assert differing(known, specs["30"]) == {"neighbours"} and known.neighbours.dictionary.source == "micro"
+    assert (
+        differing(known, specs["30"]) == {"neighbours"}
+        and known.neighbours.dictionary.source == "micro"
+    )
     offsets = [(v.special_offset, v.position_offset, v.token_type) for v in views(specs["8"], 100)]
-    assert offsets == [(0, 0, 0), (100, plain.shape.max_tokens, 1), (105, 2 * plain.shape.max_tokens, 2)]
+    assert offsets == [
+        (0, 0, 0),
+        (100, plain.shape.max_tokens, 1),
+        (105, 2 * plain.shape.max_tokens, 2),
+    ]
 
 
 def test_table_3_is_tuned_on_english_and_asked_in_all():
     sizes = trilingual_sizes("smoke", "micro")
     for cell in table3_cells(sizes, 1):
         (run,) = cell.runs
-        assert run.train.language == "en" and [a.language for a, b in run.tests if a == b] == ["en", "de", "hi"]
-        if not isinstance(run, NliSpec): continue
+        assert run.train.language == "en" and [a.language for a, b in run.tests if a == b] == [
+            "en",
+            "de",
+            "hi",
+        ]
+        if not isinstance(run, NliSpec):
+            continue
         assert run.seed == 1 and run.dev.language == "en" and run.dev.records.part == "dev"
-        if cell.row == "never saw the target": assert [l.name for l in run.checkpoint.languages] == ["en"]
-        if cell.row == "untrained": assert run.checkpoint.training.steps == run.checkpoint.training.epochs == 0
-        assert cell.drawn == ("majority" if cell.row == "majority class" else "accuracy") + " {0}|{0}".format(
-            {"ENG": "en", "DEU": "de", "HIN": "hi"}[cell.column])
+        if cell.row == "never saw the target":
+            assert [l.name for l in run.checkpoint.languages] == ["en"]
+        if cell.row == "untrained":
+            assert run.checkpoint.training.steps == run.checkpoint.training.epochs == 0
+        assert cell.drawn == (
+            "majority" if cell.row == "majority class" else "accuracy"
+        ) + " {0}|{0}".format({"ENG": "en", "DEU": "de", "HIN": "hi"}[cell.column])
 
 
 def test_no_two_languages_share_a_letter():
     sizes = trilingual_sizes("smoke", "micro")
-    written = [apply_text(l.corpus.transforms, load_spec(l.corpus)) for l in base_model(sizes, 1).languages]
+    written = [
+        apply_text(l.corpus.transforms, load_spec(l.corpus)) for l in base_model(sizes, 1).languages
+    ]
     letters = [set("".join(text.sentences)) - {" "} for text in written]
-    assert all(letters) and not letters[0] & letters[1] and not letters[0] & letters[2] and not letters[1] & letters[2]
+    assert (
+        all(letters)
+        and not letters[0] & letters[1]
+        and not letters[0] & letters[2]
+        and not letters[1] & letters[2]
+    )
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory): return Store(tmp_path_factory.mktemp("store"))
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
 
 
 def test_nor_a_piece_nor_a_pair_of_the_tests(store):
@@ -202,50 +313,79 @@ def test_nor_a_piece_nor_a_pair_of_the_tests(store):
     spec = base_model(sizes, 1)
     engine.run([spec.tokenizer], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
-    pieces = [set(model_ids(spec, l, tokenizer, store).ids.tolist()) - set(range(len(SPECIALS)))
-              for l in spec.languages]
-    assert (all(len(own) > 20 for own in pieces) and not pieces[0] & pieces[1]
-            and not (pieces[0] | pieces[1]) & pieces[2])
+    pieces = [
+        set(model_ids(spec, l, tokenizer, store).ids.tolist()) - set(range(len(SPECIALS)))
+        for l in spec.languages
+    ]
+    assert (
+        all(len(own) > 20 for own in pieces)
+        and not pieces[0] & pieces[1]
+        and not (pieces[0] | pieces[1]) & pieces[2]
+    )
     for test, _ in nli(sizes, spec).tests:
         engine.run([test.records], store, progress=False)
         said = [r["premise"] for r in read_records(store.path(test.records))]
         number = [l.name for l in spec.languages].index(test.language)
         ids = tokenizers.encode(tokenizer, said).ids
-        assert np.isin(ids, list(pieces[number])).mean() > .9, "tests are in the letters of their language"
+        assert np.isin(ids, list(pieces[number])).mean() > 0.9, (
+            "tests are in the letters of their language"
+        )
 
 
 # ---- runs
 
+
 def test_the_smallest_study_runs_and_its_cells_are_read(store):
-    some = [c for c in cells("smoke", "micro", seeds=1)
-            if c.row in ("30 knn-replace", "VecMap | en | enfake", "8-base lang-pos;shift-special;no-random")]
+    some = [
+        c
+        for c in cells("smoke", "micro", seeds=1)
+        if c.row
+        in ("30 knn-replace", "VecMap | en | enfake", "8-base lang-pos;shift-special;no-random")
+    ]
     engine.run(list(dict.fromkeys(run for c in some for run in c.runs)), store, progress=False)
     frame = observe(some, store, "micro")
     assert len(frame) == len(some) and frame.value.notna().all()
     course = frame[(frame.table == "figure7") & (frame.column == "µ")]
-    assert (sorted(course.step) == sorted(set(course.step))
-            and len(course) == len(laboratory_sizes("smoke", "micro").snapshots) + 1)
+    assert (
+        sorted(course.step) == sorted(set(course.step))
+        and len(course) == len(laboratory_sizes("smoke", "micro").snapshots) + 1
+    )
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
 def test_a_plan_prices_every_stage(scale, tmp_path):
     frame = plan.plan(grid(scale, "micro"), Store(tmp_path))
-    assert {"pretrain", "embed", "space", "words", "nli", "nli_floors", "measure"} <= set(frame.stage)
+    assert {"pretrain", "embed", "space", "words", "nli", "nli_floors", "measure"} <= set(
+        frame.stage
+    )
     assert (frame[frame.stage.isin(["pretrain", "space", "embed", "nli"])].FLOPs > 0).all()
 
 
 # ---- the ledger
+
 
 def test_claims_of_this_notebook():
     about = [c for c in claims("dufter2020") if knn_replace.belongs_here(c)]
     assert sum(c.whose == "paper" for c in about) >= 5 and len(about) >= 12
     assert {t.table for c in about for t in c.tests} == {"table1", "table3", "figure7", "mapping"}
     known = {a.id for a in ambiguities("dufter2020")}
-    assert ({"D-knn-split", "D-knn-languages", "D-knn-mapping", "D-knn-seed", "D-knn-rare", "D-xnli-vocabularies"}
-            <= known)
+    assert {
+        "D-knn-split",
+        "D-knn-languages",
+        "D-knn-mapping",
+        "D-knn-seed",
+        "D-knn-rare",
+        "D-xnli-vocabularies",
+    } <= known
 
 
 def test_splits_that_the_ambiguities_name_exist():
-    named = [a.switch.split("'")[1] for a in ambiguities("dufter2020") if a.switch.startswith("PretrainSpec.masking=")]
+    named = [
+        a.switch.split("'")[1]
+        for a in ambiguities("dufter2020")
+        if a.switch.startswith("PretrainSpec.masking=")
+    ]
     assert set(named) <= set(MASKING) and {"knn_released", "knn_first"} <= set(named)
-    assert replace(model("30 knn-replace", laboratory_sizes("smoke", "micro"), 0), masking=named[-1])
+    assert replace(
+        model("30 knn-replace", laboratory_sizes("smoke", "micro"), 0), masking=named[-1]
+    )

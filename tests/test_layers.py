@@ -1,4 +1,7 @@
-"""Notebook 13: a cell for every label that a claim names, runs that differ in what is trained, layers by height."""
+"""Notebook 13: a cell for every label that a claim names, runs that differ in what is trained,
+layers by height.
+"""
+
 from collections import Counter
 from dataclasses import replace
 
@@ -6,7 +9,17 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import layers, zero_shot
-from xlingual_nb.experiments.layers import FEAT, FIGURES, LANGUAGE_ID, cells, check, frozen, grid, heights, mixture
+from xlingual_nb.experiments.layers import (
+    FEAT,
+    FIGURES,
+    LANGUAGE_ID,
+    cells,
+    check,
+    frozen,
+    grid,
+    heights,
+    mixture,
+)
 from xlingual_nb.experiments.shifting import model
 from xlingual_nb.experiments.sizes import joint_sizes
 from xlingual_nb.experiments.study import grid_of, observe
@@ -22,13 +35,18 @@ from xlingual_nb.text.records import read_records
 
 HERE = list(filter(layers.belongs_here, claims("wu2019")))
 GRIDS = {scale: cells(scale, "micro", seeds=1) for scale in ("laptop", "paper")}
-BY_ADDRESS = {scale: {(c.table, c.row, c.column): c for c in found} for scale, found in GRIDS.items()}
+BY_ADDRESS = {
+    scale: {(c.table, c.row, c.column): c for c in found} for scale, found in GRIDS.items()
+}
 SMALL = check("smoke")
-ELSEWHERE = {"W-freeze-weak"}       # names languages of the paper's corpora
-JUDGED = [(scale, c) for scale in GRIDS for c in HERE if scale in c.scales and c.id not in ELSEWHERE]
+ELSEWHERE = {"W-freeze-weak"}  # names languages of the paper's corpora
+JUDGED = [
+    (scale, c) for scale in GRIDS for c in HERE if scale in c.scales and c.id not in ELSEWHERE
+]
 
 
 # ---- cells and labels
+
 
 @pytest.mark.parametrize("scale, claim", JUDGED, ids=lambda x: getattr(x, "id", x))
 def test_every_label_that_a_claim_names_is_in_the_grid(scale, claim):
@@ -38,7 +56,9 @@ def test_every_label_that_a_claim_names_is_in_the_grid(scale, claim):
         assert {(test.table, row, test.column) for row in rows} <= known.keys()
         wanted = rows if claim.alive is None else test.plus if test.minus == "floor" else ()
         for row in wanted:
-            assert any((test.table, floor, test.column) in known for floor in floor_names(claim.floor, row)), row
+            assert any(
+                (test.table, floor, test.column) in known for floor in floor_names(claim.floor, row)
+            ), row
 
 
 def test_claims_of_both_figures_are_judged_here_and_no_others():
@@ -48,10 +68,16 @@ def test_claims_of_both_figures_are_judged_here_and_no_others():
 
 def test_settings_and_columns_that_the_paper_prints_have_rows():
     printed = published("wu2019", "figure1")
-    def kinds(rows): return {(row.split(" | ")[1], column) for row, column in rows}
+
+    def kinds(rows):
+        return {(row.split(" | ")[1], column) for row, column in rows}
+
     ours = [(row, column) for table, row, column in BY_ADDRESS["paper"] if table == "figure1"]
     assert kinds(zip(printed.row, printed.column)) <= kinds(ours)
-    assert {("en-xx | Lay 9 | mean", "Parsing LAS"), ("untrained, Feat | en | mean", "POS ACC")} <= set(ours)
+    assert {
+        ("en-xx | Lay 9 | mean", "Parsing LAS"),
+        ("untrained, Feat | en | mean", "POS ACC"),
+    } <= set(ours)
 
 
 def test_layers_by_height():
@@ -60,18 +86,25 @@ def test_layers_by_height():
     assert frozen(6) == {"Lay 0": 0, "Lay 3": 2, "Lay 6": 3, "Lay 9": 4}
     assert heights(3) == {"layer 0": 0, "layer 4": 1, "layer 8": 2, "layer 12": 3}
     assert heights(12) == {f"layer {n}": n for n in range(13)} and heights(24)["layer 0.5"] == 1
-    for depth in range(1, 25): assert len(heights(depth)) == depth + 1 and max(frozen(depth).values()) <= depth
+    for depth in range(1, 25):
+        assert len(heights(depth)) == depth + 1 and max(frozen(depth).values()) <= depth
 
 
 # ---- runs
+
 
 def test_settings_differ_from_the_zero_shot_run_in_what_is_trained_alone():
     known, uppermost = BY_ADDRESS["laptop"], {"zero-shot": None, "Lay 0": 0, "Lay 3": 1, "Lay 6": 2}
     for told in zero_shot.TASKS.values():
         column = [*told.columns][-1]
-        def one(label): return known["figure1", label, column].runs
+
+        def one(label):
+            return known["figure1", label, column].runs
+
         (zero,) = one("en-xx | zero-shot | mean")
-        assert zero.settings.freeze is None and zero.train.language == "en" and len(zero.tests) == 15
+        assert (
+            zero.settings.freeze is None and zero.train.language == "en" and len(zero.tests) == 15
+        )
         for setting, layer in uppermost.items():
             changed = replace(zero, settings=replace(zero.settings, freeze=layer))
             assert {one(f"en-{l} | {setting} | {l}") for l in ("en", "tr", "zh")} == {(changed,)}
@@ -84,20 +117,31 @@ def test_settings_differ_from_the_zero_shot_run_in_what_is_trained_alone():
 
 def test_what_trains_all_layers_is_shared_with_notebook_12():
     theirs = {(c.row, c.column): c for c in zero_shot.cells("laptop", seeds=1)}
-    shared = [c for c in GRIDS["laptop"] if c.table == "figure1" and ("zero-shot" in c.row or "untrained |" in c.row)]
+    shared = [
+        c
+        for c in GRIDS["laptop"]
+        if c.table == "figure1" and ("zero-shot" in c.row or "untrained |" in c.row)
+    ]
     assert len(shared) == 2 * 5 * 18 and all(c.runs == theirs[c.row, c.column].runs for c in shared)
     floors = [c for c in GRIDS["laptop"] if c.row.split(" | ")[0] in FLOORS]
-    assert len(floors) == len(FLOORS) * 18 and all(c.runs == theirs[c.row, c.column].runs for c in floors)
+    assert len(floors) == len(FLOORS) * 18 and all(
+        c.runs == theirs[c.row, c.column].runs for c in floors
+    )
 
 
 def test_the_runs_of_one_model():
-    "Three depths, Feat, and Feat on the untrained encoder, of five tasks; what 12 has of them is not made again."
+    """Three depths, Feat, and Feat on the untrained encoder, of five tasks; what 12 has of them is
+    not made again.
+    """
     made, known = grid("laptop", seeds=1), grid_of(zero_shot.cells("laptop", seeds=1))
-    assert Counter(r.stage for r in made) == dict(sentences=14, tuned_tags=14, parsing=7, nli_floors=1,
-                                                  bags=4, langid=2)
+    assert Counter(r.stage for r in made) == dict(
+        sentences=14, tuned_tags=14, parsing=7, nli_floors=1, bags=4, langid=2
+    )
     assert len([r for r in made if r not in known]) == 5 * 5 + 2
     assert grid("laptop", seeds=1, only="2") == [r for r in made if r.stage == "langid"]
-    assert len(grid("laptop")) == 3 * (len(made) - 5) + 5, "what needs no encoder is the same for three models"
+    assert len(grid("laptop")) == 3 * (len(made) - 5) + 5, (
+        "what needs no encoder is the same for three models"
+    )
 
 
 def test_language_is_asked_of_every_layer_of_both_encoders():
@@ -105,52 +149,78 @@ def test_language_is_asked_of_every_layer_of_both_encoders():
     assert len(rows) == 4 * (1 + 2 * 16) and {c.column for c in rows.values()} == {LANGUAGE_ID}
     for name, layer in heights(3).items():
         (run,), (bare,) = rows[name].runs, rows[f"untrained | {name}"].runs
-        assert run.checkpoint.training.steps > 0 and bare.checkpoint == zero_shot.untrained(run.checkpoint)
+        assert run.checkpoint.training.steps > 0 and bare.checkpoint == zero_shot.untrained(
+            run.checkpoint
+        )
         assert replace(bare, checkpoint=run.checkpoint) == run and run.settings.layers == ()
-        assert rows[f"{name} | th"].drawn == f"by_language all {layer} th" and rows[f"majority | {name}"].runs == (run,)
+        assert rows[f"{name} | th"].drawn == f"by_language all {layer} th" and rows[
+            f"majority | {name}"
+        ].runs == (run,)
 
 
 def test_languages_are_told_apart_among_all_that_the_model_reads():
     few = check("laptop", languages="es")
     assert mixture(few, "train") == mixture(check("laptop"), "train") != mixture(few, "test")
     assert len(mixture(few, "train").records.source.removeprefix("micro/").split("+")) == 15
-    asked = {c.row for c in cells("laptop", seeds=1, languages="es", only="1") if c.row.startswith("en-")}
-    assert {row.split(" | ")[2] for row in asked} == {"en", "es", "mean", "mean -en", "mean -en -zh"}
+    asked = {
+        c.row for c in cells("laptop", seeds=1, languages="es", only="1") if c.row.startswith("en-")
+    }
+    assert {row.split(" | ")[2] for row in asked} == {
+        "en",
+        "es",
+        "mean",
+        "mean -en",
+        "mean -en -zh",
+    }
 
 
 # ---- sizes
 
+
 def test_at_paper_scale_the_papers_values():
-    "W section 5.2: two layers as wide as the encoder, Adam at 1e-3, 32 texts a batch, until the rate is below 1e-5."
+    """W section 5.2: two layers as wide as the encoder, Adam at 1e-3, 32 texts a batch, until the
+    rate is below 1e-5.
+    """
     sizes = check("paper", "micro")
     assert sizes.layers.feat == Feat(2, 768, batch=32, learning_rate=1e-3, least=1e-5)
     assert sizes.layers.feat.hidden == sizes.shifts.base.shape.hidden
     assert sizes.layers.bag == Bag(batch=32, learning_rate=1e-3, least=1e-5)
-    assert (1e-3 / 2 ** 6 > 1e-5 > 1e-3 / 2 ** 7), "seven halvings end it"
+    assert 1e-3 / 2**6 > 1e-5 > 1e-3 / 2**7, "seven halvings end it"
 
 
 def test_every_scale_has_its_grid():
     for scale, depth in (("gpu", 6), ("paper", 12)):
         asked = cells(scale, "micro", seeds=1, only="2")
-        assert {c.runs[0].checkpoint.shape.layers for c in asked} == {depth} and len(asked) == (depth + 1) * 33
+        assert {c.runs[0].checkpoint.shape.layers for c in asked} == {depth} and len(asked) == (
+            depth + 1
+        ) * 33
 
 
 def test_a_laptop_study_takes_an_evening(tmp_path):
-    "Beside what notebook 12 has made."
+    """Beside what notebook 12 has made."""
     told = plan(grid("laptop"), Store(tmp_path)).set_index("stage")
     assert 0 < told.loc["all", "hours here"] < 4 and told.loc["langid", "runs"] == 6
 
 
 def test_sizes_of_ones_own():
-    own = {"study": "liu2020", "smoke": {"micro-wide": {"like": "smoke.micro", "layers": {"feat": {"hidden": 12}}}}}
+    own = {
+        "study": "liu2020",
+        "smoke": {"micro-wide": {"like": "smoke.micro", "layers": {"feat": {"hidden": 12}}}},
+    }
     sizes = check("smoke", "micro-wide", own=own)
-    assert sizes.layers.feat == replace(SMALL.layers.feat, hidden=12) and sizes.layers.bag == SMALL.layers.bag
-    by_row = {c.row: c for c in cells("smoke", "micro-wide", own=own, only="1") if c.column == "POS ACC"}
+    assert (
+        sizes.layers.feat == replace(SMALL.layers.feat, hidden=12)
+        and sizes.layers.bag == SMALL.layers.bag
+    )
+    by_row = {
+        c.row: c for c in cells("smoke", "micro-wide", own=own, only="1") if c.column == "POS ACC"
+    }
     assert by_row["en-el | Feat | el"].runs[0].settings.hidden == 12
     assert isinstance(by_row["en-el | zero-shot | el"].runs[0].settings, Tuning)
 
 
 # ---- what a run leaves
+
 
 @pytest.fixture(scope="module")
 def store(experiments_store):
@@ -166,12 +236,16 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     for task, told in zero_shot.TASKS.items():
         column, name = [*told.columns.items()][-1]
         zero = zero_shot.taught(SMALL, task, model(SMALL, 0), "en", ("en", "el", "zh"))
-        lays = {setting: replace(zero.settings, freeze=layer) for setting, layer in frozen(2).items()}
+        lays = {
+            setting: replace(zero.settings, freeze=layer) for setting, layer in frozen(2).items()
+        }
         for setting, settings in ({FEAT: SMALL.layers.feat} | lays).items():
             held = read_measures(store.path(replace(zero, settings=settings)))
             assert found["figure1", f"en-el | {setting} | el", column] == 100 * held[f"{name} el"]
             mean = sum(held[f"{name} {l}"] for l in ("en", "el", "zh")) / 3
-            assert found["figure1", f"en-xx | {setting} | mean", column] == pytest.approx(100 * mean)
+            assert found["figure1", f"en-xx | {setting} | mean", column] == pytest.approx(
+                100 * mean
+            )
 
 
 def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_share(store):
@@ -186,16 +260,27 @@ def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_sh
 
 # ---- what is refused
 
+
 def test_what_the_study_refuses(monkeypatch):
-    with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
-    with pytest.raises(InputError, match="only='3': there is no '3' here; choose all, or some of 1, 2"):
+    with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"):
+        check("smoke", languages="fr")
+    with pytest.raises(
+        InputError, match="only='3': there is no '3' here; choose all, or some of 1, 2"
+    ):
         cells("smoke", only="3")
-    with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")
-    own = {"study": "liu2020", "smoke": {"micro-odd": {"like": "smoke.micro", "layers": {"feat": {"least": 1.0}}}}}
+    with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
+        check("laptop", "wiki")
+    own = {
+        "study": "liu2020",
+        "smoke": {"micro-odd": {"like": "smoke.micro", "layers": {"feat": {"least": 1.0}}}},
+    }
     with pytest.raises(InputError, match="least=1.0, learning_rate=0.001: training ends below"):
         check("smoke", "micro-odd", own=own)
-    for less, said in ((None, "smoke.micro says nothing of layers: add `layers` to it, or choose micro"),
-                       (SMALL.layers._replace(langid={}), "smoke.micro.layers has no langid.train: add it")):
+    for less, said in (
+        (None, "smoke.micro says nothing of layers: add `layers` to it, or choose micro"),
+        (SMALL.layers._replace(langid={}), "smoke.micro.layers has no langid.train: add it"),
+    ):
         with monkeypatch.context() as around:
             around.setattr(zero_shot, "check", lambda *given: replace(SMALL, layers=less))
-            with pytest.raises(InputError, match=f"^{said}$"): check("smoke")
+            with pytest.raises(InputError, match=f"^{said}$"):
+                check("smoke")

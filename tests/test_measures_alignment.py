@@ -1,27 +1,38 @@
 """Alignment against loops, and against the aligner of the method's own authors."""
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.alignment import align_corpus, alignment_f1, alignment_scores, argmax_alignment, identity_gold
+from xlingual_nb.measures.alignment import (
+    align_corpus,
+    alignment_f1,
+    alignment_scores,
+    argmax_alignment,
+    identity_gold,
+)
 
 sizes = st.integers(1, 9)
-seeds = st.integers(0, 10 ** 6)
+seeds = st.integers(0, 10**6)
 
 
-def vectors(seed, *shape): return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+def vectors(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def by_loops(E, F):
-    "Mutual first maxima, in plain Python."
-    cosine = [[float(e @ f / np.linalg.norm(e) / np.linalg.norm(f)) for f in F] for e in E.astype(float)]
+    """Mutual first maxima, in plain Python."""
+    cosine = [
+        [float(e @ f / np.linalg.norm(e) / np.linalg.norm(f)) for f in F] for e in E.astype(float)
+    ]
     best = lambda row: max(range(len(row)), key=lambda k: (row[k], -k))
     pairs = []
     for i in range(len(E)):
         j = best(cosine[i])
-        if best([cosine[k][j] for k in range(len(E))]) == i: pairs.append([i, j])
+        if best([cosine[k][j] for k in range(len(E))]) == i:
+            pairs.append([i, j])
     return pairs
 
 
@@ -32,7 +43,9 @@ def test_one_pair_by_loops(seed, m, n):
     pairs = argmax_alignment(E, F)
     assert pairs.tolist() == by_loops(E, F)
     assert len(pairs) >= 1 and len(set(pairs[:, 0])) == len(set(pairs[:, 1])) == len(pairs)
-    assert sorted(map(tuple, argmax_alignment(F, E)[:, ::-1].tolist())) == sorted(map(tuple, pairs.tolist()))
+    assert sorted(map(tuple, argmax_alignment(F, E)[:, ::-1].tolist())) == sorted(
+        map(tuple, pairs.tolist())
+    )
 
 
 def test_one_pair_by_simalign():
@@ -44,12 +57,21 @@ def test_one_pair_by_simalign():
 
 
 @settings(deadline=None, max_examples=25)
-@given(seeds, st.lists(st.tuples(sizes, sizes), min_size=1, max_size=12), st.sampled_from([1, 40, 10 ** 6]))
+@given(
+    seeds,
+    st.lists(st.tuples(sizes, sizes), min_size=1, max_size=12),
+    st.sampled_from([1, 40, 10**6]),
+)
 def test_a_corpus_is_its_sentences(seed, shapes, budget):
     starts = [np.concatenate([[0], np.cumsum(n)]) for n in zip(*shapes)]
     E, F = (torch.from_numpy(vectors(seed + k, s[-1], 4)) for k, s in enumerate(starts))
-    expected = [[s, *edge] for s in range(len(shapes))
-                for edge in by_loops(*(X[b[s]:b[s + 1]].numpy() for X, b in ((E, starts[0]), (F, starts[1]))))]
+    expected = [
+        [s, *edge]
+        for s in range(len(shapes))
+        for edge in by_loops(
+            *(X[b[s] : b[s + 1]].numpy() for X, b in ((E, starts[0]), (F, starts[1])))
+        )
+    ]
     assert align_corpus(E, starts[0], F, starts[1], budget).tolist() == expected
 
 
@@ -71,12 +93,16 @@ def test_scores_by_sets(pairs, gold):
     scores, hits = alignment_scores(sorted(pairs), sorted(gold)), len(pairs & gold)
     p, r = hits / max(1, len(pairs)), hits / max(1, len(gold))
     assert scores["precision"] == p and scores["recall"] == r
-    assert (scores["f1"] == pytest.approx(2 * p * r / (p + r) if hits else 0)
-            and alignment_f1(sorted(pairs), sorted(gold)) == scores["f1"])
+    assert (
+        scores["f1"] == pytest.approx(2 * p * r / (p + r) if hits else 0)
+        and alignment_f1(sorted(pairs), sorted(gold)) == scores["f1"]
+    )
 
 
 def test_the_average_is_micro():
-    "Nine right edges in a long sentence and one wrong one in a short: 9/10, not the mean of 1 and 0."
+    """Nine right edges in a long sentence and one wrong one in a short: 9/10, not the mean of 1 and
+    0.
+    """
     gold = identity_gold([9, 2])
     predicted = np.concatenate([gold[:9], [[1, 0, 1], [1, 1, 0]]])
     assert alignment_f1(predicted, gold) == 2 * 9 / (11 + 11)
@@ -85,5 +111,6 @@ def test_the_average_is_micro():
 @settings(deadline=None)
 @given(st.lists(sizes, min_size=1, max_size=5), st.booleans())
 def test_gold_by_loops(lengths, inverted):
-    assert (identity_gold(lengths, inverted).tolist()
-            == [[s, i, n - 1 - i if inverted else i] for s, n in enumerate(lengths) for i in range(n)])
+    assert identity_gold(lengths, inverted).tolist() == [
+        [s, i, n - 1 - i if inverted else i] for s, n in enumerate(lengths) for i in range(n)
+    ]

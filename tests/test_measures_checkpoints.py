@@ -1,4 +1,5 @@
 """Checkpoints: every family opens, and every way to spoil a folder is one clear line."""
+
 import json
 import shutil
 
@@ -8,167 +9,293 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.checkpoints import Checkpoint, LanguageView, load_checkpoint, outline, tiny_checkpoint
+from xlingual_nb.models.checkpoints import (
+    Checkpoint,
+    LanguageView,
+    load_checkpoint,
+    outline,
+    tiny_checkpoint,
+)
 from xlingual_nb.models.encoders import token_block
 from xlingual_nb.text import tokenizers as text_tokenizers
 
-LANGUAGES = [dict(name="en"), dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1,
-                                   inverted=True)]
+LANGUAGES = [
+    dict(name="en"),
+    dict(
+        name="enfake",
+        token_offset=32,
+        special_offset=32,
+        position_offset=12,
+        token_type=1,
+        inverted=True,
+    ),
+]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory): return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model", languages=LANGUAGES)
+def folder(tmp_path_factory):
+    return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "model", languages=LANGUAGES)
 
 
 def test_what_an_open_checkpoint_knows(folder):
     c = load_checkpoint(folder)
     assert isinstance(c, Checkpoint) and not c.model.training and not c.headless
     assert (c.cls, c.sep, c.mask, c.pad, c.depth, c.vocabulary) == (2, 3, 4, 0, 3, 64)
-    assert c.view("enfake") == LanguageView("enfake", 32, 32, 12, 1, True) and c.view(c.view("en")) is c.views["en"]
+    assert (
+        c.view("enfake") == LanguageView("enfake", 32, 32, 12, 1, True)
+        and c.view(c.view("en")) is c.views["en"]
+    )
     assert (c.room("en"), c.room("enfake")) == (10, 10) and token_block(c, "enfake") == (32, 64)
     assert not any(p.requires_grad for p in c.model.parameters())
 
 
 def test_a_foreign_checkpoint_has_one_view_for_all(tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, max_position_embeddings=24))
-    assert (c.views == {} and c.view("sw") == LanguageView("sw") and c.room("sw") == 22
-            and token_block(c, "sw") == (0, 32))
+    assert (
+        c.views == {}
+        and c.view("sw") == LanguageView("sw")
+        and c.room("sw") == 22
+        and token_block(c, "sw") == (0, 32)
+    )
 
 
 def test_equal_seeds_write_equal_weights_and_leave_the_generator_alone(tmp_path):
-    torch.manual_seed(5); before = torch.random.get_rng_state()
-    a, b, c = (load_checkpoint(tiny_checkpoint(tmp_path / name, seed=seed))
-               for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    a, b, c = (
+        load_checkpoint(tiny_checkpoint(tmp_path / name, seed=seed))
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
     weights = [x.model.get_input_embeddings().weight for x in (a, b, c)]
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
-    torch.manual_seed(5); assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(5)
+    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def change(file, **values):
     def spoil(copy):
         content = json.loads((copy / file).read_text())
         (copy / file).write_text(json.dumps(content | values))
+
     return spoil
 
 
-def drop(*names): return lambda copy: [(copy / name).unlink() for name in names]
+def drop(*names):
+    return lambda copy: [(copy / name).unlink() for name in names]
+
+
 def cut(at):
-    return lambda copy: (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:at])
-def pickled(copy): torch.save({}, copy / "pytorch_model.bin"); (copy / "model.safetensors").unlink()
+    return lambda copy: (copy / "model.safetensors").write_bytes(
+        (copy / "model.safetensors").read_bytes()[:at]
+    )
+
+
+def pickled(copy):
+    torch.save({}, copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+
+
 def larger(copy):
-    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64'))
+    (copy / "tokenizer.json").write_text(
+        (copy / "tokenizer.json").read_text().replace('"w31": 31', '"w31": 64')
+    )
+
+
 def weights(change):
-    "The file of weights, a dictionary of tensors, after `change` had it."
+    """The file of weights, a dictionary of tensors, after `change` had it."""
+
     def spoil(copy):
         table = load_file(copy / "model.safetensors")
         change(table)
         save_file(table, copy / "model.safetensors", metadata=dict(format="pt"))
+
     return spoil
 
 
 def holding(name, value):
-    def spoil(table): table[name].view(-1)[3] = value
+    def spoil(table):
+        table[name].view(-1)[3] = value
+
     return weights(spoil)
 
 
 def without(part):
     def spoil(table):
-        for name in [name for name in table if part in name]: del table[name]
+        for name in [name for name in table if part in name]:
+            del table[name]
+
     return weights(spoil)
 
 
 LOST, WIDE = "bert.encoder.layer.2.output.dense.weight", "bert.embeddings.word_embeddings.weight"
-def views(entry): return change("config.json", xlingual=entry)
-def language(**view): return change("config.json", xlingual=dict(languages=[dict(name="en"), dict(name="x", **view)]))
 
 
-@pytest.mark.parametrize("spoil, says", [
-    (drop("config.json"), "config.json"),
-    (drop("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
-    (cut(-1), "cut short"), (cut(100), "cut short"), (cut(0), "cut short"),
-    (pickled, "pickles are not opened"),
-    (lambda copy: (copy / "config.json").write_text("{"), "not JSON"),
-    (lambda copy: (copy / "tokenizer.json").write_text("{}"), "does not open"),
-    (change("config.json", vocab_size=48), f"{WIDE} is [64, 16] in the file and [48, 16] by config.json, …): check "
-     f"that config.json belongs"),
-    (change("config.json", hidden_size=32), "weights have other sizes than config.json says"),
-    (change("config.json", num_hidden_layers=5), "weights of the encoder are not in the file"),
-    (change("config.json", model_type="nonesuch"), "does not open as a masked language model"),
-    (change("tokenizer_config.json", mask_token=None), "no mask token"),
-    (larger, "up to id 64"),
-    (language(token_offset=64), "token ids beyond"), (language(special_offset=60), "token ids beyond"),
-    (language(token_type=2), "segment 2"), (language(position_offset=23), "no positions"),
-    (change("config.json", num_hidden_layers=2), "16 weights of the file are in no part of the model"),
-    (change("config.json", num_hidden_layers=0), "48 weights of the file are in no part of the model"),
-    (holding(LOST, float("nan")), f"1 numbers of {LOST} are NaN or infinite"),
-    (holding(WIDE, float("-inf")), f"1 numbers of {WIDE} are NaN or infinite"),
-    (without("layer.1."), "weights of the encoder are not in the file"),
-    (change("tokenizer_config.json", model_max_length=2), "model_max_length"),
-    (views([]), "xlingual"), (views(dict(languages={})), "xlingual.languages"),
-    (views(dict(languages=["en"])), "language 1"), (views(dict(languages=[dict(token_offset=0)])), "language 1"),
-    (views(dict(languages=[dict(name="en"), dict(name="en")])), "twice"),
-    (views(dict(languages=[dict(name=3)])), "name"),
-    (language(token_offset="32"), "token_offset='32'"), (language(token_offset=-1), "token_offset=-1"),
-    (language(token_offset=1.5), "token_offset=1.5"), (language(inverted=1), "inverted=1"),
-    (language(special_offset=None), "None")])
+def views(entry):
+    return change("config.json", xlingual=entry)
+
+
+def language(**view):
+    return change("config.json", xlingual=dict(languages=[dict(name="en"), dict(name="x", **view)]))
+
+
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (drop("config.json"), "config.json"),
+        (drop("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
+        (cut(-1), "cut short"),
+        (cut(100), "cut short"),
+        (cut(0), "cut short"),
+        (pickled, "pickles are not opened"),
+        (lambda copy: (copy / "config.json").write_text("{"), "not JSON"),
+        (lambda copy: (copy / "tokenizer.json").write_text("{}"), "does not open"),
+        (
+            change("config.json", vocab_size=48),
+            f"{WIDE} is [64, 16] in the file and [48, 16] by config.json, …): check "
+            f"that config.json belongs",
+        ),
+        (change("config.json", hidden_size=32), "weights have other sizes than config.json says"),
+        (change("config.json", num_hidden_layers=5), "weights of the encoder are not in the file"),
+        (change("config.json", model_type="nonesuch"), "does not open as a masked language model"),
+        (change("tokenizer_config.json", mask_token=None), "no mask token"),
+        (larger, "up to id 64"),
+        (language(token_offset=64), "token ids beyond"),
+        (language(special_offset=60), "token ids beyond"),
+        (language(token_type=2), "segment 2"),
+        (language(position_offset=23), "no positions"),
+        (
+            change("config.json", num_hidden_layers=2),
+            "16 weights of the file are in no part of the model",
+        ),
+        (
+            change("config.json", num_hidden_layers=0),
+            "48 weights of the file are in no part of the model",
+        ),
+        (holding(LOST, float("nan")), f"1 numbers of {LOST} are NaN or infinite"),
+        (holding(WIDE, float("-inf")), f"1 numbers of {WIDE} are NaN or infinite"),
+        (without("layer.1."), "weights of the encoder are not in the file"),
+        (change("tokenizer_config.json", model_max_length=2), "model_max_length"),
+        (views([]), "xlingual"),
+        (views(dict(languages={})), "xlingual.languages"),
+        (views(dict(languages=["en"])), "language 1"),
+        (views(dict(languages=[dict(token_offset=0)])), "language 1"),
+        (views(dict(languages=[dict(name="en"), dict(name="en")])), "twice"),
+        (views(dict(languages=[dict(name=3)])), "name"),
+        (language(token_offset="32"), "token_offset='32'"),
+        (language(token_offset=-1), "token_offset=-1"),
+        (language(token_offset=1.5), "token_offset=1.5"),
+        (language(inverted=1), "inverted=1"),
+        (language(special_offset=None), "None"),
+    ],
+)
 def test_a_spoilt_folder_is_one_clear_line(folder, tmp_path, spoil, says):
-    copy = shutil.copytree(folder, tmp_path / "copy"); spoil(copy)
-    with pytest.raises(InputError) as refusal: load_checkpoint(copy)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    spoil(copy)
+    with pytest.raises(InputError) as refusal:
+        load_checkpoint(copy)
     message = str(refusal.value)
     assert says in message and str(copy) in message and "\n" not in message
 
 
-@pytest.mark.parametrize("path, device, says", [("nowhere", "cpu", "not a folder"), (None, "tpu9", "device='tpu9'")])
+@pytest.mark.parametrize(
+    "path, device, says", [("nowhere", "cpu", "not a folder"), (None, "tpu9", "device='tpu9'")]
+)
 def test_wrong_arguments(folder, tmp_path, path, device, says):
-    with pytest.raises(InputError, match=says): load_checkpoint(tmp_path / path if path else folder, device)
+    with pytest.raises(InputError, match=says):
+        load_checkpoint(tmp_path / path if path else folder, device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="only without a GPU")
 def test_a_gpu_that_is_not_there(folder):
-    with pytest.raises(InputError, match="no GPU"): load_checkpoint(folder, "cuda")
+    with pytest.raises(InputError, match="no GPU"):
+        load_checkpoint(folder, "cuda")
     assert load_checkpoint(folder, "auto").device.type == "cpu"
 
 
 def test_an_unknown_language_names_those_known(folder):
-    with pytest.raises(InputError, match="en, enfake"): load_checkpoint(folder).view("de")
+    with pytest.raises(InputError, match="en, enfake"):
+        load_checkpoint(folder).view("de")
 
 
-BART = hf.BartConfig(d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
-                     decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=24,
-                     bos_token_id=2, eos_token_id=3, decoder_start_token_id=2, forced_eos_token_id=3, vocab_size=32,
-                     pad_token_id=0)
-FUNNEL = hf.FunnelConfig(block_sizes=[1, 1], num_decoder_layers=1, d_model=16, n_head=2, d_head=8, d_inner=32,
-                         vocab_size=32)
+BART = hf.BartConfig(
+    d_model=16,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_attention_heads=2,
+    decoder_attention_heads=2,
+    encoder_ffn_dim=32,
+    decoder_ffn_dim=32,
+    max_position_embeddings=24,
+    bos_token_id=2,
+    eos_token_id=3,
+    decoder_start_token_id=2,
+    forced_eos_token_id=3,
+    vocab_size=32,
+    pad_token_id=0,
+)
+FUNNEL = hf.FunnelConfig(
+    block_sizes=[1, 1],
+    num_decoder_layers=1,
+    d_model=16,
+    n_head=2,
+    d_head=8,
+    d_inner=32,
+    vocab_size=32,
+)
 
 
-@pytest.mark.parametrize("config, says", [(BART, "bart.*encoder-decoder"), (FUNNEL, "funnel")], ids=("bart", "funnel"))
+@pytest.mark.parametrize(
+    "config, says", [(BART, "bart.*encoder-decoder"), (FUNNEL, "funnel")], ids=("bart", "funnel")
+)
 def test_a_family_that_gives_no_vector_a_token_and_layer_is_one_line(tmp_path, config, says):
     tiny_checkpoint(tmp_path, words=32, config=config)
-    with pytest.raises(InputError, match=says) as refusal: load_checkpoint(tmp_path)
+    with pytest.raises(InputError, match=says) as refusal:
+        load_checkpoint(tmp_path)
     assert str(tmp_path) in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("model", [
-    hf.GPT2LMHeadModel(hf.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=32, bos_token_id=2, eos_token_id=3)),
-    hf.T5ForConditionalGeneration(hf.T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, vocab_size=32))],
-    ids=lambda model: model.config.model_type)
+@pytest.mark.parametrize(
+    "model",
+    [
+        hf.GPT2LMHeadModel(
+            hf.GPT2Config(
+                n_embd=16, n_layer=2, n_head=2, vocab_size=32, bos_token_id=2, eos_token_id=3
+            )
+        ),
+        hf.T5ForConditionalGeneration(
+            hf.T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, vocab_size=32)
+        ),
+    ],
+    ids=lambda model: model.config.model_type,
+)
 def test_a_family_without_masked_language_models_is_told_which_to_take(tmp_path, model):
     tiny_checkpoint(tmp_path)
     model.save_pretrained(tmp_path)
     for opener in (load_checkpoint, outline):
-        with pytest.raises(InputError, match="no masked language model .*: take BERT, RoBERTa") as refusal:
+        with pytest.raises(
+            InputError, match="no masked language model .*: take BERT, RoBERTa"
+        ) as refusal:
             opener(tmp_path)
         assert str(tmp_path) in str(refusal.value) and "belongs" not in str(refusal.value)
 
 
-OTHERS = dict(hidden_size=16, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24, vocab_size=32,
-              pad_token_id=0)
-FAMILIES = [hf.AlbertConfig(embedding_size=8, num_hidden_layers=3, **OTHERS),
-            hf.ElectraConfig(embedding_size=8, num_hidden_layers=2, **OTHERS),
-            hf.RobertaConfig(num_hidden_layers=2, **OTHERS),
-            hf.DistilBertConfig(dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=24,
-                                vocab_size=32),
-            hf.XLMConfig(emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=24, n_words=32)]
+OTHERS = dict(
+    hidden_size=16,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=24,
+    vocab_size=32,
+    pad_token_id=0,
+)
+FAMILIES = [
+    hf.AlbertConfig(embedding_size=8, num_hidden_layers=3, **OTHERS),
+    hf.ElectraConfig(embedding_size=8, num_hidden_layers=2, **OTHERS),
+    hf.RobertaConfig(num_hidden_layers=2, **OTHERS),
+    hf.DistilBertConfig(
+        dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=24, vocab_size=32
+    ),
+    hf.XLMConfig(emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=24, n_words=32),
+]
 
 
 @pytest.mark.parametrize("config", FAMILIES, ids=lambda config: config.model_type)
@@ -188,15 +315,22 @@ def test_layers_without_a_prefix_are_seen_too(tmp_path):
     tiny_checkpoint(tmp_path)
     hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     change("config.json", num_hidden_layers=1)(tmp_path)
-    with pytest.raises(InputError, match="32 weights of the file are in no part"): load_checkpoint(tmp_path)
+    with pytest.raises(InputError, match="32 weights of the file are in no part"):
+        load_checkpoint(tmp_path)
 
 
 def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path):
     copy, trace = shutil.copytree(folder, tmp_path / "copy"), tmp_path / "trace"
-    (copy / "evil.py").write_text(f"open({str(trace)!r}, 'w').write('ran')\nclass Evil: pass\nclass EvilConfig: pass\n")
-    change("config.json", model_type="evil",
-           auto_map=dict(AutoConfig="evil.EvilConfig", AutoModelForMaskedLM="evil.Evil"))(copy)
-    with pytest.raises(InputError): load_checkpoint(copy)
+    (copy / "evil.py").write_text(
+        f"open({str(trace)!r}, 'w').write('ran')\nclass Evil: pass\nclass EvilConfig: pass\n"
+    )
+    change(
+        "config.json",
+        model_type="evil",
+        auto_map=dict(AutoConfig="evil.EvilConfig", AutoModelForMaskedLM="evil.Evil"),
+    )(copy)
+    with pytest.raises(InputError):
+        load_checkpoint(copy)
     assert not trace.exists()
 
 
@@ -208,10 +342,12 @@ def test_an_encoder_without_a_head_is_known_as_such(tmp_path):
 
 def test_a_cased_vocabulary_that_would_be_lower_cased_is_refused(tmp_path):
     tiny_checkpoint(tmp_path, words=12)
-    for file in tmp_path.glob("tokenizer*"): file.unlink()
+    for file in tmp_path.glob("tokenizer*"):
+        file.unlink()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "He", "Ăn", "the", "a", "b", "c", "d"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    with pytest.raises(InputError, match="lower-cases but its vocabulary is cased"): load_checkpoint(tmp_path)
+    with pytest.raises(InputError, match="lower-cases but its vocabulary is cased"):
+        load_checkpoint(tmp_path)
     cased = dict(do_lower_case=False, strip_accents=False, tokenizer_class="BertTokenizer")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(cased))
     assert load_checkpoint(tmp_path).tokenizer.tokenize("He Ăn") == ["He", "Ăn"]
@@ -221,9 +357,14 @@ def test_this_projects_own_tokenizer_folder_opens(tmp_path):
     pieces = text_tokenizers.train_wordpiece(["In the beginning was the Word"] * 3, 30)
     tokenizer = text_tokenizers.pair_vocabulary(pieces)
     size = tokenizer.get_vocab_size()
-    tiny_checkpoint(tmp_path, words=size // 2, languages=[dict(name="en"), dict(name="enfake", token_offset=size // 2)])
+    tiny_checkpoint(
+        tmp_path,
+        words=size // 2,
+        languages=[dict(name="en"), dict(name="enfake", token_offset=size // 2)],
+    )
     text_tokenizers.save(tokenizer, tmp_path)
     c = load_checkpoint(tmp_path)
     assert (c.cls, c.sep, c.mask, c.pad) == (2, 3, 4, 0) and c.vocabulary == size
-    assert (c.tokenizer("the Word", add_special_tokens=False)["input_ids"]
-            == list(text_tokenizers.encode(tokenizer, ["the Word"])[0]))
+    assert c.tokenizer("the Word", add_special_tokens=False)["input_ids"] == list(
+        text_tokenizers.encode(tokenizer, ["the Word"])[0]
+    )

@@ -1,4 +1,5 @@
 """Perplexity against the library's own loss, and in the two cases where it is known beforehand."""
+
 import math
 
 import numpy as np
@@ -10,51 +11,73 @@ from scipy.stats import binomtest
 from test_measures_embeddings import DEVICES, FAMILIES, corpus
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.measures.perplexity import choose_tokens, masked_nll, masked_perplexity, pooled_perplexity
+from xlingual_nb.measures.perplexity import (
+    choose_tokens,
+    masked_nll,
+    masked_perplexity,
+    pooled_perplexity,
+)
 from xlingual_nb.text.tokenizers import Encoded
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_librarys_loss_one_sentence_at_a_time(family, device, tmp_path):
-    c, text = load_checkpoint(tiny_checkpoint(tmp_path, config=FAMILIES[family]), device), corpus(30, seed=3)
-    chosen, total = choose_tokens(len(text.ids), seed=7), 0.
+    c, text = (
+        load_checkpoint(tiny_checkpoint(tmp_path, config=FAMILIES[family]), device),
+        corpus(30, seed=3),
+    )
+    chosen, total = choose_tokens(len(text.ids), seed=7), 0.0
     for i, sentence in enumerate(text):
-        asked = chosen[text.starts[i]:text.starts[i + 1]]
-        if not asked.any(): continue
+        asked = chosen[text.starts[i] : text.starts[i + 1]]
+        if not asked.any():
+            continue
         ids = torch.tensor([[2, *np.where(asked, 4, sentence), 3]], device=device)
         labels = torch.tensor([[-100, *np.where(asked, sentence, -100), -100]], device=device)
-        with torch.no_grad(): total += c.model(ids, labels=labels).loss.item() * asked.sum()
+        with torch.no_grad():
+            total += c.model(ids, labels=labels).loss.item() * asked.sum()
     nll, count = masked_nll(c, text, "any", seed=7, budget=50)
     assert count == chosen.sum() and nll == pytest.approx(total, rel=1e-4)
-    assert masked_perplexity(c, text, "any", seed=7) == pytest.approx(math.exp(total / count), rel=1e-4)
+    assert masked_perplexity(c, text, "any", seed=7) == pytest.approx(
+        math.exp(total / count), rel=1e-4
+    )
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     fake = dict(name="enfake", token_offset=32, special_offset=32, position_offset=12, token_type=1)
-    return load_checkpoint(tiny_checkpoint(tmp_path_factory.mktemp("pair"), languages=[dict(name="en"), fake]))
+    return load_checkpoint(
+        tiny_checkpoint(tmp_path_factory.mktemp("pair"), languages=[dict(name="en"), fake])
+    )
 
 
 def test_the_mask_of_a_language_is_its_own(pair):
     nll, count = masked_nll(pair, Encoded.of([[40, 41]]), "enfake", rate=1)
     place, kind = torch.arange(12, 16)[None], torch.ones(1, 4, dtype=torch.long)
-    logits = pair.model(torch.tensor([[34, 36, 36, 35]]), position_ids=place,
-                        token_type_ids=kind).logits[0].log_softmax(-1)
+    logits = (
+        pair.model(torch.tensor([[34, 36, 36, 35]]), position_ids=place, token_type_ids=kind)
+        .logits[0]
+        .log_softmax(-1)
+    )
     assert count == 2 and nll == pytest.approx(-(logits[1, 40] + logits[2, 41]).item(), rel=1e-5)
 
 
 def test_languages_pool_token_by_token(pair):
     en, fake = corpus(40, 10), corpus(10, 10, seed=5, offset=32)
     (a, n), (b, m) = masked_nll(pair, en, "en"), masked_nll(pair, fake, "enfake")
-    assert pooled_perplexity(pair, dict(en=en, enfake=fake)) == pytest.approx(math.exp((a + b) / (n + m)))
+    assert pooled_perplexity(pair, dict(en=en, enfake=fake)) == pytest.approx(
+        math.exp((a + b) / (n + m))
+    )
 
 
 def test_known_beforehand(tmp_path):
-    "An even head gives the size of the vocabulary; a head that is sure of one word gives 1 where that word stands."
+    """An even head gives the size of the vocabulary; a head that is sure of one word gives 1 where
+    that word stands.
+    """
     c = load_checkpoint(tiny_checkpoint(tmp_path))
     decoder = c.model.cls.predictions.decoder
-    decoder.weight.zero_(); decoder.bias.zero_()
+    decoder.weight.zero_()
+    decoder.bias.zero_()
     assert masked_perplexity(c, corpus(), "x") == pytest.approx(32, rel=1e-5)
     decoder.bias[9] = 50
     assert masked_perplexity(c, Encoded.of([[9] * 10] * 5), "x") == pytest.approx(1)
@@ -62,10 +85,13 @@ def test_known_beforehand(tmp_path):
 
 def test_masks_are_fair_coins_that_depend_on_the_seed_alone():
     chosen = choose_tokens(100_000, seed=1)
-    assert (binomtest(int(chosen.sum()), 100_000, .15).pvalue > 1e-4
-            and np.array_equal(chosen, choose_tokens(100_000, seed=1)))
-    assert (abs(np.corrcoef(chosen[1:], chosen[:-1])[0, 1]) < .015
-            and abs(np.corrcoef(chosen, choose_tokens(100_000, seed=2))[0, 1]) < .015)
+    assert binomtest(int(chosen.sum()), 100_000, 0.15).pvalue > 1e-4 and np.array_equal(
+        chosen, choose_tokens(100_000, seed=1)
+    )
+    assert (
+        abs(np.corrcoef(chosen[1:], chosen[:-1])[0, 1]) < 0.015
+        and abs(np.corrcoef(chosen, choose_tokens(100_000, seed=2))[0, 1]) < 0.015
+    )
     assert choose_tokens(5, rate=1).all() and not choose_tokens(0).size
 
 
@@ -78,13 +104,15 @@ def test_the_model_is_left_as_it_was(pair):
     ids = torch.tensor([[2, 5, 6, 3]])
     before = pair.model(ids).logits
     masked_perplexity(pair, corpus(), "en")
-    with pytest.raises(InputError): masked_perplexity(pair, Encoded.of([[99]]), "en")
+    with pytest.raises(InputError):
+        masked_perplexity(pair, Encoded.of([[99]]), "en")
     assert torch.equal(before, pair.model(ids).logits) and before.shape == (1, 4, 64)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1.5])
 def test_an_impossible_rate(pair, rate):
-    with pytest.raises(InputError, match="rate"): masked_perplexity(pair, corpus(), "en", rate=rate)
+    with pytest.raises(InputError, match="rate"):
+        masked_perplexity(pair, corpus(), "en", rate=rate)
 
 
 def test_without_a_head_there_is_no_perplexity(pair, tmp_path):
@@ -92,4 +120,5 @@ def test_without_a_head_there_is_no_perplexity(pair, tmp_path):
     hf.AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="no masked-LM head"):
         masked_perplexity(load_checkpoint(tmp_path), corpus(), "x")
-    with pytest.raises(InputError, match="no corpora"): pooled_perplexity(pair, {})
+    with pytest.raises(InputError, match="no corpora"):
+        pooled_perplexity(pair, {})

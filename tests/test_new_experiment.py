@@ -1,6 +1,12 @@
 """An extender's trial: a new experiment is one notebook of at most 40 lines of code, which `plan`, `run` and `list`
-know as they know ours."""
-import json, os, shutil, subprocess, sys
+know as they know ours.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +15,7 @@ from xlingual_nb.report import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CELLS = '''
+CELLS = """
 #| default_exp experiments.width
 %%
 #| export
@@ -55,7 +61,7 @@ completeness(wanted, observations)
 %%
 write_results(observations, at)
 tables.alone(tables.tidy(observations))
-'''
+"""
 TITLE = "# Does the width of an encoder matter?\n> Ours: sentence retrieval by hidden size"
 
 
@@ -63,24 +69,39 @@ def notebook():
     made = [dict(cell_type="markdown", id="title", metadata={}, source=TITLE)]
     for n, text in enumerate(CELLS.strip().split("\n%%")):
         first, _, rest = text.partition("\n") if n else ("", "", text)
-        made.append(dict(cell_type="code", id=f"cell{n}", metadata=dict(tags=["parameters"]) if first.strip() else {},
-                         source=rest or first, outputs=[], execution_count=None))
+        made.append(
+            dict(
+                cell_type="code",
+                id=f"cell{n}",
+                metadata=dict(tags=["parameters"]) if first.strip() else {},
+                source=rest or first,
+                outputs=[],
+                execution_count=None,
+            )
+        )
     kernel = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"))
     return dict(cells=made, metadata=kernel, nbformat=4, nbformat_minor=5)
 
 
 def test_it_has_at_most_forty_lines_of_code():
-    lines = [line for cell in notebook()["cells"][1:] for line in cell["source"].splitlines() if line.strip()
-             and not line.startswith("#")]
+    lines = [
+        line
+        for cell in notebook()["cells"][1:]
+        for line in cell["source"].splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
     assert len(lines) <= 40, len(lines)
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    "A copy of the package with the new notebook beside it, exported as nbdev does."
+    """A copy of the package with the new notebook beside it, exported as nbdev does."""
     to = tmp_path_factory.mktemp("clone")
-    shutil.copytree(ROOT / "xlingual_nb", to / "xlingual_nb", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT / name, to / name)
+    shutil.copytree(
+        ROOT / "xlingual_nb", to / "xlingual_nb", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("settings.ini", "pyproject.toml"):
+        shutil.copy(ROOT / name, to / name)
     (to / "nbs").mkdir()
     (to / "nbs" / "18_width.ipynb").write_text(json.dumps(notebook()), encoding="utf-8")
     called(to, "from nbdev.doclinks import nbdev_export; nbdev_export()")
@@ -88,33 +109,53 @@ def clone(tmp_path_factory):
 
 
 def called(cwd, code, *arguments):
-    "What a fresh interpreter prints that knows this clone alone."
-    environment = ({k: v for k, v in os.environ.items() if k not in ("IN_TEST", "XLINGUAL_DATA")}
-                   | {"PYTHONPATH": str(cwd)})
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True,
-                          env=environment)
+    """What a fresh interpreter prints that knows this clone alone."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "XLINGUAL_DATA")} | {
+        "PYTHONPATH": str(cwd)
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def xlingual(clone, *arguments): return called(clone, "from xlingual_nb.cli import main; main()", *arguments)
+def xlingual(clone, *arguments):
+    return called(clone, "from xlingual_nb.cli import main; main()", *arguments)
 
 
 def planned(clone):
-    "(runs asked for, runs found) of the two stages that matter here."
+    """(runs asked for, runs found) of the two stages that matter here."""
     rows = [line.split() for line in xlingual(clone, "plan", "18").splitlines()]
     assert rows[0][:3] == ["stage", "runs", "found"]
-    return {stage: (asked, found) for stage, asked, found, *_ in rows[1:] if stage in ("measure", "pretrain")}
+    return {
+        stage: (asked, found)
+        for stage, asked, found, *_ in rows[1:]
+        if stage in ("measure", "pretrain")
+    }
 
 
 @pytest.mark.slow
 def test_the_command_line_knows_it(clone):
-    assert "18_width" in (listed := xlingual(clone, "list")) and "Does the width of an encoder matter?" in listed
+    assert (
+        "18_width" in (listed := xlingual(clone, "list"))
+        and "Does the width of an encoder matter?" in listed
+    )
     assert planned(clone) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, (
-        "three widths and two floors, none found yet")
+        "three widths and two floors, none found yet"
+    )
     xlingual(clone, "run", "width")
     found = tables.read(clone / "yours" / "results" / "smoke" / "18_width" / "width.csv")
     assert set(found.paper) == {"ours"} and set(found.column) == {"Retrieval ρ"}
-    assert set(found.row) == {*(f"{n} times as wide" for n in (1, 2, 4)), "untrained | enfake | en",
-                              "never saw the target | enfake | en"}
-    assert planned(clone) == {"measure": ("5", "5"), "pretrain": ("5", "5")}, "what was run is found"
+    assert set(found.row) == {
+        *(f"{n} times as wide" for n in (1, 2, 4)),
+        "untrained | enfake | en",
+        "never saw the target | enfake | en",
+    }
+    assert planned(clone) == {"measure": ("5", "5"), "pretrain": ("5", "5")}, (
+        "what was run is found"
+    )

@@ -1,5 +1,10 @@
-"""The trial of an extender: a new task in a module of theirs is known to `plan`, made, and right in both directions."""
-import importlib, random, sys
+"""The trial of an extender: a new task in a module of theirs is known to `plan`, made, and right in
+both directions.
+"""
+
+import importlib
+import random
+import sys
 
 import pytest
 
@@ -16,7 +21,7 @@ from xlingual_nb.text.records import Labelled
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
-CHUNKS = '''
+CHUNKS = """
 "Chunks: where do phrases begin? A new task: its file format, what turns, what counts."
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -65,7 +70,7 @@ def make_chunks(specs, folders, store, progress): make_task(CHUNKING, specs, fol
 
 declare(ChunkRecords, make_records)
 declare(ChunkSpec, make_chunks, cost=lambda spec: {"flops": 1e9, "bytes": 1000})
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +84,19 @@ def chunks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    "Nouns, which have an article, and verbs, which stand alone: a word says what its phrase is, its place does not."
+    """Nouns, which have an article, and verbs, which stand alone: a word says what its phrase is,
+    its place does not.
+    """
     folder, dice = tmp_path_factory.mktemp("files"), random.Random(1)
-    phrases = [f"[{article} n{i}]" for i in range(6) for article in ("a", "the")] + [f"[v{i}]" for i in range(6)] * 3
+    phrases = [f"[{article} n{i}]" for i in range(6) for article in ("a", "the")] + [
+        f"[v{i}]" for i in range(6)
+    ] * 3
     lines = [" ".join(dice.choices(phrases, k=dice.randint(2, 6))) for _ in range(90)]
     for part, chosen in (("train", lines[:60]), ("dev", lines[60:75]), ("test", lines[75:])):
         (folder / f"{part}.txt").write_text("\n".join(chosen))
-    (folder / "plain.txt").write_text("\n".join(line.replace("[", "").replace("]", "") for line in lines))
+    (folder / "plain.txt").write_text(
+        "\n".join(line.replace("[", "").replace("]", "") for line in lines)
+    )
     return folder
 
 
@@ -93,14 +104,21 @@ def files(tmp_path_factory):
 def wanted(chunks, files):
     text = CorpusSpec(f"file:{files}/plain.txt", parameters=(("language", "en"),))
     languages = Language("en", text), Language("ne", text, ("inv_order",))
-    model = PretrainSpec(languages, TokenizerSpec(text, 19, "words"), Shape(1, 32, 1, 32, 32), Training(epochs=0))
+    model = PretrainSpec(
+        languages, TokenizerSpec(text, 19, "words"), Shape(1, 32, 1, 32, 32), Training(epochs=0)
+    )
+
     def part(language, name):
         return Labelled(language, chunks.ChunkRecords("chunks", f"file:{files}/{{part}}.txt", name))
+
     tests = part("en", "test"), part("ne", "test")
-    return chunks.ChunkSpec(model, part("en", "train"), part("en", "dev"), tests, LinearTagging(layer=0))
+    return chunks.ChunkSpec(
+        model, part("en", "train"), part("en", "dev"), tests, LinearTagging(layer=0)
+    )
 
 
-def test_it_is_short(): assert len(CHUNKS.splitlines()) <= 60
+def test_it_is_short():
+    assert len(CHUNKS.splitlines()) <= 60
 
 
 def test_plan_knows_it(wanted, tmp_path):
@@ -111,16 +129,19 @@ def test_plan_knows_it(wanted, tmp_path):
 
 @pytest.mark.parametrize("executor", [Inline, lambda: Processes(1)], ids=("inline", "processes"))
 def test_it_is_made_and_right_in_both_directions(wanted, tmp_path, executor):
-    "In worker processes too, which know no more of the module than the specs say."
+    """In worker processes too, which know no more of the module than the specs say."""
     store = Store(tmp_path / "runs")
     run([wanted], store, executor(), progress=False)
     found = store.read(wanted)
-    assert found["accuracy"] == dict(en=1.0, ne=1.0) and found["majority"]["en"] == found["majority"]["ne"] < .8
+    assert (
+        found["accuracy"] == dict(en=1.0, ne=1.0)
+        and found["majority"]["en"] == found["majority"]["ne"] < 0.8
+    )
     assert set(declared()) >= {"chunks", "chunk_records"} and "accuracy" in results([wanted], store)
 
 
 def test_records_alone_are_made_in_a_process_of_their_own(wanted, tmp_path):
-    "Nothing but their spec is sent there, which has to bring the reader along."
+    """Nothing but their spec is sent there, which has to bring the reader along."""
     store, records = Store(tmp_path / "runs"), wanted.train.records
     run([records], store, Processes(1), progress=False)
     assert (store.path(records) / "records.jsonl").read_text().count("\n") == 60
@@ -129,4 +150,8 @@ def test_records_alone_are_made_in_a_process_of_their_own(wanted, tmp_path):
 def test_a_bad_file_is_one_line_of_theirs(wanted, chunks, tmp_path):
     (tmp_path / "bad.txt").write_text("[the cat] sat\n")
     with pytest.raises(InputError, match="bad.txt line 1: write each phrase in brackets"):
-        run([chunks.ChunkRecords("chunks", f"file:{tmp_path}/bad.txt")], Store(tmp_path / "runs"), progress=False)
+        run(
+            [chunks.ChunkRecords("chunks", f"file:{tmp_path}/bad.txt")],
+            Store(tmp_path / "runs"),
+            progress=False,
+        )

@@ -1,6 +1,11 @@
-"""Every library notebook runs as a test; every experiment runs once, small, through papermill as the command line does
-it."""
-import ast, json, os, re
+"""Every library notebook runs as a test; every experiment runs once, small, through papermill as
+the command line does it.
+"""
+
+import ast
+import json
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,15 +13,35 @@ from nbdev.test import test_nb as run_cells
 from recomputed import unlike_its_seeds
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures import multilinguality, order, seen_pieces, translation, word_classes, words
+from xlingual_nb.measures import (
+    multilinguality,
+    order,
+    seen_pieces,
+    translation,
+    word_classes,
+    words,
+)
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
 from xlingual_nb.tasks import documents, langid, ner, nli, parsing, pos, tuned_tags
 
 ROOT = Path(__file__).resolve().parents[1]
 # imported here, so that every stage is known before a page runs
-DECLARED = (multilinguality, words, order, seen_pieces, word_classes, translation, ner, nli, pos, documents, langid,
-            parsing, tuned_tags)
+DECLARED = (
+    multilinguality,
+    words,
+    order,
+    seen_pieces,
+    word_classes,
+    translation,
+    ner,
+    nli,
+    pos,
+    documents,
+    langid,
+    parsing,
+    tuned_tags,
+)
 LIBRARY = sorted((ROOT / "nbs/lib").glob("[0-9]*.ipynb"))
 EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 
@@ -24,7 +49,7 @@ EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda p: p.stem)
 def test_library_notebook(path, monkeypatch, capsys):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    monkeypatch.setenv("IN_TEST", "1")      # nbdev sets it and leaves it
+    monkeypatch.setenv("IN_TEST", "1")  # nbdev sets it and leaves it
     monkeypatch.chdir(path.parent)
     # a page declares its stages again, from its own cells
     monkeypatch.setattr(stages, "_DECLARED", dict(stages._DECLARED))
@@ -34,26 +59,45 @@ def test_library_notebook(path, monkeypatch, capsys):
 
 # a tour of full size; deep models, row after row alike
 LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}
-WITHOUT_RESULTS = "00_start_here", "15_ledger"      # a tour, and a page that reads what others wrote
+WITHOUT_RESULTS = "00_start_here", "15_ledger"  # a tour, and a page that reads what others wrote
 # other text, the same code
-SOME = LESS | {"04_architecture": dict(only="4"), "05_objective": dict(only="8"), "07_laboratory": dict(rows="0,3,8"),
-               "12_zero_shot": dict(corpus="bible", only="2,5"), "13_layers": dict(corpus="bible", only="2"),
-               "14_language_shift": dict(corpus="bible")}
+SOME = LESS | {
+    "04_architecture": dict(only="4"),
+    "05_objective": dict(only="8"),
+    "07_laboratory": dict(rows="0,3,8"),
+    "12_zero_shot": dict(corpus="bible", only="2,5"),
+    "13_layers": dict(corpus="bible", only="2"),
+    "14_language_shift": dict(corpus="bible"),
+}
 
 
 def smoke(path, tmp_path, store, given=LESS):
     known = notebooks.parameters(path)
-    own = ({name: str(tmp_path / name) for name in ("results", "figures") if name in known} | dict(store=str(store))
-           | given.get(path.stem, {}))
+    own = (
+        {name: str(tmp_path / name) for name in ("results", "figures") if name in known}
+        | dict(store=str(store))
+        | given.get(path.stem, {})
+    )
     executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
-    assert executed == tmp_path / "executed/smoke" / path.stem / f"{path.stem}.ipynb" and executed.is_file()
+    assert (
+        executed == tmp_path / "executed/smoke" / path.stem / f"{path.stem}.ipynb"
+        and executed.is_file()
+    )
     return executed
 
 
 def in_short(path):
-    "What the first paragraph that code writes says, a warning in bold before it left out; nothing where there is none."
-    outputs = [o for c in json.loads(path.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", [])]
-    told = ("".join(o["data"]["text/markdown"]) for o in outputs if "text/markdown" in o.get("data", {}))
+    """What the first paragraph that code writes says, a warning in bold before it left out; nothing
+    where there is none.
+    """
+    outputs = [
+        o
+        for c in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for o in c.get("outputs", [])
+    ]
+    told = (
+        "".join(o["data"]["text/markdown"]) for o in outputs if "text/markdown" in o.get("data", {})
+    )
     return next((text for text in told if not text.startswith("**")), "")
 
 
@@ -61,94 +105,140 @@ def in_short(path):
 def test_experiment_without_data(path, tmp_path, experiments_store, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     assert in_short(smoke(path, tmp_path, experiments_store)) == in_short(path), (
-        "results/ says something else by now: run the notebook and keep its outputs")
+        "results/ says something else by now: run the notebook and keep its outputs"
+    )
     assert unlike_its_seeds(tmp_path / "results/smoke") == []
-    assert path.stem in WITHOUT_RESULTS or (tmp_path / "results/smoke" / path.stem / "seeds.csv").is_file()
+    assert (
+        path.stem in WITHOUT_RESULTS
+        or (tmp_path / "results/smoke" / path.stem / "seeds.csv").is_file()
+    )
 
 
-@pytest.mark.skipif("XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder")
+@pytest.mark.skipif(
+    "XLINGUAL_DATA" not in os.environ, reason="no real data: set XLINGUAL_DATA to a data folder"
+)
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_with_data(path, tmp_path, experiments_store):
     smoke(path, tmp_path, experiments_store, given=SOME)
 
 
 def tour(seeds):
-    "The specs that the tour asks for."
-    source, names = [text for kind, text, _ in cells_of(ROOT / "nbs/00_start_here.ipynb") if kind == "code"], {}
+    """The specs that the tour asks for."""
+    source, names = (
+        [text for kind, text, _ in cells_of(ROOT / "nbs/00_start_here.ipynb") if kind == "code"],
+        {},
+    )
     last = next(n for n, text in enumerate(source) if "\nspecs = {" in text)
-    for text in source[:last + 1]: exec(text.replace("seeds = 4\n", f"seeds = {seeds}\n"), names)
+    for text in source[: last + 1]:
+        exec(text.replace("seeds = 4\n", f"seeds = {seeds}\n"), names)
     return names["specs"]
 
 
 def test_the_tour_takes_no_number_of_seeds_for_its_own_and_no_more_than_there_are():
     assert list(tour(0)) == list(tour(4)) and len(tour(10)) == 20
     for wrong in (101, -1):
-        with pytest.raises(InputError, match=f"seeds={wrong}: choose 0 .* to 100"): tour(wrong)
+        with pytest.raises(InputError, match=f"seeds={wrong}: choose 0 .* to 100"):
+            tour(wrong)
 
 
 # ---- experiments are told in one order: what was found first, then how to run it
 
-HEADINGS = ["In short", "Question and claims", "Protocol", "What was found", "What differs from the original, and why",
-            "Ambiguities",
-            "Run it yourself", "Provenance"]
+HEADINGS = [
+    "In short",
+    "Question and claims",
+    "Protocol",
+    "What was found",
+    "What differs from the original, and why",
+    "Ambiguities",
+    "Run it yourself",
+    "Provenance",
+]
 TOLD = [p for p in EXPERIMENTS if "## In short" in p.read_text(encoding="utf-8")]
 
 
 def cells_of(path):
-    return [(c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", []))
-            for c in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    return [
+        (c["cell_type"], "".join(c["source"]), c["metadata"].get("tags", []))
+        for c in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
 
 
 def sayings(source):
-    "The sentences that a cell says."
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
-             and getattr(node.func, "id", "") == "say"]
+    """The sentences that a cell says."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
+    ]
     return [sentence for call in calls for sentence in call.args]
 
 
 def said(source):
-    """What the strings of a cell say in words of their own: not what they draw from code, nor row labels that code
-    looks up."""
+    """What the strings of a cell say in words of their own: not what they draw from code, nor row
+    labels that code looks up.
+    """
     tree = ast.parse(source)
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
-    formats = {id(node.format_spec) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)}
+    formats = {
+        id(node.format_spec) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)
+    }
     parts = [part for text in texts if id(text) not in formats for part in text.values]
     return " ".join(p.value for p in [*parts, *sayings(source)] if isinstance(p, ast.Constant))
 
 
 def test_some_experiments_are_told_so():
-    assert {"01_overlap", "02_ordering", "03_frequency", "07_laboratory", "17_dials"} <= {p.stem for p in TOLD}
+    assert {"01_overlap", "02_ordering", "03_frequency", "07_laboratory", "17_dials"} <= {
+        p.stem for p in TOLD
+    }
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
 def test_what_was_found_comes_first(path):
     cells = cells_of(path)
-    headings = [(m[1], at) for at, (kind, text, _) in enumerate(cells) if kind == "markdown"
-                and (m := re.match(r"## (.+)", text))]
+    headings = [
+        (m[1], at)
+        for at, (kind, text, _) in enumerate(cells)
+        if kind == "markdown" and (m := re.match(r"## (.+)", text))
+    ]
     assert [name for name, _ in headings] == HEADINGS
     (parameters,) = (at for at, (*_, tags) in enumerate(cells) if "parameters" in tags)
     assert parameters == dict(headings)["Run it yourself"] + 1, (
-        "who reads need not run, and who runs finds the parameters there")
+        "who reads need not run, and who runs finds the parameters there"
+    )
     assert len(cells) <= 60 and path.stat().st_size <= 300_000
-    long = [line for kind, text, _ in cells for line in text.split("\n") if len(line) > 120
-            and not line.startswith("|")]
+    long = [
+        line
+        for kind, text, _ in cells
+        for line in text.split("\n")
+        if len(line) > 120 and not line.startswith("|")
+    ]
     assert long == []
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
 def test_in_short_quotes_the_kept_study_and_types_no_number(path):
     cells = cells_of(path)
-    start, end = (next(at for at, (_, text, _) in enumerate(cells) if text.startswith(f"## {name}"))
-                  for name in HEADINGS[:2])
+    start, end = (
+        next(at for at, (_, text, _) in enumerate(cells) if text.startswith(f"## {name}"))
+        for name in HEADINGS[:2]
+    )
     code = "\n".join(text for kind, text, _ in cells[start:end] if kind == "code")
     words, sentences = said(code), sayings(code)
-    assert not re.search(r"\d", re.sub(r"\bF1\b|\bBLEU-1\b|\bWord2Vec\b|\bTables? \d+", "", words)), (
-        "a number that code does not draw")
+    assert not re.search(
+        r"\d", re.sub(r"\bF1\b|\bBLEU-1\b|\bWord2Vec\b|\bTables? \d+", "", words)
+    ), "a number that code does not draw"
     assert "kept_study" in code and 3 <= len(sentences) <= 6 and len(words) > 200
     if not any((ROOT / "results").glob(f"*/{path.stem}/*.csv")):
-        assert in_short(path).startswith("No study is kept yet"), "nothing is quoted of what is not there"
+        assert in_short(path).startswith("No study is kept yet"), (
+            "nothing is quoted of what is not there"
+        )
         return
-    shown = [o["data"] for c in json.loads(path.read_text(encoding="utf-8"))["cells"][start:end]
-             for o in c.get("outputs", []) if "data" in o]
+    shown = [
+        o["data"]
+        for c in json.loads(path.read_text(encoding="utf-8"))["cells"][start:end]
+        for o in c.get("outputs", [])
+        if "data" in o
+    ]
     assert re.search("[✓✗?↑↓]", in_short(path)) and any("image/png" in data for data in shown), (
-        "verdicts as marks, and a figure")
+        "verdicts as marks, and a figure"
+    )

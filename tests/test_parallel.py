@@ -1,4 +1,7 @@
-"""Texts that are compared say the same; where they do not, one line names both and what they share."""
+"""Texts that are compared say the same; where they do not, one line names both and what they
+share.
+"""
+
 import pytest
 import torch
 
@@ -26,31 +29,53 @@ def verses(path, keys, word):
     return path
 
 
-def keys(book, n): return [f"{book}.1.{i}" for i in range(1, n + 1)]
+def keys(book, n):
+    return [f"{book}.1.{i}" for i in range(1, n + 1)]
 
 
 @pytest.fixture
 def study(tmp_path):
-    "A model of two languages; the development text of the second, a New Testament, has `shared` verses of the first's."
+    """A model of two languages; the development text of the second, a New Testament, has `shared`
+    verses of the first's.
+    """
+
     def made(shared):
         old = verses(tmp_path / "en-old.tsv", keys("GEN", 40), "old")
-        new = verses(tmp_path / f"es-new{shared}.tsv", keys("GEN", shared) + keys("MAT", 40), "nuevo")
+        new = verses(
+            tmp_path / f"es-new{shared}.tsv", keys("GEN", shared) + keys("MAT", 40), "nuevo"
+        )
         dev, other = CorpusSpec(f"file:{old}"), CorpusSpec(f"file:{new}")
-        train = [CorpusSpec(f"micro/{name}", parameters=(("sentences", 30),)) for name in ("en", "es")]
+        train = [
+            CorpusSpec(f"micro/{name}", parameters=(("sentences", 30),)) for name in ("en", "es")
+        ]
         languages = tuple(Language(name, text) for name, text in zip(("en", "es"), train))
         vocabulary = TokenizerSpec(train[0], 80, "wordpiece", (train[1],))
-        model = PretrainSpec(languages, vocabulary, Shape(1, 8, 1, 16, 32), Training(steps=2, batch=4))
+        model = PretrainSpec(
+            languages, vocabulary, Shape(1, 8, 1, 16, 32), Training(steps=2, batch=4)
+        )
         return MeasureSpec(model, dev, other=other, words="none")
+
     return made
 
 
 @pytest.mark.parametrize("shared", [0, 9])
 def test_a_testament_that_is_missing_is_told_before_anything_is_trained(study, tmp_path, shared):
     spec, store = study(shared), Store(tmp_path / "runs")
-    for asked in (lambda: plan([spec], store, speed=1e9), lambda: run([spec], store, progress=False)):
-        with pytest.raises(InputError) as refusal: asked()
+    for asked in (
+        lambda: plan([spec], store, speed=1e9),
+        lambda: run([spec], store, progress=False),
+    ):
+        with pytest.raises(InputError) as refusal:
+            asked()
         said = str(refusal.value)
-        for word in ("en-old.tsv", f"es-new{shared}.tsv", f"share {shared} ", "at least 10", "GEN.1.1", "MAT.1.40"):
+        for word in (
+            "en-old.tsv",
+            f"es-new{shared}.tsv",
+            f"share {shared} ",
+            "at least 10",
+            "GEN.1.1",
+            "MAT.1.40",
+        ):
             assert word in said
         assert "\n" not in said
     assert not list(store.root.glob("pretrain/*/*")) and not list(store.root.glob("corpus/*/*"))
@@ -61,46 +86,63 @@ def test_ten_common_verses_are_enough(study, tmp_path):
     run([spec], store, progress=False)
     assert store.read(spec)["sentences"] == 10
     counted = measuring_cost(spec)["flops"]
-    assert counted < measuring_cost(study(30))["flops"]         # what is compared is what costs
+    assert counted < measuring_cost(study(30))["flops"]  # what is compared is what costs
 
 
 def test_the_run_itself_refuses_too(study, tmp_path):
     spec, store = study(0), Store(tmp_path / "runs")
     run([spec.dev, spec.other, spec.checkpoint.tokenizer], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.checkpoint.tokenizer))
-    with pytest.raises(InputError, match="en-old.*es-new0.*share 0"): read_parallel(store, spec.dev, spec.other)
-    with pytest.raises(InputError, match="share 0"): development_ids(spec, tokenizer, store)
+    with pytest.raises(InputError, match="en-old.*es-new0.*share 0"):
+        read_parallel(store, spec.dev, spec.other)
+    with pytest.raises(InputError, match="share 0"):
+        development_ids(spec, tokenizer, store)
 
 
 def test_an_empty_text_stays_empty(study, tmp_path):
     spec, store = study(0), Store(tmp_path / "runs")
     run([spec.checkpoint.tokenizer], store, progress=False)
-    tokenizer, (language, _) = tokenizers.load(store.path(spec.checkpoint.tokenizer)), spec.checkpoint.languages
+    tokenizer, (language, _) = (
+        tokenizers.load(store.path(spec.checkpoint.tokenizer)),
+        spec.checkpoint.languages,
+    )
     assert len(token_ids(language, tokenizer, store, 16)) == 30
     assert len(token_ids(language, tokenizer, store, 16, corpus=Corpus("en", ()))) == 0
 
 
 def test_own_development_texts_share_ten_sentences():
-    def text(language, book, n): return Corpus(language, (tuple(NUMBERS[:n]),), (tuple(keys(book, n)),))
+    def text(language, book, n):
+        return Corpus(language, (tuple(NUMBERS[:n]),), (tuple(keys(book, n)),))
+
     places = dict(en="own.toml, text.dev (en)", es="own.toml, text.dev (es)")
     with pytest.raises(InputError, match=r"own.toml, text.dev \(en\).*\(es\).*share 0"):
         parallel_sentences(dict(en=text("en", "GEN", 12), es=text("es", "MAT", 12)), places)
     with pytest.raises(InputError, match="share 9 sentences, at least 10"):
         parallel_sentences(dict(en=text("en", "GEN", 12), es=text("es", "GEN", 9)), places)
-    assert len(parallel_sentences(dict(en=text("en", "GEN", 12), es=text("es", "GEN", 10)), places)["en"]) == 10
+    assert (
+        len(
+            parallel_sentences(dict(en=text("en", "GEN", 12), es=text("es", "GEN", 10)), places)[
+                "en"
+            ]
+        )
+        == 10
+    )
 
 
 def test_texts_without_ids_whose_blank_lines_differ_are_refused():
     one = Corpus("en", (tuple(NUMBERS[:7]), tuple(NUMBERS[7:])))
     other = Corpus("es", (tuple(NUMBERS[:5]), tuple(NUMBERS[5:])))
-    with pytest.raises(InputError, match="blank line.*sentence 5"): parallel_sentences(dict(en=one, es=other), {})
+    with pytest.raises(InputError, match="blank line.*sentence 5"):
+        parallel_sentences(dict(en=one, es=other), {})
     assert parallel_sentences(dict(en=one, es=one), {})["es"] == NUMBERS
 
 
 # --- own text of the probe
 
+
 @pytest.fixture(scope="module")
-def model(tmp_path_factory): return load_checkpoint(tiny_checkpoint(tmp_path_factory.mktemp("probe"), words=64))
+def model(tmp_path_factory):
+    return load_checkpoint(tiny_checkpoint(tmp_path_factory.mktemp("probe"), words=64))
 
 
 def two_files(folder, first, second):
@@ -110,7 +152,9 @@ def two_files(folder, first, second):
 
 
 def retrieval(model, texts):
-    table = probe(model, {name: encode_text(model, lines, name) for name, lines in texts.items()}, layers=(0,))
+    table = probe(
+        model, {name: encode_text(model, lines, name) for name, lines in texts.items()}, layers=(0,)
+    )
     return table[table.measure == "rho"].value.min()
 
 
@@ -123,17 +167,20 @@ def test_a_blank_line_keeps_its_place(tmp_path, model):
     texts, told = gather(["en", "es"], two_files(tmp_path, one, other))
     assert texts["en"] == texts["es"] == [line for i, line in enumerate(LINES) if i not in (2, 30)]
     assert retrieval(model, texts) == 1
-    assert "38 sentences" in told and "2 lines left out, empty in one of the languages (3, 31)" in told
+    assert (
+        "38 sentences" in told and "2 lines left out, empty in one of the languages (3, 31)" in told
+    )
 
 
 def test_the_microworld_is_for_models_that_have_read_it(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     assert "micro/en" in gather(["en", "es"], sentences=10)[1]
-    with pytest.raises(InputError, match="--text en=FILE --text es=FILE"): gather(["en", "es"], micro=False)
+    with pytest.raises(InputError, match="--text en=FILE --text es=FILE"):
+        gather(["en", "es"], micro=False)
 
 
 def test_a_dictionary_has_ten_pairs_or_more(tmp_path):
-    "A word that stands twice counts once: retrieval among one word is always right."
+    """A word that stands twice counts once: retrieval among one word is always right."""
     lines, file = [f"w{i} v{i}" for i in range(9)], tmp_path / "d.txt"
     file.write_text("\n".join([*lines, "w3 v9"]))
     with pytest.raises(InputError, match="d.txt has 9 pairs of words.*at least 10"):
@@ -148,11 +195,16 @@ def test_a_blank_line_on_both_sides_parts_documents_and_is_no_fault(tmp_path):
     assert texts["es"] == LINES and "left out" not in told
 
 
-@pytest.mark.parametrize("one, other, says", [
-    (LINES, LINES[:-1], "en.txt has 40 lines and .*es.txt has 39 lines"),
-    ([*LINES[:5], "", *LINES[5:]], LINES, "en.txt has 41 lines and .*es.txt has 40 lines"),
-    (LINES[:9], LINES[:9], "9 lines are there in every language, at least 10"),
-    ([*[""] * 35, *LINES[35:]], LINES, "5 lines are there in every language")])
+@pytest.mark.parametrize(
+    "one, other, says",
+    [
+        (LINES, LINES[:-1], "en.txt has 40 lines and .*es.txt has 39 lines"),
+        ([*LINES[:5], "", *LINES[5:]], LINES, "en.txt has 41 lines and .*es.txt has 40 lines"),
+        (LINES[:9], LINES[:9], "9 lines are there in every language, at least 10"),
+        ([*[""] * 35, *LINES[35:]], LINES, "5 lines are there in every language"),
+    ],
+)
 def test_what_is_no_line_for_line_translation_is_one_line(tmp_path, one, other, says):
-    with pytest.raises(InputError, match=says) as refusal: gather(["en", "es"], two_files(tmp_path, one, other))
+    with pytest.raises(InputError, match=says) as refusal:
+        gather(["en", "es"], two_files(tmp_path, one, other))
     assert "\n" not in str(refusal.value)

@@ -1,4 +1,5 @@
 """Worlds without an effect: what is true in them, and what the ledger may say of them."""
+
 import importlib.util
 from pathlib import Path
 
@@ -12,11 +13,16 @@ from xlingual_nb.report.outcomes import run_values
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = placebo.kept_cells(ROOT / "results", "laptop", "micro")
-LABORATORY, PAIRS = (CELLS[CELLS.paper == p].reset_index(drop=True) for p in ("dufter2020", "k2020"))
+LABORATORY, PAIRS = (
+    CELLS[CELLS.paper == p].reset_index(drop=True) for p in ("dufter2020", "k2020")
+)
 
 
 def test_draws_are_about_the_kept_means_with_the_kept_spread():
-    rng, some = np.random.default_rng(0), LABORATORY[LABORATORY.table == "table1"].reset_index(drop=True)
+    rng, some = (
+        np.random.default_rng(0),
+        LABORATORY[LABORATORY.table == "table1"].reset_index(drop=True),
+    )
     many = pd.concat([placebo.drawn(some.assign(n_seeds=50), rng) for _ in range(4)])
     found = many.groupby(["row", "column"]).value.agg(["mean", "std"])
     wanted = some.set_index(["row", "column"]).loc[found.index]
@@ -29,35 +35,52 @@ def test_draws_are_about_the_kept_means_with_the_kept_spread():
 def test_untrained_worlds_have_the_floors_means(cells):
     true = placebo.untrained(cells)
     value = true.set_index(["table", "row", "column"]).value
-    own = {"8 lang-pos;shift-special;no-random": "19 untrained;lang-pos", "0 original": "18 untrained"}
+    own = {
+        "8 lang-pos;shift-special;no-random": "19 untrained;lang-pos",
+        "0 original": "18 untrained",
+    }
     seen = 0
     for table, row, column in value.index:
         sides = ledger.sides(row)
         floor = "untrained | {source} | {target}".format(**sides) if sides else own.get(row)
-        if floor is None or placebo.is_floor(row) or table in ("table2", "table10"): continue
+        if floor is None or placebo.is_floor(row) or table in ("table2", "table10"):
+            continue
         assert value[table, row, column] == value[table, floor, column]
         seen += 1
-    assert seen > 10 and {r for r in cells.row if placebo.is_floor(r)} < set(true.row) <= set(cells.row)
+    assert seen > 10 and {r for r in cells.row if placebo.is_floor(r)} < set(true.row) <= set(
+        cells.row
+    )
 
 
 def test_labels_are_dealt_out_a_whole_model_at_a_time():
-    "Every seed's rows hold the models that were drawn, each once, with all of its columns; floors stay."
+    """Every seed's rows hold the models that were drawn, each once, with all of its columns; floors
+    stay.
+    """
     plain = placebo.drawn(LABORATORY, np.random.default_rng(3))
     seen, true = placebo.dealt(plain, np.random.default_rng(4)), placebo.shuffled(LABORATORY)
     for (table, seed), part in seen.groupby(["table", "seed"]):
         before = plain[(plain.table == table) & (plain.seed == seed)]
-        def models(frame): return {row: tuple(sorted(zip(p.column, p.value))) for row, p in frame.groupby("row")}
+
+        def models(frame):
+            return {row: tuple(sorted(zip(p.column, p.value))) for row, p in frame.groupby("row")}
+
         one, other = models(before), models(part)
         assert sorted(one.values()) == sorted(other.values()) and set(one) == set(other)
         assert all(one[r] == other[r] for r in one if placebo.is_floor(r))
+
     def mu(cells):
-        rows = cells[(cells.table == "table1") & (cells.column == "µ") & ~cells.row.map(placebo.is_floor)]
+        rows = cells[
+            (cells.table == "table1") & (cells.column == "µ") & ~cells.row.map(placebo.is_floor)
+        ]
         return rows.value
+
     assert mu(true).round(12).unique().tolist() == pytest.approx([mu(LABORATORY).mean()])
 
 
 def test_a_deal_that_gives_all_labels_back_is_none():
-    "Two rows of three seeds: of eight deals the true one never comes, the other seven alike often."
+    """Two rows of three seeds: of eight deals the true one never comes, the other seven alike
+    often.
+    """
     rows = [(row, seed, float(row == "a")) for row in "ab" for seed in range(3)]
     study = pd.DataFrame(rows, columns=["row", "seed", "value"]).assign(table="table1")
     rng, found = np.random.default_rng(0), []
@@ -69,11 +92,13 @@ def test_a_deal_that_gives_all_labels_back_is_none():
 
 
 def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
-    """Two rows of 40 models and one of 5: over many studies all three have the mean of all, each its own number of
-    draws."""
+    """Two rows of 40 models and one of 5: over many studies all three have the mean of all, each
+    its own number of draws.
+    """
     rows = [("a", 40, 0.0), ("b", 40, 0.0), ("c", 5, 3.0)]
     cells = pd.DataFrame(rows, columns=["row", "n_seeds", "value"]).assign(
-        paper="dufter2020", table="table1", column="µ", corpus="micro", sd=0.0, run_ids="")
+        paper="dufter2020", table="table1", column="µ", corpus="micro", sd=0.0, run_ids=""
+    )
     rng = np.random.default_rng(0)
     seen = [placebo.mislabelled(cells, rng) for _ in range(100)]
     assert all(s.groupby("row").size().to_dict() == {"a": 40, "b": 40, "c": 5} for s in seen)
@@ -85,17 +110,22 @@ def test_what_holds_is_worked_out_from_the_means():
     look = run_values(LABORATORY.assign(seed=0, run_id="", step=np.nan))
     claims = {c.id: c for c in ledger.claims("dufter2020")}
     assert placebo.holds(claims["D-original"], look) and placebo.holds(claims["D-untrained"], look)
-    first = run_values(LABORATORY[LABORATORY.table == "table1"].assign(seed=0, run_id="", step=np.nan))
+    first = run_values(
+        LABORATORY[LABORATORY.table == "table1"].assign(seed=0, run_id="", step=np.nan)
+    )
     assert placebo.holds(claims["D-xnli-knn-small"], first) is None, "a row that was not run"
     true = placebo.untrained(LABORATORY)
     dead = run_values(true.assign(seed=0, run_id="", step=np.nan))
-    assert placebo.holds(claims["D-original"], dead) is False and placebo.holds(claims["D-untrained"], dead)
+    assert placebo.holds(claims["D-original"], dead) is False and placebo.holds(
+        claims["D-untrained"], dead
+    )
 
 
 @pytest.mark.parametrize("world", placebo.WORLDS)
 def test_false_claims_are_hardly_ever_reproduced(world):
-    """Over the claims of a paper together 5% is stated: of 12 studies of D's laboratory no more than 3 may hold one
-    (binomial, two in a thousand)."""
+    """Over the claims of a paper together 5% is stated: of 12 studies of D's laboratory no more
+    than 3 may hold one (binomial, two in a thousand).
+    """
     found = placebo.studies(LABORATORY, world, "laptop", n=12, seed=5)
     assert (found.false >= 5).all() and (found.reproduced > 0).sum() <= 3
 
@@ -107,7 +137,9 @@ def test_the_rate_counts_studies_and_its_interval_is_exact():
 
 
 def test_a_ledger_without_its_gates_would_be_found_out(monkeypatch):
-    "The placebo sees an error when there is one: called at a level of .9, false claims are reproduced."
+    """The placebo sees an error when there is one: called at a level of .9, false claims are
+    reproduced.
+    """
     monkeypatch.setattr(placebo, "ALPHA", 0.9)
     found = placebo.studies(LABORATORY, "shuffled", "laptop", n=6, seed=1)
     assert found.reproduced.sum() > 0
@@ -115,11 +147,18 @@ def test_a_ledger_without_its_gates_would_be_found_out(monkeypatch):
 
 def test_the_script_writes_what_the_report_reads(tmp_path):
     spec = importlib.util.spec_from_file_location("placebo_script", ROOT / "benchmarks/placebo.py")
-    script = importlib.util.module_from_spec(spec); spec.loader.exec_module(script)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
     (tmp_path / "laptop/07_laboratory").mkdir(parents=True)
     for name in ("table1", "table2"):
         frame = tables.read(ROOT / f"results/laptop/07_laboratory/{name}.csv")
         tables.write(frame[frame.corpus == "micro"], tmp_path / f"laptop/07_laboratory/{name}.csv")
-    written = script.main(["--results", str(tmp_path), "--studies", "2", "--output", str(tmp_path / "placebo.csv")])
+    written = script.main(
+        ["--results", str(tmp_path), "--studies", "2", "--output", str(tmp_path / "placebo.csv")]
+    )
     frame = pd.read_csv(written)
-    assert frame.world.tolist() == list(placebo.WORLDS) and (frame.stated == 0.05).all() and (frame.studies == 2).all()
+    assert (
+        frame.world.tolist() == list(placebo.WORLDS)
+        and (frame.stated == 0.05).all()
+        and (frame.studies == 2).all()
+    )

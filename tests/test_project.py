@@ -1,5 +1,16 @@
-"""The repository itself: settings, packaging, layers, notebooks that survive cleaning and export."""
-import ast, configparser, json, os, re, shutil, subprocess, sys, tomllib
+"""The repository itself: settings, packaging, layers, notebooks that survive cleaning and
+export.
+"""
+
+import ast
+import configparser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -13,27 +24,44 @@ import house
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-MODULES = sorted(p for p in (ROOT / "xlingual_nb").rglob("*.py") if p.name not in ("__init__.py", "_modidx.py"))
+MODULES = sorted(
+    p for p in (ROOT / "xlingual_nb").rglob("*.py") if p.name not in ("__init__.py", "_modidx.py")
+)
 GROUND = ("test_store", "test_engine", "test_kill")
 NUMBERED = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 
 
 def tracked():
-    "Files under version control; everything but caches where there is no git (a downloaded archive)."
+    """Files under version control; everything but caches where there is no git (a downloaded
+    archive).
+    """
     try:
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True,
-                               check=True).stdout.decode().split("\0")
-    except (OSError, subprocess.CalledProcessError): pytest.skip("not a git checkout")
+        names = (
+            subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+            .stdout.decode()
+            .split("\0")
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
     return [ROOT / n for n in names if n and (ROOT / n).is_file()]
 
 
 # --- settings and packaging
 
+
 def test_the_two_nbdev_settings_agree():
     settings, mirror = configparser.ConfigParser(), PROJECT["tool"]["nbdev"]
     settings.read(ROOT / "settings.ini", encoding="utf-8")
+
     def text(value):
-        return str(value) if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else value
+        return (
+            str(value)
+            if isinstance(value, bool)
+            else " ".join(value)
+            if isinstance(value, list)
+            else value
+        )
+
     only_in_ini = {"requirements", "dev_requirements", "console_scripts"}
     expected = {k: v for k, v in settings["DEFAULT"].items() if k not in only_in_ini}
     assert {k: text(v) for k, v in mirror.items()} == expected
@@ -41,24 +69,33 @@ def test_the_two_nbdev_settings_agree():
 
 def test_version_and_scripts():
     import xlingual_nb
+
     assert xlingual_nb.__version__ == PROJECT["tool"]["nbdev"]["version"]
     assert PROJECT["project"]["scripts"]["xlingual"] == "xlingual_nb.cli:main"
 
 
 def constraints():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return {canonicalize_name(r.name): next(iter(r.specifier))
-            for r in map(Requirement, (l for l in lines if l and not l.startswith("#")))}
+    return {
+        canonicalize_name(r.name): next(iter(r.specifier))
+        for r in map(Requirement, (l for l in lines if l and not l.startswith("#")))
+    }
 
 
 def asked(*extras):
-    "Requirements of the package and of these extras, by name; extras of extras among them."
-    of, found, todo = PROJECT["project"]["optional-dependencies"], {}, [*PROJECT["project"]["dependencies"]]
+    """Requirements of the package and of these extras, by name; extras of extras among them."""
+    of, found, todo = (
+        PROJECT["project"]["optional-dependencies"],
+        {},
+        [*PROJECT["project"]["dependencies"]],
+    )
     todo += [r for extra in extras for r in of[extra]]
     while todo:
         requirement = Requirement(todo.pop())
-        if requirement.name == "xlingual_nb": todo += [r for extra in requirement.extras for r in of[extra]]
-        else: found[canonicalize_name(requirement.name)] = requirement
+        if requirement.name == "xlingual_nb":
+            todo += [r for extra in requirement.extras for r in of[extra]]
+        else:
+            found[canonicalize_name(requirement.name)] = requirement
     return found
 
 
@@ -68,50 +105,81 @@ def test_constraints_are_exact_and_satisfy_the_ranges():
     for name, requirement in asked("all").items():
         assert name in exact, f"constraints.txt lacks {name}"
         assert requirement.specifier.contains(Version(exact[name].version)), (
-            f"{name}: {exact[name]} is outside {requirement.specifier}")
+            f"{name}: {exact[name]} is outside {requirement.specifier}"
+        )
 
 
 def test_one_command_installs_what_a_researcher_expects():
-    wanted = {"jupyterlab", "papermill", "torch", "transformers", "datasets", "seaborn", "pandas", "scikit-learn",
-              "nbdev", "gensim"}
-    assert (wanted <= set(asked("all"))
-            and 'pip install -c constraints.txt -e ".[all]"' in (ROOT / "README.md").read_text())
+    wanted = {
+        "jupyterlab",
+        "papermill",
+        "torch",
+        "transformers",
+        "datasets",
+        "seaborn",
+        "pandas",
+        "scikit-learn",
+        "nbdev",
+        "gensim",
+    }
+    assert (
+        wanted <= set(asked("all"))
+        and 'pip install -c constraints.txt -e ".[all]"' in (ROOT / "README.md").read_text()
+    )
     assert not {"datasets", "scikit-learn", "gensim", "jupyterlab", "nbdev"} & set(asked()), (
-        "who only runs needs none of these")
+        "who only runs needs none of these"
+    )
 
 
 def test_environment_yml_and_makefile_use_the_constraints():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     pip = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
     torch = f"torch{constraints()['torch']}"
-    assert (pip[0] == "-c constraints.txt" and torch in pip and torch in (ROOT / "Makefile").read_text()
-            and torch in (ROOT / "README.md").read_text())
+    assert (
+        pip[0] == "-c constraints.txt"
+        and torch in pip
+        and torch in (ROOT / "Makefile").read_text()
+        and torch in (ROOT / "README.md").read_text()
+    )
 
 
 def loaded(tree, inside=False):
-    "(top-level name, whether only inside a function) of every absolute import."
+    """(top-level name, whether only inside a function) of every absolute import."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import): yield from ((a.name.split(".")[0], inside) for a in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level: yield node.module.split(".")[0], inside
-        else: yield from loaded(node, inside or isinstance(node, (ast.FunctionDef, ast.Lambda)))
+        if isinstance(node, ast.Import):
+            yield from ((a.name.split(".")[0], inside) for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0], inside
+        else:
+            yield from loaded(node, inside or isinstance(node, (ast.FunctionDef, ast.Lambda)))
 
 
 def test_every_import_is_declared():
-    "What a module loads by itself is a requirement; what a function loads when it is called may belong to an extra."
+    """What a module loads by itself is a requirement; what a function loads when it is called may
+    belong to an extra.
+    """
     known = dict(sklearn="scikit-learn", yaml="pyyaml", PIL="pillow")
     always, sometimes = set(asked()), set(asked("hub", "lab", "docs", "dist"))
-    lacking = [(path.name, top) for path in MODULES
-               for top, inside in loaded(ast.parse(path.read_text(encoding="utf-8")))
-               if top not in sys.stdlib_module_names | {"xlingual_nb"}
-               and known.get(top, canonicalize_name(top)) not in (sometimes if inside else always)]
+    lacking = [
+        (path.name, top)
+        for path in MODULES
+        for top, inside in loaded(ast.parse(path.read_text(encoding="utf-8")))
+        if top not in sys.stdlib_module_names | {"xlingual_nb"}
+        and known.get(top, canonicalize_name(top)) not in (sometimes if inside else always)
+    ]
     assert lacking == []
 
 
 # --- lint
 
+
 def test_lint():
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise"], cwd=ROOT,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-5000:]
 
 
@@ -123,41 +191,56 @@ def test_every_slow_test_exists():
 
 
 def test_the_hook_before_a_commit_is_the_lint_of_the_tests():
-    hooks = {h["id"]: h for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-             for h in r["hooks"]}
-    assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {"system"}, (
-        "nothing is fetched")
+    hooks = {
+        h["id"]: h
+        for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+        for h in r["hooks"]
+    }
+    assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {
+        "system"
+    }, "nothing is fetched"
 
 
 def cells(path):
-    "Sources of the code cells of a notebook that are Python alone, each with its number."
+    """Sources of the code cells of a notebook that are Python alone, each with its number."""
     for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         source = "".join(cell["source"])
-        if cell["cell_type"] == "code" and not re.search(r"^\s*[%!]", source, re.M): yield i, source
+        if cell["cell_type"] == "code" and not re.search(r"^\s*[%!]", source, re.M):
+            yield i, source
 
 
 def comprehensions_for_nothing(body):
-    "Statements that build a list and drop it."
+    """Statements that build a list and drop it."""
     for node in ast.walk(body):
-        if isinstance(node, ast.Expr) and isinstance(node.value,
-                                                     (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        if isinstance(node, ast.Expr) and isinstance(
+            node.value, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+        ):
             yield node
 
 
 @pytest.mark.parametrize("folder", ("xlingual_nb", "tests", "benchmarks", "nbs"))
 def test_no_comprehension_for_its_side_effects(folder):
-    """A loop says that something is done; a comprehension, that something is made. (The last line of a cell is shown,
-    so it is made.)"""
-    found = [f"{p.relative_to(ROOT)}:{node.lineno}" for p in (ROOT / folder).rglob("*.py")
-             for node in comprehensions_for_nothing(ast.parse(p.read_text(encoding="utf-8")))]
+    """A loop says that something is done; a comprehension, that something is made. (The last line
+    of a cell is shown, so it is made.)
+    """
+    found = [
+        f"{p.relative_to(ROOT)}:{node.lineno}"
+        for p in (ROOT / folder).rglob("*.py")
+        for node in comprehensions_for_nothing(ast.parse(p.read_text(encoding="utf-8")))
+    ]
     for p in (ROOT / folder).rglob("*.ipynb"):
         for i, source in cells(p):
             tree = ast.parse(source)
-            found += [f"{p.name} cell {i}" for node in comprehensions_for_nothing(tree) if node is not tree.body[-1]]
+            found += [
+                f"{p.name} cell {i}"
+                for node in comprehensions_for_nothing(tree)
+                if node is not tree.body[-1]
+            ]
     assert found == []
 
 
 # --- layers
+
 
 @pytest.mark.parametrize("name", house.modules())
 def test_imports_run_downward(name):
@@ -167,12 +250,21 @@ def test_imports_run_downward(name):
 
 
 def test_library_notebooks_are_numbered_as_they_build_on_one_another():
-    """What a module loads stands in an earlier notebook, so that they can be read in order. (The microworld's first
-    page is its front door and leads to what follows it; experiments are numbered as the papers are told.)"""
-    library = {name: house.notebook(name) for name in house.modules() if house.part(name) not in ("experiments",)}
-    found = [(library[name], library[other]) for name in library
-             for other in house.imports(house.modules()[name], everywhere=False)
-             if library.get(other, "") > library[name] and name != "microworld"]
+    """What a module loads stands in an earlier notebook, so that they can be read in order. (The
+    microworld's first page is its front door and leads to what follows it; experiments are numbered
+    as the papers are told.)
+    """
+    library = {
+        name: house.notebook(name)
+        for name in house.modules()
+        if house.part(name) not in ("experiments",)
+    }
+    found = [
+        (library[name], library[other])
+        for name in library
+        for other in house.imports(house.modules()[name], everywhere=False)
+        if library.get(other, "") > library[name] and name != "microworld"
+    ]
     assert found == []
 
 
@@ -186,27 +278,43 @@ def test_no_import_goes_in_a_circle():
     while graph:
         ready = [n for n, needs in graph.items() if not needs & set(graph)]
         assert ready, f"these import each other: {sorted(graph)}"
-        for n in ready: del graph[n]
+        for n in ready:
+            del graph[n]
 
 
 @pytest.mark.parametrize("name", [n for n in house.modules() if house.part(n) == "runs"])
 def test_the_ground_floor_knows_nothing_of_languages(name):
-    "`runs` leans on `errors` alone, so that it serves any study."
+    """`runs` leans on `errors` alone, so that it serves any study."""
     assert set(map(house.part, house.imports(house.modules()[name]))) <= {"runs", "errors"}
 
 
 def test_the_ground_floor_is_tested_with_toy_stages_alone():
     files = [ROOT / "tests" / f"{name}.py" for name in ("toy_stages", *GROUND)]
-    found = {part for f in files for part in re.findall(r"xlingual_nb\.(\w+)", f.read_text(encoding="utf-8"))}
+    found = {
+        part
+        for f in files
+        for part in re.findall(r"xlingual_nb\.(\w+)", f.read_text(encoding="utf-8"))
+    }
     assert found == {"runs", "errors"}
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    )
     make = "from xlingual_nb.models.checkpoints import tiny_checkpoint; tiny_checkpoint('path/to/checkpoint')"
-    told = subprocess.run([sys.executable, "-c", f"{make}\n{code}".replace("probe(model, {", "table = probe(model, {")
-                           + "print(len(table))"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True)
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{make}\n{code}".replace("probe(model, {", "table = probe(model, {")
+            + "print(len(table))",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
     assert told.returncode == 0 and int(told.stdout) > 4, told.stderr
 
 
@@ -216,23 +324,62 @@ def test_the_house_in_the_readme_is_the_house():
 
 
 TABLES, NETS = {"numpy", "pandas"}, {"torch", "transformers", "safetensors"}
-LATE = {"datasets", "sklearn", "scipy", "matplotlib", "seaborn", "papermill", "nbformat", "nbconvert", "nbclient",
-        "IPython", "gensim"}
+LATE = {
+    "datasets",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "seaborn",
+    "papermill",
+    "nbformat",
+    "nbconvert",
+    "nbclient",
+    "IPython",
+    "gensim",
+}
 LIGHT = {"xlingual_nb": TABLES, "xlingual_nb.cli": TABLES}
-LIGHT |= {f"xlingual_nb.{m}": set() for m in (
-    "runs.spec", "runs.stages", "runs.store", "runs.engine", "papers.published", "text.sources", "text.corpora",
-    "text.records", "text.lowered",
-    "text.vocabularies", "text.dictionaries", "models.pretraining", "models.embedding", "measures.multilinguality",
-    "measures.words", "measures.order", "measures.word_classes", "measures.translation", "tasks.nli",
-    "tasks.frozen_nli",
-    "tasks.shifted_nli", "tasks.taken_out", "measures.identity", "measures.identity_classes", "tasks.ner",
-    "tasks.pos",
-    "tasks.recipes", "tasks.zero_shot", "tasks.tuned_tags", "tasks.documents", "tasks.parsing", "tasks.langid",
-    "tasks.bags")}
+LIGHT |= {
+    f"xlingual_nb.{m}": set()
+    for m in (
+        "runs.spec",
+        "runs.stages",
+        "runs.store",
+        "runs.engine",
+        "papers.published",
+        "text.sources",
+        "text.corpora",
+        "text.records",
+        "text.lowered",
+        "text.vocabularies",
+        "text.dictionaries",
+        "models.pretraining",
+        "models.embedding",
+        "measures.multilinguality",
+        "measures.words",
+        "measures.order",
+        "measures.word_classes",
+        "measures.translation",
+        "tasks.nli",
+        "tasks.frozen_nli",
+        "tasks.shifted_nli",
+        "tasks.taken_out",
+        "measures.identity",
+        "measures.identity_classes",
+        "tasks.ner",
+        "tasks.pos",
+        "tasks.recipes",
+        "tasks.zero_shot",
+        "tasks.tuned_tags",
+        "tasks.documents",
+        "tasks.parsing",
+        "tasks.langid",
+        "tasks.bags",
+    )
+}
 
 
 def fresh(code):
-    "What a new interpreter prints that runs `code` here."
+    """What a new interpreter prints that runs `code` here."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -240,13 +387,19 @@ def fresh(code):
 
 @pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_import_nothing_heavy(module):
-    "So that `plan`, which loads every study and the specs of every stage, is quick. (`tokenizers` is.)"
+    """So that `plan`, which loads every study and the specs of every stage, is quick. (`tokenizers`
+    is.)
+    """
     heavy = NETS | LATE | LIGHT[module]
-    assert fresh(f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))").split() == []
+    assert (
+        fresh(f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))").split() == []
+    )
 
 
 def test_the_package_itself_loads_nothing():
-    told = fresh("import sys; before = set(sys.modules); import xlingual_nb; print(*set(sys.modules) - before)")
+    told = fresh(
+        "import sys; before = set(sys.modules); import xlingual_nb; print(*set(sys.modules) - before)"
+    )
     assert {name.split(".")[0] for name in told.split()} <= {"xlingual_nb"}
 
 
@@ -256,23 +409,29 @@ FEW = "torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "p
 
 
 def with_theirs(names):
-    "Installed distributions: these and all that they ask for."
+    """Installed distributions: these and all that they ask for."""
     found, todo = set(), list(names)
     while todo:
         name = canonicalize_name(todo.pop())
-        try: asked = [] if name in found else map(Requirement, metadata.requires(name) or [])
-        except metadata.PackageNotFoundError: continue
+        try:
+            asked = [] if name in found else map(Requirement, metadata.requires(name) or [])
+        except metadata.PackageNotFoundError:
+            continue
         found.add(name)
         todo += [r.name for r in asked if r.marker is None or r.marker.evaluate({"extra": ""})]
     return found
 
 
 def test_store_engine_and_measures_run_with_few_packages():
-    """All of runs, text, microworld, models, measures and tasks load, and a model is trained and measured, where every
-    other package is missing."""
+    """All of runs, text, microworld, models, measures and tasks load, and a model is trained and
+    measured, where every other package is missing.
+    """
     kept = with_theirs(FEW)
-    missing = {top for top, names in metadata.packages_distributions().items()
-               if not {*map(canonicalize_name, names)} & kept}
+    missing = {
+        top
+        for top, names in metadata.packages_distributions().items()
+        if not {*map(canonicalize_name, names)} & kept
+    }
     missing -= {"xlingual_nb"}
     assert {"sklearn", "seaborn", "papermill"} <= missing and not missing & {*FEW}
     told = fresh(f"""
@@ -305,22 +464,33 @@ print(store.read(MeasureSpec(model, text))["sentences"], *set({missing!r}) & loa
     assert told.split() == ["40"]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
+@pytest.mark.parametrize(
+    "path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix()
+)
 def test_modules_stay_short(path):
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
-             and not line.startswith("# %%")]
+    lines = [
+        line
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip() and not line.startswith("# %%")
+    ]
     assert len(lines) <= 300
 
 
 # --- notebooks
 
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    "A copy of the notebooks, settings and package in which nbdev may write."
+    """A copy of the notebooks, settings and package in which nbdev may write."""
     to = tmp_path_factory.mktemp("tree")
     for name in ("nbs", "xlingual_nb"):
-        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-    for name in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT / name, to / name)
+        shutil.copytree(
+            ROOT / name,
+            to / name,
+            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+        )
+    for name in ("settings.ini", "pyproject.toml"):
+        shutil.copy(ROOT / name, to / name)
     return to
 
 
@@ -328,17 +498,26 @@ def nbdev(command, cwd):
     # nbdev's notebook tests leave it, and then export does nothing
     environment = {k: v for k, v in os.environ.items() if k != "IN_TEST"}
     code = f"from nbdev.{command[0]} import {command[1]} as f; f()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_export_changes_nothing(copy):
     def modules(at):
-        return {p.relative_to(at).as_posix(): p.read_text(encoding="utf-8") for p in (at / "xlingual_nb").rglob("*.py")
-                if p.name != "_modidx.py"}
+        return {
+            p.relative_to(at).as_posix(): p.read_text(encoding="utf-8")
+            for p in (at / "xlingual_nb").rglob("*.py")
+            if p.name != "_modidx.py"
+        }
+
     before = modules(ROOT)
-    for path in (copy / "xlingual_nb").rglob("*.py"):       # so that a module without a notebook is seen as well
-        if path.name != "__init__.py": path.unlink()
+    for path in (copy / "xlingual_nb").rglob(
+        "*.py"
+    ):  # so that a module without a notebook is seen as well
+        if path.name != "__init__.py":
+            path.unlink()
     nbdev(("doclinks", "nbdev_export"), copy)
     after = modules(copy)
     assert sorted(after) == sorted(before)
@@ -346,16 +525,27 @@ def test_export_changes_nothing(copy):
 
 
 def test_cleaning_keeps_the_parameters_tag(copy):
-    "nbdev_clean drops cell tags unless told otherwise; papermill then runs the defaults without a word."
+    """nbdev_clean drops cell tags unless told otherwise; papermill then runs the defaults without a
+    word.
+    """
     kept = 0
     probe = copy / "nbs/99_probe.ipynb"
-    cell = dict(cell_type="code", id="aa", metadata=dict(tags=["parameters"], collapsed=True), source="n = 0",
-                outputs=[], execution_count=7)
-    probe.write_text(json.dumps(dict(cells=[cell], metadata={}, nbformat=4, nbformat_minor=5)), encoding="utf-8")
+    cell = dict(
+        cell_type="code",
+        id="aa",
+        metadata=dict(tags=["parameters"], collapsed=True),
+        source="n = 0",
+        outputs=[],
+        execution_count=7,
+    )
+    probe.write_text(
+        json.dumps(dict(cells=[cell], metadata={}, nbformat=4, nbformat_minor=5)), encoding="utf-8"
+    )
     nbdev(("clean", "nbdev_clean"), copy)
     cleaned = json.loads(probe.read_text(encoding="utf-8"))["cells"][0]
     assert cleaned["metadata"] == {"tags": ["parameters"]} and cleaned["execution_count"] is None, (
-        "cleaning did not run, or took the tag")
+        "cleaning did not run, or took the tag"
+    )
     probe.unlink()
     for path in sorted((copy / "nbs").glob("[0-9][0-9]_*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -368,13 +558,17 @@ def test_cleaning_keeps_the_parameters_tag(copy):
 def test_notebooks_are_small_and_clean(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     assert path.stat().st_size <= 1_000_000
-    assert notebook["cells"][0]["cell_type"] == "markdown" and "".join(notebook["cells"][0]["source"]).startswith("# ")
+    assert notebook["cells"][0]["cell_type"] == "markdown" and "".join(
+        notebook["cells"][0]["source"]
+    ).startswith("# ")
     outputs = [o for c in notebook["cells"] for o in c.get("outputs", [])]
-    assert not [o for o in outputs if o["output_type"] == "error"], "an error is stored in an output"
+    assert not [o for o in outputs if o["output_type"] == "error"], (
+        "an error is stored in an output"
+    )
 
 
 def wide(lines):
-    "Lines over 120 characters; rows of a table, which cannot be wrapped, do not count."
+    """Lines over 120 characters; rows of a table, which cannot be wrapped, do not count."""
     return [line for line in lines if len(line) > 120 and not line.startswith("|")]
 
 
@@ -387,11 +581,15 @@ def test_lines_of_notebooks_are_short(path):
 @pytest.mark.parametrize("folder", ["tests", "benchmarks"])
 def test_lines_of_tests_and_benchmarks_are_short(folder):
     paths = sorted((ROOT / folder).rglob("*.py"))
-    long = [(p.name, line) for p in paths for line in wide(p.read_text(encoding="utf-8").splitlines())]
+    long = [
+        (p.name, line) for p in paths for line in wide(p.read_text(encoding="utf-8").splitlines())
+    ]
     assert len(paths) >= {"tests": 80, "benchmarks": 15}[folder] and long == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix())
+@pytest.mark.parametrize(
+    "path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix()
+)
 def test_lines_of_modules_are_short(path):
     # nbdev writes that
     text = re.sub(r"^__all__ = \[.*?\]$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -400,15 +598,23 @@ def test_lines_of_modules_are_short(path):
 
 def test_no_machine_paths_are_tracked():
     own = [re.escape(f"{p.as_posix()}/") for p in {ROOT.parent, Path.home()} if len(p.parts) > 1]
-    private = re.compile("|".join([r"/(?:home|Users|root)/\w", r"file:///\w", r"[A-Z]:\\\\Users", *own]))
+    private = re.compile(
+        "|".join([r"/(?:home|Users|root)/\w", r"file:///\w", r"[A-Z]:\\\\Users", *own])
+    )
     here = Path(__file__).name
-    found = [f"{p.relative_to(ROOT)}: {m[0]}" for p in tracked() if p.suffix not in (".png", ".svg", ".gz")
-             and p.name != here if (m := private.search(p.read_text(encoding="utf-8", errors="ignore")))]
+    found = [
+        f"{p.relative_to(ROOT)}: {m[0]}"
+        for p in tracked()
+        if p.suffix not in (".png", ".svg", ".gz") and p.name != here
+        if (m := private.search(p.read_text(encoding="utf-8", errors="ignore")))
+    ]
     assert found == []
 
 
 def test_data_beside_the_code_are_packaged():
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["xlingual_nb"]
     shipped = {p for pattern in patterns for p in (ROOT / "xlingual_nb").glob(pattern)}
-    assert {p for p in (ROOT / "xlingual_nb").rglob("*") if p.suffix in (".csv", ".toml")} == shipped
+    assert {
+        p for p in (ROOT / "xlingual_nb").rglob("*") if p.suffix in (".csv", ".toml")
+    } == shipped
     assert {p.parent.name for p in shipped} >= {"k2020", "dufter2020", "sizes"}

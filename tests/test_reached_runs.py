@@ -1,10 +1,18 @@
-"""Nothing that runs is left out: each function of ours that a profiler sees in a maker is found by reading, too."""
-import ast, importlib, pkgutil, sys, threading
-from functools import lru_cache
+"""Nothing that runs is left out: each function of ours that a profiler sees in a maker is found by
+reading, too.
+"""
+
+import ast
+import importlib
+import pkgutil
+import sys
+import threading
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+
 # loaded now: a profiler slows imports
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
@@ -25,7 +33,16 @@ from xlingual_nb.models.embedding import EmbedSpec
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.mapping import SelfLearning
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import FineTuning, Glove, LinearTagging, Readout, Shape, Tagging, Training, Word2Vec
+from xlingual_nb.models.settings import (
+    FineTuning,
+    Glove,
+    LinearTagging,
+    Readout,
+    Shape,
+    Tagging,
+    Training,
+    Word2Vec,
+)
 from xlingual_nb.models.spaces import SpaceSpec
 from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
@@ -54,17 +71,23 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 
 torch.set_num_threads(1)
 LOADED = AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
-GROUND = ("xlingual_nb.runs.", "xlingual_nb.errors")       # handed to the makers: the store, progress
+GROUND = ("xlingual_nb.runs.", "xlingual_nb.errors")  # handed to the makers: the store, progress
 
 
-@lru_cache(maxsize=None)
+@cache
 def tops(file: str) -> list[tuple]:
-    "(first line, last line, name) of each definition at the top of a file, told by its syntax tree alone."
+    """(first line, last line, name) of each definition at the top of a file, told by its syntax
+    tree alone.
+    """
     found = []
     for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-        names = [node.name] if hasattr(node, "name") else [t.id for t in targets if isinstance(t, ast.Name)]
+        names = (
+            [node.name]
+            if hasattr(node, "name")
+            else [t.id for t in targets if isinstance(t, ast.Name)]
+        )
         found += [(first, node.end_lineno, name) for name in names]
     return found
 
@@ -72,26 +95,53 @@ def tops(file: str) -> list[tuple]:
 class Profiler:
     """Notes {maker: (module, top-level definition) of each function of ours that ran inside it}.
 
-    What the ground floor calls is left out (it hands the maker the store and progress), and so is what imports run."""
+    What the ground floor calls is left out (it hands the maker the store and progress), and so is
+    what imports run.
+    """
+
     OURS = ("xlingual_nb", "test_reached_runs")
 
     def __init__(self, **makers):
-        self.codes, self.ran = {make.__code__: name for name, make in makers.items()}, {name: set() for name in makers}
+        self.codes, self.ran = (
+            {make.__code__: name for name, make in makers.items()},
+            {name: set() for name in makers},
+        )
         self.now, self.aside = [], threading.local()
 
     def __call__(self, frame, event, _):
-        if event not in ("call", "return"): return
+        if event not in ("call", "return"):
+            return
         code, module, calls = frame.f_code, frame.f_globals.get("__name__", ""), event == "call"
         depth = getattr(self.aside, "depth", 0)
-        if code in self.codes and calls: self.now.append((self.codes[code], depth)); depth = self.aside.depth = 0
-        elif code in self.codes: self.aside.depth = self.now.pop()[1]
-        if code.co_name == "<module>" or module.startswith(GROUND): self.aside.depth = depth + (1 if calls else -1)
-        elif calls and self.now and not depth and module.split(".")[0] in self.OURS and code.co_filename[0] != "<":
-            names = [n for first, last, n in tops(code.co_filename) if first <= code.co_firstlineno <= last]
+        if code in self.codes and calls:
+            self.now.append((self.codes[code], depth))
+            depth = self.aside.depth = 0
+        elif code in self.codes:
+            self.aside.depth = self.now.pop()[1]
+        if code.co_name == "<module>" or module.startswith(GROUND):
+            self.aside.depth = depth + (1 if calls else -1)
+        elif (
+            calls
+            and self.now
+            and not depth
+            and module.split(".")[0] in self.OURS
+            and code.co_filename[0] != "<"
+        ):
+            names = [
+                n
+                for first, last, n in tops(code.co_filename)
+                if first <= code.co_firstlineno <= last
+            ]
             self.ran[self.now[-1][0]].add((module, names[-1] if names else code.co_qualname))
 
-    def __enter__(self): threading.setprofile(self); sys.setprofile(self); return self
-    def __exit__(self, *_): sys.setprofile(None); threading.setprofile(None)
+    def __enter__(self):
+        threading.setprofile(self)
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def text(language="en", part="train", sentences=40, transforms=(), **more):
@@ -108,102 +158,228 @@ SHAPE, TRAINING = Shape(2, 16, 1, 32, 24), Training(1, 8, 1e-2, 1)
 WORDS, PIECES = TokenizerSpec(EN, 101, "words"), TokenizerSpec(EN, 90, "wordpiece", (ES,))
 TWIN = Language("en", EN), Language("enfake", EN, ("enfake", "permute(0.5)"))
 D = PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, lang_pos=True, shift_special=True, snapshots=(50,))
-K = PretrainSpec((Language("en", EN), Language("es", ES)), PIECES, SHAPE, TRAINING, inputs="pairs", nsp=True,
-                 markers=True, whole_words=True, exponent=0.7)
+K = PretrainSpec(
+    (Language("en", EN), Language("es", ES)),
+    PIECES,
+    SHAPE,
+    TRAINING,
+    inputs="pairs",
+    nsp=True,
+    markers=True,
+    whole_words=True,
+    exponent=0.7,
+)
 BACK = Language("back", EN, ("half(1)", "enfake(0.5)", "inv_order"))
-HALVES = PretrainSpec((Language("en", EN, ("half(0)",)), BACK), WORDS, SHAPE, TRAINING, masking="no_random")
-DISGUISED = [text(transforms=("unicode_shift",)), text(transforms=("unigram(1)",)),
-             text("ru", scramble=0.5, cognates_with="en", cognates=0.3)]
-NLI, NLI_TEST, NLI_ES = (labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test")))
+HALVES = PretrainSpec(
+    (Language("en", EN, ("half(0)",)), BACK), WORDS, SHAPE, TRAINING, masking="no_random"
+)
+DISGUISED = [
+    text(transforms=("unicode_shift",)),
+    text(transforms=("unigram(1)",)),
+    text("ru", scramble=0.5, cognates_with="en", cognates=0.3),
+]
+NLI, NLI_TEST, NLI_ES = (
+    labelled("nli", *of) for of in (("en", "train"), ("en", "test"), ("es", "test"))
+)
 POS, POS_DEV = (labelled("pos", "en", part) for part in ("train", "dev"))
-NER, NER_DEV, NER_ES = (labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test")))
+NER, NER_DEV, NER_ES = (
+    labelled("ner", *of) for of in (("en", "train"), ("en", "dev"), ("es", "test"))
+)
 VECTORS = EmbedSpec(D.languages, D.tokenizer, Glove(epochs=1), size=4, window=2)
-ALONE = tuple(EmbedSpec((language,), WORDS, Glove(epochs=1), 4, seed=seed) for seed, language in enumerate(TWIN))
-SPACES = tuple(SpaceSpec(ALONE, fit, least=1, nearest=1, learning=SelfLearning(rounds=2))
-               for fit in ("vecmap", "nothing"))
-QUICK, MIXED = Tuning(1, 6, 1e-3, freeze=0, pieces=6, context=3), Feat(1, 4, 2, 6, pieces=6, context=3)
-TEXTS, TREES = (Labelled("en", kind(task, "micro/en", size=9)) for kind, task in
-                ((DocumentRecords, "documents"), (TreeRecords, "parsing")))
+ALONE = tuple(
+    EmbedSpec((language,), WORDS, Glove(epochs=1), 4, seed=seed)
+    for seed, language in enumerate(TWIN)
+)
+SPACES = tuple(
+    SpaceSpec(ALONE, fit, least=1, nearest=1, learning=SelfLearning(rounds=2))
+    for fit in ("vecmap", "nothing")
+)
+QUICK, MIXED = (
+    Tuning(1, 6, 1e-3, freeze=0, pieces=6, context=3),
+    Feat(1, 4, 2, 6, pieces=6, context=3),
+)
+TEXTS, TREES = (
+    Labelled("en", kind(task, "micro/en", size=9))
+    for kind, task in ((DocumentRecords, "documents"), (TreeRecords, "parsing"))
+)
 MANY = LanguageRecords("langid", "micro/en+es", size=9)
 SPECS = [
-    *DISGUISED, *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
-    MeasureSpec(D, DEV), MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
-    WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even", "each"), unseen="miss", similarity="csls"),
-    WordSpec(D, ("en", "enfake"), (EN, EN), Dictionary("same", translations="first"), "bare", "alone", centred=True),
+    *DISGUISED,
+    *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
+    MeasureSpec(D, DEV),
+    MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
+    WordSpec(
+        K,
+        ("en", "es"),
+        (EN, ES),
+        Dictionary("micro", "even", "each"),
+        unseen="miss",
+        similarity="csls",
+    ),
+    WordSpec(
+        D,
+        ("en", "enfake"),
+        (EN, EN),
+        Dictionary("same", translations="first"),
+        "bare",
+        "alone",
+        centred=True,
+    ),
     ShiftSpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,), alphas=(0.0, 1.0)),
     ShiftSpec(D, ("en", "enfake"), (DEV, DEV), layers=(0,), alphas=(1.0,), along="orthogonal"),
-    ShiftedNliSpec(K, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST), (NLI_ES, NLI_ES)), 1, (0.0, 1.0), FineTuning(1, 6, 1e-3)),
-    IdentitySpec(K, ("en", "es"), (DEV, DEV_ES)), LoweredSpec(PIECES, (NLI, NLI_ES)),
-    WordClassesSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
-                    (labelled("pos", "en", "train").records,)),
-    MeasureSpec(HALVES, DEV, train_text="seen", words="none"), MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
-    *(labelled(task, "en", "dev", transforms=("unicode_shift",)).records for task in ("ner", "nli")),
+    ShiftedNliSpec(
+        K,
+        NLI,
+        NLI_TEST,
+        ((NLI_TEST, NLI_TEST), (NLI_ES, NLI_ES)),
+        1,
+        (0.0, 1.0),
+        FineTuning(1, 6, 1e-3),
+    ),
+    IdentitySpec(K, ("en", "es"), (DEV, DEV_ES)),
+    LoweredSpec(PIECES, (NLI, NLI_ES)),
+    WordClassesSpec(
+        WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
+        (labelled("pos", "en", "train").records,),
+    ),
+    MeasureSpec(HALVES, DEV, train_text="seen", words="none"),
+    MeasureSpec(K, DEV, other=DEV_ES, words="dictionary"),
+    *(
+        labelled(task, "en", "dev", transforms=("unicode_shift",)).records
+        for task in ("ner", "nli")
+    ),
     NliSpec(K, NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), FineTuning(1, 6, 1e-3)),
     NliSpec(D, NLI, ((NLI_TEST, NLI_TEST),), FineTuning(1, 6, 1e-3, head="siamese")),
     NliFloorsSpec(NLI, ((NLI_ES, NLI_ES), (NLI_TEST, NLI_ES)), NLI_TEST),
-    *(EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2)
-      for method in (Glove(epochs=1), Word2Vec(epochs=1))),
+    *(
+        EmbedSpec(D.languages, D.tokenizer, method, size=4, window=2)
+        for method in (Glove(epochs=1), Word2Vec(epochs=1))
+    ),
     MeasureSpec(VECTORS, DEV),
     FrozenNliSpec(VECTORS, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout("mean", epochs=1)),
-    WordSpec(VECTORS, ("en", "enfake"), (EN, EN), Dictionary("same")), *SPACES, GivenSpec(),
+    WordSpec(VECTORS, ("en", "enfake"), (EN, EN), Dictionary("same")),
+    *SPACES,
+    GivenSpec(),
     WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),
-    FitSpec(HALVES, (DEV, DEV)), OrderSpec(("en", "es"), (DEV, DEV_ES)),
+    FitSpec(HALVES, (DEV, DEV)),
+    OrderSpec(("en", "es"), (DEV, DEV_ES)),
     OrderSpec(("en", "es"), (DEV, DEV_ES), K, words="spaces"),
     OrderSpec(("en", "es"), (NLI_TEST.records, NLI_ES.records), K),
     PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]),
     FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
     FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
-    FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1),
-                  mapped=(WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),)),
-    *(NerSpec(model, NER, NER_DEV, (NER_ES, Labelled("back", NER_DEV.records)), Tagging(8, 1, 2, 1, 6, scheme=scheme))
-      for model, scheme in ((K, "bioul"), (HALVES, "bio"))),
-    PosSpec(D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)),
-    *(TunedTagsSpec(D, *of, settings) for of in ((POS, POS_DEV, (POS_DEV,)), (NER, NER_DEV, (NER_DEV,)))
-      for settings in (QUICK, MIXED)),
-    *(SentencesSpec(D, texts, texts, (texts,), settings) for texts in (TEXTS, NLI) for settings in (QUICK, MIXED)),
-    ParsingSpec(HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)),
+    FrozenNliSpec(
+        K,
+        NLI,
+        NLI_TEST,
+        ((NLI_ES, NLI_ES),),
+        Readout("mean", epochs=1),
+        mapped=(WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),),
+    ),
+    *(
+        NerSpec(
+            model,
+            NER,
+            NER_DEV,
+            (NER_ES, Labelled("back", NER_DEV.records)),
+            Tagging(8, 1, 2, 1, 6, scheme=scheme),
+        )
+        for model, scheme in ((K, "bioul"), (HALVES, "bio"))
+    ),
+    PosSpec(
+        D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)
+    ),
+    *(
+        TunedTagsSpec(D, *of, settings)
+        for of in ((POS, POS_DEV, (POS_DEV,)), (NER, NER_DEV, (NER_DEV,)))
+        for settings in (QUICK, MIXED)
+    ),
+    *(
+        SentencesSpec(D, texts, texts, (texts,), settings)
+        for texts in (TEXTS, NLI)
+        for settings in (QUICK, MIXED)
+    ),
+    ParsingSpec(
+        HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)
+    ),
     LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
-    SeenSpec(PIECES, TEXTS, (TEXTS,)), SeenSpec(D, POS, (POS_DEV,)),
-    *(BagsSpec(PIECES, of, of, (test,)) for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))),
+    SeenSpec(PIECES, TEXTS, (TEXTS,)),
+    SeenSpec(D, POS, (POS_DEV,)),
+    *(
+        BagsSpec(PIECES, of, of, (test,))
+        for of, test in ((TEXTS, TEXTS), (NLI, NLI_ES), (NER, NER_ES))
+    ),
     BagsSpec(D, POS, POS_DEV, (POS_DEV,)),
     IdentityClassesSpec(IdentitySpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,))),
-    *(TakenOutSpec(K, of, ((of, of), (other, other)), 1, LinearTagging((1e-1,), 3))
-      for of, other in ((NLI, NLI_ES), (NER, NER_ES))),
+    *(
+        TakenOutSpec(K, of, ((of, of), (other, other)), 1, LinearTagging((1e-1,), 3))
+        for of, other in ((NLI, NLI_ES), (NER, NER_ES))
+    ),
 ]
 
 
 BOOKS = dict(GEN="light", MAT="bread")
-VERSES = [f"{book}.1.{i}\t{w} one. And {w} two: so it was.\n" for book, w in BOOKS.items() for i in range(1, 8)]
-FILES = {"bible/en-own.tsv": "".join(VERSES), "bible/es-own.tsv": "".join(VERSES[1:]),
-         "text/en.txt": "One. Two.\n\nThree.\n", "nli/xnli.dev.es.tsv": "P.\tH.\tneutral\nQ.\tH.\tentailment\n",
-         "vocab/mbert-cased.vocab.txt": "\n".join([*SPECIALS, "rain", "##s"]),
-         "ner/en-panx.train.conll": "rain\tO\n", "ner/en-panx.dev.conll": "Ada\tB-PER\nslept\tO\n\nParis\tB-LOC\n"}
+VERSES = [
+    f"{book}.1.{i}\t{w} one. And {w} two: so it was.\n"
+    for book, w in BOOKS.items()
+    for i in range(1, 8)
+]
+FILES = {
+    "bible/en-own.tsv": "".join(VERSES),
+    "bible/es-own.tsv": "".join(VERSES[1:]),
+    "text/en.txt": "One. Two.\n\nThree.\n",
+    "nli/xnli.dev.es.tsv": "P.\tH.\tneutral\nQ.\tH.\tentailment\n",
+    "vocab/mbert-cased.vocab.txt": "\n".join([*SPECIALS, "rain", "##s"]),
+    "ner/en-panx.train.conll": "rain\tO\n",
+    "ner/en-panx.dev.conll": "Ada\tB-PER\nslept\tO\n\nParis\tB-LOC\n",
+}
 OWN_FILES = [
-    CorpusSpec("bible/en-own", parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2))),
-    CorpusSpec("bible/en-own+text/en"), CorpusSpec("text/en"), RecordsSpec("nli", "xnli/es", "dev", 1, (("seed", 1),)),
+    CorpusSpec(
+        "bible/en-own",
+        parameters=(("books", "NT"), ("split", "clauses"), ("min_words", 1), ("holdout", 2)),
+    ),
+    CorpusSpec("bible/en-own+text/en"),
+    CorpusSpec("text/en"),
+    RecordsSpec("nli", "xnli/es", "dev", 1, (("seed", 1),)),
     RecordsSpec("ner", "panx/en", "dev", 0, (("unseen", True),)),
     MeasureSpec(K, CorpusSpec("bible/en-own"), words="none", other=CorpusSpec("bible/es-own")),
 ]
 
 
 def every_stage():
-    for module in pkgutil.walk_packages(xlingual_nb.__path__, "xlingual_nb."): importlib.import_module(module.name)
-    ours = {name: stage for name, stage in declared().items() if stage.spec.__module__.startswith("xlingual_nb.")}
+    for module in pkgutil.walk_packages(xlingual_nb.__path__, "xlingual_nb."):
+        importlib.import_module(module.name)
+    ours = {
+        name: stage
+        for name, stage in declared().items()
+        if stage.spec.__module__.startswith("xlingual_nb.")
+    }
     # they share a maker
-    return {name: stage for name, stage in ours.items() if RecordsSpec not in stage.spec.__mro__[1:]}
+    return {
+        name: stage for name, stage in ours.items() if RecordsSpec not in stage.spec.__mro__[1:]
+    }
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    "{stage: definitions that ran in its maker}, every stage made at a tiny size in this process."
-    data, store = tmp_path_factory.mktemp("data"), Store(tmp_path_factory.mktemp("profiled") / "runs")
-    for name, told in FILES.items(): (data / name).parent.mkdir(exist_ok=True); (data / name).write_text(told)
+    """{stage: definitions that ran in its maker}, every stage made at a tiny size in this
+    process.
+    """
+    data, store = (
+        tmp_path_factory.mktemp("data"),
+        Store(tmp_path_factory.mktemp("profiled") / "runs"),
+    )
+    for name, told in FILES.items():
+        (data / name).parent.mkdir(exist_ok=True)
+        (data / name).write_text(told)
     makers = {name: stage.make for name, stage in every_stage().items()}
     run([TEXTS.records, TREES.records, MANY], store, progress=False)
     with pytest.MonkeyPatch.context() as around, Profiler(**makers) as seen:
         around.setenv("XLINGUAL_DATA", str(data))
         brought = BroughtSpec(str(tiny_checkpoint(data / "brought", 64)))
-        asked = FrozenNliSpec(brought, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1))
+        asked = FrozenNliSpec(
+            brought, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1)
+        )
         run([*SPECS, *OWN_FILES, asked], store, progress=False)
     return seen.ran
 
@@ -219,21 +395,35 @@ def test_what_ran_was_reached(profiled, name):
     assert profiled[name] - set(behind(stage.make, stage.spec)[0]) == set()
 
 
-def hidden(): return 1
-def seen(): return globals()["hid" + "den"]() + sum(1 for _ in map(once, [1]))
-def once(x): return x
-def make_blindly(): return (lambda: seen())()
+def hidden():
+    return 1
+
+
+def seen():
+    return globals()["hid" + "den"]() + sum(1 for _ in map(once, [1]))
+
+
+def once(x):
+    return x
+
+
+def make_blindly():
+    return (lambda: seen())()
 
 
 def test_the_profiler_sees_what_reading_cannot():
-    with Profiler(toy=make_blindly) as profile: make_blindly()
+    with Profiler(toy=make_blindly) as profile:
+        make_blindly()
     assert {n for _, n in profile.ran["toy"]} == {"make_blindly", "seen", "hidden", "once"}
     assert {n for _, n in behind(make_blindly)[0]} - {""} == {"make_blindly", "seen", "once"}
 
 
 def test_a_second_look_at_the_digests_parses_no_file_again(monkeypatch):
-    "What every study pays is a look at files that have not changed."
+    """What every study pays is a look at files that have not changed."""
     before = stage_code()
-    def refuse(*_, **__): raise AssertionError("a file was parsed again")
+
+    def refuse(*_, **__):
+        raise AssertionError("a file was parsed again")
+
     monkeypatch.setattr(ast, "parse", refuse)
     assert stage_code() == before

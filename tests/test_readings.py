@@ -1,4 +1,7 @@
-"""What the papers' released code does, held against ours: by ports of a few lines, by Hugging Face, by closed forms."""
+"""What the papers' released code does, held against ours: by ports of a few lines, by Hugging Face,
+by closed forms.
+"""
+
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +19,13 @@ from xlingual_nb.models.encoder import Stack, hidden_layers, logits, losses, sta
 from xlingual_nb.models.languages import Language
 from xlingual_nb.models.pretraining import PretrainSpec, model_ids, reader
 from xlingual_nb.models.settings import Shape, Training
-from xlingual_nb.models.training import hub_config, load_checkpoints, one_step, optimiser, save_checkpoint
+from xlingual_nb.models.training import (
+    hub_config,
+    load_checkpoints,
+    one_step,
+    optimiser,
+    save_checkpoint,
+)
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
@@ -26,21 +35,33 @@ from xlingual_nb.text.tokenizers import Encoded, count_words, train_wordpiece
 from xlingual_nb.text.transforms import apply_text
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
-SAID = ["He said, \"Go!\" and they went.", "¿Quién? -- no lo sé.", "It's 3.14, isn't it?", "一二 three",
-        "naïve café\u00a0now"]
+SAID = [
+    'He said, "Go!" and they went.',
+    "¿Quién? -- no lo sé.",
+    "It's 3.14, isn't it?",
+    "一二 three",
+    "naïve café\u00a0now",
+]
 FAKE = bilingual.script_transforms("enfake")
 
 
 # ---- K's Fake-English
 
+
 def released_fake(line: str) -> str:
-    "K's preprocessing of a line: BERT's basic tokenizer, then 200,000 to every character, then blanks between."
-    return " ".join("".join(chr(ord(c) + 200_000) for c in word)
-                    for word in BasicTokenizer(do_lower_case=False).tokenize(line))
+    """K's preprocessing of a line: BERT's basic tokenizer, then 200,000 to every character, then
+    blanks between.
+    """
+    return " ".join(
+        "".join(chr(ord(c) + 200_000) for c in word)
+        for word in BasicTokenizer(do_lower_case=False).tokenize(line)
+    )
 
 
 def test_fake_english_is_that_of_the_released_code():
-    assert apply_text(FAKE, Corpus("en", (tuple(SAID),))).sentences == [released_fake(line) for line in SAID]
+    assert apply_text(FAKE, Corpus("en", (tuple(SAID),))).sentences == [
+        released_fake(line) for line in SAID
+    ]
 
 
 def test_fake_english_has_the_words_of_english(texts):
@@ -52,13 +73,17 @@ def test_fake_english_has_the_words_of_english(texts):
 
 @pytest.fixture(scope="module")
 def texts():
-    "Text with punctuation: the Bible where there is one."
-    try: return load("bible/en-bbe", books="NT", split="clauses", sentences=500)
-    except ValueError: return Corpus("en", (tuple(SAID[:3]),))
+    """Text with punctuation: the Bible where there is one."""
+    try:
+        return load("bible/en-bbe", books="NT", split="clauses", sentences=500)
+    except ValueError:
+        return Corpus("en", (tuple(SAID[:3]),))
 
 
 def test_word_frequencies_are_drawn_from_cut_words():
-    "Punctuation is a word of its own to the released code, which resamples its preprocessed text."
+    """Punctuation is a word of its own to the released code, which resamples its preprocessed
+    text.
+    """
     text = Corpus("es", (("uno, dos.", "tres, uno."),))
     words = {w for s in apply_text(bilingual.in_bags(()), text).sentences for w in s.split()}
     assert words <= {"uno", "dos", "tres", ",", "."}
@@ -73,8 +98,10 @@ TINY = Shape(layers=1, hidden=16, heads=1, intermediate=32, max_tokens=24)
 
 
 def small(**switches) -> PretrainSpec:
-    "A model whose vocabulary of forty words leaves many words unknown."
-    return PretrainSpec(ENFAKE, TokenizerSpec(TRAIN, 45, "words"), TINY, Training(epochs=1, batch=16), **switches)
+    """A model whose vocabulary of forty words leaves many words unknown."""
+    return PretrainSpec(
+        ENFAKE, TokenizerSpec(TRAIN, 45, "words"), TINY, Training(epochs=1, batch=16), **switches
+    )
 
 
 @pytest.mark.parametrize("shift_special", [False, True])
@@ -83,14 +110,19 @@ def test_unk_goes_with_the_special_tokens(tmp_path, shift_special):
     run([spec.tokenizer, TRAIN], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
     plain, fake = (model_ids(spec, language, tokenizer, store).ids for language in ENFAKE)
-    assert (plain == 1).mean() > .05, "the text must have unknown words, or this shows nothing"
-    assert set(fake[plain == 1]) == {1 + 45 * shift_special} and (fake[plain != 1] == plain[plain != 1] + 45).all()
+    assert (plain == 1).mean() > 0.05, "the text must have unknown words, or this shows nothing"
+    assert (
+        set(fake[plain == 1]) == {1 + 45 * shift_special}
+        and (fake[plain != 1] == plain[plain != 1] + 45).all()
+    )
     read = reader(spec, "enfake", tokenizer)[1]
     assert read(Encoded.of([[1, 7]])).ids.tolist() == [1 + 45 * shift_special, 52]
 
 
 def test_word_translation_over_all_pieces_is_over_all(tmp_path):
-    "Every entry of the vocabulary and its copy at V, special tokens included, as D's code has it."
+    """Every entry of the vocabulary and its copy at V, special tokens included, as D's code has
+    it.
+    """
     store, spec = Store(tmp_path), small()
     run([spec.tokenizer], store, progress=False)
     tokenizer = tokenizers.load(store.path(spec.tokenizer))
@@ -101,20 +133,28 @@ def test_word_translation_over_all_pieces_is_over_all(tmp_path):
 
 # ---- optimiser and gradient
 
+
 @pytest.fixture
 def checkpoint(tmp_path):
-    "A random model of 80 entries, as a folder."
-    save_checkpoint(tmp_path, Stack(Shape(2, 32, 1, 64, 32), 80, [1], std=0.2), 0,
-                    hub_config(Shape(2, 32, 1, 64, 32), 80, 0.0, VIEWS), train_wordpiece(["a b c d e f"], 20))
+    """A random model of 80 entries, as a folder."""
+    save_checkpoint(
+        tmp_path,
+        Stack(Shape(2, 32, 1, 64, 32), 80, [1], std=0.2),
+        0,
+        hub_config(Shape(2, 32, 1, 64, 32), 80, 0.0, VIEWS),
+        train_wordpiece(["a b c d e f"], 20),
+    )
     return tmp_path
 
 
 def released_adam(weights, gradients, rate, epsilon):
-    "The AdamW of D's library: epsilon before the correction for the start at zero (weight decay left out)."
+    """The AdamW of D's library: epsilon before the correction for the start at zero (weight decay
+    left out).
+    """
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     for t, g in enumerate(gradients, 1):
-        first, second = .9 * first + .1 * g, .999 * second + .001 * g * g
-        pace = rate * (1 - .999**t)**.5 / (1 - .9**t)
+        first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
+        pace = rate * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
         weights = weights - pace * first / (np.sqrt(second) + epsilon)
     return weights
 
@@ -122,35 +162,58 @@ def released_adam(weights, gradients, rate, epsilon):
 @pytest.mark.parametrize("early", [True, False])
 def test_epsilon_before_the_correction(checkpoint, doubles, early):
     stack, kept = load_checkpoints([checkpoint]), []
-    training = Training(warmup=0, learning_rate=.01, epsilon=.1, weight_decay=0., dropout=0., clip=1e9,
-                        early_epsilon=early)
-    batch, adam, start = (stack_batches([batch_of(mixture(), np.arange(20))]), optimiser(stack, training),
-                          stack.flat[0].detach().clone())
+    training = Training(
+        warmup=0,
+        learning_rate=0.01,
+        epsilon=0.1,
+        weight_decay=0.0,
+        dropout=0.0,
+        clip=1e9,
+        early_epsilon=early,
+    )
+    batch, adam, start = (
+        stack_batches([batch_of(mixture(), np.arange(20))]),
+        optimiser(stack, training),
+        stack.flat[0].detach().clone(),
+    )
     for step in range(4):
         one_step(stack, adam, batch, step=step, steps=10**12, training=training)
         kept.append(stack.flat[0].grad.numpy().copy())
-    theirs = released_adam(start.numpy(), kept, .01, .1)
+    theirs = released_adam(start.numpy(), kept, 0.01, 0.1)
     assert (np.abs(stack.flat[0].detach().numpy() - theirs).max() < 1e-9) == early
 
 
 @pytest.mark.parametrize("still", [True, False])
 def test_pad_as_a_random_token_learns_nothing_as_an_input(checkpoint, doubles, still):
-    "Hugging Face's BERT never gives the input embedding of [PAD] a gradient; with the switch ours does the same."
-    stack, hub = load_checkpoints([checkpoint]), AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double()
+    """Hugging Face's BERT never gives the input embedding of [PAD] a gradient; with the switch ours
+    does the same.
+    """
+    stack, hub = (
+        load_checkpoints([checkpoint]),
+        AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double(),
+    )
     stack.still_pad = still
     m, indices = mixture(), np.arange(100)
     batch = batch_of(m, indices)
-    assert any((group["ids"][group["sentence"] >= 0] == 0).any() for group in batch.groups), "no [PAD] was drawn"
+    assert any((group["ids"][group["sentence"] >= 0] == 0).any() for group in batch.groups), (
+        "no [PAD] was drawn"
+    )
     inputs, labels = padded(m, indices, batch)
     hub(**inputs, labels=labels).loss.backward()
     stack.backward(losses(stack, stack_batches([batch])))
-    ours = stack.flat[0].grad[0, :80 * 32].view(80, 32)
+    ours = stack.flat[0].grad[0, : 80 * 32].view(80, 32)
     theirs = hub.bert.embeddings.word_embeddings.weight.grad
-    assert torch.allclose(ours[1:], theirs[1:], atol=1e-10) and torch.allclose(ours[0], theirs[0], atol=1e-10) == still
+    assert (
+        torch.allclose(ours[1:], theirs[1:], atol=1e-10)
+        and torch.allclose(ours[0], theirs[0], atol=1e-10) == still
+    )
 
 
 def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
-    stack, hub = load_checkpoints([checkpoint]), AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double()
+    stack, hub = (
+        load_checkpoints([checkpoint]),
+        AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double(),
+    )
     m, indices = replace(mixture(), padded=True), np.arange(0, 120, 5)
     batch = batch_of(m, indices)
     # by the test's own loop: each slot of its sentence
@@ -162,29 +225,40 @@ def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
     longest = max(m.lengths[indices])
     fake = inputs["input_ids"][m.language[indices] == 1]
     assert (inputs["attention_mask"] == 1).all() and inputs["input_ids"].shape[1] == longest
-    assert (fake == 40).any() and not (fake == 0).all(1).any(), "[PAD] is shifted with the special tokens"
+    assert (fake == 40).any() and not (fake == 0).all(1).any(), (
+        "[PAD] is shifted with the special tokens"
+    )
     for i in range(len(indices)):
         assert (ours[torch.from_numpy(np.flatnonzero(where == i))] - theirs[i]).abs().max() < 1e-9
 
 
 # ---- short pairs
 
+
 def test_a_share_of_documents_is_cut_short():
     text, ends = Encoded.of([[5, 6, 7]] * 4000), np.arange(20, 4001, 20)
+
     def lengths(short):
         pairs = document_pairs(text, ends, 60, generator(PAIRS, 3), short)
         return np.array([p.first_length + p.second_length for p in pairs])
+
     assert (lengths(0.0) == lengths(0.0)).all() and lengths(0.0).max() <= 60
     never, always = lengths(0.0), lengths(1.0)
-    assert always.mean() < .75 * never.mean()
-    assert len(never) < len(lengths(0.1)) < len(always), "a tenth of the documents makes more, and shorter, examples"
+    assert always.mean() < 0.75 * never.mean()
+    assert len(never) < len(lengths(0.1)) < len(always), (
+        "a tenth of the documents makes more, and shorter, examples"
+    )
 
 
 # ---- texts of their own
 
+
 def meanings(text: CorpusSpec) -> set:
     from xlingual_nb import microworld
-    said = microworld.speech(text.source.partition("/")[2], text.part, **dict(text.parameters)).meanings
+
+    said = microworld.speech(
+        text.source.partition("/")[2], text.part, **dict(text.parameters)
+    ).meanings
     return set(map(tuple, said.matrix[:, :].tolist()))
 
 
@@ -192,36 +266,52 @@ def test_training_texts_are_no_translations_but_development_texts_are():
     sizes = bilingual_sizes("smoke", "micro")
     english, spanish = (bilingual.text(sizes, l) for l in ("en", "es"))
     shared = len(meanings(english) & meanings(spanish)) / len(meanings(english))
-    assert shared < .2
+    assert shared < 0.2
     dev = [load_spec(bilingual.text(sizes, l, "dev")) for l in ("en", "es")]
     assert dev[0].keys == dev[1].keys
     assert bilingual.text(sizes, "enfake").parameters == english.parameters, (
-        "Fake-English says what English says, as K's")
+        "Fake-English says what English says, as K's"
+    )
     control = bilingual_sizes("laptop", "micro-parallel")
-    assert meanings(replace(bilingual.text(control, "en"))) == meanings(bilingual.text(control, "es"))
+    assert meanings(replace(bilingual.text(control, "en"))) == meanings(
+        bilingual.text(control, "es")
+    )
 
 
 def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
     sizes = bilingual_sizes("gpu", "mix")
-    def books(language, part): return set(dict(bilingual.text(sizes, language, part).parameters)["books"].split(","))
-    for target in sizes.targets: assert not books("en", "train") & books(target, "train")
+
+    def books(language, part):
+        return set(dict(bilingual.text(sizes, language, part).parameters)["books"].split(","))
+
+    for target in sizes.targets:
+        assert not books("en", "train") & books(target, "train")
     learnt = set().union(*(books(language, "train") for language in ("en", *sizes.targets)))
     dev = {frozenset(books(language, "dev")) for language in ("en", *sizes.targets)}
-    assert len(dev) == 1 and not learnt & set(*dev) and len(learnt | set(*dev)) == 27, "a New Testament has 27 books"
+    assert len(dev) == 1 and not learnt & set(*dev) and len(learnt | set(*dev)) == 27, (
+        "a New Testament has 27 books"
+    )
 
 
 def test_the_shared_pieces_are_drawn_by_the_seed():
     sizes = bilingual_sizes("laptop", "micro")
-    chains = {bilingual.shared_pieces(sizes, .25, seed).languages[0].transforms for seed in range(3)}
+    chains = {
+        bilingual.shared_pieces(sizes, 0.25, seed).languages[0].transforms for seed in range(3)
+    }
     assert len(chains) == 3
 
 
 # ---- shapes and languages of notebook 04
 
+
 def test_laptop_shapes_are_as_unlike_as_the_papers():
     made = architecture.shapes(bilingual_sizes("laptop", "micro"))
-    assert made.off.abs().max() <= .02
-    assert not made[made.table == "table6"].duplicated(["layers", "heads", "hidden", "intermediate"]).any()
+    assert made.off.abs().max() <= 0.02
+    assert (
+        not made[made.table == "table6"]
+        .duplicated(["layers", "heads", "hidden", "intermediate"])
+        .any()
+    )
 
 
 def test_tables_name_the_language_that_is_measured():

@@ -1,13 +1,30 @@
 """Run ids stay: every id that stands in `results/` comes out of today's grids for the same spec."""
-import csv, json, os
+
+import csv
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from xlingual_nb.experiments import (architecture, data_size, dials, frequency, knn_replace, laboratory, language_shift,
-                                     layers, mixed_pairs, objective, ordering, overlap, parts_of_speech,
-                                     window_size, zero_shot)
+from xlingual_nb.experiments import (
+    architecture,
+    data_size,
+    dials,
+    frequency,
+    knn_replace,
+    laboratory,
+    language_shift,
+    layers,
+    mixed_pairs,
+    objective,
+    ordering,
+    overlap,
+    parts_of_speech,
+    window_size,
+    zero_shot,
+)
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
@@ -18,14 +35,16 @@ EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs
 # kept with more seeds than the scale asks for
 GROWN = overlap, ordering, frequency, architecture, objective, laboratory
 # rows that a claim wanted with more than ten
-MANY = (laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),
-        overlap.grid("laptop", "micro", seeds=60, claim="K-fake-to-english-ner"),
-        ordering.grid("laptop", "micro", seeds=20, claim="K-order-rest-ner"))
+MANY = (
+    laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),
+    overlap.grid("laptop", "micro", seeds=60, claim="K-fake-to-english-ner"),
+    ordering.grid("laptop", "micro", seeds=20, claim="K-order-rest-ner"),
+)
 GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
 
 def kept() -> Iterator[tuple[str, str, str]]:
-    "(first twelve characters of a run id, table, corpus) of the committed results."
+    """(first twelve characters of a run id, table, corpus) of the committed results."""
     for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
         with open(path, encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
@@ -35,21 +54,35 @@ def kept() -> Iterator[tuple[str, str, str]]:
 
 @pytest.fixture
 def as_then(monkeypatch):
-    "The texts of the kept study, whatever data this machine has."
+    """The texts of the kept study, whatever data this machine has."""
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    monkeypatch.setattr(sources, "digest", lambda source: "generated" if source.startswith("micro/")
-                        else DIGESTS[source])
+    monkeypatch.setattr(
+        sources,
+        "digest",
+        lambda source: "generated" if source.startswith("micro/") else DIGESTS[source],
+    )
     told = records.digest
+
     def digest(source, task, part="train", unseen=False):
-        if source.startswith("micro/"): return told(source, task, part, unseen)
+        if source.startswith("micro/"):
+            return told(source, task, part, unseen)
         return DIGESTS[f"{records.reading_of(task).task} {source} {part}" + " unseen" * unseen]
+
     monkeypatch.setattr(records, "digest", digest)
 
 
-# XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data folder.
+# XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data
+# folder.
 WANTS_DATA = {("results/laptop/14_language_shift/lowered.csv", "micro")}
-WANTS_RECORDS = {"08_knn_replace", "09_data_size", "10_window_size", "11_parts_of_speech", "12_zero_shot", "13_layers",
-                 "14_language_shift"}
+WANTS_RECORDS = {
+    "08_knn_replace",
+    "09_data_size",
+    "10_window_size",
+    "11_parts_of_speech",
+    "12_zero_shot",
+    "13_layers",
+    "14_language_shift",
+}
 
 
 def wants_records(table: str, corpus: str) -> bool:
@@ -57,20 +90,41 @@ def wants_records(table: str, corpus: str) -> bool:
 
 
 def test_all_kept_run_ids_come_out_of_the_grids(as_then):
-    made = {run_id(spec)[:12] for experiment in EXPERIMENTS for corpus in ("micro", "bible")
-            for spec in experiment.grid("laptop", corpus, seeds=10 * (experiment in GROWN))}
+    made = {
+        run_id(spec)[:12]
+        for experiment in EXPERIMENTS
+        for corpus in ("micro", "bible")
+        for spec in experiment.grid("laptop", corpus, seeds=10 * (experiment in GROWN))
+    }
     made |= {run_id(spec)[:12] for grid in MANY for spec in grid}
-    made |= {run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")}
+    made |= {
+        run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")
+    }
     others = (zero_shot, "micro-five"), (data_size, "micro-parallel")
-    made |= {run_id(spec)[:12] for experiment, corpus in others for spec in experiment.grid("laptop", corpus)}
+    made |= {
+        run_id(spec)[:12]
+        for experiment, corpus in others
+        for spec in experiment.grid("laptop", corpus)
+    }
     unknown = [(table, corpus) for key, table, corpus in kept() if key not in made]
-    assert {(table, corpus) for table, corpus in unknown if not wants_records(table, corpus)} == WANTS_DATA
+    assert {
+        (table, corpus) for table, corpus in unknown if not wants_records(table, corpus)
+    } == WANTS_DATA
     assert len({key for key, *_ in kept()}) > 1000, "the kept study is there"
 
 
 def test_kept_run_ids_on_real_text_come_out_of_the_grids_where_the_data_is():
-    if not os.environ.get("XLINGUAL_DATA"): pytest.skip("set XLINGUAL_DATA to a folder with the real data")
-    there = {(table.split("/")[2], corpus) for _, table, corpus in kept() if wants_records(table, corpus)}
+    if not os.environ.get("XLINGUAL_DATA"):
+        pytest.skip("set XLINGUAL_DATA to a folder with the real data")
+    there = {
+        (table.split("/")[2], corpus) for _, table, corpus in kept() if wants_records(table, corpus)
+    }
     named = {experiment.__name__.rpartition(".")[2]: experiment for experiment in GENERATED}
-    made = {run_id(spec)[:12] for notebook, corpus in there for spec in named[notebook[3:]].grid("laptop", corpus)}
-    assert there and not {table for key, table, corpus in kept() if wants_records(table, corpus) and key not in made}
+    made = {
+        run_id(spec)[:12]
+        for notebook, corpus in there
+        for spec in named[notebook[3:]].grid("laptop", corpus)
+    }
+    assert there and not {
+        table for key, table, corpus in kept() if wants_records(table, corpus) and key not in made
+    }

@@ -1,5 +1,10 @@
-"""A file of the store that was edited, or lost a bit, is found on reading, and the command that is printed mends it."""
-import json, os, shlex
+"""A file of the store that was edited, or lost a bit, is found on reading, and the command that is
+printed mends it.
+"""
+
+import json
+import os
+import shlex
 
 import pytest
 
@@ -14,11 +19,12 @@ from toy_stages import Count, Total, value
 
 
 @pytest.fixture
-def store(tmp_path): return Store(tmp_path / "my runs")
+def store(tmp_path):
+    return Store(tmp_path / "my runs")
 
 
 def flip(path, at=-3):
-    "One bit of a file, its size and its times as they were."
+    """One bit of a file, its size and its times as they were."""
     data, times = bytearray(path.read_bytes()), path.stat()
     data[at] ^= 1
     path.write_bytes(bytes(data))
@@ -26,10 +32,11 @@ def flip(path, at=-3):
 
 
 def mend(error):
-    "Run the command that a message prints, as a user would."
+    """Run the command that a message prints, as a user would."""
     command = shlex.split(str(error).split("`")[1])
     assert command[0] == "xlingual"
-    with pytest.raises(SystemExit) as end: cli.main(command[1:])
+    with pytest.raises(SystemExit) as end:
+        cli.main(command[1:])
     assert end.value.code == 0
 
 
@@ -40,9 +47,11 @@ def test_a_flipped_bit_is_found_on_reading_and_the_printed_mend_works(store):
     kept = json.loads(file.read_text())
     flip(file)
     fresh = Store(store.root)
-    with pytest.raises(InputError, match="measures.json has changed") as refusal: fresh.read(spec)
+    with pytest.raises(InputError, match="measures.json has changed") as refusal:
+        fresh.read(spec)
     assert str(store.path(spec)) in str(refusal.value) and "\n" not in str(refusal.value)
-    with pytest.raises(InputError, match="measures.json has changed"): numbers(spec, fresh)
+    with pytest.raises(InputError, match="measures.json has changed"):
+        numbers(spec, fresh)
     mend(refusal.value)
     assert not file.exists()
     run([spec], store, progress=False)
@@ -54,7 +63,8 @@ def test_an_edit_after_the_first_reading_is_found_too(store):
     run([spec], store, progress=False)
     text = (store.sound(spec) / "value.txt").read_text()
     (store.path(spec) / "value.txt").write_text(text[::-1])
-    with pytest.raises(InputError, match="value.txt has changed"): store.sound(spec)
+    with pytest.raises(InputError, match="value.txt has changed"):
+        store.sound(spec)
 
 
 @pytest.mark.parametrize("executor", [None, lambda: Processes(1)], ids=["inline", "processes"])
@@ -63,8 +73,12 @@ def test_a_flipped_bit_of_an_input_stops_the_run_that_reads_it(store, executor):
     run([count, other], store, progress=False)
     flip(store.path(count) / "value.txt")
     spec, sound = Total((count,)), Total((other,))
-    def again(): run([spec, sound], Store(store.root), executor and executor(), progress=False)
-    with pytest.raises(InputError, match="value.txt has changed") as refusal: again()
+
+    def again():
+        run([spec, sound], Store(store.root), executor and executor(), progress=False)
+
+    with pytest.raises(InputError, match="value.txt has changed") as refusal:
+        again()
     assert store.has(sound) and not store.has(spec)
     mend(refusal.value)
     again()
@@ -75,23 +89,34 @@ def test_every_byte_is_read_once_a_process(store, monkeypatch):
     spec = Count(3)
     run([spec], store, progress=False)
     read, whole = [], runs_store.sha256
+
     def watched(path):
         read.append(path.name)
         return whole(path)
+
     monkeypatch.setattr(runs_store, "sha256", watched)
-    for _ in range(3): assert store.sound(spec) == store.path(spec)
+    for _ in range(3):
+        assert store.sound(spec) == store.path(spec)
     assert sorted(read) == ["log.jsonl", "spec.json", "value.txt"]
-    with pytest.raises(InputError, match="run it first"): store.sound(Count(9))
+    with pytest.raises(InputError, match="run it first"):
+        store.sound(Count(9))
 
 
 def test_the_mend_that_a_check_of_the_store_prints_works(store, capsys):
     specs = [Count(3), Count(4), Count(5)]
     run(specs, store, progress=False)
-    for spec in specs[:2]: flip(store.path(spec) / "value.txt")
-    with pytest.raises(SystemExit) as end: cli.main(["runs", "check", "--store", str(store.root)])
+    for spec in specs[:2]:
+        flip(store.path(spec) / "value.txt")
+    with pytest.raises(SystemExit) as end:
+        cli.main(["runs", "check", "--store", str(store.root)])
     said = capsys.readouterr()
-    assert end.value.code == 2 and "value.txt has changed" in said.out and len(said.err.splitlines()) == 1
+    assert (
+        end.value.code == 2
+        and "value.txt has changed" in said.out
+        and len(said.err.splitlines()) == 1
+    )
     mend(said.err)
     assert [store.has(s) for s in specs] == [False, False, True]
-    with pytest.raises(SystemExit) as end: cli.main(["runs", "check", "--store", str(store.root)])
+    with pytest.raises(SystemExit) as end:
+        cli.main(["runs", "check", "--store", str(store.root)])
     assert end.value.code == 0

@@ -1,5 +1,10 @@
 """Names to corpora: D's cuts, parts, digests, and one line for every wrong name or parameter."""
-import gzip, hashlib, os, sys, types
+
+import gzip
+import hashlib
+import os
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -8,16 +13,24 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import Corpus, cut_to_shared_ids
 from xlingual_nb.text.sources import available, digest, load
 
-real = pytest.mark.skipif(not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
-                          reason="XLINGUAL_DATA names no folder with Bibles")
-VERSES = [("GEN.1.1", "In the beginning. It was dark."), ("GEN.1.2", "Light."), ("MAL.4.6", "And he came: so it was."),
-          ("MAT.1.1", "The book. Of him."),
-          ("MAT.2.1", "Now he was born in a town; and it was so."), ("REV.22.21", "Amen.")]
+real = pytest.mark.skipif(
+    not Path(os.environ.get("XLINGUAL_DATA") or "-", "bible").is_dir(),
+    reason="XLINGUAL_DATA names no folder with Bibles",
+)
+VERSES = [
+    ("GEN.1.1", "In the beginning. It was dark."),
+    ("GEN.1.2", "Light."),
+    ("MAL.4.6", "And he came: so it was."),
+    ("MAT.1.1", "The book. Of him."),
+    ("MAT.2.1", "Now he was born in a town; and it was so."),
+    ("REV.22.21", "Amen."),
+]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    (tmp_path / "bible").mkdir(); (tmp_path / "text").mkdir()
+    (tmp_path / "bible").mkdir()
+    (tmp_path / "text").mkdir()
     verses = "".join(f"{k}\t{v}\n" for k, v in VERSES)
     (tmp_path / "bible" / "en-own.tsv.gz").write_bytes(gzip.compress(verses.encode()))
     (tmp_path / "text" / "es.txt").write_text("Uno.\nDos dos.\n\nTres tres tres.\n")
@@ -28,17 +41,37 @@ def folder(tmp_path, monkeypatch):
 def test_books_and_sentences(folder):
     assert len(load("bible/en-own")) == 6 and load("bible/en-own").language == "en"
     assert load("bible/en-own", books="OT").keys == ["GEN.1.1", "GEN.1.2", "MAL.4.6"]
-    assert load("bible/en-own", books="NT", split=True).keys == ["MAT.1.1/0", "MAT.1.1/1", "MAT.2.1/0", "REV.22.21/0"]
-    assert load("bible/en-own", books="GEN,REV").sentences == [VERSES[0][1], VERSES[1][1], VERSES[5][1]]
-    assert load("bible/en-own", split=True, sentences=2).sentences == ["In the beginning.", "It was dark."]
+    assert load("bible/en-own", books="NT", split=True).keys == [
+        "MAT.1.1/0",
+        "MAT.1.1/1",
+        "MAT.2.1/0",
+        "REV.22.21/0",
+    ]
+    assert load("bible/en-own", books="GEN,REV").sentences == [
+        VERSES[0][1],
+        VERSES[1][1],
+        VERSES[5][1],
+    ]
+    assert load("bible/en-own", split=True, sentences=2).sentences == [
+        "In the beginning.",
+        "It was dark.",
+    ]
     assert load("bible/en-own", books="MAL,MAT", split="clauses").sentences == [
-        "And he came:", "so it was.", "The book.", "Of him.", "Now he was born in a town;", "and it was so."]
+        "And he came:",
+        "so it was.",
+        "The book.",
+        "Of him.",
+        "Now he was born in a town;",
+        "and it was so.",
+    ]
     # chapters stay documents
     assert [len(d) for d in load("bible/en-own", split=True).documents] == [3, 1, 2, 1, 1]
 
 
 def test_lengths_come_before_the_count(folder):
-    assert load("bible/en-own", min_words=2, max_words=5, sentences=1, books="NT").keys == ["MAT.1.1"]
+    assert load("bible/en-own", min_words=2, max_words=5, sentences=1, books="NT").keys == [
+        "MAT.1.1"
+    ]
     assert load("text/es", min_words=2).documents == (("Dos dos.",), ("Tres tres tres.",))
 
 
@@ -47,28 +80,43 @@ def test_parts(folder):
     assert load("text/es", "dev", holdout=1).sentences == ["Tres tres tres."]
 
 
-@pytest.mark.parametrize("source, part, parameters, said", [
-    ("bible", "train", {}, "is not known"), ("wiki/en", "train", {}, "is not known"),
-    ("bible/", "train", {}, "is not known"), ("", "train", {}, "is not known"),
-    ("bible/en-bbe", "train", {}, "or take one of en-own"), ("text/en", "train", {}, "or take one of es"),
-    ("file:no/such.txt", "train", {}, "no/such.txt does not exist"),
-    ("text/es", "dev", {}, "has no part 'dev'"), ("text/es", "tain", {"holdout": 1}, "has no part 'tain'"),
-    ("text/es", "dev", {"holdout": 3}, "take fewer"),
-    ("text/es", "train", {"books": "NT"}, "'books' does not apply to text/es: choose from holdout, language"),
-    ("bible/en-own", "train", {"book": "NT"}, "'book' does not apply"),
-    ("bible/en-own", "train", {"books": "GEN,XYZ"}, "no XYZ"),
-    ("bible/en-own", "train", {"split": "verse"}, "split='verse': choose True"),
-    ("bible/en-own", "train", {"sentences": "10"}, "sentences='10': give a count"),
-    ("bible/en-own", "train", {"min_words": -1}, "min_words=-1: give a count"),
-    ("bible/en-own", "train", {"min_words": 99}, "nothing is left")])
+@pytest.mark.parametrize(
+    "source, part, parameters, said",
+    [
+        ("bible", "train", {}, "is not known"),
+        ("wiki/en", "train", {}, "is not known"),
+        ("bible/", "train", {}, "is not known"),
+        ("", "train", {}, "is not known"),
+        ("bible/en-bbe", "train", {}, "or take one of en-own"),
+        ("text/en", "train", {}, "or take one of es"),
+        ("file:no/such.txt", "train", {}, "no/such.txt does not exist"),
+        ("text/es", "dev", {}, "has no part 'dev'"),
+        ("text/es", "tain", {"holdout": 1}, "has no part 'tain'"),
+        ("text/es", "dev", {"holdout": 3}, "take fewer"),
+        (
+            "text/es",
+            "train",
+            {"books": "NT"},
+            "'books' does not apply to text/es: choose from holdout, language",
+        ),
+        ("bible/en-own", "train", {"book": "NT"}, "'book' does not apply"),
+        ("bible/en-own", "train", {"books": "GEN,XYZ"}, "no XYZ"),
+        ("bible/en-own", "train", {"split": "verse"}, "split='verse': choose True"),
+        ("bible/en-own", "train", {"sentences": "10"}, "sentences='10': give a count"),
+        ("bible/en-own", "train", {"min_words": -1}, "min_words=-1: give a count"),
+        ("bible/en-own", "train", {"min_words": 99}, "nothing is left"),
+    ],
+)
 def test_one_line_for_what_is_wrong(folder, source, part, parameters, said):
-    with pytest.raises(InputError) as caught: load(source, part, **parameters)
+    with pytest.raises(InputError) as caught:
+        load(source, part, **parameters)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_missing_testament(folder):
     (folder / "bible" / "es-nt.tsv").write_text("MAT.1.1\tLibro.\n")
-    with pytest.raises(InputError, match="books='OT'"): load("bible/es-nt", books="OT")
+    with pytest.raises(InputError, match="books='OT'"):
+        load("bible/es-nt", books="OT")
 
 
 def test_own_files(tmp_path):
@@ -81,11 +129,14 @@ def test_own_files(tmp_path):
 
 def test_digest_follows_the_contents(folder):
     path = folder / "text" / "es.txt"
-    assert digest("text/es") == hashlib.sha256(path.read_bytes()).hexdigest() == digest(f"file:{path}")
+    assert (
+        digest("text/es") == hashlib.sha256(path.read_bytes()).hexdigest() == digest(f"file:{path}")
+    )
     path.write_text("Otro.\n")
     assert digest("text/es") == hashlib.sha256(b"Otro.\n").hexdigest()
     for missing in ("text/fr", "file:/no/such.txt"):
-        with pytest.raises(InputError): digest(missing)
+        with pytest.raises(InputError):
+            digest(missing)
 
 
 def test_the_microworld_is_asked_for_by_name(monkeypatch):
@@ -100,14 +151,20 @@ def test_the_microworld_is_asked_for_by_name(monkeypatch):
 def test_what_is_here(folder):
     here = available().set_index("source")
     assert {"bible/en-own", "text/es", "micro/en"} <= set(here.index)
-    assert here.loc["bible/en-own", ["language", "kind", "file"]].tolist() == ["en", "verses", "bible/en-own.tsv.gz"]
+    assert here.loc["bible/en-own", ["language", "kind", "file"]].tolist() == [
+        "en",
+        "verses",
+        "bible/en-own.tsv.gz",
+    ]
     assert here.loc["text/es", "size"] == (folder / "text" / "es.txt").stat().st_size
 
 
 @real
 def test_the_setting_of_dufter_and_schuetze():
-    train, dev = (load("bible/en-bbe", books="NT", split=True),
-                  load("bible/en-kjv", books="OT", split=True, sentences=10_000))
+    train, dev = (
+        load("bible/en-bbe", books="NT", split=True),
+        load("bible/en-kjv", books="OT", split=True, sentences=10_000),
+    )
     assert 8000 < len(train) < 20_000 and len(dev) == 10_000 and dev.keys[0] == "GEN.1.1/0"
     assert len(set(train.sentences) & set(dev.sentences)) < 5
     clauses = load("bible/en-bbe", books="NT", split="clauses")

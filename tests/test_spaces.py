@@ -1,5 +1,7 @@
-"""Spaces of several languages and what is replaced by neighbours in them: against brute force, planted tables, shares,
-bytes."""
+"""Spaces of several languages and what is replaced by neighbours in them: against brute force,
+planted tables, shares, bytes.
+"""
+
 from dataclasses import replace
 
 import numpy as np
@@ -36,31 +38,55 @@ def part(language, seed, tokenizer=TOKENIZER, method=GLOVE):
     return EmbedSpec((language,), tokenizer, method, size=16, seed=seed)
 
 
-def space(**fields): return SpaceSpec((part(PAIR[0], 0), part(PAIR[1], 1)), **fields)
+def space(**fields):
+    return SpaceSpec((part(PAIR[0], 0), part(PAIR[1], 1)), **fields)
 
 
 def model(masking="knn", neighbours=space(), **fields):
-    return PretrainSpec(PAIR, TOKENIZER, Shape(1, 8, 1, 16, 24), Training(1, 32, 1e-3, 2), masking,
-                        neighbours=neighbours, **fields)
+    return PretrainSpec(
+        PAIR,
+        TOKENIZER,
+        Shape(1, 8, 1, 16, 24),
+        Training(1, 32, 1e-3, 2),
+        masking,
+        neighbours=neighbours,
+        **fields,
+    )
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("store"))
-    engine.run([space(), model(seed=3), model(seed=4, nearest=5, masking="knn_released"),
-                model("original", None, seed=5)], store, progress=False, stack=3)
+    engine.run(
+        [
+            space(),
+            model(seed=3),
+            model(seed=4, nearest=5, masking="knn_released"),
+            model("original", None, seed=5),
+        ],
+        store,
+        progress=False,
+        stack=3,
+    )
     return store
 
 
-def neighbours(store, spec): return load_file(store.path(spec) / "neighbours.safetensors")["neighbours"]
+def neighbours(store, spec):
+    return load_file(store.path(spec) / "neighbours.safetensors")["neighbours"]
 
 
 # ---- the table of neighbours
 
+
 def brute_nearest(first, second, k):
-    "By a sort of all cosines, one row at a time, in double precision."
-    def cosine(a, b): return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-    return np.array([sorted(range(len(second)), key=lambda j: -cosine(row, second[j]))[:k] for row in first])
+    """By a sort of all cosines, one row at a time, in double precision."""
+
+    def cosine(a, b):
+        return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+    return np.array(
+        [sorted(range(len(second)), key=lambda j: -cosine(row, second[j]))[:k] for row in first]
+    )
 
 
 def test_the_table_is_that_of_a_brute_force_search():
@@ -73,7 +99,9 @@ def test_the_table_is_that_of_a_brute_force_search():
         for place, other in enumerate(n for n in range(3) if n != one):
             expected = ids[other][brute_nearest(tables[one], tables[other], 2)]
             assert (found[one, ids[one], place] == expected).all()
-        assert (np.delete(found[one], ids[one], 0) == -1).all(), "a piece of another language has no neighbours here"
+        assert (np.delete(found[one], ids[one], 0) == -1).all(), (
+            "a piece of another language has no neighbours here"
+        )
 
 
 def test_only_pieces_that_are_common_enough_have_neighbours(store):
@@ -85,11 +113,14 @@ def test_only_pieces_that_are_common_enough_have_neighbours(store):
     for language, shift in ((0, 0), (1, size)):
         have = np.flatnonzero((found[language] >= 0).any((1, 2)))
         assert {int(i) - shift for i in have} == common
-        assert {int(i) + shift - size for i in np.unique(found[language, have])} <= common, "and are common themselves"
+        assert {int(i) + shift - size for i in np.unique(found[language, have])} <= common, (
+            "and are common themselves"
+        )
 
 
 def store_text(store):
     from xlingual_nb.text.sources import read_corpus
+
     return read_corpus(store.path(TEXT)).sentences
 
 
@@ -104,29 +135,43 @@ def test_the_mapped_space_opens_as_an_encoder(store):
 
 
 def planted(tmp_path, monkeypatch, noise, fit="vecmap", **fields):
-    "The share of pieces whose nearest neighbour is right, where the second language's vectors are the first's, turned."
+    """The share of pieces whose nearest neighbour is right, where the second language's vectors are
+    the first's, turned.
+    """
     spec, store = space(fit=fit, **fields), Store(tmp_path)
     engine.run([*spec.parts], store, progress=False)
     rng = np.random.default_rng(1)
     size = tokenizers.load(store.path(TOKENIZER)).get_vocab_size()
     words = rng.normal(size=(size, 16)) * np.logspace(0, -1, 16) * rng.choice([1, 3], (size, 1))
-    turned = (words + noise * rng.normal(size=words.shape)) @ np.linalg.qr(rng.normal(size=(16, 16)))[0]
+    turned = (words + noise * rng.normal(size=words.shape)) @ np.linalg.qr(
+        rng.normal(size=(16, 16))
+    )[0]
     tables = {0: np.concatenate([words, words]), 1: np.concatenate([turned, turned])}
-    parts = {store.path(part) / "vectors.safetensors": tables[part.seed].astype(np.float32) for part in spec.parts}
+    parts = {
+        store.path(part) / "vectors.safetensors": tables[part.seed].astype(np.float32)
+        for part in spec.parts
+    }
     import safetensors.numpy
+
     usual = safetensors.numpy.load_file
-    monkeypatch.setattr(safetensors.numpy, "load_file", lambda path: {"vectors": parts[path]} if path in parts
-                        else usual(path))
+    monkeypatch.setattr(
+        safetensors.numpy,
+        "load_file",
+        lambda path: {"vectors": parts[path]} if path in parts else usual(path),
+    )
     engine.run([spec], store, progress=False)
-    ids, found = own_pieces(spec.parts[0], tokenizers.load(store.path(TOKENIZER)), store, 5), neighbours(store, spec)
+    ids, found = (
+        own_pieces(spec.parts[0], tokenizers.load(store.path(TOKENIZER)), store, 5),
+        neighbours(store, spec),
+    )
     return (found[0, ids, 0, 0] == ids + size).mean()
 
 
 def test_a_planted_turn_is_found_by_known_pairs_and_not_by_nothing(tmp_path, monkeypatch):
     half = Dictionary("same", "even")
-    assert planted(tmp_path / "a", monkeypatch, .01, "known", dictionary=half) > .9
-    assert planted(tmp_path / "b", monkeypatch, .01, "known", dictionary=half, rotation=True) > .9
-    assert planted(tmp_path / "c", monkeypatch, .01, "nothing") < .2
+    assert planted(tmp_path / "a", monkeypatch, 0.01, "known", dictionary=half) > 0.9
+    assert planted(tmp_path / "b", monkeypatch, 0.01, "known", dictionary=half, rotation=True) > 0.9
+    assert planted(tmp_path / "c", monkeypatch, 0.01, "nothing") < 0.2
 
 
 def test_known_pairs_are_pieces_and_their_copies(store):
@@ -134,34 +179,48 @@ def test_known_pairs_are_pieces_and_their_copies(store):
     tokenizer = tokenizers.load(store.path(TOKENIZER))
     ids = [own_pieces(one, tokenizer, store, 5) for one in spec.parts]
     places = known_pairs(spec, 1, ids, tokenizer)
-    assert len(places) > 5 and (ids[1][places[:, 0]] - tokenizer.get_vocab_size() == ids[0][places[:, 1]]).all()
+    assert (
+        len(places) > 5
+        and (ids[1][places[:, 0]] - tokenizer.get_vocab_size() == ids[0][places[:, 1]]).all()
+    )
 
 
 # ---- replacement
 
+
 def by_hand(sentences, chosen, u, draws, masking, languages, table, random):
-    "What becomes of every chosen token, one at a time."
+    """What becomes of every chosen token, one at a time."""
     new, (other, rank) = [], draws
     for n, i in enumerate(chosen):
         old, spoken = int(sentences.ids[i]), int(languages[sentences.sentence[i]])
-        if u[n] < masking.mask: new.append(MASK + int(sentences.special[i]))
+        if u[n] < masking.mask:
+            new.append(MASK + int(sentences.special[i]))
         elif u[n] < masking.mask + masking.knn and (spoken == 0 or not masking.first):
             near = int(table[spoken, old, other[n], rank[n]])
             new.append(old if near < 0 else near)
-        elif u[n] >= 1 - masking.random: new.append(int(random[n]))
-        else: new.append(old)
+        elif u[n] >= 1 - masking.random:
+            new.append(int(random[n]))
+        else:
+            new.append(old)
     return new
 
 
 @pytest.fixture(scope="module")
 def three():
-    "Three languages of ten pieces each, one of which has no neighbours, in 4,000 sentences each."
+    """Three languages of ten pieces each, one of which has no neighbours, in 4,000 sentences
+    each.
+    """
     rng = np.random.default_rng(2)
-    texts = [Encoded((rng.integers(5, 15, 24000) + 10 * n).astype(np.int32), np.arange(0, 24001, 6)) for n in range(3)]
+    texts = [
+        Encoded((rng.integers(5, 15, 24000) + 10 * n).astype(np.int32), np.arange(0, 24001, 6))
+        for n in range(3)
+    ]
     table = np.full((3, 35, 2, 4), -1)
     for n in range(3):
         others = [m for m in range(3) if m != n]
-        table[n, 6 + 10 * n:15 + 10 * n] = np.stack([rng.integers(5, 15, (9, 4)) + 10 * m for m in others], 1)
+        table[n, 6 + 10 * n : 15 + 10 * n] = np.stack(
+            [rng.integers(5, 15, (9, 4)) + 10 * m for m in others], 1
+        )
     mixed = mix(texts, [views(model("original", None), 15)[0]] * 3, 35, 16)
     return mixed, assemble(mixed, np.arange(len(mixed))), mixed.language, table
 
@@ -169,29 +228,50 @@ def three():
 @pytest.mark.parametrize("name", ["knn", "knn_released", "knn_first"])
 def test_replacement_is_that_of_a_loop_over_tokens(three, name):
     _, sentences, languages, table = three
-    ids, chosen = mask_tokens(sentences, MASKING[name], 35, generator(MASKS, 1, 2), None, languages, table)
+    ids, chosen = mask_tokens(
+        sentences, MASKING[name], 35, generator(MASKS, 1, 2), None, languages, table
+    )
     rng = generator(MASKS, 1, 2)
-    assert (chosen == np.flatnonzero(sentences.content & (rng.random(len(sentences.ids), np.float32) < .15))).all()
+    assert (
+        chosen
+        == np.flatnonzero(sentences.content & (rng.random(len(sentences.ids), np.float32) < 0.15))
+    ).all()
     u, random = rng.random(len(chosen), np.float32), rng.integers(0, 35, len(chosen))
     draws = rng.integers(0, 2, len(chosen)), rng.integers(0, 4, len(chosen))
-    assert ids[chosen].tolist() == by_hand(sentences, chosen, u, draws, MASKING[name], languages, table, random)
-    assert (np.delete(ids, chosen) == np.delete(sentences.ids, chosen)).all(), "nothing else is touched"
+    assert ids[chosen].tolist() == by_hand(
+        sentences, chosen, u, draws, MASKING[name], languages, table, random
+    )
+    assert (np.delete(ids, chosen) == np.delete(sentences.ids, chosen)).all(), (
+        "nothing else is touched"
+    )
 
 
 @pytest.mark.parametrize("name", ["knn", "knn_released"])
 def test_shares_are_those_of_the_split(three, name):
     _, sentences, languages, table = three
-    ids, chosen = mask_tokens(sentences, MASKING[name], 10 ** 6, generator(MASKS, 5, 0), None, languages, table)
+    ids, chosen = mask_tokens(
+        sentences, MASKING[name], 10**6, generator(MASKS, 5, 0), None, languages, table
+    )
     new, old = ids[chosen], sentences.ids[chosen]
-    known, abroad = (old - 5) % 10 > 0, ((new - 5) // 10 != (old - 5) // 10) & (new >= 5) & (new < 35)
-    def likely(count, n, share): return binom.ppf(1e-4, n, share) <= count <= binom.ppf(1 - 1e-4, n, share)
+    known, abroad = (
+        (old - 5) % 10 > 0,
+        ((new - 5) // 10 != (old - 5) // 10) & (new >= 5) & (new < 35),
+    )
+
+    def likely(count, n, share):
+        return binom.ppf(1e-4, n, share) <= count <= binom.ppf(1 - 1e-4, n, share)
+
     split = MASKING[name]
-    assert likely((new == MASK).sum(), len(new), split.mask) and likely((new >= 35).sum(), len(new), split.random)
+    assert likely((new == MASK).sum(), len(new), split.mask) and likely(
+        (new >= 35).sum(), len(new), split.random
+    )
     assert likely(abroad[known].sum(), known.sum(), split.knn) and not abroad[~known].any()
     assert likely((new == old)[known].sum(), known.sum(), split.keep), "the rest stays"
-    assert likely((new == old)[~known].sum(), (~known).sum(), split.keep + split.knn), "what has no neighbour stays too"
+    assert likely((new == old)[~known].sum(), (~known).sum(), split.keep + split.knn), (
+        "what has no neighbour stays too"
+    )
     one = (new[abroad & known] - 5) // 10 == (((old[abroad & known] - 5) // 10) == 0)
-    assert likely(one.sum(), len(one), .5), "either of the two other languages"
+    assert likely(one.sum(), len(one), 0.5), "either of the two other languages"
 
 
 def test_whatever_replaces_a_token_is_one_of_its_neighbours(three):
@@ -199,7 +279,8 @@ def test_whatever_replaces_a_token_is_one_of_its_neighbours(three):
     only = Masking(0, 0, 0, knn=1)
     ids, chosen = mask_tokens(sentences, only, 35, generator(MASKS, 5, 0), None, languages, table)
     seen = {}
-    for old, new in zip(sentences.ids[chosen].tolist(), ids[chosen].tolist()): seen.setdefault(old, set()).add(new)
+    for old, new in zip(sentences.ids[chosen].tolist(), ids[chosen].tolist()):
+        seen.setdefault(old, set()).add(new)
     for old, new in seen.items():
         near = set(table[(old - 5) // 10, old].ravel().tolist())
         assert new == (near if near != {-1} else {old}), "all of them come, and nothing else"
@@ -207,7 +288,9 @@ def test_whatever_replaces_a_token_is_one_of_its_neighbours(three):
 
 def test_the_first_language_alone(three):
     _, sentences, languages, table = three
-    ids, chosen = mask_tokens(sentences, MASKING["knn_first"], 10 ** 6, generator(MASKS, 5, 0), None, languages, table)
+    ids, chosen = mask_tokens(
+        sentences, MASKING["knn_first"], 10**6, generator(MASKS, 5, 0), None, languages, table
+    )
     new, old = ids[chosen], sentences.ids[chosen]
     moved = (new != old) & (new != MASK) & (new < 35)
     assert moved[old < 15].any() and not moved[old >= 15].any()
@@ -216,68 +299,100 @@ def test_the_first_language_alone(three):
 def test_without_a_share_of_neighbours_the_draws_are_what_they_were(three):
     _, sentences, languages, table = three
     plain = mask_tokens(sentences, MASKING["original"], 35, generator(MASKS, 1, 2))
-    given = mask_tokens(sentences, MASKING["original"], 35, generator(MASKS, 1, 2), None, languages, table)
+    given = mask_tokens(
+        sentences, MASKING["original"], 35, generator(MASKS, 1, 2), None, languages, table
+    )
     assert all((a == b).all() for a, b in zip(plain, given))
-    again = mask_tokens(sentences, MASKING["knn"], 35, generator(MASKS, 1, 2), None, languages, table)
+    again = mask_tokens(
+        sentences, MASKING["knn"], 35, generator(MASKS, 1, 2), None, languages, table
+    )
     assert (again[1] == plain[1]).all(), "the same tokens are chosen"
 
 
 # ---- as runs
 
+
 def test_a_stack_trains_each_as_alone(store, tmp_path):
     alone = Store(tmp_path)
     wanted = model(seed=3), model(seed=4, nearest=5, masking="knn_released")
-    for spec in wanted: engine.run([spec], alone, progress=False, stack=1)
+    for spec in wanted:
+        engine.run([spec], alone, progress=False, stack=1)
     for spec in wanted:
         mine, theirs = (load_file(s.path(spec) / "model.safetensors") for s in (alone, store))
-        for name in mine: np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-4, atol=1e-5, err_msg=name)
+        for name in mine:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_model_reads_as_many_neighbours_as_it_asks_for(store):
     tokenizer = tokenizers.load(store.path(TOKENIZER))
     for nearest in (1, 5):
         table = mixture(model(nearest=nearest), tokenizer, store).neighbours
-        assert table.shape[3] == nearest and (table == neighbours(store, space())[..., :nearest]).all()
+        assert (
+            table.shape[3] == nearest and (table == neighbours(store, space())[..., :nearest]).all()
+        )
     assert mixture(model("original", None), tokenizer, store).neighbours is None
 
 
 def test_the_run_is_a_parent_and_its_absence_leaves_no_trace():
-    assert space() in parents(model()) and set(space().parts) == set(parents(space())) - {TOKENIZER, TEXT}
-    assert ("neighbours" not in canonical(model("original", None))
-            and "segments" not in canonical(model("original", None)))
+    assert space() in parents(model()) and set(space().parts) == set(parents(space())) - {
+        TOKENIZER,
+        TEXT,
+    }
+    assert "neighbours" not in canonical(model("original", None)) and "segments" not in canonical(
+        model("original", None)
+    )
 
 
 def wrong(says, call):
-    with pytest.raises(InputError, match=says): call()
+    with pytest.raises(InputError, match=says):
+        call()
 
 
 def test_what_does_not_fit_is_refused():
     wrong("knn.*with neighbours of nowhere", lambda: model(neighbours=None))
     wrong("original.*with neighbours of another language", lambda: model("original"))
     wrong("the spaces keep 1 to 5", lambda: model(nearest=6))
-    wrong("neighbours of en, enfake for a model of enfake, en", lambda: replace(model(), languages=PAIR[::-1]))
+    wrong(
+        "neighbours of en, enfake for a model of enfake, en",
+        lambda: replace(model(), languages=PAIR[::-1]),
+    )
     wrong("another vocabulary", lambda: replace(model(), tokenizer=replace(TOKENIZER, size=90)))
     wrong("a seed of its own", lambda: SpaceSpec((part(PAIR[0], 1), part(PAIR[1], 1))))
     wrong("two languages or more", lambda: SpaceSpec((part(PAIR[0], 1),)))
-    wrong("one re-weighting", lambda: SpaceSpec(tuple(part(Language(l, TEXT), n) for n, l in enumerate("abc"))))
+    wrong(
+        "one re-weighting",
+        lambda: SpaceSpec(tuple(part(Language(l, TEXT), n) for n, l in enumerate("abc"))),
+    )
     wrong("go together", lambda: space(fit="known"))
-    wrong("several vocabularies", lambda: SpaceSpec((part(PAIR[0], 1), part(PAIR[1], 2, replace(TOKENIZER, size=90)))))
+    wrong(
+        "several vocabularies",
+        lambda: SpaceSpec((part(PAIR[0], 1), part(PAIR[1], 2, replace(TOKENIZER, size=90)))),
+    )
 
 
 def test_languages_that_share_pieces_are_refused(tmp_path):
     spec = SpaceSpec((part(PAIR[0], 0), part(Language("again", TEXT), 1)))
-    wrong(r"is of en and of again: give each language letters of its own",
-          lambda: engine.run([spec], Store(tmp_path), progress=False))
+    wrong(
+        r"is of en and of again: give each language letters of its own",
+        lambda: engine.run([spec], Store(tmp_path), progress=False),
+    )
 
 
 def test_too_little_text_is_refused(tmp_path):
-    wrong("pieces stand 400 times or more", lambda: engine.run([space(least=400)], Store(tmp_path), progress=False))
+    wrong(
+        "pieces stand 400 times or more",
+        lambda: engine.run([space(least=400)], Store(tmp_path), progress=False),
+    )
 
 
 # ---- three languages under all modifications
 
+
 def natural(**fields):
-    texts = [Language("en", TEXT), *(Language(name, replace(TEXT, source=f"micro/{name}")) for name in ("de", "hi"))]
+    texts = [
+        Language("en", TEXT),
+        *(Language(name, replace(TEXT, source=f"micro/{name}")) for name in ("de", "hi")),
+    ]
     joint = TokenizerSpec(TEXT, 200, "words", tuple(l.corpus for l in texts[1:]))
     shape = Shape(1, 8, 1, 16, 24, positions=72, segments=3)
     return PretrainSpec(tuple(texts), joint, shape, Training(steps=2, batch=8), **fields)
@@ -295,9 +410,15 @@ def test_three_languages_have_positions_segments_and_special_tokens_of_their_own
         assert (view.position_offset, view.token_type) == (24 * n, n)
         names = [own.id_to_token(i + view.special_offset) for i in range(5)]
         assert names == ([*SPECIALS] if n == 0 else [f"{sign[:-1]}-{name}]" for sign in SPECIALS])
-    assert encoder.model.config.type_vocab_size == 3 and encoder.model.config.max_position_embeddings == 72
+    assert (
+        encoder.model.config.type_vocab_size == 3
+        and encoder.model.config.max_position_embeddings == 72
+    )
 
 
 def test_a_shape_for_two_refuses_three():
     for shape in (Shape(1, 8, 1, 16, 24), Shape(1, 8, 1, 16, 24, positions=72)):
-        wrong("72 positions and 3 segments for 3 languages", lambda: replace(natural(lang_pos=True), shape=shape))
+        wrong(
+            "72 positions and 3 segments for 3 languages",
+            lambda: replace(natural(lang_pos=True), shape=shape),
+        )

@@ -1,4 +1,7 @@
-"""Token translation as a run: gold by loops over words, floors by closed form, and what it refuses."""
+"""Token translation as a run: gold by loops over words, floors by closed form, and what it
+refuses.
+"""
+
 import json
 from dataclasses import replace
 
@@ -26,13 +29,18 @@ from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 
-def told(name, part="dev", n=60, **more): return CorpusSpec(f"micro/{name}", part, (("sentences", n), *more.items()))
+def told(name, part="dev", n=60, **more):
+    return CorpusSpec(f"micro/{name}", part, (("sentences", n), *more.items()))
 
 
 def untrained(kind="words", size=300, longest=40):
     languages = Language("en", told("en")), Language("es", told("es"))
-    return PretrainSpec(languages, TokenizerSpec(told("en"), size, kind, (told("es"),)),
-                        Shape(2, 16, 1, 32, max_tokens=longest), Training(epochs=0, batch=16))
+    return PretrainSpec(
+        languages,
+        TokenizerSpec(told("en"), size, kind, (told("es"),)),
+        Shape(2, 16, 1, 32, max_tokens=longest),
+        Training(epochs=0, batch=16),
+    )
 
 
 WANTED = ShiftSpec(untrained(), ("en", "es"), (told("en"), told("es")), alphas=(0.0, 1.0, 40.0))
@@ -45,36 +53,57 @@ def store(tmp_path_factory):
     return store
 
 
-def encoder_of(store, spec=WANTED): return load_checkpoint(store.path(spec.checkpoint))
+def encoder_of(store, spec=WANTED):
+    return load_checkpoint(store.path(spec.checkpoint))
 
 
 def both(encoder, texts):
-    return [translation.read_side(encoder, side, (LanguageView(n), None)) for side, n in zip(texts, ("en", "es"))]
+    return [
+        translation.read_side(encoder, side, (LanguageView(n), None))
+        for side, n in zip(texts, ("en", "es"))
+    ]
 
 
-def speeches(): return [microworld.speech(name, "dev", 60) for name in ("en", "es")]
+def speeches():
+    return [microworld.speech(name, "dev", 60) for name in ("en", "es")]
 
 
 @pytest.mark.parametrize("kind, size", [("words", 300), ("wordpiece", 180)])
 def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
-    "Word by word, with the tokenizer asked about each word alone: whole words, or pieces of which few are words."
+    """Word by word, with the tokenizer asked about each word alone: whole words, or pieces of which
+    few are words.
+    """
     spec, store = untrained(kind, size, longest=24), Store(tmp_path)
     run([spec], store, Inline(), progress=False)
     encoder, (en, es) = load_checkpoint(store.path(spec)), speeches()
     sides = both(encoder, [en.texts(), es.texts()])
     found = translation.gold_of(WANTED.texts, sides)
-    starts, wanted, at, pieces = (sides[0].text.starts, {}, 0,
-                                  [encoder.tokenizer(w, add_special_tokens=False)["input_ids"] for w in en.words])
+    starts, wanted, at, pieces = (
+        sides[0].text.starts,
+        {},
+        0,
+        [encoder.tokenizer(w, add_special_tokens=False)["input_ids"] for w in en.words],
+    )
     links, room = dict(microworld.align(en, es).tolist()), encoder.room("en")
     for word, ids in enumerate(pieces):
-        if word in en.starts: at = int(starts[en.rows[word]])
-        other = encoder.tokenizer(es.words[links[word]], add_special_tokens=False)["input_ids"] if word in links else []
+        if word in en.starts:
+            at = int(starts[en.rows[word]])
+        other = (
+            encoder.tokenizer(es.words[links[word]], add_special_tokens=False)["input_ids"]
+            if word in links
+            else []
+        )
         if len(ids) == len(other) == 1 and ids != other and at - starts[en.rows[word]] < room:
-            wanted[at] = other[0], microworld.TAGS[en.upos[word]] in ("ADJ", "ADV", "NOUN", "PROPN", "VERB")
+            wanted[at] = (
+                other[0],
+                microworld.TAGS[en.upos[word]] in ("ADJ", "ADV", "NOUN", "PROPN", "VERB"),
+            )
         at += len(ids)
     cut = {int(p): (int(i), bool(o)) for p, i, o in zip(found.places, found.ids, found.open)}
     assert 100 < len(cut) == len(found.places) and 0 < found.open.mean() < 1
-    assert cut == {p: wanted[p] for p in cut} and len(cut) >= len(wanted) - 10, "a few targets may lie beyond what fits"
+    assert cut == {p: wanted[p] for p in cut} and len(cut) >= len(wanted) - 10, (
+        "a few targets may lie beyond what fits"
+    )
 
 
 def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
@@ -87,13 +116,16 @@ def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     assert {*translation.right(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
     half = translation.right(perfect, gold, copied, ~copied)
-    assert (half["gold of copied"] == half["gold open of copied"] == 1
-            and half["gold"] == pytest.approx(copied[gold.places].mean()))
+    assert half["gold of copied"] == half["gold open of copied"] == 1 and half[
+        "gold"
+    ] == pytest.approx(copied[gold.places].mean())
     assert half["gold of converted"] == half["gold open of converted"] == 0
 
 
 def test_to_say_unknown_is_no_translation(store):
-    "Of two words each, one that the vocabulary has and one that it has not, only the first can be right."
+    """Of two words each, one that the vocabulary has and one that it has not, only the first can be
+    right.
+    """
     encoder, view = encoder_of(store), LanguageView("es")
     word = str(speeches()[1].words[0])
     half = translation.read_side(encoder, [f"{word} ŋŋ", f"ŋŋ {word}"], (view, None))
@@ -111,11 +143,18 @@ def test_the_commonest_word_by_counting(store):
     found = translation.commonest(WANTED, encoder, sides, gold)
     en, es = speeches()
     common = max(set(es.words), key=es.words.count)
-    matched = sum(min(ours, said)
-                  for ours, said in zip(np.diff(en.starts), [words.split().count(common) for words in es.texts()]))
+    matched = sum(
+        min(ours, said)
+        for ours, said in zip(
+            np.diff(en.starts), [words.split().count(common) for words in es.texts()]
+        )
+    )
     penalty = min(1, np.exp(1 - len(es.words) / len(en.words)))
     assert found["bleu"] == pytest.approx(100 * matched / len(en.words) * penalty)
-    assert found["gold"] == max(np.mean(gold.ids == i) for i in set(gold.ids)) and found["gold open"] < found["gold"]
+    assert (
+        found["gold"] == max(np.mean(gold.ids == i) for i in set(gold.ids))
+        and found["gold open"] < found["gold"]
+    )
 
 
 def test_a_run_holds_every_layer_and_alpha(store):
@@ -123,30 +162,47 @@ def test_a_run_holds_every_layer_and_alpha(store):
     run([spec], store, Inline(), progress=False)
     found = read_measures(store.path(spec))
     cells = {name for name in found if name.startswith("layer")}
-    assert ({" ".join(name.split()[:4]) for name in cells}
-            == {f"layer {l} alpha {a}" for l in range(3) for a in ("0", "1", "40")})
+    assert {" ".join(name.split()[:4]) for name in cells} == {
+        f"layer {l} alpha {a}" for l in range(3) for a in ("0", "1", "40")
+    }
     assert found["tokens"] == len(speeches()[0].words) and found["sentences"] == 60
-    assert (found["types source"] == len(set(speeches()[0].words))
-            and found["types shared"] == len(set(speeches()[0].words) & set(speeches()[1].words)))
-    assert (found["layer 0 alpha 0 bleu"] == found["layer 2 alpha 0 bleu"] and found["best layer"] in (1, 2)
-            and found["best alpha"] in (1, 40))
+    assert found["types source"] == len(set(speeches()[0].words)) and found["types shared"] == len(
+        set(speeches()[0].words) & set(speeches()[1].words)
+    )
+    assert (
+        found["layer 0 alpha 0 bleu"] == found["layer 2 alpha 0 bleu"]
+        and found["best layer"] in (1, 2)
+        and found["best alpha"] in (1, 40)
+    )
     sentences = json.loads((store.path(spec) / "sentences.json").read_text())
     assert len(sentences) == 3 * 3 * 3 and {row["alpha"] for row in sentences} == {0.0, 1.0, 40.0}
 
 
 def test_a_number_of_the_run_by_hand(store):
-    "Layer 1, alpha 40: means and the forward pass by `transformers` alone."
+    """Layer 1, alpha 40: means and the forward pass by `transformers` alone."""
     encoder, (en, es) = encoder_of(store), speeches()
     run([WANTED], store, Inline(), progress=False)
     table = encoder.tokenizer.get_vocab()
-    def ids(text): return torch.tensor([[2, *(table[w] for w in text.split()), 3]])
+
+    def ids(text):
+        return torch.tensor([[2, *(table[w] for w in text.split()), 3]])
+
     def states(speech):
-        return torch.cat([encoder.model(ids(t), output_hidden_states=True).hidden_states[1][0, 1:-1]
-                          for t in speech.texts()])
+        return torch.cat(
+            [
+                encoder.model(ids(t), output_hidden_states=True).hidden_states[1][0, 1:-1]
+                for t in speech.texts()
+            ]
+        )
+
     shift, made = 40 * (states(es).mean(0) - states(en).mean(0)), []
-    def shifted(_, given, h): return (h[0] + shift, *h[1:]) if isinstance(h, tuple) else h + shift
+
+    def shifted(_, given, h):
+        return (h[0] + shift, *h[1:]) if isinstance(h, tuple) else h + shift
+
     handle = encoder.model.bert.encoder.layer[0].register_forward_hook(shifted)
-    for text in en.texts(): made += encoder.model(ids(text)).logits[0, 1:-1].argmax(1).tolist()
+    for text in en.texts():
+        made += encoder.model(ids(text)).logits[0, 1:-1].argmax(1).tolist()
     handle.remove()
     source, target = ({table[w] for w in speech.words} for speech in (en, es))
     rate = sum(y in target - source for y in made) / sum(y not in source & target for y in made)
@@ -160,10 +216,17 @@ def test_along_says_what_is_added(store):
     means = [shifts.language_means(encoder, side, "en") for side in said]
     assert all(torch.allclose(plain[l], means[1][l] - means[0][l]) for l in range(3))
     floor = translation.directions(replace(WANTED, along="orthogonal"), encoder, texts)
-    assert all(abs(float(floor[l] @ plain[l])) < 1e-4 * float(plain[l].norm()) ** 2 + 1e-7 for l in range(3))
+    assert all(
+        abs(float(floor[l] @ plain[l])) < 1e-4 * float(plain[l].norm()) ** 2 + 1e-7
+        for l in range(3)
+    )
     few = translation.directions(replace(WANTED, estimated=5), encoder, texts)
-    first = shifts.mean_difference_shift(*(shifts.language_means(encoder, side[:5], "en") for side in said))
-    assert all(torch.allclose(few[l], first[l]) for l in range(3)) and not torch.allclose(few[1], plain[1])
+    first = shifts.mean_difference_shift(
+        *(shifts.language_means(encoder, side[:5], "en") for side in said)
+    )
+    assert all(torch.allclose(few[l], first[l]) for l in range(3)) and not torch.allclose(
+        few[1], plain[1]
+    )
     third = replace(WANTED, along="other", other=("fr", told("fr")))
     run([told("fr")], store, Inline(), progress=False)
     (_, _), (sentences, _) = translation.texts_of(third, encoder, store, said)
@@ -171,20 +234,35 @@ def test_along_says_what_is_added(store):
 
 
 def test_records_are_turned_premises_and_hypotheses(store):
-    records = tuple(RecordsSpec("nli", f"micro/{l}", "dev", 9, (("vocabulary", 128),)) for l in ("en", "es"))
-    spec = ShiftSpec(WANTED.checkpoint, ("en", "es"), records, layers=(1,), alphas=(1.0,), units="words")
+    records = tuple(
+        RecordsSpec("nli", f"micro/{l}", "dev", 9, (("vocabulary", 128),)) for l in ("en", "es")
+    )
+    spec = ShiftSpec(
+        WANTED.checkpoint, ("en", "es"), records, layers=(1,), alphas=(1.0,), units="words"
+    )
     run([spec], store, Inline(), progress=False)
     found = read_measures(store.path(spec))
-    assert "layer 1 alpha 1 bleu" in found and "layer 1 alpha 1 gold" not in found and 9 < found["sentences"] <= 18
+    assert (
+        "layer 1 alpha 1 bleu" in found
+        and "layer 1 alpha 1 gold" not in found
+        and 9 < found["sentences"] <= 18
+    )
 
 
-@pytest.mark.parametrize("fields, message", [
-    (dict(layers=(1, 3)), "layer 3 is not there: choose 0"), (dict(pair=("en", "en")), "name two languages"),
-    (dict(along="up"), "choose shift or orthogonal or other"), (dict(along="other"), "goes with other="),
-    (dict(alphas=()), "no alpha"),
-    (dict(means=(told("en"),)), "two names and two texts")])
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(layers=(1, 3)), "layer 3 is not there: choose 0"),
+        (dict(pair=("en", "en")), "name two languages"),
+        (dict(along="up"), "choose shift or orthogonal or other"),
+        (dict(along="other"), "goes with other="),
+        (dict(alphas=()), "no alpha"),
+        (dict(means=(told("en"),)), "two names and two texts"),
+    ],
+)
 def test_a_spec_refuses(fields, message):
-    with pytest.raises(InputError, match=message): replace(WANTED, **fields)
+    with pytest.raises(InputError, match=message):
+        replace(WANTED, **fields)
 
 
 def test_a_run_refuses(store, tmp_path):
@@ -195,18 +273,27 @@ def test_a_run_refuses(store, tmp_path):
     run([*short], store, Inline(), progress=False)
     with pytest.raises(InputError, match="says nothing of a language"):
         translation.translate(replace(WANTED, means=short), encoder, store)
-    assert translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"]["layer 1"] > 0
+    assert (
+        translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"]["layer 1"]
+        > 0
+    )
     tokenizer = encoder.tokenizer.backend_tokenizer
-    static = BroughtSpec(str(save_static(tmp_path / "static", np.ones((tokenizer.get_vocab_size(), 4)), tokenizer)))
+    static = BroughtSpec(
+        str(save_static(tmp_path / "static", np.ones((tokenizer.get_vocab_size(), 4)), tokenizer))
+    )
     run([static], store, Inline(), progress=False)
     with pytest.raises(InputError, match="no masked-LM head"):
-        translation.translate(replace(WANTED, checkpoint=static), load_encoder(store.path(static)), store)
+        translation.translate(
+            replace(WANTED, checkpoint=static), load_encoder(store.path(static)), store
+        )
 
 
 def test_a_brought_checkpoint_is_turned_and_priced(store, tmp_path):
     spec = replace(WANTED, checkpoint=BroughtSpec(str(store.path(WANTED.checkpoint))))
     run([WANTED, spec], store, Inline(), progress=False)
     assert read_measures(store.path(spec)) == read_measures(store.path(WANTED))
-    part, whole, theirs = (translation.shift_cost(s)["flops"] for s in (replace(WANTED, layers=(1,)), WANTED, spec))
+    part, whole, theirs = (
+        translation.shift_cost(s)["flops"] for s in (replace(WANTED, layers=(1,)), WANTED, spec)
+    )
     assert translation.STEP < part < whole and theirs == pytest.approx(whole, rel=0.2)
     assert translation.shift_cost(replace(WANTED, checkpoint=BroughtSpec("nowhere")))["flops"] == 0

@@ -1,4 +1,7 @@
-"""Files of word vectors: read as gensim reads them, and refused with the place where they are broken."""
+"""Files of word vectors: read as gensim reads them, and refused with the place where they are
+broken.
+"""
+
 import gzip
 import io
 
@@ -12,8 +15,10 @@ from xlingual_nb.models.vectors import binary_rows, read_vectors
 def random_words(n, seed):
     rng = np.random.default_rng(seed)
     letters = list("abcdefghij.,'-áßλжあ😀_0123456789") + list("\t\x0b\x0c\x85\u00a0\u2028\u3000")
-    words = list(dict.fromkeys("".join(rng.choice(letters, rng.integers(1, 9))) for _ in range(2 * n)))[:n]
-    scale = 10. ** rng.integers(-20, 20, (len(words), 1))
+    words = list(
+        dict.fromkeys("".join(rng.choice(letters, rng.integers(1, 9))) for _ in range(2 * n))
+    )[:n]
+    scale = 10.0 ** rng.integers(-20, 20, (len(words), 1))
     return words, (rng.normal(size=(len(words), 7)) * scale).astype(np.float32)
 
 
@@ -33,7 +38,9 @@ def test_files_that_gensim_writes_are_read_to_the_bit(tmp_path, name, seed):
 def test_a_file_of_the_c_program_has_line_feeds_between_entries(tmp_path):
     models = pytest.importorskip("gensim.models")
     words, vectors = random_words(500, 5)
-    rows = b"".join(word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, vectors))
+    rows = b"".join(
+        word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, vectors)
+    )
     (tmp_path / "c.bin").write_bytes(b"%d 7\n" % len(words) + rows)
     ours, table = read_vectors(tmp_path / "c.bin")
     theirs = models.KeyedVectors.load_word2vec_format(str(tmp_path / "c.bin"), binary=True)
@@ -44,38 +51,67 @@ def test_a_file_of_the_c_program_has_line_feeds_between_entries(tmp_path):
 @pytest.mark.parametrize("block", [1, 5, 28, 29, 1000])
 def test_blocks_do_not_show(block):
     words, vectors = random_words(50, 1)
-    file = io.BytesIO(b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, vectors)))
+    file = io.BytesIO(
+        b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, vectors))
+    )
     read = list(binary_rows(file, 7, block))
-    assert [word.decode() for word, _ in read] == words and np.array_equal([row for _, row in read], vectors)
+    assert [word.decode() for word, _ in read] == words and np.array_equal(
+        [row for _, row in read], vectors
+    )
 
 
 TEXT = "3 2\nla 0.5 -1\ncasa 0.25 8\nvieja 3 1\n"
 BINARY = b"2 2\nla " + np.float32([1, 2]).tobytes() + b"casa " + np.float32([3, 4]).tobytes()
 
 
-@pytest.mark.parametrize("name, content, says", [
-    ("x.vec", "", "is empty"), ("x.vec", "\n", "line 1: .* no header"), ("x.vec", "3\n", "no header"),
-    ("x.vec", "la 0.5 -1\n", "line 1: .*la 0.5 -1.* no header"), ("x.vec", "3 2.0\n", "no header"),
-    ("x.vec", "0 2\n", "line 1: 0 words"), ("x.vec", "3 -2\n", "line 1: 3 words of -2"),
-    ("x.vec", "9999999999999 300\n", "line 1: .* too many"), ("x.vec", "3 2\n", "line 2 is missing"),
-    ("x.vec", TEXT[:-10], "line 4 is missing"), ("x.vec", TEXT[:-3], "line 4: columns after 'vieja': 1; "),
-    ("x.vec", TEXT.replace("casa", "mi casa"), "line 3: columns after 'mi': 3; .*without spaces"),
-    ("x.vec", TEXT.replace("casa", ""), "line 3: "), ("x.vec", TEXT.replace("8", ""), "line 3: columns .* 1; "),
-    ("x.vec", TEXT.replace("8", "8,1"), "line 3: .*'casa' are not all numbers"),
-    ("x.vec", TEXT + "x 1 2\n", "line 5: line 1 promises 3"),
-    ("x.vec", TEXT.replace("vieja", "la"), "line 4: 'la' is .*line 2 too"),
-    ("x.vec", TEXT.replace("8", "nan"), "line 3: 'casa' holds NaN"), ("x.vec", TEXT.replace("8", "1e60"), "infinity"),
-    ("x.vec", TEXT.replace("casa", "cañón").encode("latin-1"), "line 3: .*UTF-8"),
-    ("x.vec.gz", gzip.compress(TEXT.encode(), mtime=0)[:-9], "cut short"), ("x.vec.gz", TEXT, "cut short or damaged"),
-    ("x.bin", np.int32([793712314, 12]).tobytes() + bytes(50), "no header: .* of fastText, .* give the .vec"),
-    ("x.bin", b"", "is empty"), ("x.bin", BINARY[:-1], "word 2: 'casa .*: the file ends"),
-    ("x.bin", BINARY[:20], "word 2: .*: the file ends"),
-    ("x.bin", BINARY[:15], "word 2 is missing"), ("x.bin", BINARY + b"x " + BINARY[-8:], "word 3: line 1 promises 2"),
-    ("x.bin", BINARY.replace(b"casa", b"la"), "word 2: 'la' is .*word 1 too"),
-    ("x.bin", BINARY[:-4] + np.float32("nan").tobytes(), "word 2: 'casa' holds NaN"),
-    ("x.bin", BINARY.replace(b"casa", b"\xe9"), "word 2: .*UTF-8"),
-    ("x.bin.gz", gzip.compress(BINARY, mtime=0)[:-20], "cut short"), ("x.txt", TEXT, "no file of vectors")])
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("x.vec", "", "is empty"),
+        ("x.vec", "\n", "line 1: .* no header"),
+        ("x.vec", "3\n", "no header"),
+        ("x.vec", "la 0.5 -1\n", "line 1: .*la 0.5 -1.* no header"),
+        ("x.vec", "3 2.0\n", "no header"),
+        ("x.vec", "0 2\n", "line 1: 0 words"),
+        ("x.vec", "3 -2\n", "line 1: 3 words of -2"),
+        ("x.vec", "9999999999999 300\n", "line 1: .* too many"),
+        ("x.vec", "3 2\n", "line 2 is missing"),
+        ("x.vec", TEXT[:-10], "line 4 is missing"),
+        ("x.vec", TEXT[:-3], "line 4: columns after 'vieja': 1; "),
+        (
+            "x.vec",
+            TEXT.replace("casa", "mi casa"),
+            "line 3: columns after 'mi': 3; .*without spaces",
+        ),
+        ("x.vec", TEXT.replace("casa", ""), "line 3: "),
+        ("x.vec", TEXT.replace("8", ""), "line 3: columns .* 1; "),
+        ("x.vec", TEXT.replace("8", "8,1"), "line 3: .*'casa' are not all numbers"),
+        ("x.vec", TEXT + "x 1 2\n", "line 5: line 1 promises 3"),
+        ("x.vec", TEXT.replace("vieja", "la"), "line 4: 'la' is .*line 2 too"),
+        ("x.vec", TEXT.replace("8", "nan"), "line 3: 'casa' holds NaN"),
+        ("x.vec", TEXT.replace("8", "1e60"), "infinity"),
+        ("x.vec", TEXT.replace("casa", "cañón").encode("latin-1"), "line 3: .*UTF-8"),
+        ("x.vec.gz", gzip.compress(TEXT.encode(), mtime=0)[:-9], "cut short"),
+        ("x.vec.gz", TEXT, "cut short or damaged"),
+        (
+            "x.bin",
+            np.int32([793712314, 12]).tobytes() + bytes(50),
+            "no header: .* of fastText, .* give the .vec",
+        ),
+        ("x.bin", b"", "is empty"),
+        ("x.bin", BINARY[:-1], "word 2: 'casa .*: the file ends"),
+        ("x.bin", BINARY[:20], "word 2: .*: the file ends"),
+        ("x.bin", BINARY[:15], "word 2 is missing"),
+        ("x.bin", BINARY + b"x " + BINARY[-8:], "word 3: line 1 promises 2"),
+        ("x.bin", BINARY.replace(b"casa", b"la"), "word 2: 'la' is .*word 1 too"),
+        ("x.bin", BINARY[:-4] + np.float32("nan").tobytes(), "word 2: 'casa' holds NaN"),
+        ("x.bin", BINARY.replace(b"casa", b"\xe9"), "word 2: .*UTF-8"),
+        ("x.bin.gz", gzip.compress(BINARY, mtime=0)[:-20], "cut short"),
+        ("x.txt", TEXT, "no file of vectors"),
+    ],
+)
 def test_a_broken_file_is_one_line_with_the_place(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(InputError, match=says) as refusal: read_vectors(tmp_path / name)
+    with pytest.raises(InputError, match=says) as refusal:
+        read_vectors(tmp_path / name)
     assert str(tmp_path / name) in str(refusal.value) and "\n" not in str(refusal.value)

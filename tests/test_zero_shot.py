@@ -1,4 +1,7 @@
-"""Notebook 12: a cell for every label that a claim names, runs that are what rows say, means and floors by hand."""
+"""Notebook 12: a cell for every label that a claim names, runs that are what rows say, means and
+floors by hand.
+"""
+
 from collections import Counter
 from dataclasses import replace
 
@@ -11,8 +14,18 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import shifting, zero_shot
 from xlingual_nb.experiments.shared_pieces import FIGURE, by_language, correlations, overlaps
 from xlingual_nb.experiments.study import grid_of, observe, value
-from xlingual_nb.experiments.zero_shot import (DISTANCE, TABLES, TASKS, asked_in, cells, check, grid, labelled,
-                                               order_distance, taught)
+from xlingual_nb.experiments.zero_shot import (
+    DISTANCE,
+    TABLES,
+    TASKS,
+    asked_in,
+    cells,
+    check,
+    grid,
+    labelled,
+    order_distance,
+    taught,
+)
 from xlingual_nb.papers.published import claims, floor_names, published
 from xlingual_nb.report import tables, verdicts
 from xlingual_nb.runs.engine import run
@@ -34,50 +47,80 @@ SMALL = check("smoke")
 def test_every_label_that_a_claim_names_is_in_the_grid(claim):
     for test in claim.tests:
         rows = {(row, test.column) for row in test.plus}
-        if test.minus != "floor": rows |= {(row, test.minus_column or test.column) for row in test.minus}
-        if test.minus_column: rows |= {(row, test.minus_column) for row in test.plus}
+        if test.minus != "floor":
+            rows |= {(row, test.minus_column or test.column) for row in test.minus}
+        if test.minus_column:
+            rows |= {(row, test.minus_column) for row in test.plus}
         assert {(test.table, *at) for at in rows} <= BY_ADDRESS.keys()
         # of shares of pieces nobody asks whether they are alive
         for row in test.plus if claim.alive is None else ():
-            assert any((test.table, floor, test.column) in BY_ADDRESS for floor in floor_names(claim.floor, row)), row
+            assert any(
+                (test.table, floor, test.column) in BY_ADDRESS
+                for floor in floor_names(claim.floor, row)
+            ), row
 
 
 def test_claims_of_all_five_tables_are_judged_here_and_none_of_layers():
     told = {t.table for c in HERE for t in c.tests}
-    assert (told == {*TABLES, FIGURE} and len(HERE) >= 15
-            and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE))
+    assert (
+        told == {*TABLES, FIGURE}
+        and len(HERE) >= 15
+        and not any(c.id.startswith(("W-freeze", "W-langid")) for c in HERE)
+    )
 
 
 def test_centred_rows_are_the_same_runs_but_for_the_means():
-    "Of the tasks that the sizes name, trained and untrained; all other runs are those of a study without."
+    """Of the tasks that the sizes name, trained and untrained; all other runs are those of a study
+    without.
+    """
     made = {(c.table, c.row, c.column): c for c in cells("smoke")}
     rows = {at: c for at, c in made.items() if "centred" in at[1]}
     assert {table for table, _, _ in rows} == {"table5"} and SMALL.tasks.centred == ("pos",)
-    assert {row.split(" | ")[2] for _, row, _ in rows} == {row.split(" | ")[2] for _, row, _ in made}
+    assert {row.split(" | ")[2] for _, row, _ in rows} == {
+        row.split(" | ")[2] for _, row, _ in made
+    }
     for (table, row, column), cell in rows.items():
         plain = made[table, row.replace(", centred", ""), column]
         assert cell.runs == tuple(replace(r, centred=True) for r in plain.runs)
-    asked = [cells("smoke",
-                   own={"study": "liu2020",
-                        "smoke": {"micro-none": {"like": "smoke.micro", "tasks": {"centred": told}}}},
-                   corpus="micro-none") for told in ([], ["nli"])]
-    assert (not [c for c in asked[0] if "centred" in c.row]
-            and {c.table for c in asked[1] if "centred" in c.row} == {"table3"})
+    asked = [
+        cells(
+            "smoke",
+            own={
+                "study": "liu2020",
+                "smoke": {"micro-none": {"like": "smoke.micro", "tasks": {"centred": told}}},
+            },
+            corpus="micro-none",
+        )
+        for told in ([], ["nli"])
+    ]
+    assert not [c for c in asked[0] if "centred" in c.row] and {
+        c.table for c in asked[1] if "centred" in c.row
+    } == {"table3"}
     assert set(grid_of(asked[0])) == set(grid_of(made.values())) - set(grid_of(rows.values()))
-    with pytest.raises(InputError, match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, "
-                       r"ner, pos, parsing"):
-        check("smoke", "micro-odd",
-              own={"study": "liu2020",
-                   "smoke": {"micro-odd": {"like": "smoke.micro", "tasks": {"centred": ["names"]}}}})
+    with pytest.raises(
+        InputError,
+        match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, "
+        r"ner, pos, parsing",
+    ):
+        check(
+            "smoke",
+            "micro-odd",
+            own={
+                "study": "liu2020",
+                "smoke": {"micro-odd": {"like": "smoke.micro", "tasks": {"centred": ["names"]}}},
+            },
+        )
 
 
 def test_settings_of_mbert_that_the_paper_prints_have_rows():
-    "The same settings and columns; languages are those of the model."
+    """The same settings and columns; languages are those of the model."""
     for table in TABLES:
         printed = published("wu2019", table)
         own = printed[~printed.row.str.contains(r"\(20")]
         kinds = {(row.split(" | ")[1], column) for row, column in zip(own.row, own.column)}
-        means = {(row, column) for row, column in zip(own.row, own.column) if row.startswith("en-xx")}
+        means = {
+            (row, column) for row, column in zip(own.row, own.column) if row.startswith("en-xx")
+        }
         assert kinds <= {(c.row.split(" | ")[1], c.column) for c in LAPTOP if c.table == table}
         assert means <= {(c.row, c.column) for c in LAPTOP if c.table == table}
 
@@ -87,31 +130,56 @@ def test_a_row_says_what_its_runs_are():
     assert len(languages) == 15
     for cell in (c for c in LAPTOP if c.column != DISTANCE and "overlap" not in c.column):
         first, setting, target = cell.row.split(" | ")
-        if "-" not in first: setting = first
-        if setting in FLOORS: assert {r.stage for r in cell.runs} == {"nli_floors"}; continue
-        if setting == "shared pieces":
-            (bag,), (zero,) = cell.runs, next(c for c in LAPTOP if c.column == cell.column and c.seed == cell.seed
-                                              and "zero-shot" in c.row).runs
-            assert (bag.vocabulary, bag.train, bag.tests) == (zero.checkpoint.tokenizer, zero.train, zero.tests)
+        if "-" not in first:
+            setting = first
+        if setting in FLOORS:
+            assert {r.stage for r in cell.runs} == {"nli_floors"}
             continue
-        assert all((r.checkpoint.training.steps == 0) == setting.startswith("untrained") for r in cell.runs)
-        assert all(r.train.records.part == "train" and r.dev.language == r.train.language for r in cell.runs)
+        if setting == "shared pieces":
+            (bag,), (zero,) = (
+                cell.runs,
+                next(
+                    c
+                    for c in LAPTOP
+                    if c.column == cell.column and c.seed == cell.seed and "zero-shot" in c.row
+                ).runs,
+            )
+            assert (bag.vocabulary, bag.train, bag.tests) == (
+                zero.checkpoint.tokenizer,
+                zero.train,
+                zero.tests,
+            )
+            continue
+        assert all(
+            (r.checkpoint.training.steps == 0) == setting.startswith("untrained") for r in cell.runs
+        )
+        assert all(
+            r.train.records.part == "train" and r.dev.language == r.train.language
+            for r in cell.runs
+        )
         seen = setting == "zero-shot, gold POS"
-        if cell.table == "table6": assert all((r.parser.tags > 0) == seen for r in cell.runs)
+        if cell.table == "table6":
+            assert all((r.parser.tags > 0) == seen for r in cell.runs)
         if setting not in ("supervised", "translate-train"):
             (zero,) = cell.runs
-            assert zero.train.language == "en" and tuple(t.language for t in zero.tests) == languages
+            assert (
+                zero.train.language == "en" and tuple(t.language for t in zero.tests) == languages
+            )
             continue
         learnt = [r.train.language for r in cell.runs]
         assert learnt == [r.tests[0].language for r in cell.runs]
         out = {"mean": {}, "mean -en": {"en"}, "mean -en -zh": {"en", "zh"}}
-        assert learnt == ([l for l in languages if l not in out[target]] if target in out else [target])
+        assert learnt == (
+            [l for l in languages if l not in out[target]] if target in out else [target]
+        )
 
 
 def test_english_taught_in_english_is_the_zero_shot_run():
     for told in TASKS.values():
         column = list(told.columns)[-1]
-        own, zero = (BY_ADDRESS[told.table, f"en-en | {s} | en", column] for s in (told.taught, "zero-shot"))
+        own, zero = (
+            BY_ADDRESS[told.table, f"en-en | {s} | en", column] for s in (told.taught, "zero-shot")
+        )
         assert own.runs == zero.runs
 
 
@@ -125,7 +193,10 @@ def test_means_by_hand():
     held = {"accuracy en": 0.9, "accuracy el": 0.5, "accuracy zh": 0.1}
     held |= {"majority en": 0.3, "majority el": 0.2, "majority zh": 0.1}
     found = {c.row: c for c in cells("smoke", only="5") if c.table == "table5"}
-    def number(row, *runs): return value(found[row], list(runs))
+
+    def number(row, *runs):
+        return value(found[row], list(runs))
+
     zero = [number(f"en-xx | zero-shot | {mean}", held) for mean in zero_shot.MEANS]
     assert zero == pytest.approx([50, 30, 50]) and number("en-el | zero-shot | el", held) == 50
     assert number("majority | en | mean", held) == pytest.approx(20)
@@ -143,8 +214,9 @@ def test_records_of_two_languages_differ_in_nothing_but_the_language():
 
 
 def test_word_order_by_hand():
-    """French: adjective, negation. Turkish: order, adposition, genitive, relative clause, negation, a fifth scrambled.
-    Hindi: the first three, a tenth scrambled."""
+    """French: adjective, negation. Turkish: order, adposition, genitive, relative clause, negation,
+    a fifth scrambled. Hindi: the first three, a tenth scrambled.
+    """
     found = [order_distance(l) for l in ("en", "fr", "tr", "hi")]
     assert found == pytest.approx([0, 2 / 8, 5.2 / 8, 3.1 / 8])
     cell = BY_ADDRESS["table6", "en-tr | zero-shot | tr", DISTANCE]
@@ -164,104 +236,174 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     assert len(found) == len(wanted) and found.notna().all()
     spec = shifting.model(SMALL, 0)
     for task, told in TASKS.items():
-        runs = taught(SMALL, task, spec, "en", asked_in(SMALL, task)), taught(SMALL, task, spec, "el", ("el",))
+        runs = (
+            taught(SMALL, task, spec, "en", asked_in(SMALL, task)),
+            taught(SMALL, task, spec, "el", ("el",)),
+        )
         zero, el = (read_measures(store.path(r)) for r in runs)
         for column, name in told.columns.items():
             assert found[told.table, "en-el | zero-shot | el", column] == 100 * zero[f"{name} el"]
             label = told.table, f"en-el | {told.taught} | el", column
-            assert found[label] == 100 * el[f"{name} el"] if column != zero_shot.NEW else label not in found.index
-            assert found[told.table, "en-xx | zero-shot | mean -en -zh", column] == 100 * zero[f"{name} el"]
+            assert (
+                found[label] == 100 * el[f"{name} el"]
+                if column != zero_shot.NEW
+                else label not in found.index
+            )
+            assert (
+                found[told.table, "en-xx | zero-shot | mean -en -zh", column]
+                == 100 * zero[f"{name} el"]
+            )
 
 
 def test_floors_are_those_of_the_test_records(store):
     found = observe(cells("smoke"), store, "micro").set_index(["table", "row", "column"]).value
-    def records(task): return read_records(store.path(labelled(SMALL, task, "el", "test").records))
-    def share(values): return 100 * max(Counter(values).values()) / len(values)
+
+    def records(task):
+        return read_records(store.path(labelled(SMALL, task, "el", "test").records))
+
+    def share(values):
+        return 100 * max(Counter(values).values()) / len(values)
+
     tags = [tag for r in records("pos") for tag in r["tags"]]
     assert found["table5", "majority | en | el", "POS ACC"] == pytest.approx(share(tags))
-    for task, table, column in (("documents", "table2", "Documents ACC"), ("nli", "table3", "NLI ACC")):
-        assert found[table, "majority | en | el", column] == pytest.approx(share([r["label"] for r in records(task)]))
+    for task, table, column in (
+        ("documents", "table2", "Documents ACC"),
+        ("nli", "table3", "NLI ACC"),
+    ):
+        assert found[table, "majority | en | el", column] == pytest.approx(
+            share([r["label"] for r in records(task)])
+        )
     for task, told in TASKS.items():
         for column, name in told.columns.items():
             label = told.table, "shared pieces | en | el", column
-            if task == "parsing": assert label not in found.index; continue
+            if task == "parsing":
+                assert label not in found.index
+                continue
             zero = taught(SMALL, task, shifting.model(SMALL, 0), "en", asked_in(SMALL, task))
-            assert found[label] == 100 * read_measures(store.path(zero_shot.shared_pieces(zero)))[f"{name} el"]
+            assert (
+                found[label]
+                == 100 * read_measures(store.path(zero_shot.shared_pieces(zero)))[f"{name} el"]
+            )
     left = right = count = 0
     for r in records("parsing"):
         for word, (head, tag) in enumerate(zip(r["heads"], r["tags"]), 1):
-            if tag in ("PUNCT", "SYM"): continue
+            if tag in ("PUNCT", "SYM"):
+                continue
             count, left = count + 1, left + 100 * (head == word - 1)
             right += 100 * (head == (0 if word == len(r["heads"]) else word + 1))
     assert found["table6", "left branching | en | el", "Parsing UAS"] == pytest.approx(left / count)
-    assert found["table6", "right branching | en | el", "Parsing UAS"] == pytest.approx(right / count)
+    assert found["table6", "right branching | en | el", "Parsing UAS"] == pytest.approx(
+        right / count
+    )
 
 
 # --- Figure 3
 
+
 def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
-    """Transfer and its floors are what the tables draw; the seeds of one vocabulary share what was counted."""
+    """Transfer and its floors are what the tables draw; the seeds of one vocabulary share what was
+    counted.
+    """
     wanted = cells("laptop")
     points, rest = ([c for c in wanted if (c.table == FIGURE) == there] for there in (True, False))
     assert {s.stage for s in set(grid_of(points)) - set(grid_of(rest))} == {"seen_pieces"}
     assert len({r for c in points for r in c.runs if r.stage == "seen_pieces"}) == len(TASKS)
     at = {(c.table, c.row, c.column, c.seed): (c.runs, c.drawn) for c in rest}
     for c in (c for c in points if "overlap" not in c.column):
-        assert [(c.runs, c.drawn)] == [at[key] for key in at if key[1:] == (c.row, c.column, c.seed)]
-    assert ({c.column for c in points if "overlap" not in c.column}
-            == {"Documents ACC", "NLI ACC", "NER F1", "POS ACC", "Parsing LAS"})
+        assert [(c.runs, c.drawn)] == [
+            at[key] for key in at if key[1:] == (c.row, c.column, c.seed)
+        ]
+    assert {c.column for c in points if "overlap" not in c.column} == {
+        "Documents ACC",
+        "NLI ACC",
+        "NER F1",
+        "POS ACC",
+        "Parsing LAS",
+    }
     assert not {c.row.split(" | ")[2] for c in points} & {"en", *zero_shot.MEANS}
 
 
 def test_pieces_seen_are_counted_as_the_paper_says(store):
-    "By a plain count over the records, piece by piece: V_obs / V_test, and so much of all pieces of the test."
-    found = observe([c for c in cells("smoke") if c.table == FIGURE], store, "micro").set_index(["row", "column"]).value
+    """By a plain count over the records, piece by piece: V_obs / V_test, and so much of all pieces
+    of the test.
+    """
+    found = (
+        observe([c for c in cells("smoke") if c.table == FIGURE], store, "micro")
+        .set_index(["row", "column"])
+        .value
+    )
     pieces = tokenizers.load(store.path(shifting.model(SMALL, 0).tokenizer))
     names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
     for task, told in TASKS.items():
+
         def counted(language, part):
-            texts = [r[side] for r in read_records(store.path(labelled(SMALL, task, language, part).records))
-                     for side in names.get(task, ("tokens",))]
+            texts = [
+                r[side]
+                for r in read_records(store.path(labelled(SMALL, task, language, part).records))
+                for side in names.get(task, ("tokens",))
+            ]
             words = [t for text in texts for t in (text if isinstance(text, list) else [text])]
-            return Counter(piece for word in words for piece in pieces.encode(word, add_special_tokens=False).tokens
-                           if piece != "[UNK]")
+            return Counter(
+                piece
+                for word in words
+                for piece in pieces.encode(word, add_special_tokens=False).tokens
+                if piece != "[UNK]"
+            )
+
         english, greek = counted("en", "train"), counted("el", "test")
         shared = {piece for piece in greek if piece in english}
         by_type, by_token = overlaps([*told.columns][-1])
-        assert found["en-el | zero-shot | el", by_type] == pytest.approx(100 * len(shared) / len(greek))
-        assert (found["en-el | zero-shot | el", by_token]
-                == pytest.approx(100 * sum(greek[p] for p in shared) / greek.total()))
+        assert found["en-el | zero-shot | el", by_type] == pytest.approx(
+            100 * len(shared) / len(greek)
+        )
+        assert found["en-el | zero-shot | el", by_token] == pytest.approx(
+            100 * sum(greek[p] for p in shared) / greek.total()
+        )
 
 
 def study_of_overlap(rng, slope, languages=14):
-    "Observations of Figure 3 in which transfer goes with overlap so much, at ten seeds."
+    """Observations of Figure 3 in which transfer goes with overlap so much, at ten seeds."""
     codes = [l for l in asked_in(check("laptop"), "pos") if l != "en"][:languages]
     overlap, made = dict(zip(codes, rng.uniform(10, 60, len(codes)))), []
     for seed in range(10):
         for l, share in overlap.items():
-            numbers = {"POS ACC": 40 + slope * share + rng.normal(0, 2), "POS overlap by type": share,
-                       "POS overlap by token": share + 10}
-            made += [(f"en-{l} | zero-shot | {l}", column, seed, number) for column, number in numbers.items()]
+            numbers = {
+                "POS ACC": 40 + slope * share + rng.normal(0, 2),
+                "POS overlap by type": share,
+                "POS overlap by token": share + 10,
+            }
+            made += [
+                (f"en-{l} | zero-shot | {l}", column, seed, number)
+                for column, number in numbers.items()
+            ]
             made.append((f"untrained | en | {l}", "POS ACC", seed, 20 + rng.normal(0, 1)))
     frame = pd.DataFrame(made, columns=["row", "column", "seed", "value"])
-    return frame.assign(paper="wu2019", table=FIGURE, corpus="micro",
-                        run_id=frame.row + frame.column + frame.seed.astype(str), step=np.nan)
+    return frame.assign(
+        paper="wu2019",
+        table=FIGURE,
+        corpus="micro",
+        run_id=frame.row + frame.column + frame.seed.astype(str),
+        step=np.nan,
+    )
 
 
 def test_correlations_are_scipy_s_over_languages():
-    frame = study_of_overlap(np.random.default_rng(0), .3)
+    frame = study_of_overlap(np.random.default_rng(0), 0.3)
     tidy = tables.tidy(frame)
     wide, r = by_language(tidy), correlations(tidy).set_index("overlap")
     assert len(wide) == 14 and r.languages.tolist() == [14, 14]
     for overlap in ("POS overlap by type", "POS overlap by token"):
         by_scipy = stats.pearsonr(wide[overlap], wide["POS ACC"])
-        assert (r.loc[overlap, ["r", "from", "to"]].tolist()
-                == pytest.approx([by_scipy.statistic, *by_scipy.confidence_interval()]))
-    assert correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, "three languages have no interval"
+        assert r.loc[overlap, ["r", "from", "to"]].tolist() == pytest.approx(
+            [by_scipy.statistic, *by_scipy.confidence_interval()]
+        )
+    assert correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, (
+        "three languages have no interval"
+    )
     assert correlations(tidy.head(0)).empty
 
 
-@pytest.mark.parametrize("slope,verdict", [(.6, "reproduced"), (-.6, "not reproduced")])
+@pytest.mark.parametrize("slope,verdict", [(0.6, "reproduced"), (-0.6, "not reproduced")])
 def test_the_claim_on_overlap_is_decided_by_its_correlation(slope, verdict):
     (claim,) = [c for c in HERE if c.id == "W-overlap-pos-fifteen"]
     judged = verdicts.verdicts(study_of_overlap(np.random.default_rng(1), slope), "laptop", [claim])
@@ -270,12 +412,18 @@ def test_the_claim_on_overlap_is_decided_by_its_correlation(slope, verdict):
 
 def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
     for task in ("documents", "nli"):
-        def labels(l): return [r["label"] for r in read_records(store.path(labelled(SMALL, task, l, "train").records))]
+
+        def labels(l):
+            return [
+                r["label"]
+                for r in read_records(store.path(labelled(SMALL, task, l, "train").records))
+            ]
+
         assert labels("en") == labels("el") == labels("zh") and len({*labels("en")}) > 1
 
 
 def test_a_laptop_study_takes_an_evening(tmp_path):
-    "With the models that notebook 14 shares."
+    """With the models that notebook 14 shares."""
     told = plan(grid("laptop"), Store(tmp_path))
     assert 0 < told.set_index("stage").loc["all", "hours here"] < 4
 
@@ -289,31 +437,45 @@ def test_every_scale_has_its_grid():
 
 
 def test_sizes_of_ones_own():
-    "A file may say some of it otherwise; what it leaves out is named."
+    """A file may say some of it otherwise; what it leaves out is named."""
     rates = {"tasks": {"tuning": {"pos": {"learning_rate": 3e-4}}}}
     own = {"study": "liu2020", "smoke": {"micro-slow": {"like": "smoke.micro"} | rates}}
     sizes = check("smoke", "micro-slow", own=own)
     assert sizes.tasks.tuning["pos"] == replace(SMALL.tasks.tuning["pos"], learning_rate=3e-4)
     (cell, *_) = cells("smoke", "micro-slow", own=own, only="5")
-    assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[0].train == labelled(SMALL, "pos", "en", "train")
-    for key, parts in (("tuning.nli", {"tuning": {}}), ("ner.dev", {"ner": {"train": SMALL.tasks.ner["train"]}})):
+    assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[0].train == labelled(
+        SMALL, "pos", "en", "train"
+    )
+    for key, parts in (
+        ("tuning.nli", {"tuning": {}}),
+        ("ner.dev", {"ner": {"train": SMALL.tasks.ner["train"]}}),
+    ):
         less = replace(SMALL, tasks=SMALL.tasks._replace(**parts))
         assert key in zero_shot.lacking(less) and not zero_shot.lacking(SMALL)
 
 
 def test_what_the_study_refuses(monkeypatch):
-    with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"): check("smoke", languages="fr")
-    with pytest.raises(InputError, match="wants the name 'books' of fr"): check("laptop", "fake")
+    with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"):
+        check("smoke", languages="fr")
+    with pytest.raises(InputError, match="wants the name 'books' of fr"):
+        check("laptop", "fake")
     own = {"study": "liu2020", "smoke": {"real": {"like": "smoke.micro"}}}
     with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"):
         check("smoke", "real", own=own)
-    with pytest.raises(InputError, match="only='1': there is no '1' here"): cells("smoke", only="1")
-    with pytest.raises(InputError, match="seeds=101"): cells("smoke", seeds=101)
-    with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"): check("laptop", "wiki")
+    with pytest.raises(InputError, match="only='1': there is no '1' here"):
+        cells("smoke", only="1")
+    with pytest.raises(InputError, match="seeds=101"):
+        cells("smoke", seeds=101)
+    with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
+        check("laptop", "wiki")
     assert asked_in(check("laptop", languages="es,hi"), "ner") == ("en", "es", "hi")
     one, all_of_them = (shifting.model(check("laptop", languages=l), 0) for l in ("es", ""))
     assert one == all_of_them, "the model reads what it reads"
     monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=None))
-    with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"): check("smoke")
-    monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={})))
-    with pytest.raises(InputError, match="^smoke.micro.tasks has no tuning.documents: add it$"): check("smoke")
+    with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"):
+        check("smoke")
+    monkeypatch.setattr(
+        shifting, "check", lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={}))
+    )
+    with pytest.raises(InputError, match="^smoke.micro.tasks has no tuning.documents: add it$"):
+        check("smoke")

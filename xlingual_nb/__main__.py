@@ -8,4 +8,5 @@ __all__ = []
 # %% ../nbs/lib/81_main.ipynb #d5301d41
 from .cli import main
 
-if __name__ == "__main__" and "__file__" in globals(): main()
+if __name__ == "__main__" and "__file__" in globals():
+    main()

@@ -11,211 +11,351 @@ __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'Version', 
            'runs_accept', 'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
-import json, sys, traceback
+import json
+import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .errors import InputError
-from .report.terminal import (UsageError, assignments, check_out, check_stage, exit_of, listing,
-                                         parameters_of, print_json, print_listing, print_parameters, print_table,
-                                         rows_of, settle, short, stopped)
+from xlingual_nb.report.terminal import (
+    UsageError,
+    assignments,
+    check_out,
+    check_stage,
+    exit_of,
+    listing,
+    parameters_of,
+    print_json,
+    print_listing,
+    print_parameters,
+    print_table,
+    rows_of,
+    settle,
+    short,
+    stopped,
+)
 
 # %% ../nbs/lib/80_cli.ipynb #3fbb60e0
 PURPOSE = "Why is multilingual BERT multilingual? Five papers, made to run again."
 DATA = "The data folder: what it holds, whether it is whole, what the hub has."
 RUNS = "The store of runs: what it holds, whether it is whole and up to date."
-app = typer.Typer(help=PURPOSE, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
-data_app, runs_app = typer.Typer(help=DATA, no_args_is_help=True), typer.Typer(help=RUNS, no_args_is_help=True)
+app = typer.Typer(
+    help=PURPOSE, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+data_app, runs_app = (
+    typer.Typer(help=DATA, no_args_is_help=True),
+    typer.Typer(help=RUNS, no_args_is_help=True),
+)
 app.add_typer(data_app, name="data")
 app.add_typer(runs_app, name="runs")
 
 # %% ../nbs/lib/80_cli.ipynb #4f4db2d8
 def print_version(asked: bool) -> None:
-    "Print which version this is, and end."
-    if not asked: return
+    """Print which version this is, and end."""
+    if not asked:
+        return
     import xlingual_nb
+
     print(f"xlingual_nb {xlingual_nb.__version__}")
     raise typer.Exit()
 
-Version = Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")]
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
+]
+
 
 @app.callback(help=PURPOSE)
-def common(context: typer.Context,
-           debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-           version: Version = False):
-    """What every command has. `main` reads `--debug` before Typer sees it; here it only stands in the help. All read
-    one data folder (`report.clone.same_data`)."""
+def common(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Version = False,
+):
+    """What every command has. `main` reads `--debug` before Typer sees it; here it only stands in
+    the help. All read one data folder (`report.clone.same_data`).
+    """
     from xlingual_nb.report.clone import same_data
+
     context.with_resource(same_data())
 
 # %% ../nbs/lib/80_cli.ipynb #09928c10
 def main(arguments: list[str] | None = None) -> None:
-    "The `xlingual` command; ends in SystemExit with its exit code. `--debug` may stand anywhere."
+    """The `xlingual` command; ends in SystemExit with its exit code. `--debug` may stand
+    anywhere.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     given, line = [a for a in arguments if a != "--debug"], ""
     command = "".join(given[:1])
     try:
         settle(sys.stdout)
         code = app(given or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
-        if code == 130: line = stopped(command)
+        if code == 130:
+            line = stopped(command)
     except UsageError as error:
         code, line = exit_of(error)
-        if line.startswith("Usage:"):               # a group alone, as in `xlingual data`, asks for its help
+        if line.startswith("Usage:"):  # a group alone, as in `xlingual data`, asks for its help
             print(error.format_message())
             code, line = 0, ""
     except (Exception, KeyboardInterrupt) as error:
         code, line = exit_of(error, command)
-        if "--debug" in arguments and code != 130: traceback.print_exc()
-    if line: print(f"xlingual: {line}", file=sys.stderr)
+        if "--debug" in arguments and code != 130:
+            traceback.print_exc()
+    if line:
+        print(f"xlingual: {line}", file=sys.stderr)
     sys.exit(code)
 
 # %% ../nbs/lib/80_cli.ipynb #514cbba7
 def known_notebooks(incomplete: str) -> list[str]:
-    "Names of experiments, for a shell that completes one."
+    """Names of experiments, for a shell that completes one."""
     from xlingual_nb.report.notebooks import experiments
+
     return [name for name in experiments() if incomplete in name]
 
+
 def known_scales(incomplete: str) -> list[str]:
-    "Scales, for a shell that completes one."
+    """Scales, for a shell that completes one."""
     from xlingual_nb.experiments.sections import SCALES
+
     return [scale for scale in SCALES if scale.startswith(incomplete)]
 
 # %% ../nbs/lib/80_cli.ipynb #508f9986
 WHICH = "Numbers or names: 07, laboratory. None: all."
-Notebooks = Annotated[list[str] | None, typer.Argument(metavar="NB...", help=WHICH, autocompletion=known_notebooks)]
-Scale = Annotated[str, typer.Option(help="smoke, laptop, gpu or paper.", autocompletion=known_scales)]
-Assignments = Annotated[list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE",
-                                                       help="A parameter of the notebook (`xlingual list NB`).")]
+Notebooks = Annotated[
+    list[str] | None, typer.Argument(metavar="NB...", help=WHICH, autocompletion=known_notebooks)
+]
+Scale = Annotated[
+    str, typer.Option(help="smoke, laptop, gpu or paper.", autocompletion=known_scales)
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p",
+        "--parameter",
+        metavar="NAME=VALUE",
+        help="A parameter of the notebook (`xlingual list NB`).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, with every digit.")]
-RunId = Annotated[str, typer.Argument(help="The first letters of a run's id (`xlingual runs list`).")]
-StoreOption = Annotated[str, typer.Option("--store", help="Folder of the store (default: runs, in the repository).")]
+RunId = Annotated[
+    str, typer.Argument(help="The first letters of a run's id (`xlingual runs list`).")
+]
+StoreOption = Annotated[
+    str, typer.Option("--store", help="Folder of the store (default: runs, in the repository).")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")]
-Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts and sizes, as TOML.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Write the kept study, results/ and figures/, not yours/.")]
+Sizes = Annotated[
+    Path | None, typer.Option("--sizes", metavar="FILE", help="Your own texts and sizes, as TOML.")
+]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Write the kept study, results/ and figures/, not yours/.")
+]
 
 # %% ../nbs/lib/80_cli.ipynb #8435440d
-def notebook_values(parameter: list[str] | None, store: str, sizes: Path | None, notebooks) -> dict[str, str]:
-    """The parameters that the options of `plan` and `run` name. InputError for one that has an option of its own, and
-    for a file of sizes without the notebooks that it is for."""
-    if sizes and not notebooks: raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
+def notebook_values(
+    parameter: list[str] | None, store: str, sizes: Path | None, notebooks
+) -> dict[str, str]:
+    """The parameters that the options of `plan` and `run` name. InputError for one that has an
+    option of its own, and for a file of sizes without the notebooks that it is for.
+    """
+    if sizes and not notebooks:
+        raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
     named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
     named, given = {name: value for name, value in named.items() if value}, assignments(parameter)
-    options = {"scale": f"--scale {given.get('scale')}", "keep": "--keep"} | dict.fromkeys(named, "the option alone")
+    options = {"scale": f"--scale {given.get('scale')}", "keep": "--keep"} | dict.fromkeys(
+        named, "the option alone"
+    )
     for name in given.keys() & options.keys():
-        raise InputError(f"-p {name}={given[name]}: it has an option of its own: give {options[name]}")
+        raise InputError(
+            f"-p {name}={given[name]}: it has an option of its own: give {options[name]}"
+        )
     return given | named
 
 # %% ../nbs/lib/80_cli.ipynb #2e9d2021
 def open_store(store: str = "", blank: bool = False):
-    """The store at a path, or the repository's own. InputError where there is none, or, if `blank`, an empty one that
-    is not made."""
+    """The store at a path, or the repository's own. InputError where there is none, or, if `blank`,
+    an empty one that is not made.
+    """
     from xlingual_nb.runs.store import Store
     from xlingual_nb.report.clone import repository
+
     return Store(store or repository() / "runs", create=False, blank=blank)
 
 # %% ../nbs/lib/80_cli.ipynb #6b14f388
-Notebook = Annotated[str, typer.Argument(metavar="NB", autocompletion=known_notebooks,
-                                         help="A notebook whose parameters are shown.")]
+Notebook = Annotated[
+    str,
+    typer.Argument(
+        metavar="NB", autocompletion=known_notebooks, help="A notebook whose parameters are shown."
+    ),
+]
+
 
 @app.command("list")
 def list_(notebook: Notebook = "", as_json: Json = False):
-    "Experiments, published tables, and what has been run; or the parameters of one notebook."
+    """Experiments, published tables, and what has been run; or the parameters of one notebook."""
     told = parameters_of(notebook) if notebook else listing()
-    if as_json: print_json(told)
-    else: (print_parameters if notebook else print_listing)(told)
+    if as_json:
+        print_json(told)
+    else:
+        (print_parameters if notebook else print_listing)(told)
 
 # %% ../nbs/lib/80_cli.ipynb #4ffd893b
 @app.command()
-def plan(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
-         sizes: Sizes = None, as_json: Json = False):
-    "What a run would cost: runs needed and found, hours here and on GPUs, disk."
+def plan(
+    notebooks: Notebooks = None,
+    scale: Scale = "smoke",
+    parameter: Assignments = None,
+    store: StoreOption = "",
+    sizes: Sizes = None,
+    as_json: Json = False,
+):
+    """What a run would cost: runs needed and found, hours here and on GPUs, disk."""
     from xlingual_nb.report.notebooks import grid_of, planned
     from xlingual_nb.runs.plan import plan as price
+
     specs, given = [], notebook_values(parameter, store, sizes, notebooks)
     for name in notebooks or planned():
         grid, values = grid_of(name, scale, given)
         specs += grid
-    frame = price(list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), blank=True))
+    frame = price(
+        list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), blank=True)
+    )
     print_json(rows_of(frame)) if as_json else print_table(frame)
 
 # %% ../nbs/lib/80_cli.ipynb #ff616624
 @app.command()
-def run(notebooks: Notebooks = None, scale: Scale = "smoke", parameter: Assignments = None, store: StoreOption = "",
-        sizes: Sizes = None, keep: Keep = False):
-    "Execute notebooks into yours/results/SCALE/; what the store has is not made again."
+def run(
+    notebooks: Notebooks = None,
+    scale: Scale = "smoke",
+    parameter: Assignments = None,
+    store: StoreOption = "",
+    sizes: Sizes = None,
+    keep: Keep = False,
+):
+    """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
     from xlingual_nb.report.growing import check_keep
     from xlingual_nb.report.notebooks import experiments, planned, resolve, run_notebook, runnable
+
     sources = [resolve(n) for n in notebooks or (planned() if keep else experiments())]
     given = notebook_values(parameter, store, sizes, notebooks) | ({"keep": "yes"} if keep else {})
     values = {source: runnable(source, {"scale": scale, **given}, text=True) for source in sources}
-    for source in sources if keep else (): check_keep(source, values[source])
-    for source in sources: print(f"{source.stem}: {short(run_notebook(source, scale, given, text=True))}")
+    for source in sources if keep else ():
+        check_keep(source, values[source])
+    for source in sources:
+        print(f"{source.stem}: {short(run_notebook(source, scale, given, text=True))}")
 
 # %% ../nbs/lib/80_cli.ipynb #237b92df
 @app.command()
 def report():
-    "Write the report, report/index.html, from everything that was run."
+    """Write the report, report/index.html, from everything that was run."""
     from xlingual_nb.report.pages import write_report
+
     index = write_report()
     print(f"The report is {short(index)}\nOpen it in a browser: {index.as_uri()}")
 
 # %% ../nbs/lib/80_cli.ipynb #b3cbaa91
-Encoder = Annotated[Path, typer.Argument(help="A checkpoint, a folder of static vectors, or a .vec, .vec.gz, .bin.")]
+Encoder = Annotated[
+    Path, typer.Argument(help="A checkpoint, a folder of static vectors, or a .vec, .vec.gz, .bin.")
+]
 Languages = Annotated[str, typer.Option(help="Two or more: en,es (default: those of the encoder).")]
-Texts = Annotated[list[str] | None, typer.Option(metavar="LANG=FILE", help="Own parallel text, a file a language.")]
-Dictionary = Annotated[Path | None, typer.Option(help="Word pairs of the first two, `first second` a line: tau, mu.")]
+Texts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LANG=FILE", help="Own parallel text, a file a language."),
+]
+Dictionary = Annotated[
+    Path | None, typer.Option(help="Word pairs of the first two, `first second` a line: tau, mu.")
+]
 Sentences = Annotated[int, typer.Option(min=0, help="Sentences to look at (0: all).")]
 Out = Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")]
 
+
 @app.command()
-def probe(path: Encoder, languages: Languages = "", text: Texts = None, dictionary: Dictionary = None,
-          sentences: Sentences = 1000, out: Out = None, device: Device = "cpu", as_json: Json = False):
-    "Our measures on anyone's model or vectors: retrieval (rho), translation (tau), both (mu), perplexity."
+def probe(
+    path: Encoder,
+    languages: Languages = "",
+    text: Texts = None,
+    dictionary: Dictionary = None,
+    sentences: Sentences = 1000,
+    out: Out = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+):
+    """Our measures on anyone's model or vectors: retrieval (rho), translation (tau), both (mu),
+    perplexity.
+    """
     files, names = assignments(text, "--text"), [n for n in languages.split(",") if n]
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
-    if out: check_out(out)
+    if out:
+        check_out(out)
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.measures.probe import by_layer, encode_text, probe as measure, read_microworld, remarks
+    from xlingual_nb.measures.probe import (
+        by_layer,
+        encode_text,
+        probe as measure,
+        read_microworld,
+        remarks,
+    )
     from xlingual_nb.text.parallel import gather, parallel_words
+
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
-        raise InputError(f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
-                         "name two or more, --languages en,es")
+        raise InputError(
+            f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
+            "name two or more, --languages en,es"
+        )
     texts, source = gather(names, files, sentences, read_microworld(path))
     words = parallel_words(names[:2], texts, dictionary)
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
-    def ids(side): return {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
+
+    def ids(side):
+        return (
+            {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
+        )
+
     parallel, entries = ids(texts), ids(words)
     said = remarks(encoder, parallel, entries)
-    if not as_json: print(*filter(None, (source, pairs, *said)), sep="\n")
+    if not as_json:
+        print(*filter(None, (source, pairs, *said)), sep="\n")
     frame = measure(encoder, parallel, entries)
-    if as_json: print_json(dict(sentences=source, words=pairs, remarks=said, numbers=rows_of(frame)))
-    else: print_table(by_layer(frame))
-    try: out and frame.to_csv(out, index=False)
+    if as_json:
+        print_json(dict(sentences=source, words=pairs, remarks=said, numbers=rows_of(frame)))
+    else:
+        print_table(by_layer(frame))
+    try:
+        out and frame.to_csv(out, index=False)
     except OSError as error:
-        raise InputError(f"--out {out} was not written ({error.strerror}): the numbers are printed above") from None
+        raise InputError(
+            f"--out {out} was not written ({error.strerror}): the numbers are printed above"
+        ) from None
 
 # %% ../nbs/lib/80_cli.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
-    "The data folder; InputError where there is none (`create`: `data` of the repository then)."
+    """The data folder; InputError where there is none (`create`: `data` of the repository then)."""
     from xlingual_nb.report.clone import repository
     from xlingual_nb.text.corpora import data_folder
-    if (folder := data_folder()) is not None: return folder
-    if create: return repository() / "data"
-    raise InputError("no data folder: set XLINGUAL_DATA to one, or get a set (xlingual data get); "
-                     "without one everything runs on the microworld")
+
+    if (folder := data_folder()) is not None:
+        return folder
+    if create:
+        return repository() / "data"
+    raise InputError(
+        "no data folder: set XLINGUAL_DATA to one, or get a set (xlingual data get); "
+        "without one everything runs on the microworld"
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #dce0dd30
 @data_app.command("list")
 def data_list(as_json: Json = False):
-    "What text this machine has, and which sets can be fetched."
+    """What text this machine has, and which sets can be fetched."""
     from dataclasses import asdict
     from xlingual_nb.text.fetch import SETS
     from xlingual_nb.text.sources import available
-    if as_json: return print_json(dict(sources=rows_of(available()), sets=list(map(asdict, SETS.values()))))
+
+    if as_json:
+        return print_json(dict(sources=rows_of(available()), sets=list(map(asdict, SETS.values()))))
     print_table(available())
     print("\nSets")
     for s in SETS.values():
@@ -223,78 +363,112 @@ def data_list(as_json: Json = False):
         print(f"  {s.name:<10} {s.what}; {s.licence}; {place}")
 
 # %% ../nbs/lib/80_cli.ipynb #b6e63098
-Sums = Annotated[Path | None, typer.Option(help="Digest file (default: SHA256SUMS in the data folder).")]
+Sums = Annotated[
+    Path | None, typer.Option(help="Digest file (default: SHA256SUMS in the data folder).")
+]
+
 
 @data_app.command("check")
-def data_check(record: Annotated[bool, typer.Option("--record", help="Record the digests as they are now.")] = False,
-               sums: Sums = None):
-    "Read every data file as its reader would, say what it holds, and compare it with its recorded digest."
+def data_check(
+    record: Annotated[
+        bool, typer.Option("--record", help="Record the digests as they are now.")
+    ] = False,
+    sums: Sums = None,
+):
+    """Read every data file as its reader would, say what it holds, and compare it with its recorded
+    digest.
+    """
     from xlingual_nb.text import checks, fetch
+
     folder = named_folder()
-    if record: print(f"{fetch.record(folder, sums)} digests recorded")
+    if record:
+        print(f"{fetch.record(folder, sums)} digests recorded")
     seen = checks.check(folder, sums)
     wrong = seen[seen.state.isin(["changed", "missing"]) | (seen.problem != "")]
     counts = ", ".join(f"{n} {state}" for state, n in seen.state.value_counts().items())
     print_table(seen[seen.problem == ""][["file", "state", "holds"]], "nothing to read")
     print(counts or f"{folder} holds no data files")
-    if not len(wrong): return
-    for row in wrong.itertuples(): print(f"{row.file} ({row.state}): {row.problem or 'not what was recorded'}")
-    raise InputError(f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: "
-                     "get them again, or --record")
+    if not len(wrong):
+        return
+    for row in wrong.itertuples():
+        print(f"{row.file} ({row.state}): {row.problem or 'not what was recorded'}")
+    raise InputError(
+        f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: "
+        "get them again, or --record"
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #89459488
 @data_app.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A set (xlingual data list).")],
-             languages: Annotated[list[str], typer.Argument(metavar="LANGUAGE...", help="Codes: es hi ru.")],
-             limit: Annotated[int, typer.Option(min=0, help="Records a file (0: all).")] = 0):
-    "Fetch a set from the Hugging Face hub into the data folder."
+def data_get(
+    name: Annotated[str, typer.Argument(help="A set (xlingual data list).")],
+    languages: Annotated[list[str], typer.Argument(metavar="LANGUAGE...", help="Codes: es hi ru.")],
+    limit: Annotated[int, typer.Option(min=0, help="Records a file (0: all).")] = 0,
+):
+    """Fetch a set from the Hugging Face hub into the data folder."""
     from xlingual_nb.text.fetch import get
+
     for language in languages:
-        for path in get(name, language, named_folder(create=True), limit): print(short(path))
+        for path in get(name, language, named_folder(create=True), limit):
+            print(short(path))
 
 # %% ../nbs/lib/80_cli.ipynb #0dcbd8f6
 @runs_app.command("list")
-def runs_list(stage: Annotated[str, typer.Option(help="Only this stage.")] = "", store: StoreOption = "",
-              as_json: Json = False):
-    "Every run: id, stage, state, when, seconds, bytes."
+def runs_list(
+    stage: Annotated[str, typer.Option(help="Only this stage.")] = "",
+    store: StoreOption = "",
+    as_json: Json = False,
+):
+    """Every run: id, stage, state, when, seconds, bytes."""
     from xlingual_nb.runs.store import list_runs
+
     frame = list_runs(open_store(store))
     if stage:
         check_stage(stage, frame)
         frame = frame[frame.stage == stage]
-    if as_json: return print_json([row | dict(spec=json.loads(row["spec"])) for row in rows_of(frame)])
+    if as_json:
+        return print_json([row | dict(spec=json.loads(row["spec"])) for row in rows_of(frame)])
     columns = ["run_id", "stage", "state", "created", "seconds", "bytes"]
-    print_table(frame.assign(run_id=frame.run_id.str[:12])[columns], f"no runs{' of stage ' * bool(stage)}{stage} yet")
+    print_table(
+        frame.assign(run_id=frame.run_id.str[:12])[columns],
+        f"no runs{' of stage ' * bool(stage)}{stage} yet",
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #219ab205
 def one_run(store, start: str):
-    "The row of `list_runs` whose id begins so. InputError unless there is exactly one."
+    """The row of `list_runs` whose id begins so. InputError unless there is exactly one."""
     from xlingual_nb.runs.store import list_runs
+
     frame = list_runs(store)
     found = frame[frame.run_id.str.startswith(start)] if start else frame[:0]
-    if len(found) != 1: raise InputError(f"{len(found) or 'no'} runs begin with '{start}': see xlingual runs list")
+    if len(found) != 1:
+        raise InputError(f"{len(found) or 'no'} runs begin with '{start}': see xlingual runs list")
     return found.iloc[0]
 
 # %% ../nbs/lib/80_cli.ipynb #7b6329b4
 @runs_app.command("show")
 def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
-    "One run: its spec, and what its folder holds."
+    """One run: its spec, and what its folder holds."""
     (row,) = rows_of(one_run(open_store(store), run_id).to_frame().T)
     files = sorted(p for p in Path(row["path"]).rglob("*") if p.is_file())
     told = row | dict(spec=json.loads(row["spec"]))
     told["files"] = {p.relative_to(row["path"]).as_posix(): p.stat().st_size for p in files}
-    if as_json: return print_json(told)
-    for name in ("run_id", "stage", "state", "created", "seconds", "bytes", "path"): print(f"{name:<8} {told[name]}")
+    if as_json:
+        return print_json(told)
+    for name in ("run_id", "stage", "state", "created", "seconds", "bytes", "path"):
+        print(f"{name:<8} {told[name]}")
     print_json(told["spec"])
-    for file, size in told["files"].items(): print(f"  {file}  {size}")
+    for file, size in told["files"].items():
+        print(f"  {file}  {size}")
 
 # %% ../nbs/lib/80_cli.ipynb #a9bf42a5
 @runs_app.command("stale")
 def runs_stale(store: StoreOption = "", as_json: Json = False):
-    "Runs that are not up to date, with the first reason; then how many of each stage."
+    """Runs that are not up to date, with the first reason; then how many of each stage."""
     from xlingual_nb.runs.staleness import stale_runs
+
     frame = stale_runs(open_store(store))
-    if as_json: return print_json(rows_of(frame.drop(columns="spec")))
+    if as_json:
+        return print_json(rows_of(frame.drop(columns="spec")))
     more = [why.count("; ") for why in frame.why]
     first = [why.split("; ")[0] + f" (and {n} more)" * bool(n) for why, n in zip(frame.why, more)]
     columns = ["run_id", "stage", "state", "created", "why"]
@@ -305,55 +479,84 @@ def runs_stale(store: StoreOption = "", as_json: Json = False):
 # %% ../nbs/lib/80_cli.ipynb #609ef482
 @runs_app.command("why")
 def runs_why(run_id: RunId, store: StoreOption = ""):
-    "Why a run is stale: the definitions, defaults and inputs that are not what they were."
+    """Why a run is stale: the definitions, defaults and inputs that are not what they were."""
     from xlingual_nb.runs.staleness import Look, spec_of
     from xlingual_nb.runs.stages import stage_code
+
     at = open_store(store)
     row = one_run(at, run_id)
-    if row.state != "found": raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
+    if row.state != "found":
+        raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
     spec = spec_of(Path(row.path))
-    print("\n".join(reason.text for reason in Look(at, stage_code()).why(spec)) or "the run is up to date")
+    print(
+        "\n".join(reason.text for reason in Look(at, stage_code()).why(spec))
+        or "the run is up to date"
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #ba36dd61
 @runs_app.command("accept")
-def runs_accept(stage: Annotated[str, typer.Argument(help="The stage whose stale runs are to be kept.")],
-                prove: Annotated[int, typer.Option(help="How many of them are made again and compared.")],
-                store: StoreOption = ""):
-    "Keep the stale runs of a stage, if some of them, made again by today's code, are equal byte for byte."
+def runs_accept(
+    stage: Annotated[str, typer.Argument(help="The stage whose stale runs are to be kept.")],
+    prove: Annotated[int, typer.Option(help="How many of them are made again and compared.")],
+    store: StoreOption = "",
+):
+    """Keep the stale runs of a stage, if some of them, made again by today's code, are equal byte
+    for byte.
+    """
     from xlingual_nb.runs.proofs import accept
+
     accept(open_store(store), stage, prove)
 
 # %% ../nbs/lib/80_cli.ipynb #b176f0fb
 @runs_app.command("check")
 def runs_check(store: StoreOption = ""):
-    "Read every byte of every run and compare it with its manifest."
+    """Read every byte of every run and compare it with its manifest."""
     from xlingual_nb.runs.store import check_runs
+
     frame = check_runs(at := open_store(store))
-    if not len(frame): print("all runs are whole"); return
+    if not len(frame):
+        print("all runs are whole")
+        return
     print_table(frame)
     damaged = frame.run_id.unique()
-    raise InputError(f"{len(damaged)} runs are damaged: `{at.pruning(*damaged)}` removes them, run makes them again")
+    raise InputError(
+        f"{len(damaged)} runs are damaged: `{at.pruning(*damaged)}` removes them, run makes them again"
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #813a1d18
 @runs_app.command("prune")
-def runs_prune(run_id: Annotated[list[str] | None, typer.Argument(help="Finished runs to remove as well.")] = None,
-               stale: Annotated[bool, typer.Option("--stale", help="Remove the stale runs as well.")] = False,
-               days: Annotated[float, typer.Option(min=0, help="Interrupted runs untouched for so long go.")] = 7.0,
-               dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
-               store: StoreOption = ""):
-    "Remove damaged and long-interrupted runs, those that are named, and what dead processes left."
+def runs_prune(
+    run_id: Annotated[
+        list[str] | None, typer.Argument(help="Finished runs to remove as well.")
+    ] = None,
+    stale: Annotated[bool, typer.Option("--stale", help="Remove the stale runs as well.")] = False,
+    days: Annotated[
+        float, typer.Option(min=0, help="Interrupted runs untouched for so long go.")
+    ] = 7.0,
+    dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
+    store: StoreOption = "",
+):
+    """Remove damaged and long-interrupted runs, those that are named, and what dead processes
+    left.
+    """
     from xlingual_nb.report.clone import repository
     from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs
     from xlingual_nb.runs.store import prune_locks, prune_runs
+
     at = open_store(store)
     doomed = [one_run(at, r).run_id for r in run_id or []]
-    if stale: doomed += list(stale_runs(at).query("state == 'stale'").run_id)
+    if stale:
+        doomed += list(stale_runs(at).query("state == 'stale'").run_id)
     locks, halves = prune_locks(at, dry), half_written(repository())
     gone = prune_runs(at, doomed, days, dry)
-    for path in () if dry else halves: path.unlink(missing_ok=True)
-    print(f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB; "
-          f"{len(locks)} locks of dead processes, {len(halves)} half-written notebooks")
+    for path in () if dry else halves:
+        path.unlink(missing_ok=True)
+    print(
+        f"{len(gone)} runs {'would go' if dry else 'removed'}, {gone['bytes'].sum() / 1e6:.1f} MB; "
+        f"{len(locks)} locks of dead processes, {len(halves)} half-written notebooks"
+    )
 
 # %% ../nbs/lib/80_cli.ipynb #ce612c01
-if __name__ == "__main__" and "__file__" in globals(): main()
+if __name__ == "__main__" and "__file__" in globals():
+    main()

@@ -8,18 +8,24 @@ __all__ = ['InputError', 'require', 'installed']
 # %% ../nbs/lib/00_errors.ipynb #f32070a9
 from importlib import import_module
 
+
 class InputError(ValueError):
-    "Something the user gave is wrong: the message names the file or parameter, and the mend."
+    """Something the user gave is wrong: the message names the file or parameter, and the mend."""
 
 # %% ../nbs/lib/00_errors.ipynb #8b46fed9
 def require(condition: bool, message: str) -> None:
-    "Raise InputError with `message` unless `condition` holds."
-    if not condition: raise InputError(message)
+    """Raise InputError with `message` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)
 
 # %% ../nbs/lib/00_errors.ipynb #72b7b41f
 def installed(package: str, extra: str):
-    "A package that an extra of ours brings; InputError where it is missing."
-    try: return import_module(package)
+    """A package that an extra of ours brings; InputError where it is missing."""
+    try:
+        return import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package: raise
-    raise InputError(f'the package {package} is missing: pip install -c constraints.txt -e ".[{extra}]"')
+        if error.name != package:
+            raise
+    raise InputError(
+        f'the package {package} is missing: pip install -c constraints.txt -e ".[{extra}]"'
+    )

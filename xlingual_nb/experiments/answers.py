@@ -18,11 +18,14 @@ from ..measures.statistics import contrast, holm
 
 # %% ../../nbs/lib/64_answers.ipynb #df546ede
 def trend(x, y) -> tuple[float, float]:
-    """(Spearman's ρ, two-sided p): over all permutations for up to eight points, by Student's t for more; NaN where
-    nothing varies."""
+    """(Spearman's ρ, two-sided p): over all permutations for up to eight points, by Student's t for
+    more; NaN where nothing varies.
+    """
     x, y = stats.rankdata(x), stats.rankdata(y)
-    if len(set(x)) < 2 or len(set(y)) < 2: return float("nan"), float("nan")
-    if len(x) > 8: return tuple(map(float, stats.spearmanr(x, y)))
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return float("nan"), float("nan")
+    if len(x) > 8:
+        return tuple(map(float, stats.spearmanr(x, y)))
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
     rho, others = float(centred @ y), np.array(list(permutations(y))) @ centred
     return rho, float(np.mean(np.abs(others) >= abs(rho) - 1e-9))
@@ -30,10 +33,14 @@ def trend(x, y) -> tuple[float, float]:
 # %% ../../nbs/lib/64_answers.ipynb #ad088d21
 RISES, HIGHER = ("rises", "falls"), ("higher", "lower")
 
+
 @dataclass(frozen=True)
 class Answer:
-    """What a test says: the effect, of a contrast with its 95% interval, two-sided p, the number of values, and the
-    words for an effect above and below nothing; once `judged`, p by Holm's correction and the verdict."""
+    """What a test says: the effect, of a contrast with its 95% interval, two-sided p, the number of
+    values, and the words for an effect above and below nothing; once `judged`, p by Holm's
+    correction and the verdict.
+    """
+
     question: str
     comparison: str
     effect: float
@@ -48,56 +55,86 @@ class Answer:
 # %% ../../nbs/lib/64_answers.ipynb #8406a978
 @dataclass(frozen=True)
 class Findings:
-    """What is asked. `observations`: a value a row, column and seed. `settings`: for each row its `dial` and how far it
-    turns it, `x`, and whatever else is held against the score. `score`: the column that questions are about. `floors`:
-    for a column, the one that holds its floor."""
+    """What is asked. `observations`: a value a row, column and seed. `settings`: for each row its
+    `dial` and how far it turns it, `x`, and whatever else is held against the score. `score`: the
+    column that questions are about. `floors`: for a column, the one that holds its floor.
+    """
+
     observations: pd.DataFrame
     settings: pd.DataFrame
     score: str
     floors: dict[str, str] = field(default_factory=dict)
 
     def at(self, row: str, column: str = "") -> np.ndarray:
-        "The values of a row, by seed; of the score unless another column is named."
+        """The values of a row, by seed; of the score unless another column is named."""
         seen = self.observations
-        return seen[(seen.row == row) & (seen.column == (column or self.score))].value.dropna().to_numpy()
+        return (
+            seen[(seen.row == row) & (seen.column == (column or self.score))]
+            .value.dropna()
+            .to_numpy()
+        )
 
 # %% ../../nbs/lib/64_answers.ipynb #64ce6fef
 def over_models(found: Findings, question: str, dial: str, by: str, column: str = "") -> Answer:
-    "Does a column rise with the setting of a dial? `by`: what the setting is, in words."
+    """Does a column rise with the setting of a dial? `by`: what the setting is, in words."""
     rows = found.settings[found.settings.dial == dial].itertuples()
     pairs = [(row.x, value) for row in rows for value in found.at(row.row, column)]
     rho, p = trend(*zip(*pairs))
-    return Answer(question, f"Spearman of {column or found.score} with {by}", rho, p, len(pairs), RISES)
+    return Answer(
+        question, f"Spearman of {column or found.score} with {by}", rho, p, len(pairs), RISES
+    )
 
-def over_languages(found: Findings, question: str, rows: Iterable[str], by: str, words: str) -> Answer:
-    "Does the mean score of rows rise with what their settings have under `by`, or with the mean of that column?"
+
+def over_languages(
+    found: Findings, question: str, rows: Iterable[str], by: str, words: str
+) -> Answer:
+    """Does the mean score of rows rise with what their settings have under `by`, or with the mean
+    of that column?
+    """
     part = found.settings[found.settings.row.isin([row for row in rows if found.at(row).size])]
     x = part[by] if by in part else [found.at(row, by).mean() for row in part.row]
     rho, p = trend(x, [found.at(row).mean() for row in part.row])
     words = f"Spearman of mean {found.score} with {words}, {len(part)} languages"
     return Answer(question, words, rho, p, len(part), RISES)
 
-def between(found: Findings, question: str, more: str, less: str, column: str = "", floors: bool = False) -> Answer:
-    "Has one row more than another, of the score or of another column; with `floors`, more above its own floor?"
+
+def between(
+    found: Findings, question: str, more: str, less: str, column: str = "", floors: bool = False
+) -> Answer:
+    """Has one row more than another, of the score or of another column; with `floors`, more above
+    its own floor?
+    """
     arms = [found.at(more, column), found.at(less, column)]
-    if floors: arms += [found.at(more, found.floors[found.score]), found.at(less, found.floors[found.score])]
-    e, n = contrast(arms, [1, -1, -1, 1][:len(arms)]), len(arms[0]) + len(arms[1])
+    if floors:
+        arms += [
+            found.at(more, found.floors[found.score]),
+            found.at(less, found.floors[found.score]),
+        ]
+    e, n = contrast(arms, [1, -1, -1, 1][: len(arms)]), len(arms[0]) + len(arms[1])
     p = 2 * min(e.p_above(), e.p_below()) if e.se == e.se else float("nan")
     words = f"{column or found.score}{' above its floor' if floors else ''}: {more} less {less}"
     return Answer(question, words, e.value, p, n, HIGHER, *e.interval())
 
 # %% ../../nbs/lib/64_answers.ipynb #0cc3b3fa
 def judged(answers: list[Answer], scale: str) -> list[Answer]:
-    "The answers with Holm's correction over all of them, and with their verdicts."
+    """The answers with Holm's correction over all of them, and with their verdicts."""
+
     def verdict(answer, p):
-        if scale == "smoke": return "not run at this scale"
-        if np.isnan(p): return "no interval: give more seeds"
+        if scale == "smoke":
+            return "not run at this scale"
+        if np.isnan(p):
+            return "no interval: give more seeds"
         return "inconclusive" if p >= 0.05 else answer.words[answer.effect < 0]
+
     adjusted = holm([a.p for a in answers])
     return [replace(a, adjusted=p, verdict=verdict(a, p)) for a, p in zip(answers, adjusted)]
 
+
 def as_table(answers: list[Answer]) -> pd.DataFrame:
-    "Answers as a table, a row each."
-    rows = [(a.question, a.comparison, a.effect, a.low, a.high, a.p, a.adjusted, a.n, a.verdict) for a in answers]
+    """Answers as a table, a row each."""
+    rows = [
+        (a.question, a.comparison, a.effect, a.low, a.high, a.p, a.adjusted, a.n, a.verdict)
+        for a in answers
+    ]
     columns = ["question", "comparison", "effect", "low", "high", "p", "Holm's p", "n", "verdict"]
     return pd.DataFrame(rows, columns=columns)

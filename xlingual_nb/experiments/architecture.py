@@ -13,8 +13,17 @@ from functools import cache
 
 import pandas as pd
 
-from .bilingual import (PAPER, check, given_away, model, never_saw_the_target, nli,
-                                                nli_floors, read_out, untrained)
+from xlingual_nb.experiments.bilingual import (
+    PAPER,
+    check,
+    given_away,
+    model,
+    never_saw_the_target,
+    nli,
+    nli_floors,
+    read_out,
+    untrained,
+)
 from .sizes import paper_of
 from .studies import Bilingual
 from .study import SEEDS, Cell, chosen, compared, grid_of, once
@@ -24,54 +33,74 @@ from ..papers.published import OURS, published
 
 # %% ../../nbs/04_architecture.ipynb #9c415051
 TABLES = ("table4", "table5", "table6", "table7")
-TARGETS = {"es": "Spanish", "hi": "Hindi", "ru": "Russian"}         # as the paper's columns call them
+TARGETS = {"es": "Spanish", "hi": "Hindi", "ru": "Russian"}  # as the paper's columns call them
+
 
 def belongs_here(claim) -> bool:
-    "Is this a claim on Tables 4 to 7?"
+    """Is this a claim on Tables 4 to 7?"""
     return any(t.table in TABLES for t in claim.tests)
 
 # %% ../../nbs/04_architecture.ipynb #65236707
-MILLIONS, PERCENT, DEPTH, HEADS = "Parameters (in Millions)", "Parameters (%)", "Depth", "Multi-head Attention"
+MILLIONS, PERCENT, DEPTH, HEADS = (
+    "Parameters (in Millions)",
+    "Parameters (%)",
+    "Depth",
+    "Multi-head Attention",
+)
 BASELINE = 132.78
+
 
 @cache
 def asked(table: str) -> pd.DataFrame:
-    "What a published table asks of each of its models: layers, heads, share of the baseline's parameters."
+    """What a published table asks of each of its models: layers, heads, share of the baseline's
+    parameters.
+    """
     printed = published(PAPER, table)
     wide = printed.pivot(index="row", columns="column", values="value").loc[printed.row.unique()]
     layers, heads = (wide[column].astype(int) for column in (DEPTH, HEADS))
     return pd.DataFrame(dict(layers=layers, heads=heads, share=wide[MILLIONS] / BASELINE))
 
+
 def total(sizes: Bilingual, shape: Shape) -> int:
-    "Parameters of a shape with this scale's vocabulary and heads of pretraining."
+    """Parameters of a shape with this scale's vocabulary and heads of pretraining."""
     return parameters(shape, sizes.pieces, sizes.switches.get("nsp", False))
 
 # %% ../../nbs/04_architecture.ipynb #d731cf7d
 def by_hidden(sizes: Bilingual, table: str, layers: int, heads: int, wanted: float) -> Shape:
-    "The shape whose hidden size comes nearest to the `wanted` number of parameters."
+    """The shape whose hidden size comes nearest to the `wanted` number of parameters."""
     base = sizes.deep.shape
     rest = dict(max_tokens=base.max_tokens, positions=base.positions)
     if table != "table7":
-        return shape_for(layers, heads, wanted, sizes.pieces, sizes.switches.get("nsp", False), **rest)
-    wide = (Shape(layers, 3 * k, heads, 15 * k, **rest) for k in range(1, base.hidden))     # 1 and 3 heads divide alike
+        return shape_for(
+            layers, heads, wanted, sizes.pieces, sizes.switches.get("nsp", False), **rest
+        )
+    wide = (
+        Shape(layers, 3 * k, heads, 15 * k, **rest) for k in range(1, base.hidden)
+    )  # 1 and 3 heads divide alike
     return min(wide, key=lambda shape: abs(total(sizes, shape) - wanted))
 
+
 def shape_of(sizes: Bilingual, table: str, row: str) -> Shape:
-    """The encoder behind a row of Tables 4 to 7: its layers and heads, the hidden size that comes nearest to its share
-    of the baseline's parameters, and, if that misses by over 2%, the intermediate size that comes nearest."""
+    """The encoder behind a row of Tables 4 to 7: its layers and heads, the hidden size that comes
+    nearest to its share of the baseline's parameters, and, if that misses by over 2%, the
+    intermediate size that comes nearest.
+    """
     base, (layers, heads, share) = sizes.deep.shape, asked(table).astype(object).loc[row]
-    if share == 1: return replace(base, layers=layers, heads=heads)
+    if share == 1:
+        return replace(base, layers=layers, heads=heads)
     wanted = share * total(sizes, base)
     near = by_hidden(sizes, table, layers, heads, wanted)
     over = total(sizes, near) - wanted
-    if abs(over) <= 0.02 * wanted: return near
-    each = layers * (2 * near.hidden + 1)                   # parameters of one more intermediate unit in every layer
+    if abs(over) <= 0.02 * wanted:
+        return near
+    each = layers * (2 * near.hidden + 1)  # parameters of one more intermediate unit in every layer
     return replace(near, intermediate=max(near.hidden, near.intermediate - round(over / each)))
 
 # %% ../../nbs/04_architecture.ipynb #ca3ad6b1
 def shapes(sizes: Bilingual) -> pd.DataFrame:
-    """A row a model of Tables 4 to 7: its size, the parameters wanted and got, in millions, and by what share the two
-    differ."""
+    """A row a model of Tables 4 to 7: its size, the parameters wanted and got, in millions, and by
+    what share the two differ.
+    """
     made = []
     for table in TABLES:
         for row, (_, _, share) in asked(table).iterrows():
@@ -84,53 +113,88 @@ def shapes(sizes: Bilingual) -> pd.DataFrame:
 
 # %% ../../nbs/04_architecture.ipynb #922b19a9
 def labels_of(sizes: Bilingual) -> tuple[str, str, str]:
-    "(Paper, what the columns of Tables 4 to 6 call the target, and their rows): ours, by its code, if chosen freely."
+    """(Paper, what the columns of Tables 4 to 6 call the target, and their rows): ours, by its
+    code, if chosen freely.
+    """
     paper, target = paper_of(sizes) if sizes.label == sizes.corpus else OURS, sizes.deep_target
-    return (paper, TARGETS[target], target) if paper == PAPER and target else (paper, target, target)
+    return (
+        (paper, TARGETS[target], target) if paper == PAPER and target else (paper, target, target)
+    )
+
 
 def stated(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, runs: tuple) -> list[Cell]:
-    "The columns of sizes: numbers that the row's spec states, and that no run has to find."
-    millions, paper = parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6, labels_of(sizes)[0]
-    amounts = {MILLIONS: millions, PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape),
-               DEPTH: spec.shape.layers, HEADS: spec.shape.heads}
+    """The columns of sizes: numbers that the row's spec states, and that no run has to find."""
+    millions, paper = (
+        parameters(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6,
+        labels_of(sizes)[0],
+    )
+    amounts = {
+        MILLIONS: millions,
+        PERCENT: 1e8 * millions / total(sizes, sizes.deep.shape),
+        DEPTH: spec.shape.layers,
+        HEADS: spec.shape.heads,
+    }
     shown = [c for c in amounts if c != PERCENT or table == "table7"]
     return [Cell(paper, table, row, c, spec.seed, runs, amount=float(amounts[c])) for c in shown]
 
 # %% ../../nbs/04_architecture.ipynb #e0a7139c
-def readings(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, source=True) -> list[Cell]:
-    """The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`, the scores in
-    Fake-English are left out."""
+def readings(
+    sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, source=True
+) -> list[Cell]:
+    """The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`,
+    the scores in Fake-English are left out.
+    """
     paper, target, _ = labels_of(sizes)
+
     def read(language, columns, minus=""):
         return read_out(sizes, table, row, spec, pair, language, columns, minus, paper)
+
     made = read(pair[0], ("XNLI Fake-English", "NER Fake-English", "")) if source else []
     made += read(pair[1], (f"XNLI {target}", f"NER {target}", "Retrieval ρ"))
     return made + read(pair[1], ("XNLI Δ", "NER Δ", ""), minus=pair[0])
 
 # %% ../../nbs/04_architecture.ipynb #b544af17
 def floor_cells(sizes: Bilingual, table: str, base: PretrainSpec, pair) -> list[Cell]:
-    "The rows that transfer to Russian must beat in Tables 4 to 6."
+    """The rows that transfer to Russian must beat in Tables 4 to 6."""
     source, target = pair
     run = nli(sizes, untrained(base), source, (target,))
     paper, column_of, code = labels_of(sizes)
     made = readings(sizes, table, f"untrained | enfake | {code}", untrained(base), pair)
-    made += readings(sizes, table, f"never saw the target | enfake | {code}", never_saw_the_target(base), pair, False)
-    def majority(language): return f"majority {language}|{language}"
-    known = (("Fake-English", majority(source), ""), (column_of, majority(target), ""),
-             ("Δ", majority(source), majority(target)))
+    made += readings(
+        sizes,
+        table,
+        f"never saw the target | enfake | {code}",
+        never_saw_the_target(base),
+        pair,
+        False,
+    )
+
+    def majority(language):
+        return f"majority {language}|{language}"
+
+    known = (
+        ("Fake-English", majority(source), ""),
+        (column_of, majority(target), ""),
+        ("Δ", majority(source), majority(target)),
+    )
     for column, drawn, minus in known:
         row = f"majority class | {code}"
-        made.append(Cell(paper, table, row, f"XNLI {column}", base.seed, (run,), drawn, 100.0, minus))
+        made.append(
+            Cell(paper, table, row, f"XNLI {column}", base.seed, (run,), drawn, 100.0, minus)
+        )
     without = nli_floors(sizes, untrained(base), source, (target,))
     return made + given_away(paper, table, f"XNLI {column_of}", base.seed, without, target)
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
 def of_shape(sizes: Bilingual, languages, seed: int, shape: Shape) -> PretrainSpec:
-    "A model of these languages with a shape of its own, trained as the baseline is."
+    """A model of these languages with a shape of its own, trained as the baseline is."""
     return model(sizes, languages, seed, shape=shape, training=sizes.deep.training)
 
+
 def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
-    "Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at this scale."
+    """Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at
+    this scale.
+    """
     pair, made = ("enfake", sizes.deep_target), []
     for row in asked(table).index:
         spec = of_shape(sizes, pair, seed, shape_of(sizes, table, row))
@@ -139,22 +203,32 @@ def one_target(sizes: Bilingual, table: str, seed: int) -> list[Cell]:
     return made + floor_cells(sizes, table, of_shape(sizes, pair, seed, sizes.deep.shape), pair)
 
 # %% ../../nbs/04_architecture.ipynb #71105a64
-def in_language(sizes: Bilingual, row: str, spec: PretrainSpec, languages, language: str) -> list[Cell]:
-    "The cells of a row of Table 7 in one of its languages."
+def in_language(
+    sizes: Bilingual, row: str, spec: PretrainSpec, languages, language: str
+) -> list[Cell]:
+    """The cells of a row of Table 7 in one of its languages."""
     columns = f"XNLI {language}", f"NER {language}", ""
-    return read_out(sizes, "table7", row, spec, languages, language, columns, paper=labels_of(sizes)[0])
+    return read_out(
+        sizes, "table7", row, spec, languages, language, columns, paper=labels_of(sizes)[0]
+    )
+
 
 def four_models(sizes: Bilingual, languages, seed: int) -> list[Cell]:
-    "The rows of models of Table 7: their sizes, and their scores in each language."
+    """The rows of models of Table 7: their sizes, and their scores in each language."""
     made = []
     for row in asked("table7").index:
         spec = of_shape(sizes, languages, seed, shape_of(sizes, "table7", row))
-        found = [c for language in languages for c in in_language(sizes, row, spec, languages, language)]
+        found = [
+            c for language in languages for c in in_language(sizes, row, spec, languages, language)
+        ]
         made += stated(sizes, "table7", row, spec, found[0].runs) + found
     return made
 
+
 def four_floors(sizes: Bilingual, languages, seed: int) -> list[Cell]:
-    "The floors of each column of Table 7; English itself cannot be a language that was never seen."
+    """The floors of each column of Table 7; English itself cannot be a language that was never
+    seen.
+    """
     base, paper, made = of_shape(sizes, languages, seed, sizes.deep.shape), labels_of(sizes)[0], []
     blank, unseen, targets = untrained(base), never_saw_the_target(base), languages[1:]
     run, without = nli(sizes, blank, "en", targets), nli_floors(sizes, base, "en", targets)
@@ -168,43 +242,72 @@ def four_floors(sizes: Bilingual, languages, seed: int) -> list[Cell]:
         made += given_away(paper, "table7", f"XNLI {language}", seed, without, language)
     return made
 
+
 def four_languages(sizes: Bilingual, seed: int) -> list[Cell]:
-    "Table 7: English with every other language in one model, and the floors of each column."
+    """Table 7: English with every other language in one model, and the floors of each column."""
     languages = ("en", *sizes.targets)
     return four_models(sizes, languages, seed) + four_floors(sizes, languages, seed)
 
 # %% ../../nbs/04_architecture.ipynb #60004c5e
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
-          own="", claim: str = "") -> list[Cell]:
-    """Every cell of Tables 4 to 7, or those that a `claim` compares; none on a text without a second language. Raises
-    InputError for an unknown scale, corpus, language, table or claim, or more seeds than there are."""
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    only: str = "all",
+    languages: str = "",
+    own="",
+    claim: str = "",
+) -> list[Cell]:
+    """Every cell of Tables 4 to 7, or those that a `claim` compares; none on a text without a
+    second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
+    more seeds than there are.
+    """
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
-    if sizes.deep_tuning: sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
-    for seed in SEEDS[:seeds or sizes.seeds.rest] if sizes.targets else ():
+    if sizes.deep_tuning:
+        sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
+    for seed in SEEDS[: seeds or sizes.seeds.rest] if sizes.targets else ():
         for table in names:
-            found += four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
+            found += (
+                four_languages(sizes, seed) if table == "table7" else one_target(sizes, table, seed)
+            )
     return compared(once(found), claim, sizes.seeds.rest)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="",
-         claim: str = "") -> list:
-    "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    only: str = "all",
+    languages: str = "",
+    own="",
+    claim: str = "",
+) -> list:
+    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, only, languages, own, claim))
 
 # %% ../../nbs/04_architecture.ipynb #ab503a25
-AXES = {"table4": ("layers", "depth"), "table5": ("heads", "attention heads"),
-        "table6": ("share", "parameters, share of the baseline's")}
+AXES = {
+    "table4": ("layers", "depth"),
+    "table5": ("heads", "attention heads"),
+    "table6": ("share", "parameters, share of the baseline's"),
+}
+
 
 def points(tidy: pd.DataFrame) -> pd.DataFrame:
-    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came out) with their
-    deviations (`XNLI Δ sd`), and the published Δ."""
+    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came
+    out) with their deviations (`XNLI Δ sd`), and the published Δ.
+    """
     made = []
     for table in AXES:
         part = tidy[(tidy.table == table) & tidy.row.isin(asked(table).index)]
         printed = part[part.column == "XNLI Δ"].set_index("row").published
         wide = part.pivot(index="row", columns="column", values="value").assign(published=printed)
         spread = part.pivot(index="row", columns="column", values="sd").add_suffix(" sd")
-        joined = asked(table).join([wide, spread], how="inner").assign(table=table, row=lambda d: d.index)
+        joined = (
+            asked(table)
+            .join([wide, spread], how="inner")
+            .assign(table=table, row=lambda d: d.index)
+        )
         made.append(joined.rename(columns={"share": "wanted"}))
     found = pd.concat(made, ignore_index=True)
     return found.assign(share=found[MILLIONS] / found.loc[found.wanted == 1, MILLIONS].max())

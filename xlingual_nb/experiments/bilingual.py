@@ -32,41 +32,57 @@ PAPER = "k2020"
 
 # %% ../../nbs/lib/62_bilingual.ipynb #23c2fd10
 def script_transforms(language: str) -> tuple[str, ...]:
-    "What gives a language its script: Fake-English has English's words, their characters shifted."
+    """What gives a language its script: Fake-English has English's words, their characters
+    shifted.
+    """
     return ("cut_words", "unicode_shift") if language == "enfake" else ()
 
+
 def text(sizes: Bilingual, language: str, part: str = "train") -> CorpusSpec:
-    "The corpus of a language, in its own script."
-    return replace(corpus_spec(sizes, natural_language(language), part), transforms=script_transforms(language))
+    """The corpus of a language, in its own script."""
+    return replace(
+        corpus_spec(sizes, natural_language(language), part), transforms=script_transforms(language)
+    )
 
 # %% ../../nbs/lib/62_bilingual.ipynb #f30428df
 def vocabulary(sizes: Bilingual, languages, kind: str = "", size: int = 0) -> TokenizerSpec:
-    "One vocabulary on the text of all languages together (K section 3.1.2)."
+    """One vocabulary on the text of all languages together (K section 3.1.2)."""
     first, *others = (text(sizes, l) for l in languages)
     return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(others))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #60f4ec04
 def in_bags(chain: tuple[str, ...]) -> tuple[str, ...]:
-    "A chain of text transforms that leaves nothing but word frequencies: words are cut, drawn, and then written."
+    """A chain of text transforms that leaves nothing but word frequencies: words are cut, drawn,
+    and then written.
+    """
     return "cut_words", "unigram", *(step for step in chain if step != "cut_words")
 
-def model(sizes: Bilingual, languages, seed: int, permutation: str = "", frequency=False, **switches) -> PretrainSpec:
-    """A B-BERT of `languages`, the first of which is the source. `permutation` is a transform such as `permute(0.5)`,
-    done to each language with draws of its own; `frequency` leaves nothing of the target but its word frequencies;
-    `switches` are fields of `PretrainSpec`."""
+
+def model(
+    sizes: Bilingual, languages, seed: int, permutation: str = "", frequency=False, **switches
+) -> PretrainSpec:
+    """A B-BERT of `languages`, the first of which is the source. `permutation` is a transform such
+    as `permute(0.5)`, done to each language with draws of its own; `frequency` leaves nothing of
+    the target but its word frequencies; `switches` are fields of `PretrainSpec`.
+    """
     made = []
     for i, name in enumerate(languages):
         corpus = text(sizes, name)
-        if frequency and i: corpus = replace(corpus, transforms=in_bags(corpus.transforms))
-        made.append(Language(name, corpus, (permutation.replace(")", f",{i})"),) * bool(permutation)))
+        if frequency and i:
+            corpus = replace(corpus, transforms=in_bags(corpus.transforms))
+        made.append(
+            Language(name, corpus, (permutation.replace(")", f",{i})"),) * bool(permutation))
+        )
     shape, training = sizes.base
     usual = dict(tokenizer=vocabulary(sizes, languages), shape=shape, training=training, seed=seed)
     return PretrainSpec(tuple(made), **usual | sizes.switches | switches)
 
 # %% ../../nbs/lib/62_bilingual.ipynb #05006146
 def shared_pieces(sizes: Bilingual, share: float, seed: int) -> PretrainSpec:
-    """English and a copy of it that keeps a `share` of the piece types in common: overlap set directly, everything else
-    held; each seed draws types of its own. The shift is one of token ids here, so the copy's text is plain."""
+    """English and a copy of it that keeps a `share` of the piece types in common: overlap set
+    directly, everything else held; each seed draws types of its own. The shift is one of token ids
+    here, so the copy's text is plain.
+    """
     plain = text(sizes, "en")
     languages = Language("enfake", plain, (f"enfake({share:g},{seed})",)), Language("en", plain)
     pieces = TokenizerSpec(plain, sizes.pieces // 2, sizes.kind)
@@ -74,46 +90,59 @@ def shared_pieces(sizes: Bilingual, share: float, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/lib/62_bilingual.ipynb #be83c613
 def untrained(spec: PretrainSpec | BroughtSpec) -> PretrainSpec | BroughtSpec:
-    "The same model before its first step; of one that was brought another at random, of its architecture."
-    if isinstance(spec, BroughtSpec): return replace(spec, fresh=True)
+    """The same model before its first step; of one that was brought another at random, of its
+    architecture.
+    """
+    if isinstance(spec, BroughtSpec):
+        return replace(spec, fresh=True)
     return replace(spec, training=replace(spec.training, epochs=0, steps=0))
 
+
 def never_saw_the_target(spec: PretrainSpec) -> PretrainSpec:
-    "The same model, vocabulary and length of training, on the source alone."
+    """The same model, vocabulary and length of training, on the source alone."""
     return replace(spec, languages=spec.languages[:1])
 
 # %% ../../nbs/lib/62_bilingual.ipynb #0dc237d9
 def text_transforms(spec: PretrainSpec, language: str) -> tuple[str, ...]:
-    "How a model wants text of a language: in the language's script, unless its Fake-English is made of token ids."
+    """How a model wants text of a language: in the language's script, unless its Fake-English is
+    made of token ids.
+    """
     shifted_ids = any(t.startswith("enfake") for l in spec.languages for t in l.transforms)
     return () if shifted_ids else script_transforms(language)
 
+
 def labelled(sizes: Bilingual, spec: PretrainSpec, task: str, language: str, part: str) -> Labelled:
-    "A part of a task's data in a language, as a model wants it."
+    """A part of a task's data in a language, as a model wants it."""
     records = records_spec(sizes, task, natural_language(language), part)
     return Labelled(language, replace(records, transforms=text_transforms(spec, language)))
 
 # %% ../../nbs/lib/62_bilingual.ipynb #22d7c68c
-def nli_tests(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> tuple[tuple[Labelled, Labelled], ...]:
-    "The source, each target, and the source with the first target (K Table 11)."
+def nli_tests(
+    sizes: Bilingual, spec: PretrainSpec, source: str, targets
+) -> tuple[tuple[Labelled, Labelled], ...]:
+    """The source, each target, and the source with the first target (K Table 11)."""
     tests = {l: labelled(sizes, spec, "nli", l, "test") for l in (source, *targets)}
     crossed = (tests[source], tests[targets[0]]), (tests[targets[0]], tests[source])
     return *((t, t) for t in tests.values()), *crossed
 
+
 def nli(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> NliSpec:
-    "Fine-tuned on the source, and stopped on it where the settings have patience."
+    """Fine-tuned on the source, and stopped on it where the settings have patience."""
     train, dev = (labelled(sizes, spec, "nli", source, part) for part in ("train", "dev"))
     tests, settings = nli_tests(sizes, spec, source, targets), sizes.fine_tuning
     return NliSpec(spec, train, tests, settings, spec.seed, dev if settings.patience else None)
 
+
 def nli_floors(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> NliFloorsSpec:
-    "What the same pairs give away without a lexicon, whatever the model."
+    """What the same pairs give away without a lexicon, whatever the model."""
     tests = nli_tests(sizes, spec, source, targets)
     return NliFloorsSpec(labelled(sizes, spec, "nli", source, "train"), tests, tests[0][0])
 
 # %% ../../nbs/lib/62_bilingual.ipynb #a139244a
 def ner(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> tuple[NerSpec, ...]:
-    "Taggers trained on the source, with seeds that no other model's taggers have; tested on it and on each target."
+    """Taggers trained on the source, with seeds that no other model's taggers have; tested on it
+    and on each target.
+    """
     train, dev = (labelled(sizes, spec, "ner", source, part) for part in ("train", "dev"))
     tests = tuple(labelled(sizes, spec, "ner", l, "test") for l in (source, *targets))
     seeds = range(spec.seed * sizes.taggers, (spec.seed + 1) * sizes.taggers)
@@ -121,52 +150,107 @@ def ner(sizes: Bilingual, spec: PretrainSpec, source: str, targets) -> tuple[Ner
 
 # %% ../../nbs/lib/62_bilingual.ipynb #a56a1d58
 def retrieval(sizes: Bilingual, spec: PretrainSpec, source: str, target: str) -> MeasureSpec:
-    "Parallel sentences of source and target, at layer 0 and two thirds up."
-    def held_out(language): return replace(text(sizes, language, "dev"), transforms=text_transforms(spec, language))
+    """Parallel sentences of source and target, at layer 0 and two thirds up."""
+
+    def held_out(language):
+        return replace(text(sizes, language, "dev"), transforms=text_transforms(spec, language))
+
     first, second = map(held_out, (source, target))
-    return MeasureSpec(spec, first, words="none", sentences=sizes.measured, other=second, pair=(source, target))
+    return MeasureSpec(
+        spec, first, words="none", sentences=sizes.measured, other=second, pair=(source, target)
+    )
 
 # %% ../../nbs/lib/62_bilingual.ipynb #02e41fae
 COLUMNS = ("XNLI Accuracy", "NER F1-Score", "Retrieval ρ")
 
-def read_out(sizes: Bilingual, table: str, row: str, spec: PretrainSpec, pair, target: str, columns=COLUMNS,
-             minus: str = "", paper: str = "") -> list[Cell]:
-    """The cells of a row: accuracy and F1 (percent) on `target`, retrieval between the source, first of `pair`, and it.
 
-    All languages of the pair are tested in the same runs, so that rows and tables share them. With `minus` the row
-    holds a Δ: the value on that language less the target's. An empty name in `columns` leaves a readout out. `paper`:
-    by default the one that is about the study's languages, else ours."""
+def read_out(
+    sizes: Bilingual,
+    table: str,
+    row: str,
+    spec: PretrainSpec,
+    pair,
+    target: str,
+    columns=COLUMNS,
+    minus: str = "",
+    paper: str = "",
+) -> list[Cell]:
+    """The cells of a row: accuracy and F1 (percent) on `target`, retrieval between the source,
+    first of `pair`, and it.
+
+    All languages of the pair are tested in the same runs, so that rows and tables share them. With
+    `minus` the row holds a Δ: the value on that language less the target's. An empty name in
+    `columns` leaves a readout out. `paper`: by default the one that is about the study's languages,
+    else ours.
+    """
     source, *targets = pair
     accuracy, f1, found = columns
     made, paper = [], paper or paper_of(sizes)
+
     def cell(column, runs, drawn):
         less = drawn(target) if minus else ""
-        made.append(Cell(paper, table, row, column, spec.seed, runs, drawn(minus or target), 100.0, less))
-    if accuracy: cell(accuracy, (nli(sizes, spec, source, targets),), lambda l: f"accuracy {l}|{l}")
-    if f1: cell(f1, ner(sizes, spec, source, targets), lambda l: f"f1 {l}")
+        made.append(
+            Cell(paper, table, row, column, spec.seed, runs, drawn(minus or target), 100.0, less)
+        )
+
+    if accuracy:
+        cell(accuracy, (nli(sizes, spec, source, targets),), lambda l: f"accuracy {l}|{l}")
+    if f1:
+        cell(f1, ner(sizes, spec, source, targets), lambda l: f"f1 {l}")
     if found and target != source and not minus:
-        made.append(Cell(paper, table, row, found, spec.seed, (retrieval(sizes, spec, source, target),), "rho_upper"))
+        made.append(
+            Cell(
+                paper,
+                table,
+                row,
+                found,
+                spec.seed,
+                (retrieval(sizes, spec, source, target),),
+                "rho_upper",
+            )
+        )
     return made
 
 # %% ../../nbs/lib/62_bilingual.ipynb #a8c28701
 CEILING = "true lexicon"
-FLOOR_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING))      # a pattern
+FLOOR_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING))  # a pattern
 
-def given_away(paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str) -> list[Cell]:
-    "The rows of a column of NLI that need no model: what a target's pairs give away, and the ceiling."
+
+def given_away(
+    paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str
+) -> list[Cell]:
+    """The rows of a column of NLI that need no model: what a target's pairs give away, and the
+    ceiling.
+    """
     source = run.said.language
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
     rows.append((f"{CEILING} | {source} | {target}", f"{CEILING} {source}|{source}"))
     return [Cell(paper, table, row, column, seed, (run,), drawn, 100.0) for row, drawn in rows]
 
 # %% ../../nbs/lib/62_bilingual.ipynb #24a42bb3
-def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = "") -> list[Cell]:
-    "The rows that a claim of transfer must beat, for each target of the model `base`; `paper` as in `read_out`."
+def floors(
+    sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = ""
+) -> list[Cell]:
+    """The rows that a claim of transfer must beat, for each target of the model `base`; `paper` as
+    in `read_out`.
+    """
     source, *targets = pair
     made, paper = [], paper or paper_of(sizes)
     for target in targets:
-        for name, spec in (("untrained", untrained(base)), ("never saw the target", never_saw_the_target(base))):
-            made += read_out(sizes, table, f"{name} | {source} | {target}", spec, pair, target, columns, paper=paper)
+        for name, spec in (
+            ("untrained", untrained(base)),
+            ("never saw the target", never_saw_the_target(base)),
+        ):
+            made += read_out(
+                sizes,
+                table,
+                f"{name} | {source} | {target}",
+                spec,
+                pair,
+                target,
+                columns,
+                paper=paper,
+            )
         if columns[0]:
             run, drawn = nli(sizes, untrained(base), source, targets), f"majority {target}|{target}"
             row = f"majority class | {target}"
@@ -177,7 +261,9 @@ def floors(sizes: Bilingual, table: str, pair, base: PretrainSpec, columns=COLUM
 
 # %% ../../nbs/lib/62_bilingual.ipynb #7dd31e07
 def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
-    "The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was measured."
+    """The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was
+    measured.
+    """
     pair = f"{source} | {target}"
     names = "untrained", "never saw the target", *FLOORS
     rows = [f"majority class | {target}", *(f"{name} | {pair}" for name in names)]
@@ -185,7 +271,9 @@ def highest_floor(tidy: pd.DataFrame, source: str, target: str, column: str) -> 
 
 # %% ../../nbs/lib/62_bilingual.ipynb #8f25e325
 def check(scale: str, corpus: str, seeds: int, languages: str = "", own="") -> Bilingual:
-    """The sizes of a study, for these `languages` as targets, from a user's file `own` as well (`experiments.sizes`).
-    Raises InputError for an unknown scale, corpus or language, or more seeds than there are."""
+    """The sizes of a study, for these `languages` as targets, from a user's file `own` as well
+    (`experiments.sizes`). Raises InputError for an unknown scale, corpus or language, or more seeds
+    than there are.
+    """
     seeds_of(seeds, len(SEEDS))
     return bilingual_sizes(scale, corpus, languages, own)

@@ -11,8 +11,21 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from .joint import (NAMES, PAPER, READINGS, SOURCE, answer_ceiling, answer_floors, answers,
-                                           asked, ceiling, check, floors, model, read_out)
+from xlingual_nb.experiments.joint import (
+    NAMES,
+    PAPER,
+    READINGS,
+    SOURCE,
+    answer_ceiling,
+    answer_floors,
+    answers,
+    asked,
+    ceiling,
+    check,
+    floors,
+    model,
+    read_out,
+)
 from .shifting import called
 from .studies import Joint
 from .study import Cell, choose, grid_of, once, seeds_of
@@ -21,66 +34,92 @@ from ..models.brought import BroughtSpec, pinned
 # %% ../../nbs/09_data_size.ipynb #a724acac
 MEAN = "mean"
 
+
 def amounts(sizes: Joint) -> dict[int, str]:
-    "What rows call each amount of text: the least is small, the most large, and between them how often the least."
+    """What rows call each amount of text: the least is small, the most large, and between them how
+    often the least.
+    """
     least, *between, most = sizes.sentences
     return {least: "small", **{n: f"small × {n / least:g}" for n in between}, most: "large"}
 
+
 def row(method: str, amount: str, reading: str, target: str) -> str:
-    "The label of a row: model, amount of text, what is held fixed, language."
+    """The label of a row: model, amount of text, what is held fixed, language."""
     pair = f"{SOURCE}-{'xx' if target == MEAN else target}"
     return f"{pair} | {NAMES.get(method, method)} {amount}, equal {reading} | {target}"
 
+
 def mapped_row(method: str, target: str) -> str:
-    "The label of a ceiling: a method's vectors on the most text, mapped by half of the dictionary."
+    """The label of a ceiling: a method's vectors on the most text, mapped by half of the
+    dictionary.
+    """
     return f"{SOURCE}-{'xx' if target == MEAN else target} | {NAMES.get(method, method)} large mapped | {target}"
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on the amount of text?"
+    """Is this a claim on the amount of text?"""
     return all(t.table in ("figure1", "figure2", "joint") for t in claim.tests)
 
 # %% ../../nbs/09_data_size.ipynb #df1b32e4
 def mean_of(same: tuple[Cell, ...]) -> Cell:
-    "One cell over the runs of the same cell in several languages."
+    """One cell over the runs of the same cell in several languages."""
     *front, target = same[0].row.split(" | ")
     label = " | ".join([*front, MEAN]).replace(f"{SOURCE}-{target} |", f"{SOURCE}-xx |")
     return replace(same[0], row=label, runs=tuple(run for c in same for run in c.runs))
 
+
 def with_mean(by_target: list[list[Cell]]) -> list[Cell]:
-    "The cells of each language, and those of their mean; of all languages the same cells in the same order."
+    """The cells of each language, and those of their mean; of all languages the same cells in the
+    same order.
+    """
     return [*(c for cells in by_target for c in cells), *map(mean_of, zip(*by_target))]
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def one_language(sizes: Joint, readings, target: str, seed: int) -> list[Cell]:
-    "All rows of a language: every method on every amount of text, the ceilings, the floors."
+    """All rows of a language: every method on every amount of text, the ceilings, the floors."""
     made = []
     for method in sizes.methods:
         for n, amount in amounts(sizes).items():
             for reading in readings:
                 spec = model(sizes, method, n, seed, reading)
-                made += read_out(sizes, "figure1", row(method, amount, reading, target), spec, target, seed)
+                made += read_out(
+                    sizes, "figure1", row(method, amount, reading, target), spec, target, seed
+                )
         spec = model(sizes, method, max(sizes.sentences), seed, readings[0])
         made += ceiling(sizes, "figure1", mapped_row(method, target), spec, target, seed)
     return made + floors(sizes, "figure1", target, seed)
 
+
 def somebodys(sizes: Joint, checkpoint: str) -> list[Cell]:
-    "The rows of a checkpoint that somebody brings, in both figures: the papers' Google BERT, if it is that."
+    """The rows of a checkpoint that somebody brings, in both figures: the papers' Google BERT, if
+    it is that.
+    """
     spec = BroughtSpec(pinned(checkpoint), called(pinned(checkpoint)))
-    def label(target): return f"{SOURCE}-{'xx' if target == MEAN else target} | {spec.name} | {target}"
-    found = with_mean([read_out(sizes, "figure1", label(target), spec, target, 0) for target in asked(sizes)])
+
+    def label(target):
+        return f"{SOURCE}-{'xx' if target == MEAN else target} | {spec.name} | {target}"
+
+    found = with_mean(
+        [read_out(sizes, "figure1", label(target), spec, target, 0) for target in asked(sizes)]
+    )
     return found + answers(sizes, spec, label, 0)
 
 # %% ../../nbs/09_data_size.ipynb #f000d66b
 def labels(method: str, amount: str, reading: str):
-    "The labels of a row of Figure 2, by target."
+    """The labels of a row of Figure 2, by target."""
     return lambda target: row(method, amount, reading, target)
 
+
 def sentence_pairs(sizes: Joint, readings, seed: int) -> list[Cell]:
-    "The rows of Figure 2: every method on the least and the most text, the ceilings, the floors."
+    """The rows of Figure 2: every method on the least and the most text, the ceilings, the
+    floors.
+    """
     made, ends = [], [(n, name) for n, name in amounts(sizes).items() if name in ("small", "large")]
     for method, reading in product(sizes.methods, readings):
         for n, amount in ends:
-            made += answers(sizes, model(sizes, method, n, seed, reading), labels(method, amount, reading), seed)
+            made += answers(
+                sizes, model(sizes, method, n, seed, reading), labels(method, amount, reading), seed
+            )
     for method in sizes.methods:
         spec = model(sizes, method, max(sizes.sentences), seed, readings[0])
         made += answer_ceiling(sizes, spec, partial(mapped_row, method), seed)
@@ -88,26 +127,54 @@ def sentence_pairs(sizes: Joint, readings, seed: int) -> list[Cell]:
 
 # %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table(found: list[Cell]) -> list[Cell]:
-    "The means on the most text, floors and ceilings as cells of the second paper, where they are of the first."
-    kept = [c for c in found if (c.paper, c.table) == (PAPER, "figure1") and c.row.endswith(f"| {MEAN}")
-            and ("large" in c.row or not c.row.startswith(f"{SOURCE}-"))]
-    def label(name): return name.replace(", equal steps", "").replace(", equal epochs", "")
+    """The means on the most text, floors and ceilings as cells of the second paper, where they are
+    of the first.
+    """
+    kept = [
+        c
+        for c in found
+        if (c.paper, c.table) == (PAPER, "figure1")
+        and c.row.endswith(f"| {MEAN}")
+        and ("large" in c.row or not c.row.startswith(f"{SOURCE}-"))
+    ]
+
+    def label(name):
+        return name.replace(", equal steps", "").replace(", equal epochs", "")
+
     return [replace(c, paper="liu2020b", table="joint", row=label(c.row)) for c in kept]
 
 # %% ../../nbs/09_data_size.ipynb #415df3b2
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading: str = "",
-          checkpoint: str = "") -> list[Cell]:
-    """Every cell of Figures 1 and 2. `reading`: one of `READINGS` in the place of the scale's own; `checkpoint`: a
-    model to measure beside. InputError for an unknown scale, corpus, language or reading, or too many seeds."""
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    reading: str = "",
+    checkpoint: str = "",
+) -> list[Cell]:
+    """Every cell of Figures 1 and 2. `reading`: one of `READINGS` in the place of the scale's own;
+    `checkpoint`: a model to measure beside. InputError for an unknown scale, corpus, language or
+    reading, or too many seeds.
+    """
     sizes, found = check(scale, corpus, seeds, languages, own), []
     readings = (choose("reading", reading, READINGS),) if reading else sizes.readings
     for seed in seeds_of(seeds, sizes.seeds):
         found += with_mean([one_language(sizes, readings, target, seed) for target in asked(sizes)])
         found += sentence_pairs(sizes, readings, seed)
-    if checkpoint: found += somebodys(sizes, checkpoint)
+    if checkpoint:
+        found += somebodys(sizes, checkpoint)
     return once(found + joint_table(found))
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading: str = "",
-         checkpoint: str = "") -> list:
-    "The runs behind the figures, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    reading: str = "",
+    checkpoint: str = "",
+) -> list:
+    """The runs behind the figures, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, reading, checkpoint))

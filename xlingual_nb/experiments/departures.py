@@ -26,91 +26,144 @@ from ..text.tokenizers import SPECIALS
 from ..text.vocabularies import TokenizerSpec
 
 # %% ../../nbs/lib/63_departures.ipynb #6c93cbff
-DIALS = {"order": (*typology.ORDERS, "inverted"), "overlap": (0, 0.25, 0.5, 0.75, 1), "scramble": (0, 0.25, 0.5, 1)}
+DIALS = {
+    "order": (*typology.ORDERS, "inverted"),
+    "overlap": (0, 0.25, 0.5, 0.75, 1),
+    "scramble": (0, 0.25, 0.5, 1),
+}
 PLAIN = "SVO", 0
 
+
 def dial_row(dial: str, setting) -> str:
-    "The label of a row: `order | SOV`."
+    """The label of a row: `order | SOV`."""
     return f"{dial} | {setting}"
 
 # %% ../../nbs/lib/63_departures.ipynb #aab19fee
 def in_language(text: CorpusSpec | RecordsSpec, language: str = "en", **dials):
-    "What a text says, in a language of the microworld with dials turned."
-    return replace(text, source=f"micro/{language}", parameters=text.parameters + tuple(dials.items()))
+    """What a text says, in a language of the microworld with dials turned."""
+    return replace(
+        text, source=f"micro/{language}", parameters=text.parameters + tuple(dials.items())
+    )
+
 
 def fake(dial: str, setting, text) -> tuple:
-    "Fake-English with one dial turned: what it reads of an English text or task, and the transforms of its token ids."
-    if dial == "overlap": return text, (f"enfake({setting:g})" if setting else "enfake",)
-    if setting == "inverted": return text, ("enfake", "inv_order")
+    """Fake-English with one dial turned: what it reads of an English text or task, and the
+    transforms of its token ids.
+    """
+    if dial == "overlap":
+        return text, (f"enfake({setting:g})" if setting else "enfake",)
+    if setting == "inverted":
+        return text, ("enfake", "inv_order")
     return text if setting in PLAIN else in_language(text, **{dial: setting}), ("enfake",)
 
 # %% ../../nbs/lib/63_departures.ipynb #964bf1ba
 OWN = dict(script="greek", cognates_with="", cognates=0.0, cognate_names=0.0, cognate_numerals=0.0)
-LANGUAGES = {"en": dict(name="en2", script="greek"), "es": {}, "es, no cognates": OWN, "ru": {}, "hi": {},
-             "el": {}, "ar": {}, "th": {}, "zh": {}}
-APART = [dial_row("preset", label) for label in LANGUAGES if label != "es"]     # those that share no word with English
-NOTHING_SHARED = [dial_row(dial, s) for dial in ("order", "scramble") for s in DIALS[dial] if s != 0] + APART
+LANGUAGES = {
+    "en": dict(name="en2", script="greek"),
+    "es": {},
+    "es, no cognates": OWN,
+    "ru": {},
+    "hi": {},
+    "el": {},
+    "ar": {},
+    "th": {},
+    "zh": {},
+}
+APART = [
+    dial_row("preset", label) for label in LANGUAGES if label != "es"
+]  # those that share no word with English
+NOTHING_SHARED = [
+    dial_row(dial, s) for dial in ("order", "scramble") for s in DIALS[dial] if s != 0
+] + APART
+
 
 def code(label: str) -> str:
-    "The preset behind a label: `es` of `es, no cognates`."
+    """The preset behind a label: `es` of `es, no cognates`."""
     return label.partition(",")[0]
 
 # %% ../../nbs/lib/63_departures.ipynb #3cb042ab
 def typology_of(label: str) -> typology.Typology:
-    "The preset behind a label, with what is changed of it."
+    """The preset behind a label, with what is changed of it."""
     return typology.preset(code(label), **LANGUAGES.get(label, {}))
 
+
 def presets_with(languages: str) -> dict[str, dict]:
-    """`LANGUAGES`, and presets of the microworld that are named besides, `tr,fr`. Raises InputError for one that is
-    none."""
+    """`LANGUAGES`, and presets of the microworld that are named besides, `tr,fr`. Raises InputError
+    for one that is none.
+    """
     named = [l.strip() for l in languages.split(",") if l.strip()]
-    for language in named: typology.preset(language)
+    for language in named:
+        typology.preset(language)
     return LANGUAGES | {language: {} for language in named if language not in LANGUAGES}
 
+
 def distance(label: str) -> float:
-    "How far the grammar of a preset is from English (`microworld.typology`)."
+    """How far the grammar of a preset is from English (`microworld.typology`)."""
     return typology.distance(typology.preset("en"), typology_of(label))
 
 # %% ../../nbs/lib/63_departures.ipynb #89a52720
 @lru_cache(maxsize=64)
 def forms(text: CorpusSpec) -> frozenset[str]:
-    "The word types of a text."
+    """The word types of a text."""
     said = sources.load(text.source, part=text.part, **dict(text.parameters)).sentences
     return frozenset(w for s in said for w in s.split())
 
 # %% ../../nbs/lib/63_departures.ipynb #599c26ab
-def measured(base: PretrainSpec, second: Language, dev: CorpusSpec, said: CorpusSpec, sentences: int,
-             own_words: bool) -> MeasureSpec:
-    "µ between English and a second language that says `dev` as `said`; in all else the checkpoint is `base`."
-    if second != base.languages[1]: base = replace(base, languages=(base.languages[0], second), snapshots=())
-    if not own_words: return MeasureSpec(base, dev, sentences=sentences, other=said if said != dev else None)
+def measured(
+    base: PretrainSpec,
+    second: Language,
+    dev: CorpusSpec,
+    said: CorpusSpec,
+    sentences: int,
+    own_words: bool,
+) -> MeasureSpec:
+    """µ between English and a second language that says `dev` as `said`; in all else the checkpoint
+    is `base`.
+    """
+    if second != base.languages[1]:
+        base = replace(base, languages=(base.languages[0], second), snapshots=())
+    if not own_words:
+        return MeasureSpec(base, dev, sentences=sentences, other=said if said != dev else None)
     texts = base.tokenizer.corpus, second.corpus
-    size = len(SPECIALS) + len(forms(texts[0]) | forms(texts[1]))       # a piece for every form
+    size = len(SPECIALS) + len(forms(texts[0]) | forms(texts[1]))  # a piece for every form
     base = replace(base, tokenizer=TokenizerSpec(texts[0], size, "words", texts[1:]))
     return MeasureSpec(base, dev, words="dictionary", sentences=sentences, other=said)
 
 # %% ../../nbs/lib/63_departures.ipynb #8de29d50
 def task(scale: str, part: str, text: CorpusSpec):
-    "Names in English, as many sentences as K's study takes, in the world of `text`."
+    """Names in English, as many sentences as K's study takes, in the world of `text`."""
     world = tuple((k, v) for k, v in text.parameters if k != "sentences")
-    return replace(records_spec(bilingual_sizes(scale, "micro"), "ner", "en", part), parameters=world)
+    return replace(
+        records_spec(bilingual_sizes(scale, "micro"), "ner", "en", part), parameters=world
+    )
+
 
 def tagger(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
-    """A tagger that learns English names from the features of a model, and is tested on English and on what the second
-    language makes of the same test: `said`."""
-    train, dev, test = (Labelled("en", task(scale, part, text)) for part in ("train", "dev", "test"))
+    """A tagger that learns English names from the features of a model, and is tested on English and
+    on what the second language makes of the same test: `said`.
+    """
+    train, dev, test = (
+        Labelled("en", task(scale, part, text)) for part in ("train", "dev", "test")
+    )
     tests = test, Labelled(model.languages[1].name, said)
     return NerSpec(model, train, dev, tests, bilingual_sizes(scale, "micro").tagging, model.seed)
 
 # %% ../../nbs/lib/63_departures.ipynb #726e51d0
 def agreement_in_order(first: CorpusSpec, second: CorpusSpec, sentences: int = 200) -> float:
-    "Kendall's τ between the places of words and of those that say the same in the second text, mean over sentences."
+    """Kendall's τ between the places of words and of those that say the same in the second text,
+    mean over sentences.
+    """
+
     def speech(t):
         wanted = {**dict(t.parameters), "sentences": sentences}
         return microworld.speech(t.source.partition("/")[2], t.part, **wanted)
+
     said = [speech(text) for text in (first, second)]
     pairs = microworld.align(*said)
     here, there = pairs[pairs[:, 0].argsort()].T
     ends = np.flatnonzero(np.diff(said[0].rows[here])) + 1
-    def tau(places): return np.sign(places[None] - places[:, None])[np.triu_indices(len(places), 1)].mean()
+
+    def tau(places):
+        return np.sign(places[None] - places[:, None])[np.triu_indices(len(places), 1)].mean()
+
     return float(np.mean([tau(places) for places in np.split(there, ends) if len(places) > 1]))

@@ -12,9 +12,22 @@ from functools import partial
 import pandas as pd
 
 from .answers import Answer, Findings, between, over_languages, over_models
-from .departures import (APART, DIALS, NOTHING_SHARED, PLAIN, agreement_in_order, code,
-                                                dial_row, distance, fake, in_language, measured, presets_with, tagger,
-                                                task)
+from xlingual_nb.experiments.departures import (
+    APART,
+    DIALS,
+    NOTHING_SHARED,
+    PLAIN,
+    agreement_in_order,
+    code,
+    dial_row,
+    distance,
+    fake,
+    in_language,
+    measured,
+    presets_with,
+    tagger,
+    task,
+)
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model
 from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text
 from .study import Cell, grid_of, seeds_of
@@ -25,85 +38,148 @@ from ..papers.published import OURS
 from ..tasks.ner import NerSpec
 
 # %% ../../nbs/17_dials.ipynb #6fcc52d0
-UNTRAINED, OWN_WORDS, NAMES, ENGLISH = "µ untrained", "Trans. τ, own words", "NER F1", "NER F1 English"
+UNTRAINED, OWN_WORDS, NAMES, ENGLISH = (
+    "µ untrained",
+    "Trans. τ, own words",
+    "NER F1",
+    "NER F1 English",
+)
 FLOORS = {"µ": UNTRAINED, NAMES: "NER F1 untrained"}
 
 # %% ../../nbs/17_dials.ipynb #a428086d
 def of_overlap(found: Findings) -> list[Answer]:
-    "Of µ: what the words have that are not shared. Of transfer: what is above the floor, and whether it follows µ."
+    """Of µ: what the words have that are not shared. Of transfer: what is above the floor, and
+    whether it follows µ.
+    """
     most, some, none = (dial_row("overlap", share) for share in (0.75, 0.25, 0))
     if found.score == "µ":
         question = "overlap: do words that are not shared profit from those that are?"
-        return [over_models(found, question, "overlap", "the share", OWN_WORDS),
-                between(found, "overlap: the same, three quarters shared against none", most, none, OWN_WORDS)]
+        return [
+            over_models(found, question, "overlap", "the share", OWN_WORDS),
+            between(
+                found,
+                "overlap: the same, three quarters shared against none",
+                most,
+                none,
+                OWN_WORDS,
+            ),
+        ]
     question = "does transfer follow µ where no word is shared?"
-    return [between(found, "overlap: do three quarters shared help beyond their floor?", most, none, floors=True),
-            between(found, "overlap: does a quarter?", some, none, floors=True),
-            over_languages(found, question, NOTHING_SHARED, "µ", "mean µ")]
+    return [
+        between(
+            found,
+            "overlap: do three quarters shared help beyond their floor?",
+            most,
+            none,
+            floors=True,
+        ),
+        between(found, "overlap: does a quarter?", some, none, floors=True),
+        over_languages(found, question, NOTHING_SHARED, "µ", "mean µ"),
+    ]
 
 # %% ../../nbs/17_dials.ipynb #e6b4dba9
 def of_presets(found: Findings) -> list[Answer]:
-    "English in other letters has µ alone; all languages that share no word stand in the trends."
+    """English in other letters has µ alone; all languages that share no word stand in the
+    trends.
+    """
     score, es = found.score, "preset | es, no cognates"
     same = "presets: does English in other letters equal Fake-English?"
     return [
         *([between(found, same, "preset | en", "order | SVO")] if score == "µ" else []),
-        between(found, "presets: do cognates help Spanish beyond its floor?", "preset | es", es, floors=True),
+        between(
+            found,
+            "presets: do cognates help Spanish beyond its floor?",
+            "preset | es",
+            es,
+            floors=True,
+        ),
         between(found, "presets: Spanish (no cognates) against Russian", es, "preset | ru"),
         between(found, "presets: Russian against Hindi", "preset | ru", "preset | hi"),
-        over_languages(found, f"presets: does {score} fall with distance from English?", APART, "x", "distance"),
-        over_languages(found, f"presets: does {score} rise with agreement in order?", APART, "tau", "agreement")]
+        over_languages(
+            found, f"presets: does {score} fall with distance from English?", APART, "x", "distance"
+        ),
+        over_languages(
+            found, f"presets: does {score} rise with agreement in order?", APART, "tau", "agreement"
+        ),
+    ]
 
 # %% ../../nbs/17_dials.ipynb #eea57712
 def questions(observations: pd.DataFrame, settings: pd.DataFrame, score: str = "µ") -> list[Answer]:
-    "The tests of one score, in order; `settings`: how far each row turns its dial (`turned`)."
+    """The tests of one score, in order; `settings`: how far each row turns its dial (`turned`)."""
     found = Findings(observations, settings, score, FLOORS)
     return [
-        over_models(found, f"order: does {score} rise with agreement in order?", "order", "agreement"),
+        over_models(
+            found, f"order: does {score} rise with agreement in order?", "order", "agreement"
+        ),
         between(found, "order: SVO against SOV", "order | SVO", "order | SOV"),
-        between(found, "order: SOV against every sentence backwards", "order | SOV", "order | inverted"),
+        between(
+            found, "order: SOV against every sentence backwards", "order | SOV", "order | inverted"
+        ),
         *of_overlap(found),
         over_models(found, f"scrambling: does {score} fall with it?", "scramble", "the share"),
         between(found, "scrambling: none against all", "scramble | 0", "scramble | 1"),
-        *of_presets(found)]
+        *of_presets(found),
+    ]
 
 # %% ../../nbs/17_dials.ipynb #b793dcfb
 COLUMNS = {column: name for column, name in LABORATORY.items() if "F1" not in column}
 
+
 def own_words(values: dict, share: float) -> float:
-    "Word translation, mean of both layers, over the words that are not shared; NaN where all are."
+    """Word translation, mean of both layers, over the words that are not shared; NaN where all
+    are.
+    """
     shared = round(share * values["words"]) / values["words"]
-    return ((values["tau_lower"] + values["tau_upper"]) / 2 - shared) / (1 - shared) if shared < 1 else float("nan")
+    return (
+        ((values["tau_lower"] + values["tau_upper"]) / 2 - shared) / (1 - shared)
+        if shared < 1
+        else float("nan")
+    )
 
 # %% ../../nbs/17_dials.ipynb #26567249
-def setting_cells(table: str, row: str, measure: MeasureSpec, taught: NerSpec | None, floor: bool) -> list[Cell]:
-    "The cells of a setting for one seed: of an untrained encoder µ and F1 alone."
+def setting_cells(
+    table: str, row: str, measure: MeasureSpec, taught: NerSpec | None, floor: bool
+) -> list[Cell]:
+    """The cells of a setting for one seed: of an untrained encoder µ and F1 alone."""
     seed, (dial, _, setting) = measure.checkpoint.seed, row.partition(" | ")
     drawn = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
-    if dial == "overlap" and not floor: drawn[OWN_WORDS] = partial(own_words, share=float(setting))
-    made = [Cell(OURS, table, row, column, seed, (measure,), name) for column, name in drawn.items()]
-    if taught is None: return made
+    if dial == "overlap" and not floor:
+        drawn[OWN_WORDS] = partial(own_words, share=float(setting))
+    made = [
+        Cell(OURS, table, row, column, seed, (measure,), name) for column, name in drawn.items()
+    ]
+    if taught is None:
+        return made
     english, second = (f"f1 {language.name}" for language in measure.checkpoint.languages)
     drawn = {FLOORS[NAMES]: second} if floor else {NAMES: second, ENGLISH: english}
-    return made + [Cell(OURS, table, row, column, seed, (taught,), name, 100.0) for column, name in drawn.items()]
+    return made + [
+        Cell(OURS, table, row, column, seed, (taught,), name, 100.0)
+        for column, name in drawn.items()
+    ]
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, every: bool) -> list[Cell]:
-    "Study A for one seed: every setting of every dial, or the plain ones alone."
+    """Study A for one seed: every setting of every dial, or the plain ones alone."""
     sizes, found = laboratory_sizes(scale, "micro"), []
     train, dev, _ = laboratory_text(sizes)
-    wanted = [(dial, setting) for dial in DIALS for setting in DIALS[dial] if every or setting in PLAIN]
+    wanted = [
+        (dial, setting) for dial in DIALS for setting in DIALS[dial] if every or setting in PLAIN
+    ]
     for dial, setting in wanted:
         corpus, chain = fake(dial, setting, train)
         said, asked = (fake(dial, setting, text)[0] for text in (dev, task(scale, "test", train)))
-        measure = measured(base, Language("enfake", corpus, chain), dev, said, sizes.measured, own_words=False)
+        measure = measured(
+            base, Language("enfake", corpus, chain), dev, said, sizes.measured, own_words=False
+        )
         taught = tagger(scale, measure.checkpoint, train, asked)
         found += setting_cells("dials", dial_row(dial, setting), measure, taught, floor)
     return found
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
-def preset_cells(scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]) -> list[Cell]:
-    "Study B for one seed: every preset, with what is changed of it."
+def preset_cells(
+    scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
+) -> list[Cell]:
+    """Study B for one seed: every preset, with what is changed of it."""
     sizes, found = laboratory_sizes(scale, "micro"), []
     train, dev, _ = laboratory_text(sizes)
     for label, dials in presets.items():
@@ -117,32 +193,49 @@ def preset_cells(scale: str, base: PretrainSpec, floor: bool, presets: dict[str,
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
 def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list[Cell]:
-    """Every cell of both studies, of further presets `languages` too; none on a corpus without dials. Raises InputError
-    for an unknown scale, corpus or language, or more seeds than there are."""
+    """Every cell of both studies, of further presets `languages` too; none on a corpus without
+    dials. Raises InputError for an unknown scale, corpus or language, or more seeds than there are.
+    """
     presets = presets_with(languages)
-    chosen, sizes, found = bilingual_sizes(scale, corpus).corpus, laboratory_sizes(scale, "micro"), []
+    chosen, sizes, found = (
+        bilingual_sizes(scale, corpus).corpus,
+        laboratory_sizes(scale, "micro"),
+        [],
+    )
     wanted, some = seeds_of(seeds, sizes.seeds[0], SEEDS), seeds or min(3, sizes.seeds[0])
-    if corpus != "auto" and chosen != "micro": return []
+    if corpus != "auto" and chosen != "micro":
+        return []
     for i, seed in enumerate(wanted):
         for floor, row in ((False, "0 original"), (True, "18 untrained")):
             base = model(row, sizes, seed)
             found += dial_cells(scale, base, floor, every=i < some)
-            if i < some: found += preset_cells(scale, base, floor, presets)
+            if i < some:
+                found += preset_cells(scale, base, floor, presets)
     return found
 
+
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list:
-    "The runs behind the dials and presets, each once (`xlingual plan` and `xlingual run` read this)."
+    """The runs behind the dials and presets, each once (`xlingual plan` and `xlingual run` read
+    this).
+    """
     return grid_of(cells(scale, corpus, seeds, languages))
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def turned(cells: list[Cell]) -> pd.DataFrame:
-    """How far each row turns its dial: `x` is Kendall's τ for order, the share for overlap and scrambling, the distance
-    from English for a preset. `tau` is Kendall's τ for all."""
+    """How far each row turns its dial: `x` is Kendall's τ for order, the share for overlap and
+    scrambling, the distance from English for a preset. `tau` is Kendall's τ for all.
+    """
     found = []
-    for (table, row), run in {(c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"}.items():
+    for (table, row), run in {
+        (c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"
+    }.items():
         dial, _, setting = row.partition(" | ")
-        tau = agreement_in_order(run.dev, run.other or run.dev) * (-1 if setting == "inverted" else 1)
-        if dial == "preset": x = distance(setting)
-        else: x = tau if dial == "order" else float(setting)
+        tau = agreement_in_order(run.dev, run.other or run.dev) * (
+            -1 if setting == "inverted" else 1
+        )
+        if dial == "preset":
+            x = distance(setting)
+        else:
+            x = tau if dial == "order" else float(setting)
         found.append((table, row, dial, setting, x, tau))
     return pd.DataFrame(found, columns=["table", "row", "dial", "setting", "x", "tau"])

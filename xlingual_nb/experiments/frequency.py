@@ -11,23 +11,28 @@ from .study import SEEDS, Cell, compared, grid_of, once
 
 # %% ../../nbs/03_frequency.ipynb #881ef777
 KINDS = {"not frequency based": False, "frequency based": True}
-BESIDE = ("01_overlap", "02_ordering")          # the notebooks whose tables some of the claims need as well
+BESIDE = ("01_overlap", "02_ordering")  # the notebooks whose tables some of the claims need as well
+
 
 def row(target: str, kind: str) -> str:
-    "The label of a row of Table 3."
+    """The label of a row of Table 3."""
     return f"{'en-enfake' if target == 'en' else f'enfake-{target}'} | {kind} | {target}"
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on Table 3, or on Tables 1 to 3 together?"
+    """Is this a claim on Table 3, or on Tables 1 to 3 together?"""
     together = any(words in claim.where for words in ("Tables 1 and 2", "Table 2 against 3"))
     return together or all(t.table == "table3" for t in claim.tests)
 
 # %% ../../nbs/03_frequency.ipynb #e95aa582
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list[Cell]:
-    """Every cell of Table 3, or those that a `claim` compares. Raises InputError for an unknown scale, corpus, language
-    or claim, or more seeds than there are."""
+def cells(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
+) -> list[Cell]:
+    """Every cell of Table 3, or those that a `claim` compares. Raises InputError for an unknown
+    scale, corpus, language or claim, or more seeds than there are.
+    """
     sizes, found = check(scale, corpus, seeds, languages, own), []
-    for seed in SEEDS[:seeds or sizes.seeds[0]]:
+    for seed in SEEDS[: seeds or sizes.seeds[0]]:
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
             for kind, frequency in KINDS.items():
@@ -36,6 +41,9 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
             found += floors(sizes, "table3", pair, model(sizes, pair, seed))
     return compared(once(found), claim, sizes.seeds[0])
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list:
-    "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
+) -> list:
+    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, claim))

@@ -36,179 +36,286 @@ NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove"
 
 # %% ../../nbs/lib/65_joint.ipynb #4847aebc
 def text(sizes: Joint, language: str, sentences: int, part: str = "train", **dials) -> CorpusSpec:
-    "The first sentences of a part of a language's text; `dials`: parameters of it other than the section's."
+    """The first sentences of a part of a language's text; `dials`: parameters of it other than the
+    section's.
+    """
     spec = corpus_spec(sizes, language, part)
     given = dict(spec.parameters) | dict(sentences=sentences) | dials
-    order = sorted(given.items(), key=lambda kv: PLACE.index(kv[0]) if kv[0] in PLACE else len(PLACE))
+    order = sorted(
+        given.items(), key=lambda kv: PLACE.index(kv[0]) if kv[0] in PLACE else len(PLACE)
+    )
     return replace(spec, parameters=tuple(order), transforms=script_transforms(language))
 
+
 def vocabulary(sizes: Joint) -> TokenizerSpec | GivenSpec:
-    "One vocabulary for all languages and all amounts of text."
+    """One vocabulary for all languages and all amounts of text."""
     kind, size = sizes.vocabulary
-    if kind in GIVEN: return GivenSpec(kind, size)
+    if kind in GIVEN:
+        return GivenSpec(kind, size)
     first, *others = (text(sizes, l, max(sizes.sentences)) for l in (SOURCE, *sizes.targets))
     return TokenizerSpec(first, size, kind, tuple(others))
 
+
 def languages(sizes: Joint, sentences: int) -> tuple[Language, ...]:
-    "All languages, each with so much text."
+    """All languages, each with so much text."""
     return tuple(Language(l, text(sizes, l, sentences)) for l in (SOURCE, *sizes.targets))
 
 # %% ../../nbs/lib/65_joint.ipynb #08db63b7
 READINGS = ("steps", "epochs", "reads")
 
+
 def schedule(sizes: Joint, sentences: int, reading: str) -> Training:
-    "How long BERT trains on so many sentences of each language."
+    """How long BERT trains on so many sentences of each language."""
     training, share = sizes.base.training, sentences / max(sizes.sentences)
-    if reading == "reads": return replace(training, steps=0, epochs=sizes.word2vec.epochs)
-    return training if reading == "steps" else replace(training, steps=max(1, round(training.steps * share)))
+    if reading == "reads":
+        return replace(training, steps=0, epochs=sizes.word2vec.epochs)
+    return (
+        training
+        if reading == "steps"
+        else replace(training, steps=max(1, round(training.steps * share)))
+    )
+
 
 def settings(sizes: Joint, method: str, sentences: int, reading: str):
-    "The settings of a static method with its passes over so many sentences of each language."
+    """The settings of a static method with its passes over so many sentences of each language."""
     chosen = getattr(sizes, method)
-    if reading != "steps": return chosen
+    if reading != "steps":
+        return chosen
     return replace(chosen, epochs=max(1, round(chosen.epochs * max(sizes.sentences) / sentences)))
 
 # %% ../../nbs/lib/65_joint.ipynb #3ff22994
-def bert(sizes: Joint, sentences: int, seed: int, reading: str = "steps", **switches) -> PretrainSpec:
-    "BERT on so many sentences of each language."
+def bert(
+    sizes: Joint, sentences: int, seed: int, reading: str = "steps", **switches
+) -> PretrainSpec:
+    """BERT on so many sentences of each language."""
     usual = dict(tokenizer=vocabulary(sizes), shape=sizes.base.shape, seed=seed)
     training = schedule(sizes, sentences, choose("reading", reading, READINGS))
-    return PretrainSpec(languages(sizes, sentences), **usual | dict(training=training) | sizes.switches | switches)
+    return PretrainSpec(
+        languages(sizes, sentences), **usual | dict(training=training) | sizes.switches | switches
+    )
 
-def static(sizes: Joint, method: str, sentences: int, seed: int, reading: str = "steps", **switches) -> EmbedSpec:
-    "A joint space of static vectors by `word2vec`, `fasttext` or `glove`, on so many sentences of each language."
+
+def static(
+    sizes: Joint, method: str, sentences: int, seed: int, reading: str = "steps", **switches
+) -> EmbedSpec:
+    """A joint space of static vectors by `word2vec`, `fasttext` or `glove`, on so many sentences of
+    each language.
+    """
     chosen = settings(sizes, method, sentences, choose("reading", reading, READINGS))
     usual = dict(method=chosen, size=sizes.width, window=sizes.window, seed=seed)
     return EmbedSpec(languages(sizes, sentences), vocabulary(sizes), **usual | switches)
 
+
 def model(sizes: Joint, method: str, sentences: int, seed: int, reading: str = "steps", **switches):
-    "Either, by the name of the method."
-    if method == "bert": return bert(sizes, sentences, seed, reading, **switches)
+    """Either, by the name of the method."""
+    if method == "bert":
+        return bert(sizes, sentences, seed, reading, **switches)
     return static(sizes, method, sentences, seed, reading, **switches)
 
 # %% ../../nbs/lib/65_joint.ipynb #4faa7201
 def retrieval(sizes: Joint, spec, target: str, **readings) -> WordSpec:
-    """The words of English and a target, looked up in the least text; `readings` are fields of `WordSpec`. A dictionary
-    of one's own may have a file for each language: `file:en-{language}.txt`."""
+    """The words of English and a target, looked up in the least text; `readings` are fields of
+    `WordSpec`. A dictionary of one's own may have a file for each language:
+    `file:en-{language}.txt`.
+    """
     texts = tuple(text(sizes, l, min(sizes.sentences)) for l in (SOURCE, target))
     chosen = readings.get("dictionary", sizes.dictionary)
     own = replace(chosen, source=filled(sizes, chosen.source, target))
     return WordSpec(spec, (SOURCE, target), texts, **readings | dict(dictionary=own))
 
+
 def asked(sizes: Joint) -> tuple[str, ...]:
-    "The targets whose words can be asked for."
+    """The targets whose words can be asked for."""
     return tuple(target for target in sizes.targets if target not in sizes.unasked)
 
+
 def unlike(sizes: Joint) -> dict:
-    "The reading of `retrieval` without pairs that are spelt alike."
+    """The reading of `retrieval` without pairs that are spelt alike."""
     return dict(dictionary=replace(sizes.dictionary, identical=False))
 
 # %% ../../nbs/lib/65_joint.ipynb #06588240
 COLUMNS = ("MRR", "MRR without identical", "MRR centred", "P@1")
 
+
 def upper(spec) -> int:
-    "Two thirds up an encoder's layers."
+    """Two thirds up an encoder's layers."""
     return round(2 * spec.shape.layers / 3)
 
+
 def read_out(sizes: Joint, table: str, row: str, spec, target: str, seed: int) -> list[Cell]:
-    "The cells of a row: how a model finds the words of a target; `seed` is its own."
+    """The cells of a row: how a model finds the words of a target; `seed` is its own."""
     plain, apart = retrieval(sizes, spec, target), retrieval(sizes, spec, target, **unlike(sizes))
     centred = retrieval(sizes, spec, target, centred=True)
-    drawn = [("MRR", plain, "mrr"), ("MRR without identical", apart, "mrr"), ("MRR centred", centred, "mrr"),
-             ("P@1", plain, "p1")]
-    if isinstance(spec, PretrainSpec): drawn.append(("MRR two thirds up", plain, f"layers {upper(spec)} mrr"))
-    return [Cell(paper_of(sizes), table, row, column, seed, (run,), name) for column, run, name in drawn]
+    drawn = [
+        ("MRR", plain, "mrr"),
+        ("MRR without identical", apart, "mrr"),
+        ("MRR centred", centred, "mrr"),
+        ("P@1", plain, "p1"),
+    ]
+    if isinstance(spec, PretrainSpec):
+        drawn.append(("MRR two thirds up", plain, f"layers {upper(spec)} mrr"))
+    return [
+        Cell(paper_of(sizes), table, row, column, seed, (run,), name) for column, run, name in drawn
+    ]
 
 # %% ../../nbs/lib/65_joint.ipynb #b5268f8f
-ACCURACY = {"lstm": "XNLI Accuracy", "mean": "XNLI Accuracy, means"}      # a column a way to pool
+ACCURACY = {"lstm": "XNLI Accuracy", "mean": "XNLI Accuracy, means"}  # a column a way to pool
+
 
 def labelled(sizes: Joint, language: str, part: str) -> Labelled:
-    "A part of the sentence pairs of a language."
+    """A part of the sentence pairs of a language."""
     records = records_spec(sizes, "nli", natural_language(language), part)
     return Labelled(language, replace(records, transforms=script_transforms(language)))
 
+
 def xnli(sizes: Joint, spec, readout: Readout, seed: int, mapped=()) -> FrozenNliSpec:
-    "A classifier over the frozen vectors of a model, learnt in English, tested on every language."
+    """A classifier over the frozen vectors of a model, learnt in English, tested on every
+    language.
+    """
     tests = [labelled(sizes, l, "test") for l in (SOURCE, *sizes.targets)]
     train, dev = (labelled(sizes, SOURCE, part) for part in ("train", "dev"))
     return FrozenNliSpec(spec, train, dev, tuple((t, t) for t in tests), readout, seed, mapped)
 
+
 def on_every(sizes: Joint, run, label, column: str, seed: int, drawn: str) -> list[Cell]:
-    "What a run of XNLI holds on each target, and on their mean, in percent; `label(target)` is the row's."
-    def of(target): return f"{drawn} {target}|{target}"
-    def mean(values): return sum(values[of(t)] for t in sizes.targets) / len(sizes.targets)
+    """What a run of XNLI holds on each target, and on their mean, in percent; `label(target)` is
+    the row's.
+    """
+
+    def of(target):
+        return f"{drawn} {target}|{target}"
+
+    def mean(values):
+        return sum(values[of(t)] for t in sizes.targets) / len(sizes.targets)
+
     found = [(t, of(t)) for t in sizes.targets] + [("mean", mean)]
-    return [Cell(paper_of(sizes), "figure2", label(t), column, seed, (run,), name, 100.0) for t, name in found]
+    return [
+        Cell(paper_of(sizes), "figure2", label(t), column, seed, (run,), name, 100.0)
+        for t, name in found
+    ]
+
 
 def answers(sizes: Joint, spec, label, seed: int, drawn: str = "accuracy", mapped=()) -> list[Cell]:
-    "Accuracy of every readout over a model's vectors, or what else its run holds; `mapped` as in `FrozenNliSpec`."
-    runs = {ACCURACY[readout.pool]: xnli(sizes, spec, readout, seed, mapped) for readout in sizes.readouts}
-    return [c for column, run in runs.items() for c in on_every(sizes, run, label, column, seed, drawn)]
+    """Accuracy of every readout over a model's vectors, or what else its run holds; `mapped` as in
+    `FrozenNliSpec`.
+    """
+    runs = {
+        ACCURACY[readout.pool]: xnli(sizes, spec, readout, seed, mapped)
+        for readout in sizes.readouts
+    }
+    return [
+        c for column, run in runs.items() for c in on_every(sizes, run, label, column, seed, drawn)
+    ]
 
 # %% ../../nbs/lib/65_joint.ipynb #e62f9b2d
 FLOORS = ("untrained", "random", "shared strings")
 
+
 def floor_row(floor: str, target: str) -> str:
-    "The label of one of the `FLOORS` of a target."
+    """The label of one of the `FLOORS` of a target."""
     return f"{floor} | {SOURCE} | {target}"
 
+
 def first_by_chance(values: dict) -> float:
-    "P@1 of random vectors, from what a retrieval holds: of all pairs of a word and a candidate, the right ones."
+    """P@1 of random vectors, from what a retrieval holds: of all pairs of a word and a candidate,
+    the right ones.
+    """
     return values["usable"] / (values["words"] * values["candidates"])
 
+
 def read_in(sizes: Joint) -> dict[str, dict]:
-    "The readings of `retrieval` behind each of the `COLUMNS`."
+    """The readings of `retrieval` behind each of the `COLUMNS`."""
     return dict(zip(COLUMNS, ({}, unlike(sizes), dict(centred=True), {})))
 
+
 def floors(sizes: Joint, table: str, target: str, seed: int) -> list[Cell]:
-    "The rows that need no training."
+    """The rows that need no training."""
     spec = untrained(bert(sizes, max(sizes.sentences), seed))
     made = read_out(sizes, table, floor_row("untrained", target), spec, target, seed)
     for column, readings in read_in(sizes).items():
         run = retrieval(sizes, spec, target, **readings)
         spelt = WordFloorsSpec(run, sizes.learnt)
         chance, found = (first_by_chance, "p1") if column == "P@1" else ("chance", "mrr")
-        for name, runs, drawn in (("random", (run,), chance), ("shared strings", (spelt,), f"strings {found}")):
-            made.append(Cell(paper_of(sizes), table, floor_row(name, target), column, seed, runs, drawn))
+        for name, runs, drawn in (
+            ("random", (run,), chance),
+            ("shared strings", (spelt,), f"strings {found}"),
+        ):
+            made.append(
+                Cell(paper_of(sizes), table, floor_row(name, target), column, seed, runs, drawn)
+            )
     return made
 
+
 def ceiling(sizes: Joint, table: str, row: str, spec, target: str, seed: int) -> list[Cell]:
-    "The rows of a model whose English is rotated onto the target by half of the dictionary."
+    """The rows of a model whose English is rotated onto the target by half of the dictionary."""
+
     def cell(column, readings):
         run = WordFloorsSpec(retrieval(sizes, spec, target, **readings), sizes.learnt)
-        return Cell(paper_of(sizes), table, row, column, seed, (run,), f"mapped {'p1' if column == 'P@1' else 'mrr'}")
+        return Cell(
+            paper_of(sizes),
+            table,
+            row,
+            column,
+            seed,
+            (run,),
+            f"mapped {'p1' if column == 'P@1' else 'mrr'}",
+        )
+
     return [cell(*told) for told in read_in(sizes).items()]
 
 # %% ../../nbs/lib/65_joint.ipynb #0599887e
 def answer_ceiling(sizes: Joint, spec, label, seed: int, **readings) -> list[Cell]:
-    "Accuracy of every readout on languages that are turned onto English; `readings` as of `retrieval`."
+    """Accuracy of every readout on languages that are turned onto English; `readings` as of
+    `retrieval`.
+    """
     known = (retrieval(sizes, spec, target, **readings) for target in asked(sizes))
-    return answers(sizes, spec, label, seed, mapped=tuple(WordFloorsSpec(words, sizes.learnt) for words in known))
+    return answers(
+        sizes,
+        spec,
+        label,
+        seed,
+        mapped=tuple(WordFloorsSpec(words, sizes.learnt) for words in known),
+    )
 
 # %% ../../nbs/lib/65_joint.ipynb #26493611
-STILL = 1e-12       # a learning rate that moves nothing
+STILL = 1e-12  # a learning rate that moves nothing
+
 
 def at_random(sizes: Joint, seed: int) -> EmbedSpec:
-    "A vector at random for each piece of the most text: GloVe's first ones, which its rate does not move."
+    """A vector at random for each piece of the most text: GloVe's first ones, which its rate does
+    not move.
+    """
     still, read = Glove(epochs=1, learning_rate=STILL), languages(sizes, max(sizes.sentences))
     return EmbedSpec(read, vocabulary(sizes), still, sizes.width, window=1, seed=seed)
 
+
 def answer_floors(sizes: Joint, seed: int) -> list[Cell]:
-    "The rows of XNLI that need no training."
+    """The rows of XNLI that need no training."""
     spec = untrained(bert(sizes, max(sizes.sentences), seed))
-    def label(name): return lambda target: floor_row(name, target)
-    made = answers(sizes, spec, label("untrained"), seed) + answers(sizes, spec, label("majority"), seed, "majority")
+
+    def label(name):
+        return lambda target: floor_row(name, target)
+
+    made = answers(sizes, spec, label("untrained"), seed) + answers(
+        sizes, spec, label("majority"), seed, "majority"
+    )
     made += answers(sizes, at_random(sizes, seed), label("shared strings"), seed)
     said = {l: labelled(sizes, l, "test") for l in (SOURCE, *sizes.targets)}
     tests = tuple((t, t) for t in said.values())
     run = NliFloorsSpec(labelled(sizes, SOURCE, "train"), tests, said[SOURCE])
     columns = [ACCURACY[readout.pool] for readout in sizes.readouts]
-    return made + [c for column in columns for name in WITHOUT_LEXICON
-                   for c in on_every(sizes, run, label(name), column, seed, name)]
+    return made + [
+        c
+        for column in columns
+        for name in WITHOUT_LEXICON
+        for c in on_every(sizes, run, label(name), column, seed, name)
+    ]
 
 # %% ../../nbs/lib/65_joint.ipynb #7c79eb73
 def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
-    """The sizes of the study for these `languages` as targets, from a user's file `own` as well (`experiments.sizes`).
-    Raises InputError for an unknown scale, corpus or language, or more seeds than there are."""
+    """The sizes of the study for these `languages` as targets, from a user's file `own` as well
+    (`experiments.sizes`). Raises InputError for an unknown scale, corpus or language, or more seeds
+    than there are.
+    """
     seeds_of(seeds, len(SEEDS))
     return joint_sizes(scale, corpus, languages, own)

@@ -15,8 +15,14 @@ from typing import NamedTuple
 from . import laboratory
 from .bilingual import CEILING, never_saw_the_target, untrained
 from .sections import corpora
-from .sizes import (corpus_spec, laboratory_sizes, laboratory_text, paper_of, records_spec,
-                                           trilingual_sizes)
+from xlingual_nb.experiments.sizes import (
+    corpus_spec,
+    laboratory_sizes,
+    laboratory_text,
+    paper_of,
+    records_spec,
+    trilingual_sizes,
+)
 from .studies import Laboratory, Trilingual, Vectors
 from .study import Cell, choose, chosen, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
@@ -34,195 +40,301 @@ from ..text.vocabularies import TokenizerSpec
 
 # %% ../../nbs/08_knn_replace.ipynb #8d679599
 PAPER = laboratory.PAPER
-ABOUT = "D-knn", "D-xnli"                       # how the identifiers of this notebook's claims begin
+ABOUT = "D-knn", "D-xnli"  # how the identifiers of this notebook's claims begin
+
 
 def belongs_here(claim) -> bool:
-    "Is this a claim on section 4 or on Table 3?"
+    """Is this a claim on section 4 or on Table 3?"""
     return claim.id.startswith(ABOUT)
 
 # %% ../../nbs/08_knn_replace.ipynb #588ee538
 class Replacement(NamedTuple):
-    "A reading of knn-replace: the split, how many neighbours there are to draw from, how the spaces were mapped."
+    """A reading of knn-replace: the split, how many neighbours there are to draw from, how the
+    spaces were mapped.
+    """
+
     masking: str = "knn"
     nearest: int = 1
     fit: str = "vecmap"
 
+
 PLAIN = "0 original", "3 inv-order", "8 lang-pos;shift-special;no-random", "18 untrained"
-REPLACED = {"30 knn-replace": Replacement(),
-            "30 knn-replace (released split)": Replacement("knn_released"),
-            "31 knn-replace (5 neighbours)": Replacement(nearest=5),
-            "31 knn-replace (5 neighbours, released split)": Replacement("knn_released", 5),
-            "30 knn-replace (half of the words known)": Replacement(fit="known"),
-            "30 knn-replace (no mapping)": Replacement(fit="nothing")}
+REPLACED = {
+    "30 knn-replace": Replacement(),
+    "30 knn-replace (released split)": Replacement("knn_released"),
+    "31 knn-replace (5 neighbours)": Replacement(nearest=5),
+    "31 knn-replace (5 neighbours, released split)": Replacement("knn_released", 5),
+    "30 knn-replace (half of the words known)": Replacement(fit="known"),
+    "30 knn-replace (no mapping)": Replacement(fit="nothing"),
+}
 CENTRAL = "0 original", "30 knn-replace"
 
 # %% ../../nbs/08_knn_replace.ipynb #8b3351ec
-def space(languages, tokenizer: TokenizerSpec, vectors: Vectors, longest: int, fit="vecmap", source="same",
-          draw=0) -> SpaceSpec:
-    """The languages' own spaces laid over one another, in the first one's; three or more by rotation alone. `source`
-    of the dictionary whose even words are `known`; `draw`: another set of seeds."""
+def space(
+    languages,
+    tokenizer: TokenizerSpec,
+    vectors: Vectors,
+    longest: int,
+    fit="vecmap",
+    source="same",
+    draw=0,
+) -> SpaceSpec:
+    """The languages' own spaces laid over one another, in the first one's; three or more by
+    rotation alone. `source` of the dictionary whose even words are `known`; `draw`: another set of
+    seeds.
+    """
     common = dict(size=vectors.size, window=vectors.window, max_tokens=longest)
     seeds = range(draw * len(languages), (draw + 1) * len(languages))
-    parts = [EmbedSpec((l,), tokenizer, vectors.method, seed=s, **common) for l, s in zip(languages, seeds)]
+    parts = [
+        EmbedSpec((l,), tokenizer, vectors.method, seed=s, **common)
+        for l, s in zip(languages, seeds)
+    ]
     half = Dictionary(source, "even") if fit == "known" else None
-    return SpaceSpec(tuple(parts), fit, rotation=len(languages) > 2, dictionary=half, least=vectors.least)
+    return SpaceSpec(
+        tuple(parts), fit, rotation=len(languages) > 2, dictionary=half, least=vectors.least
+    )
+
 
 def laboratory_space(sizes: Laboratory, fit: str = "vecmap", draw: int = 0) -> SpaceSpec:
-    "Of English and Fake-English."
+    """Of English and Fake-English."""
     train, _, tokenizer = laboratory_text(sizes)
     languages = laboratory.pair(train, set(), sizes.language)
     return space(languages, tokenizer, sizes.vectors, sizes.small.max_tokens, fit, draw=draw)
 
+
 def model(row: str, sizes: Laboratory, seed: int) -> PretrainSpec:
-    "The pretraining behind a row of Table 1; snapshots for the two of Figure 7."
-    if row in PLAIN: return laboratory.model(row, sizes, seed)
+    """The pretraining behind a row of Table 1; snapshots for the two of Figure 7."""
+    if row in PLAIN:
+        return laboratory.model(row, sizes, seed)
     how, plain = REPLACED[row], laboratory.model("0 original", sizes, seed)
     points = plain.snapshots if row in CENTRAL else ()
-    return replace(plain, masking=how.masking, neighbours=laboratory_space(sizes, how.fit), nearest=how.nearest,
-                   snapshots=points)
+    return replace(
+        plain,
+        masking=how.masking,
+        neighbours=laboratory_space(sizes, how.fit),
+        nearest=how.nearest,
+        snapshots=points,
+    )
 
 # %% ../../nbs/08_knn_replace.ipynb #a9a75a43
 FITS = {"VecMap": "vecmap", "half of the words known": "known", "no mapping": "nothing"}
-LOOKED_AT = 20_000      # sentences of a text, for the words that it has
+LOOKED_AT = 20_000  # sentences of a text, for the words that it has
 MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
 
+
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[Cell]:
-    "P@1 and MRR of the odd words of a dictionary, from the first language to each other and back."
+    """P@1 and MRR of the odd words of a dictionary, from the first language to each other and
+    back.
+    """
     found, first = [], languages[0]
     for name, fit in FITS.items():
         for number in draws:
             mapped = make_space(fit, number)
             for other in languages[1:]:
-                run = WordSpec(mapped, (first.name, other.name), (first.corpus, other.corpus),
-                               Dictionary(source, "odd"), sentences=LOOKED_AT)
+                run = WordSpec(
+                    mapped,
+                    (first.name, other.name),
+                    (first.corpus, other.corpus),
+                    Dictionary(source, "odd"),
+                    sentences=LOOKED_AT,
+                )
                 found += mapping_row(paper, name, run, number)
-                if fit == "nothing": found += mapping_row(paper, "random vectors", run, number, {"MRR": "chance"})
+                if fit == "nothing":
+                    found += mapping_row(paper, "random vectors", run, number, {"MRR": "chance"})
     return found
 
-def mapping_row(paper: str, name: str, run: WordSpec, number: int, columns=MAPPING_COLUMNS) -> list[Cell]:
-    "What a run holds of the words of two languages, under the name of a mapping; `columns` and the names in the run."
+
+def mapping_row(
+    paper: str, name: str, run: WordSpec, number: int, columns=MAPPING_COLUMNS
+) -> list[Cell]:
+    """What a run holds of the words of two languages, under the name of a mapping; `columns` and
+    the names in the run.
+    """
     one, other = run.pair
-    return [Cell(paper, "mapping", f"{name} | {one} | {other}", column, number, (run,), drawn)
-            for column, drawn in columns.items()]
+    return [
+        Cell(paper, "mapping", f"{name} | {one} | {other}", column, number, (run,), drawn)
+        for column, drawn in columns.items()
+    ]
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: Laboratory, seeds: int) -> list[Cell]:
-    "Table 1, Figure 7 and the mappings of English and Fake-English."
+    """Table 1, Figure 7 and the mappings of English and Fake-English."""
     (train, dev, _), paper, found = laboratory_text(sizes), paper_of(sizes), []
     for row in (*PLAIN, *REPLACED):
         usual = sizes.seeds[0 if row in CENTRAL else 2]
         for seed in seeds_of(seeds, usual, laboratory.SEEDS):
             measure = MeasureSpec(model(row, sizes, seed), dev, sentences=sizes.measured)
             found += laboratory.row_cells("table1", row, measure, paper)
-            if row in CENTRAL: found += on_curve(row, measure, paper)
+            if row in CENTRAL:
+                found += on_curve(row, measure, paper)
     languages, draws = laboratory.pair(train, set(), sizes.language), range(seeds or sizes.seeds[2])
-    return found + mapping_cells(paper, languages, lambda *how: laboratory_space(sizes, *how), draws, "same")
+    return found + mapping_cells(
+        paper, languages, lambda *how: laboratory_space(sizes, *how), draws, "same"
+    )
+
 
 def on_curve(row: str, measure: MeasureSpec, paper: str) -> list[Cell]:
-    "All points of a row on Figure 7."
-    return [replace(cell, table="figure7") for cell in laboratory.row_cells("figure6", row, measure, paper)]
+    """All points of a row on Figure 7."""
+    return [
+        replace(cell, table="figure7")
+        for cell in laboratory.row_cells("figure6", row, measure, paper)
+    ]
 
 # %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
-XNLI_SEEDS = (1, 42, *range(100, 198))      # D Table 9 names the first three
+XNLI_SEEDS = (1, 42, *range(100, 198))  # D Table 9 names the first three
+
 
 def column_of(language: str) -> str:
-    "What Table 3 calls a language."
+    """What Table 3 calls a language."""
     return COLUMNS.get(language, language.upper())
 
+
 def script(sizes: Trilingual, language: str) -> tuple[str, ...]:
-    "What gives a language letters of its own."
+    """What gives a language letters of its own."""
     number = ("en", *sizes.targets).index(language)
     return ("cut_words", f"unicode_shift({300_000 * number})") if number else ()
 
+
 def own_text(sizes: Trilingual, language: str) -> CorpusSpec:
-    "The training text of a language, in its own letters."
+    """The training text of a language, in its own letters."""
     return replace(corpus_spec(sizes, language), transforms=script(sizes, language))
 
+
 def labelled(sizes: Trilingual, language: str, part: str) -> Labelled:
-    "Pairs of a language, in its own letters."
-    return Labelled(language, replace(records_spec(sizes, "nli", language, part), transforms=script(sizes, language)))
+    """Pairs of a language, in its own letters."""
+    return Labelled(
+        language,
+        replace(records_spec(sizes, "nli", language, part), transforms=script(sizes, language)),
+    )
 
 # %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def base_rows(sizes: Trilingual) -> dict[str, dict]:
-    "The rows of Table 3 and the switches behind them, with ours."
-    return {"0-base original": {}, f"3-base inv-order[{column_of(sizes.targets[0])}]": dict(inverted=True),
-            "8-base lang-pos;shift-special;no-random": dict(lang_pos=True, shift_special=True, masking="no_random"),
-            "30-base knn-replace": dict(masking="knn"), "30-base knn-replace (released)": dict(masking="knn_first"),
-            "30-base knn-replace (half of the words known)": dict(masking="knn", fit="known")}
+    """The rows of Table 3 and the switches behind them, with ours."""
+    return {
+        "0-base original": {},
+        f"3-base inv-order[{column_of(sizes.targets[0])}]": dict(inverted=True),
+        "8-base lang-pos;shift-special;no-random": dict(
+            lang_pos=True, shift_special=True, masking="no_random"
+        ),
+        "30-base knn-replace": dict(masking="knn"),
+        "30-base knn-replace (released)": dict(masking="knn_first"),
+        "30-base knn-replace (half of the words known)": dict(masking="knn", fit="known"),
+    }
+
 
 def dictionary_of(sizes: Trilingual) -> str:
-    "The source of the words that a mapping is fitted to or asked for."
+    """The source of the words that a mapping is fitted to or asked for."""
     return "micro" if corpus_spec(sizes, "en").source.startswith("micro/") else "muse"
 
-def base_space(sizes: Trilingual, languages, tokenizer: TokenizerSpec, fit="vecmap", draw=0) -> SpaceSpec:
-    "Of English and the targets."
+
+def base_space(
+    sizes: Trilingual, languages, tokenizer: TokenizerSpec, fit="vecmap", draw=0
+) -> SpaceSpec:
+    """Of English and the targets."""
     longest = sizes.base.shape.max_tokens
     return space(languages, tokenizer, sizes.vectors, longest, fit, dictionary_of(sizes), draw)
 
-def base_model(sizes: Trilingual, seed: int, inverted=False, masking="original", fit="vecmap",
-               **switches) -> PretrainSpec:
-    "A BERT of English and the targets (D section 5.1)."
+
+def base_model(
+    sizes: Trilingual, seed: int, inverted=False, masking="original", fit="vecmap", **switches
+) -> PretrainSpec:
+    """A BERT of English and the targets (D section 5.1)."""
     names = "en", *sizes.targets
     plain = [Language(name, own_text(sizes, name)) for name in names]
     first, *others = (l.corpus for l in plain)
     tokenizer = TokenizerSpec(first, sizes.pieces, sizes.kind, tuple(others))
     shape, training = sizes.base
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))
-    turned = [replace(l, transforms=("inv_order",) * (inverted and l.name == names[1])) for l in plain]
+    turned = [
+        replace(l, transforms=("inv_order",) * (inverted and l.name == names[1])) for l in plain
+    ]
     if masking.startswith("knn"):
         switches |= dict(neighbours=base_space(sizes, plain, tokenizer, fit), nearest=sizes.nearest)
     return PretrainSpec(tuple(turned), tokenizer, shape, training, masking, seed=seed, **switches)
 
 # %% ../../nbs/08_knn_replace.ipynb #1b62e8b3
 def nli(sizes: Trilingual, spec: PretrainSpec) -> NliSpec:
-    "Fine-tuned on English, asked in every language."
+    """Fine-tuned on English, asked in every language."""
     tests = tuple((t, t) for t in (labelled(sizes, l, "test") for l in ("en", *sizes.targets)))
     dev = labelled(sizes, "en", "dev") if sizes.fine_tuning.patience else None
     return NliSpec(spec, labelled(sizes, "en", "train"), tests, sizes.fine_tuning, spec.seed, dev)
 
+
 def table3_cells(sizes: Trilingual, seeds: int) -> list[Cell]:
-    "The rows of Table 3, ours, and the floors, as shares."
+    """The rows of Table 3, ours, and the floors, as shares."""
     found, languages, paper = [], ("en", *sizes.targets), paper_of(sizes)
+
     def cells(row, run, drawn):
-        return [Cell(paper, "table3", row, column_of(l), run_seed, (run,), drawn.format(l)) for l in languages]
+        return [
+            Cell(paper, "table3", row, column_of(l), run_seed, (run,), drawn.format(l))
+            for l in languages
+        ]
+
     for run_seed in seeds_of(seeds, sizes.seeds, XNLI_SEEDS):
         plain = base_model(sizes, run_seed)
-        specs = {row: base_model(sizes, run_seed, **switches) for row, switches in base_rows(sizes).items()}
-        specs |= {"untrained": untrained(plain), "never saw the target": never_saw_the_target(plain)}
-        for row, spec in specs.items(): found += cells(row, nli(sizes, spec), "accuracy {0}|{0}")
+        specs = {
+            row: base_model(sizes, run_seed, **switches)
+            for row, switches in base_rows(sizes).items()
+        }
+        specs |= {
+            "untrained": untrained(plain),
+            "never saw the target": never_saw_the_target(plain),
+        }
+        for row, spec in specs.items():
+            found += cells(row, nli(sizes, spec), "accuracy {0}|{0}")
         run = nli(sizes, untrained(plain))
         found += cells("majority class", run, "majority {0}|{0}")
         without = NliFloorsSpec(run.train, run.tests, run.tests[0][0])
-        for name in FLOORS: found += cells(name, without, name + " {0}|{0}")
+        for name in FLOORS:
+            found += cells(name, without, name + " {0}|{0}")
         found += cells(CEILING, without, CEILING + " {0}|{0}")[:1]
     return found
 
 # %% ../../nbs/08_knn_replace.ipynb #fe61ea27
 TABLES = "table1", "table3"
 
-def sizes_at(scale: str, corpus="auto", languages="", own="") -> tuple[Laboratory | None, Trilingual | None]:
-    """The sizes of the laboratory and of Table 3, None for what there is not on a corpus; other `languages`, or a file
-    of one's `own`, are for Table 3 alone. InputError for an unknown scale, corpus or language."""
-    if languages or own: return None, trilingual_sizes(scale, corpus, languages, own)
-    if corpus == "auto": corpus = laboratory_sizes(scale).corpus
+
+def sizes_at(
+    scale: str, corpus="auto", languages="", own=""
+) -> tuple[Laboratory | None, Trilingual | None]:
+    """The sizes of the laboratory and of Table 3, None for what there is not on a corpus; other
+    `languages`, or a file of one's `own`, are for Table 3 alone. InputError for an unknown scale,
+    corpus or language.
+    """
+    if languages or own:
+        return None, trilingual_sizes(scale, corpus, languages, own)
+    if corpus == "auto":
+        corpus = laboratory_sizes(scale).corpus
     known = corpora("dufter2020", scale), corpora("dufter2020xnli", scale)
     choose("corpus", corpus, tuple(dict.fromkeys([*known[0], *known[1]])))
-    return (laboratory_sizes(scale, corpus) if corpus in known[0] else None,
-            trilingual_sizes(scale, corpus) if corpus in known[1] else None)
+    return (
+        laboratory_sizes(scale, corpus) if corpus in known[0] else None,
+        trilingual_sizes(scale, corpus) if corpus in known[1] else None,
+    )
 
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
-          own="") -> list[Cell]:
-    """Every cell of the tables and of Figure 7; `only`: `1` (and the figure), or `3`. InputError for what does not
-    exist, or more seeds than there are."""
+
+def cells(
+    scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
+) -> list[Cell]:
+    """Every cell of the tables and of Figure 7; `only`: `1` (and the figure), or `3`. InputError
+    for what does not exist, or more seeds than there are.
+    """
     (small, large), tables = sizes_at(scale, corpus, languages, own), chosen(only, TABLES)
     found = laboratory_cells(small, seeds) if small and "table1" in tables else []
-    if not large or "table3" not in tables: return found
+    if not large or "table3" not in tables:
+        return found
     plain, draws = base_model(large, XNLI_SEEDS[0]), range(seeds or large.seeds)
-    def mapped(*how): return base_space(large, plain.languages, plain.tokenizer, *how)
+
+    def mapped(*how):
+        return base_space(large, plain.languages, plain.tokenizer, *how)
+
     asked = mapping_cells(paper_of(large), plain.languages, mapped, draws, dictionary_of(large))
     return found + table3_cells(large, seeds) + asked
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="") -> list:
-    "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
+) -> list:
+    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, only, languages, own))

@@ -22,115 +22,232 @@ from ..papers.published import MATCHED, published
 from ..text.sources import CorpusSpec
 
 # %% ../../nbs/07_laboratory.ipynb #9a53b7fe
-ELSEWHERE = "D-knn", "D-xnli", "D-word-order"       # how the identifiers of claims begin that notebooks 08 and 02 have
+ELSEWHERE = (
+    "D-knn",
+    "D-xnli",
+    "D-word-order",
+)  # how the identifiers of claims begin that notebooks 08 and 02 have
+
 
 def belongs_here(claim) -> bool:
-    "Is this a claim on Tables 1, 2 or 10, or on one of the figures, of models without neighbours?"
+    """Is this a claim on Tables 1, 2 or 10, or on one of the figures, of models without
+    neighbours?
+    """
     return not claim.id.startswith(ELSEWHERE)
 
 # %% ../../nbs/07_laboratory.ipynb #2d761585
 PAPER = "dufter2020"
 LARGE = ("15", "16", "17")
-CENTRAL, SINGLE = ("0", "3", "8", "18", "19"), ("1", "2", "4", "21")    # they get more seeds than the rest
-AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED                    # where some rows are trained for longer
+CENTRAL, SINGLE = (
+    ("0", "3", "8", "18", "19"),
+    ("1", "2", "4", "21"),
+)  # they get more seeds than the rest
+AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trained for longer
+
 
 def table_rows(table: str) -> list[str]:
-    """Row labels of a published table that this notebook reproduces; for the two figures, the rows that they show; at
-    matched fit, those of Tables 1 and 2 but the large encoder's."""
-    if table == "figure6": return ["0 original", "15 overparam"]
-    if table == "figure5": return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
+    """Row labels of a published table that this notebook reproduces; for the two figures, the rows
+    that they show; at matched fit, those of Tables 1 and 2 but the large encoder's.
+    """
+    if table == "figure6":
+        return ["0 original", "15 overparam"]
+    if table == "figure5":
+        return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
     left_out = "knn-replace", *["overparam"] * table.endswith(MATCHED)
-    return [row for row in published(PAPER, table).row.unique() if not any(name in row for name in left_out)]
+    return [
+        row
+        for row in published(PAPER, table).row.unique()
+        if not any(name in row for name in left_out)
+    ]
 
 # %% ../../nbs/07_laboratory.ipynb #a110638e
-SWITCHES = ("original", "inv-order", "lang-pos", "shift-special", "no-random", "no-parallel", "knn-replace",
-            "overparam", "untrained")
+SWITCHES = (
+    "original",
+    "inv-order",
+    "lang-pos",
+    "shift-special",
+    "no-random",
+    "no-parallel",
+    "knn-replace",
+    "overparam",
+    "untrained",
+)
+
 
 def parse(row: str) -> tuple[str, set[str], float]:
-    """(identifier, switches, length of training against the usual 100 epochs) of a row label. Raises InputError for
-    another text, or a switch that there is not."""
+    """(identifier, switches, length of training against the usual 100 epochs) of a row label.
+    Raises InputError for another text, or a switch that there is not.
+    """
     said = re.fullmatch(r"(\w+) ([\w;-]+)(?: \((\d+) epochs\))?", row)
-    if not said: raise InputError(f"row {row!r}: write it as '3 inv-order' or '17 lang-pos;no-random (250 epochs)'")
+    if not said:
+        raise InputError(
+            f"row {row!r}: write it as '3 inv-order' or '17 lang-pos;no-random (250 epochs)'"
+        )
     ident, names, epochs = said.groups()
     for name in names.split(";"):
-        if name not in SWITCHES: raise unknown(f"row {row!r}", name, SWITCHES)
+        if name not in SWITCHES:
+            raise unknown(f"row {row!r}", name, SWITCHES)
     return ident, set(names.split(";")), int(epochs or 100) / 100
 
 # %% ../../nbs/07_laboratory.ipynb #9993d952
 def pair(train: CorpusSpec, switches: set[str], language: str = "en") -> tuple[Language, Language]:
-    "A language and its copy on one corpus, with the switches that are transforms of text: English and Fake-English."
+    """A language and its copy on one corpus, with the switches that are transforms of text: English
+    and Fake-English.
+    """
     apart = "no-parallel" in switches
     inverted = ("inv_order",) if "inv-order" in switches else ()
     copy = Language(f"{language}fake", train, ("half(1)",) * apart + ("enfake",) + inverted)
     return Language(language, train, ("half(0)",) * apart), copy
 
 # %% ../../nbs/07_laboratory.ipynb #85440ad7
-def model(row: str, sizes: Laboratory, seed: int, reading: str = "paper", longer=1.0) -> PretrainSpec:
-    """The pretraining behind a row, or one `longer` times as long. `reading`='released' follows D's code where it
-    departs from D's text (see the ambiguities)."""
+def model(
+    row: str, sizes: Laboratory, seed: int, reading: str = "paper", longer=1.0
+) -> PretrainSpec:
+    """The pretraining behind a row, or one `longer` times as long. `reading`='released' follows D's
+    code where it departs from D's text (see the ambiguities).
+    """
     ident, switches, length = parse(row)
     train, _, tokenizer = laboratory_text(sizes)
     large, apart = "overparam" in switches, "no-parallel" in switches
     training = sizes.large_training if large else sizes.training
-    epochs = 0 if "untrained" in switches else round(training.epochs * length * longer) * (2 if apart else 1)
-    masking = "original" if "no-random" not in switches else "no_random" if reading == "paper" else "no_random_released"
+    epochs = (
+        0
+        if "untrained" in switches
+        else round(training.epochs * length * longer) * (2 if apart else 1)
+    )
+    masking = (
+        "original"
+        if "no-random" not in switches
+        else "no_random"
+        if reading == "paper"
+        else "no_random_released"
+    )
     if reading == "released":
         training = replace(training, early_epsilon=True, still_pad=True)
         if "untrained" in switches:
             train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
-    return PretrainSpec(pair(train, switches, sizes.language), tokenizer, sizes.large if large else sizes.small,
-                        replace(training, epochs=epochs), masking, "lang-pos" in switches, "shift-special" in switches,
-                        seed, sizes.snapshots if ident in ("0", "15") else (), visible_padding=reading == "released")
+    return PretrainSpec(
+        pair(train, switches, sizes.language),
+        tokenizer,
+        sizes.large if large else sizes.small,
+        replace(training, epochs=epochs),
+        masking,
+        "lang-pos" in switches,
+        "shift-special" in switches,
+        seed,
+        sizes.snapshots if ident in ("0", "15") else (),
+        visible_padding=reading == "released",
+    )
 
 # %% ../../nbs/07_laboratory.ipynb #63cd7867
-COLUMNS = {"µ": "mu", "Layer 0 Align. F1": "f1_lower", "Layer 0 Retr. ρ": "rho_lower", "Layer 0 Trans. τ": "tau_lower",
-           "Layer 8 Align. F1": "f1_upper", "Layer 8 Retr. ρ": "rho_upper", "Layer 8 Trans. τ": "tau_upper",
-           "MLM-Perpl. train": "perplexity_train", "MLM-Perpl. dev": "perplexity_dev"}
-LENGTH = {"Steps": "step"}            # said where rows train for longer than others
+COLUMNS = {
+    "µ": "mu",
+    "Layer 0 Align. F1": "f1_lower",
+    "Layer 0 Retr. ρ": "rho_lower",
+    "Layer 0 Trans. τ": "tau_lower",
+    "Layer 8 Align. F1": "f1_upper",
+    "Layer 8 Retr. ρ": "rho_upper",
+    "Layer 8 Trans. τ": "tau_upper",
+    "MLM-Perpl. train": "perplexity_train",
+    "MLM-Perpl. dev": "perplexity_dev",
+}
+LENGTH = {"Steps": "step"}  # said where rows train for longer than others
 
 # %% ../../nbs/07_laboratory.ipynb #18327ff5
-SEEDS = (0, 42, 43, *range(100, 197))      # D Table 9 names the first five
+SEEDS = (0, 42, 43, *range(100, 197))  # D Table 9 names the first five
+
 
 def chosen_rows(rows: str, called: str = "rows") -> set[str]:
-    "Identifiers behind the parameter `rows`, or what it is `called`. Raises InputError for one that does not exist."
+    """Identifiers behind the parameter `rows`, or what it is `called`. Raises InputError for one
+    that does not exist.
+    """
     known = {parse(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)}
     named = {"all": known, "small": known - set(LARGE)}
     chosen = named[rows] if rows in named else {r.strip() for r in rows.split(",")}
     if wrong := sorted(chosen - known):
-        raise InputError(f"{called}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
-                         f"{', '.join(sorted(known))}")
+        raise InputError(
+            f"{called}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
+            f"{', '.join(sorted(known))}"
+        )
     return chosen
 
 # %% ../../nbs/07_laboratory.ipynb #c5fba37a
-def row_cells(table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS) -> list[Cell]:
-    "The cells of a row for one seed: its columns; on a curve all points of it; of Figure 5 its diagonal."
+def row_cells(
+    table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
+) -> list[Cell]:
+    """The cells of a row for one seed: its columns; on a curve all points of it; of Figure 5 its
+    diagonal.
+    """
     model, drawn = measure.checkpoint, {"diagonal": "diagonal"} if table == "figure5" else columns
     points, step = ((*model.snapshots, None), "step") if table == "figure6" else ((None,), "")
-    return [Cell(paper, table, row, column, model.seed, (replace(measure, percent=point),), name, step=step)
-            for point in points for column, name in drawn.items()]
+    return [
+        Cell(
+            paper,
+            table,
+            row,
+            column,
+            model.seed,
+            (replace(measure, percent=point),),
+            name,
+            step=step,
+        )
+        for point in points
+        for column, name in drawn.items()
+    ]
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper",
-          languages: str = "", own="") -> list[Cell]:
-    """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus, language, row or reading, or
-    more seeds than there are."""
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    rows: str = "all",
+    reading: str = "paper",
+    languages: str = "",
+    own="",
+) -> list[Cell]:
+    """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus,
+    language, row or reading, or more seeds than there are.
+    """
     sizes, wanted, found = laboratory_sizes(scale, corpus, languages, own), chosen_rows(rows), []
-    if sizes.longer: chosen_rows(",".join(sizes.longer), "longer")
+    if sizes.longer:
+        chosen_rows(",".join(sizes.longer), "longer")
     _, dev, _ = laboratory_text(sizes)
-    words = {"paper": "content", "released": "all"}[choose("reading", reading, ("paper", "released"))]
-    for table in ("table1", "table2", "table10", "figure5", "figure6", *(AT_LIKE_FIT if sizes.longer else ())):
+    words = {"paper": "content", "released": "all"}[
+        choose("reading", reading, ("paper", "released"))
+    ]
+    for table in (
+        "table1",
+        "table2",
+        "table10",
+        "figure5",
+        "figure6",
+        *(AT_LIKE_FIT if sizes.longer else ()),
+    ):
         matched = table in AT_LIKE_FIT
         for row in table_rows(table):
             ident = parse(row)[0]
             usual = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
             for seed in seeds_of(seeds, usual, SEEDS) if ident in wanted else ():
-                made = model(row, sizes, seed, reading, longer=sizes.longer.get(ident, 1) if matched else 1)
+                made = model(
+                    row, sizes, seed, reading, longer=sizes.longer.get(ident, 1) if matched else 1
+                )
                 measure = MeasureSpec(made, dev, words=words, sentences=sizes.measured)
-                found += row_cells(table, row, measure, paper_of(sizes), COLUMNS | LENGTH if matched else COLUMNS)
+                found += row_cells(
+                    table, row, measure, paper_of(sizes), COLUMNS | LENGTH if matched else COLUMNS
+                )
     return found
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, rows: str = "all", reading: str = "paper",
-         languages: str = "", own="") -> list[MeasureSpec]:
-    "The runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read this)."
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    rows: str = "all",
+    reading: str = "paper",
+    languages: str = "",
+    own="",
+) -> list[MeasureSpec]:
+    """The runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read
+    this).
+    """
     return grid_of(cells(scale, corpus, seeds, rows, reading, languages, own))

@@ -11,10 +11,30 @@ from dataclasses import replace
 
 from .bilingual import untrained
 from .real_shifts import brought_cells, lowered_cells
-from .shift_uses import (FEW, IDENTITY, TAKEN, TRANSFER, class_cells, few_cells,
-                                                identity_cells, taken_cells, transfer)
-from .shifting import (as_high, averaged, check, floor_row, held_out, in_microworld, model,
-                                              paper_of, reading, row, turned)
+from xlingual_nb.experiments.shift_uses import (
+    FEW,
+    IDENTITY,
+    TAKEN,
+    TRANSFER,
+    class_cells,
+    few_cells,
+    identity_cells,
+    taken_cells,
+    transfer,
+)
+from xlingual_nb.experiments.shifting import (
+    as_high,
+    averaged,
+    check,
+    floor_row,
+    held_out,
+    in_microworld,
+    model,
+    paper_of,
+    reading,
+    row,
+    turned,
+)
 from .studies import Joint
 from .study import Cell, grid_of, once, seeds_of
 from ..measures.translation import ShiftSpec
@@ -25,57 +45,94 @@ PAPER = "liu2020b"
 SHIFT, TURNED, SETS, RATES, BLEUS = "shift", "table2", "table3", "figure7", "figure8"
 WAYS = ("en-xx", "xx-en")
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on shifts and what they say?"
-    return all(t.table in (SHIFT, TURNED, SETS, TRANSFER, FEW, IDENTITY, TAKEN) for t in claim.tests)
+    """Is this a claim on shifts and what they say?"""
+    return all(
+        t.table in (SHIFT, TURNED, SETS, TRANSFER, FEW, IDENTITY, TAKEN) for t in claim.tests
+    )
 
 # %% ../../nbs/14_language_shift.ipynb #e43e1051
-# Columns of `shift`: what a run holds, at which of twelve layers, and the weight at which its floors stand.
-COLUMNS = {"converted": ("converted", 10, 3.0), "kept": ("kept", 10, 3.0), "neither": ("neither", 10, 3.0),
-           "gold": ("gold", 10, 1.0), "gold open": ("gold open", 10, 1.0),
-           "gold of copied": ("gold of copied", 10, 1.0), "gold of converted": ("gold of converted", 10, 1.0),
-           "BLEU-1 upper": ("bleu", 11, 3.0), "BLEU-1 low": ("bleu", 3, 3.0)}
+# Columns of `shift`: what a run holds, at which of twelve layers, and the weight at which its
+# floors stand.
+COLUMNS = {
+    "converted": ("converted", 10, 3.0),
+    "kept": ("kept", 10, 3.0),
+    "neither": ("neither", 10, 3.0),
+    "gold": ("gold", 10, 1.0),
+    "gold open": ("gold open", 10, 1.0),
+    "gold of copied": ("gold of copied", 10, 1.0),
+    "gold of converted": ("gold of converted", 10, 1.0),
+    "BLEU-1 upper": ("bleu", 11, 3.0),
+    "BLEU-1 low": ("bleu", 3, 3.0),
+}
+
 
 def columns(sizes: Joint) -> dict[str, tuple]:
-    "The columns that a corpus has: where translations are not known there is no gold."
-    return {name: how for name, how in COLUMNS.items() if in_microworld(sizes) or "gold" not in name}
+    """The columns that a corpus has: where translations are not known there is no gold."""
+    return {
+        name: how for name, how in COLUMNS.items() if in_microworld(sizes) or "gold" not in name
+    }
 
 # %% ../../nbs/14_language_shift.ipynb #2e3fb258
 def shift_rows(sizes: Joint, seed: int, way: str, found: dict[str, ShiftSpec]) -> list[Cell]:
-    "A row a weight and target, of one way."
+    """A row a weight and target, of one way."""
     depth, made = sizes.base.shape.layers, []
     for alpha in sizes.shifts.alphas:
         for column, (name, layer, _) in columns(sizes).items():
             drawn = reading(as_high(layer, depth), alpha, name)
             for target, runs in averaged(found).items():
-                made.append(Cell(PAPER, SHIFT, row(way, f"alpha {alpha:g}", target), column, seed, runs, drawn))
+                made.append(
+                    Cell(
+                        PAPER,
+                        SHIFT,
+                        row(way, f"alpha {alpha:g}", target),
+                        column,
+                        seed,
+                        runs,
+                        drawn,
+                    )
+                )
     return made
 
 # %% ../../nbs/14_language_shift.ipynb #6a9f896d
 def floor_specs(sizes: Joint, spec: PretrainSpec, way: str) -> dict[str, dict[str, ShiftSpec]]:
-    "By floor and target, the runs of what should turn nothing."
+    """By floor and target, the runs of what should turn nothing."""
     depth, targets = spec.shape.layers, sizes.shifts.targets
     layers = tuple(sorted({as_high(layer, depth) for _, layer, _ in columns(sizes).values()}))
     some = dict(layers=layers, alphas=(1.0, 3.0))
     across = dict(along="orthogonal", seed=spec.seed) | some
     found = {"orthogonal": {t: turned(sizes, spec, way, t, **across) for t in targets}}
     found["untrained"] = {t: turned(sizes, untrained(spec), way, t, **some) for t in targets}
-    if len(targets) < 2: return found
+    if len(targets) < 2:
+        return found
     following = dict(zip(targets, (*targets[1:], targets[0])))
-    def other(target): return following[target], held_out(sizes, following[target])
-    found["other"] = {t: turned(sizes, spec, way, t, along="other", other=other(t), **some) for t in targets}
+
+    def other(target):
+        return following[target], held_out(sizes, following[target])
+
+    found["other"] = {
+        t: turned(sizes, spec, way, t, along="other", other=other(t), **some) for t in targets
+    }
     return found
 
-def floor_rows(sizes: Joint, seed: int, way: str, spec: PretrainSpec, found: dict[str, ShiftSpec]) -> list[Cell]:
-    "The rows of all floors of one way."
+
+def floor_rows(
+    sizes: Joint, seed: int, way: str, spec: PretrainSpec, found: dict[str, ShiftSpec]
+) -> list[Cell]:
+    """The rows of all floors of one way."""
     made, depth = [], sizes.base.shape.layers
     for floor, runs_of in floor_specs(sizes, spec, way).items():
         for column, (name, layer, alpha) in columns(sizes).items():
             drawn = reading(as_high(layer, depth), alpha, name)
             for target, runs in averaged(runs_of).items():
-                made.append(Cell(PAPER, SHIFT, floor_row(way, floor, target), column, seed, runs, drawn))
+                made.append(
+                    Cell(PAPER, SHIFT, floor_row(way, floor, target), column, seed, runs, drawn)
+                )
     held = {"gold": "gold", "gold open": "gold open", "BLEU-1 upper": "bleu", "BLEU-1 low": "bleu"}
-    for column, name in ((column, name) for column, name in held.items() if column in columns(sizes)):
+    for column, name in (
+        (column, name) for column, name in held.items() if column in columns(sizes)
+    ):
         for target, runs in averaged(found).items():
             at = floor_row(way, "commonest", target)
             made.append(Cell(PAPER, SHIFT, at, column, seed, runs, f"commonest {name}"))
@@ -83,35 +140,71 @@ def floor_rows(sizes: Joint, seed: int, way: str, spec: PretrainSpec, found: dic
 
 # %% ../../nbs/14_language_shift.ipynb #a2f1149a
 def table2(sizes: Joint, seed: int, way: str, found: dict[str, ShiftSpec]) -> list[Cell]:
-    "BLEU-1 and convert rates by direction (L2, Table 2)."
+    """BLEU-1 and convert rates by direction (L2, Table 2)."""
     depth = sizes.base.shape.layers
-    drawn = {"BLEU-1 (layer=11, α=3)": f"layer {as_high(11, depth)} alpha 3 bleu", "best BLEU-1": "best bleu",
-             "best layer": "best layer", "best α": "best alpha"}
-    drawn |= {f"convert rate (layer=10, α={a})": reading(as_high(10, depth), float(a), "converted") for a in (1, 2, 3)}
-    return [Cell(PAPER, TURNED, label, way.replace("xx", target).replace("-", "→"), seed, (run,), name)
-            for label, name in drawn.items() for target, run in found.items()]
+    drawn = {
+        "BLEU-1 (layer=11, α=3)": f"layer {as_high(11, depth)} alpha 3 bleu",
+        "best BLEU-1": "best bleu",
+        "best layer": "best layer",
+        "best α": "best alpha",
+    }
+    drawn |= {
+        f"convert rate (layer=10, α={a})": reading(as_high(10, depth), float(a), "converted")
+        for a in (1, 2, 3)
+    }
+    return [
+        Cell(PAPER, TURNED, label, way.replace("xx", target).replace("-", "→"), seed, (run,), name)
+        for label, name in drawn.items()
+        for target, run in found.items()
+    ]
+
 
 def table3(seed: int, found: dict[str, ShiftSpec]) -> list[Cell]:
-    "Sizes of token sets (L2, Table 3), from the runs of English into each target."
-    def cell(label, column, run, name): return Cell(PAPER, SETS, label, column, seed, (run,), f"types {name}")
+    """Sizes of token sets (L2, Table 3), from the runs of English into each target."""
+
+    def cell(label, column, run, name):
+        return Cell(PAPER, SETS, label, column, seed, (run,), f"types {name}")
+
     first = next(iter(found.values()))
     made = [cell(label, "en", first, "source") for label in ("|V|", "|V ∩ V_en|")]
     for target, run in found.items():
         made += [cell("|V|", target, run, "target"), cell("|V ∩ V_en|", target, run, "shared")]
     return made
 
+
 def heat(sizes: Joint, seed: int, run: ShiftSpec) -> list[Cell]:
-    "Convert rate and BLEU-1 by weight and layer (L2, Figures 7 and 8)."
+    """Convert rate and BLEU-1 by weight and layer (L2, Figures 7 and 8)."""
+
     def cell(table, layer, alpha, name):
-        return Cell(PAPER, table, f"α {alpha:g}", f"layer {layer}", seed, (run,), reading(layer, alpha, name))
-    return [cell(table, layer, alpha, name) for table, name in ((RATES, "converted"), (BLEUS, "bleu"))
-            for alpha in sizes.shifts.alphas for layer in range(sizes.base.shape.layers + 1)]
+        return Cell(
+            PAPER,
+            table,
+            f"α {alpha:g}",
+            f"layer {layer}",
+            seed,
+            (run,),
+            reading(layer, alpha, name),
+        )
+
+    return [
+        cell(table, layer, alpha, name)
+        for table, name in ((RATES, "converted"), (BLEUS, "bleu"))
+        for alpha in sizes.shifts.alphas
+        for layer in range(sizes.base.shape.layers + 1)
+    ]
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          checkpoint: str = "") -> list[Cell]:
-    """Every cell of the tables and figures; `checkpoint`: a folder to measure beside. Raises InputError for what
-    `check` refuses, and for a checkpoint without XNLI."""
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+) -> list[Cell]:
+    """Every cell of the tables and figures; `checkpoint`: a folder to measure beside. Raises
+    InputError for what `check` refuses, and for a checkpoint without XNLI.
+    """
     sizes, made = check(scale, corpus, seeds, languages, own), []
     for seed in seeds_of(seeds, sizes.seeds):
         spec = model(sizes, seed)
@@ -120,12 +213,22 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
             made += shift_rows(sizes, seed, way, found) + floor_rows(sizes, seed, way, spec, found)
             made += table2(sizes, seed, way, found)
             if way == "en-xx":
-                made += table3(seed, found) + heat(sizes, seed, found.get("el", found[sizes.shifts.targets[0]]))
+                made += table3(seed, found) + heat(
+                    sizes, seed, found.get("el", found[sizes.shifts.targets[0]])
+                )
         made += transfer(sizes, seed) + few_cells(sizes, seed) + identity_cells(sizes, seed)
         made += class_cells(sizes, seed) + taken_cells(sizes, seed)
     made = [replace(cell, paper=paper_of(sizes)) for cell in made] + lowered_cells()
     return once(made + (brought_cells(sizes, checkpoint) if checkpoint else []))
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", checkpoint: str = "") -> list:
-    "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+) -> list:
+    """The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, checkpoint))

@@ -18,25 +18,43 @@ from .sizes import filled
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
 from .task_records import asked_in, read_labels
-from .zero_shot import PAPER, TABLES, TASKS, floor_row, floors, of_one, row, taught
+from xlingual_nb.experiments.zero_shot import (
+    PAPER,
+    TABLES,
+    TASKS,
+    floor_row,
+    floors,
+    of_one,
+    row,
+    taught,
+)
 from ..tasks.langid import LanguageIdSpec, LanguageRecords
 from ..text.records import Labelled
 
 # %% ../../nbs/13_layers.ipynb #3158a202
 FIGURES = ("figure1", "figure2")
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on layers?"
+    """Is this a claim on layers?"""
     return all(t.table in FIGURES for t in claim.tests)
 
 # %% ../../nbs/13_layers.ipynb #b6fcf294
-def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          checkpoint: str = "") -> Joint:
-    """The sizes of the study, as in notebook 12. Raises InputError for what that refuses, and for a section without
-    layers, or without their texts."""
+def check(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+) -> Joint:
+    """The sizes of the study, as in notebook 12. Raises InputError for what that refuses, and for a
+    section without layers, or without their texts.
+    """
     sizes = zero_shot.check(scale, corpus, seeds, languages, own, checkpoint)
     where = f"{scale}.{sizes.corpus}"
-    if sizes.layers is None: raise InputError(f"{where} says nothing of layers: add `layers` to it, or choose micro")
+    if sizes.layers is None:
+        raise InputError(f"{where} says nothing of layers: add `layers` to it, or choose micro")
     if lost := [part for part in ("train", "test") if part not in sizes.layers.langid]:
         raise InputError(f"{where}.layers has no langid.{lost[0]}: add it")
     return sizes
@@ -44,65 +62,103 @@ def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "",
 # %% ../../nbs/13_layers.ipynb #14b20250
 HEIGHTS = (0, 3, 6, 9)
 
+
 def frozen(depth: int) -> dict[str, int]:
-    "By setting the uppermost layer that keeps its values, in an encoder of some depth (W section 5.2)."
+    """By setting the uppermost layer that keeps its values, in an encoder of some depth (W section
+    5.2).
+    """
     found = {}
     for height in HEIGHTS:
         layer = round(height * depth / 12)
-        if layer not in found.values(): found[f"Lay {height}"] = layer
+        if layer not in found.values():
+            found[f"Lay {height}"] = layer
     return found
 
 # %% ../../nbs/13_layers.ipynb #d29342d9
 FEAT = "Feat"
 
+
 def ways(sizes: Joint, zero) -> dict[str, object]:
-    "By setting the run `zero`, in which all layers are trained, and those that differ from it in how many are."
+    """By setting the run `zero`, in which all layers are trained, and those that differ from it in
+    how many are.
+    """
     lays = frozen(zero.checkpoint.shape.layers)
-    kept = {name: replace(zero, settings=replace(zero.settings, freeze=layer)) for name, layer in lays.items()}
+    kept = {
+        name: replace(zero, settings=replace(zero.settings, freeze=layer))
+        for name, layer in lays.items()
+    }
     return {"zero-shot": zero, FEAT: replace(zero, settings=sizes.layers.feat)} | kept
 
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def way_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
-    "The cells of a task in Figure 1 for one model, floors among them."
+    """The cells of a task in Figure 1 for one model, floors among them."""
     spec, languages = model(sizes, seed), asked_in(sizes, task)
     column, name = [*TASKS[task].columns.items()][-1]
-    zero, bare = (taught(sizes, task, encoder, SOURCE, languages) for encoder in (spec, untrained(spec)))
-    def drawn(run): return of_one(run, f"{name} {{}}", languages)
+    zero, bare = (
+        taught(sizes, task, encoder, SOURCE, languages) for encoder in (spec, untrained(spec))
+    )
+
+    def drawn(run):
+        return of_one(run, f"{name} {{}}", languages)
+
     rows = [(partial(row, setting), drawn(run)) for setting, run in ways(sizes, zero).items()]
-    below = floors(sizes, column, name, zero, bare) | {f"untrained, {FEAT}": drawn(ways(sizes, bare)[FEAT])}
+    below = floors(sizes, column, name, zero, bare) | {
+        f"untrained, {FEAT}": drawn(ways(sizes, bare)[FEAT])
+    }
     rows += [(partial(floor_row, floor), found) for floor, found in below.items()]
-    return [Cell(PAPER, "figure1", label(target), column, seed, runs, held, 100.0)
-            for label, found in rows for target, (runs, held) in found.items()]
+    return [
+        Cell(PAPER, "figure1", label(target), column, seed, runs, held, 100.0)
+        for label, found in rows
+        for target, (runs, held) in found.items()
+    ]
 
 # %% ../../nbs/13_layers.ipynb #c4a0d867
 LANGUAGE_ID = "Language ID ACC"
 
+
 def mixture(sizes: Joint, part: str) -> Labelled:
-    "Texts in all languages of the model; of real text, in those that a set of the data folder has."
+    """Texts in all languages of the model; of real text, in those that a set of the data folder
+    has.
+    """
     p, names = sizes.layers.langid[part], "+".join((SOURCE, *sizes.shifts.languages))
-    records = LanguageRecords("langid", filled(sizes, p.source, names), p.part or part, p.size, p.parameters)
+    records = LanguageRecords(
+        "langid", filled(sizes, p.source, names), p.part or part, p.size, p.parameters
+    )
     return Labelled("all", records)
 
+
 def languages_told(sizes: Joint) -> list[str]:
-    "The languages of these texts. InputError for one to test on that there is nothing to learn from."
-    if in_microworld(sizes): return [SOURCE, *sizes.shifts.languages]
-    def held(part): return read_labels(sizes, f"layers.langid.{part}", mixture(sizes, part).records)
+    """The languages of these texts. InputError for one to test on that there is nothing to learn
+    from.
+    """
+    if in_microworld(sizes):
+        return [SOURCE, *sizes.shifts.languages]
+
+    def held(part):
+        return read_labels(sizes, f"layers.langid.{part}", mixture(sizes, part).records)
+
     if new := ", ".join(sorted(held("test") - held("train"))[:5]):
-        raise InputError(f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {new}, which train lacks: leave it out")
+        raise InputError(
+            f"{sizes.scale}.{sizes.corpus}.layers.langid.test has {new}, which train lacks: leave it out"
+        )
     return sorted(held("test"))
 
+
 def told_apart(sizes: Joint, encoder) -> LanguageIdSpec:
-    "Languages told apart on each layer of an encoder (W section 5.3)."
+    """Languages told apart on each layer of an encoder (W section 5.3)."""
     train, test = (mixture(sizes, part) for part in ("train", "test"))
     return LanguageIdSpec(encoder, train, (test,), sizes.layers.bag, encoder.seed)
 
 # %% ../../nbs/13_layers.ipynb #e10f6e03
 def heights(depth: int) -> dict[str, int]:
-    "The layers of an encoder by the name that a row has: `layer 4` is the first of three."
+    """The layers of an encoder by the name that a row has: `layer 4` is the first of three."""
     return {f"layer {12 * layer / depth:g}": layer for layer in range(depth + 1)}
 
+
 def language_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "The cells of Figure 2 for one model, and for it before its first step; each language as well."
+    """The cells of Figure 2 for one model, and for it before its first step; each language as
+    well.
+    """
     spec, languages, found = model(sizes, seed), languages_told(sizes), []
     run, bare = (told_apart(sizes, encoder) for encoder in (spec, untrained(spec)))
     for name, layer in heights(spec.shape.layers).items():
@@ -110,21 +166,50 @@ def language_cells(sizes: Joint, seed: int) -> list[Cell]:
         for label, one in ((name, run), (f"untrained | {name}", bare)):
             found.append((label, one, f"accuracy all {layer}"))
             found += [(f"{label} | {l}", one, f"by_language all {layer} {l}") for l in languages]
-    return [Cell(PAPER, "figure2", label, LANGUAGE_ID, seed, (one,), held, 100.0) for label, one, held in found]
+    return [
+        Cell(PAPER, "figure2", label, LANGUAGE_ID, seed, (one,), held, 100.0)
+        for label, one, held in found
+    ]
 
 # %% ../../nbs/13_layers.ipynb #904c6332
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          only: str = "all", checkpoint: str = "") -> list[Cell]:
-    """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `check` refuses and for a
-    figure that is not here."""
-    sizes, asked, made = check(scale, corpus, seeds, languages, own, checkpoint), chosen(only, FIGURES), []
-    tasks = [TABLES[table] for table in zero_shot.tables_asked(sizes, "all")] if "figure1" in asked else []
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    only: str = "all",
+    checkpoint: str = "",
+) -> list[Cell]:
+    """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `check`
+    refuses and for a figure that is not here.
+    """
+    sizes, asked, made = (
+        check(scale, corpus, seeds, languages, own, checkpoint),
+        chosen(only, FIGURES),
+        [],
+    )
+    tasks = (
+        [TABLES[table] for table in zero_shot.tables_asked(sizes, "all")]
+        if "figure1" in asked
+        else []
+    )
     for seed in seeds_of(seeds, sizes.seeds):
-        if "figure1" in asked: made += [cell for task in tasks for cell in way_cells(sizes, task, seed)]
-        if "figure2" in asked: made += language_cells(sizes, seed)
+        if "figure1" in asked:
+            made += [cell for task in tasks for cell in way_cells(sizes, task, seed)]
+        if "figure2" in asked:
+            made += language_cells(sizes, seed)
     return made
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", only: str = "all",
-         checkpoint: str = "") -> list:
-    "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    only: str = "all",
+    checkpoint: str = "",
+) -> list:
+    """The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, only, checkpoint))

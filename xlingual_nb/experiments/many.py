@@ -25,18 +25,29 @@ from ..text import records
 # %% ../../nbs/lib/62a_many.ipynb #c72f62b9
 PAPER, TABLE = "dufter2020", "table4"
 
+
 def in_microworld(sizes: Bilingual) -> bool:
-    "Whether a study's text is the microworld's."
+    """Whether a study's text is the microworld's."""
     return sizes.corpus.startswith("micro")
 
+
 def many_languages(sizes: Bilingual) -> tuple[str, ...]:
-    "English and the others of D's Table 4: all in the microworld (four at smoke scale), else the study's own."
-    if not in_microworld(sizes): return "en", *sizes.targets
-    return ("en", "es", "hi", "tr") if sizes.scale == "smoke" else tuple(published(PAPER, TABLE).row.unique())
+    """English and the others of D's Table 4: all in the microworld (four at smoke scale), else the
+    study's own.
+    """
+    if not in_microworld(sizes):
+        return "en", *sizes.targets
+    return (
+        ("en", "es", "hi", "tr")
+        if sizes.scale == "smoke"
+        else tuple(published(PAPER, TABLE).row.unique())
+    )
+
 
 def multilingual(sizes: Bilingual, seed: int) -> PretrainSpec:
-    """One model of all these languages. Its vocabulary and the length of its training grow with their number, so that
-    each is read as often as in a pair."""
+    """One model of all these languages. Its vocabulary and the length of its training grow with
+    their number, so that each is read as often as in a pair.
+    """
     languages, training = many_languages(sizes), sizes.many or sizes.base.training
     pieces = vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
     training = replace(training, steps=training.steps * len(languages) // 2)
@@ -44,73 +55,120 @@ def multilingual(sizes: Bilingual, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/lib/62a_many.ipynb #092dbefb
 def word_order(sizes: Bilingual, spec: PretrainSpec, language: str) -> OrderSpec:
-    "The order of English and another language, by a model's alignment."
+    """The order of English and another language, by a model's alignment."""
     both = "en", language
-    if in_microworld(sizes): return OrderSpec(both, tuple(text(sizes, l, "dev") for l in both), spec, words="spaces")
+    if in_microworld(sizes):
+        return OrderSpec(both, tuple(text(sizes, l, "dev") for l in both), spec, words="spaces")
     whole = (replace(labelled(sizes, spec, "nli", l, "dev").records, size=0) for l in both)
     return OrderSpec(both, tuple(whole), spec)
 
+
 def tagging(sizes: Bilingual, spec: PretrainSpec) -> PosSpec:
-    "Parts of speech, learnt in English two thirds up the frozen model, tried in each language of the microworld."
+    """Parts of speech, learnt in English two thirds up the frozen model, tried in each language of
+    the microworld.
+    """
+
     def tagged(language, part):
         side = labelled(sizes, spec, "ner", language, part)
         return replace(side, records=replace(side.records, task="pos"))
+
     upper = max(1, round(spec.shape.layers * 2 / 3))
     tests = tuple(tagged(language, "test") for language in many_languages(sizes))
-    return PosSpec(spec, tagged("en", "train"), tagged("en", "dev"), tests, LinearTagging(layer=upper))
+    return PosSpec(
+        spec, tagged("en", "train"), tagged("en", "dev"), tests, LinearTagging(layer=upper)
+    )
 
 # %% ../../nbs/lib/62a_many.ipynb #37c27629
-TAU, GOLD, ALIGNED, XNLI, TAGS = "Kendall's Tau Distance", "Gold order", "Align. F1", "XNLI Acc.", "POS Acc."
+TAU, GOLD, ALIGNED, XNLI, TAGS = (
+    "Kendall's Tau Distance",
+    "Gold order",
+    "Align. F1",
+    "XNLI Acc.",
+    "POS Acc.",
+)
+
 
 def order_row(sizes: Bilingual, spec: PretrainSpec, row: str, language: str) -> list[Cell]:
-    "What a model says of the order of a language, and in the microworld the truth and the transfer of tags."
+    """What a model says of the order of a language, and in the microworld the truth and the
+    transfer of tags.
+    """
     order, made = (word_order(sizes, spec, language),), []
-    def cell(column, runs, drawn, unit=1.0): made.append(Cell(PAPER, TABLE, row, column, spec.seed, runs, drawn, unit))
-    if language != "en": cell(TAU, order, "root")
-    if not in_microworld(sizes): return made
-    if language != "en": cell(GOLD, order, "gold root")
-    if language != "en": cell(ALIGNED, order, "f1")
+
+    def cell(column, runs, drawn, unit=1.0):
+        made.append(Cell(PAPER, TABLE, row, column, spec.seed, runs, drawn, unit))
+
+    if language != "en":
+        cell(TAU, order, "root")
+    if not in_microworld(sizes):
+        return made
+    if language != "en":
+        cell(GOLD, order, "gold root")
+    if language != "en":
+        cell(ALIGNED, order, "f1")
     cell(TAGS, (tagging(sizes, spec),), f"accuracy {language}", 100.0)
     return made
 
+
 def order_cells(sizes: Bilingual, seed: int) -> list[Cell]:
-    "D's Table 4 for one model, its floors among them; nothing for fewer than three languages beside English."
+    """D's Table 4 for one model, its floors among them; nothing for fewer than three languages
+    beside English.
+    """
     languages, found = many_languages(sizes), []
-    if len(languages) < 4: return []
+    if len(languages) < 4:
+        return []
     spec = multilingual(sizes, seed)
-    learnt = nli(sizes, spec, "en", languages[1:]),
+    learnt = (nli(sizes, spec, "en", languages[1:]),)
     for language in languages:
         found += order_row(sizes, spec, language, language)
         found += order_row(sizes, untrained(spec), f"untrained | {language}", language)
         for row, drawn in ((language, "accuracy"), (f"majority class | {language}", "majority")):
-            found.append(Cell(PAPER, TABLE, row, XNLI, seed, learnt, f"{drawn} {language}|{language}", 100.0))
-    same = (TAU, GOLD) if in_microworld(sizes) else (TAU,)      # English has its own order
-    return [*found, *(Cell(PAPER, TABLE, "en", column, seed, learnt, amount=1.0) for column in same)]
+            found.append(
+                Cell(PAPER, TABLE, row, XNLI, seed, learnt, f"{drawn} {language}|{language}", 100.0)
+            )
+    same = (TAU, GOLD) if in_microworld(sizes) else (TAU,)  # English has its own order
+    return [
+        *found,
+        *(Cell(PAPER, TABLE, "en", column, seed, learnt, amount=1.0) for column in same),
+    ]
 
 # %% ../../nbs/lib/62a_many.ipynb #a1fe2723
 def correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
-    """Pearson's r between the column `order` and each of `names` that there is, over the languages, with and without
-    English, and its 95% interval over them: a DataFrame. `numbers`: a row a language, other rows are left out."""
+    """Pearson's r between the column `order` and each of `names` that there is, over the languages,
+    with and without English, and its 95% interval over them: a DataFrame. `numbers`: a row a
+    language, other rows are left out.
+    """
     import pandas as pd
     from scipy.stats import pearsonr
+
     made, rows = [], [row for row in numbers.index if "|" not in row]
     for name in (n for n in names if {n, order} <= set(numbers)):
         for english in (False, True):
-            both = numbers.loc[[row for row in rows if english or row != "en"], [order, name]].dropna()
-            if len(both) < 4 or both.nunique().min() < 2: continue     # constant: no correlation
+            both = numbers.loc[
+                [row for row in rows if english or row != "en"], [order, name]
+            ].dropna()
+            if len(both) < 4 or both.nunique().min() < 2:
+                continue  # constant: no correlation
             r = pearsonr(*both.to_numpy().T)
             made.append((order, name, english, len(both), r.statistic, *r.confidence_interval()))
-    return pd.DataFrame(made, columns=["order", "transfer", "with English", "languages", "r", "from", "to"])
+    return pd.DataFrame(
+        made, columns=["order", "transfer", "with English", "languages", "r", "from", "to"]
+    )
 
 # %% ../../nbs/lib/62a_many.ipynb #7b7a5eac
 BROUGHT = "brought"
 SCORES = ("root", "coefficient", "share")
 
+
 def brought_cells(folder: str, sentences: int = 2500) -> list[Cell]:
-    "Kendall's tau by the model of a folder, in each language of XNLI. InputError where there is no such data."
+    """Kendall's tau by the model of a folder, in each language of XNLI. InputError where there is
+    no such data.
+    """
     names = [l for l in records.languages(["nli/xnli.dev.{}.tsv"]) if l != "en"]
-    require(names, "no XNLI to align: set XLINGUAL_DATA to a data folder with nli/xnli.dev.LANGUAGE.tsv, or leave out "
-                   "the checkpoint")
+    require(
+        names,
+        "no XNLI to align: set XLINGUAL_DATA to a data folder with nli/xnli.dev.LANGUAGE.tsv, or leave out "
+        "the checkpoint",
+    )
     model, made = BroughtSpec(folder, Path(folder).name), []
     for language in names:
         texts = tuple(records.RecordsSpec("nli", f"xnli/{l}", "dev") for l in ("en", language))

@@ -6,7 +6,14 @@
 __all__ = ['SIDES', 'COLUMNS', 'belongs_here', 'four', 'cells', 'grid']
 
 # %% ../../nbs/06_mixed_pairs.ipynb #643b1952
-from .bilingual import check, model, never_saw_the_target, nli, nli_floors, untrained
+from xlingual_nb.experiments.bilingual import (
+    check,
+    model,
+    never_saw_the_target,
+    nli,
+    nli_floors,
+    untrained,
+)
 from .sizes import paper_of
 from .studies import Bilingual
 from .study import SEEDS, Cell, grid_of, once
@@ -15,38 +22,57 @@ from ..tasks.floors import FLOORS
 
 # %% ../../nbs/06_mixed_pairs.ipynb #78e7e239
 def belongs_here(claim) -> bool:
-    "Is this a claim on Table 11?"
+    """Is this a claim on Table 11?"""
     return any(t.table == "table11" for t in claim.tests)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #95db8eae
 SIDES = ("enfake", "target"), ("target", "enfake"), ("enfake", "enfake"), ("target", "target")
 COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in SIDES)
 
-def four(sizes: Bilingual, row: str, spec: PretrainSpec, target: str, drawn: str = "accuracy") -> list[Cell]:
-    "The cells of one model: the same pairs, answered in four ways."
+
+def four(
+    sizes: Bilingual, row: str, spec: PretrainSpec, target: str, drawn: str = "accuracy"
+) -> list[Cell]:
+    """The cells of one model: the same pairs, answered in four ways."""
     made, side = (nli_floors if drawn in FLOORS else nli), {"enfake": "enfake", "target": target}
     paper, run = paper_of(sizes), made(sizes, spec, "enfake", (target,))
-    return [Cell(paper, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0)
-            for column, (p, h) in zip(COLUMNS, SIDES)]
+    return [
+        Cell(
+            paper, "table11", row, column, spec.seed, (run,), f"{drawn} {side[p]}|{side[h]}", 100.0
+        )
+        for column, (p, h) in zip(COLUMNS, SIDES)
+    ]
 
 # %% ../../nbs/06_mixed_pairs.ipynb #e95aa582
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
-    """Every cell of Table 11; none on a text without a second language. Raises InputError for an unknown scale, corpus
-    or language, or more seeds than there are."""
+def cells(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
+) -> list[Cell]:
+    """Every cell of Table 11; none on a text without a second language. Raises InputError for an
+    unknown scale, corpus or language, or more seeds than there are.
+    """
     sizes, found = check(scale, corpus, seeds, languages, own), []
-    for seed in SEEDS[:seeds or sizes.seeds.main]:
+    for seed in SEEDS[: seeds or sizes.seeds.main]:
         for target in sizes.targets:
             spec = model(sizes, ("enfake", target), seed)
             found += four(sizes, f"enfake-{target} | {target}", spec, target)
             found += four(sizes, f"untrained | enfake | {target}", untrained(spec), target)
-            half = four(sizes, f"never saw the target | enfake | {target}", never_saw_the_target(spec), target)
+            half = four(
+                sizes,
+                f"never saw the target | enfake | {target}",
+                never_saw_the_target(spec),
+                target,
+            )
             found += [c for c in half if c.column != "XNLI enfake-enfake"]
-            found += four(sizes, f"majority class | {target}", untrained(spec), target, drawn="majority")
-            for name in FLOORS: found += four(sizes, f"{name} | enfake | {target}", spec, target, drawn=name)
+            found += four(
+                sizes, f"majority class | {target}", untrained(spec), target, drawn="majority"
+            )
+            for name in FLOORS:
+                found += four(sizes, f"{name} | enfake | {target}", spec, target, drawn=name)
     return once(found)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
-    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of them are also Table
-    1's."""
+    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of
+    them are also Table 1's.
+    """
     return grid_of(cells(scale, corpus, seeds, languages, own))

@@ -15,50 +15,95 @@ from .study import SEEDS, Cell, chosen, compared, grid_of, once
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/05_objective.ipynb #32667a71
-TABLES = {"table8": ("NSP", "No-NSP"), "table9": ("No Lang-id", "With Lang-id"),
-          "table10": ("Char", "WordPiece", "Word")}
+TABLES = {
+    "table8": ("NSP", "No-NSP"),
+    "table9": ("No Lang-id", "With Lang-id"),
+    "table10": ("Char", "WordPiece", "Word"),
+}
+
 
 def belongs_here(claim) -> bool:
-    "Is this a claim on Tables 8 to 10?"
+    """Is this a claim on Tables 8 to 10?"""
     return any(t.table in TABLES for t in claim.tests)
 
 # %% ../../nbs/05_objective.ipynb #9af59055
 def variant(sizes: Bilingual, column: str, pair, seed: int) -> PretrainSpec:
-    "The model behind a column of Tables 8, 9 and 10."
+    """The model behind a column of Tables 8, 9 and 10."""
     if column in TABLES["table8"]:
-        return model(sizes, pair, seed, **sizes.paired._asdict(), inputs="pairs", nsp=column == "NSP")
-    if column in TABLES["table9"]: return model(sizes, pair, seed, markers=column == "With Lang-id")
-    spellings = dict(Char=("characters", sizes.characters), WordPiece=(sizes.kind, sizes.pieces),
-                     Word=("words", sizes.words))
-    return model(sizes, pair, seed, tokenizer=vocabulary(sizes, pair, *spellings[column]), training=sizes.spelt)
+        return model(
+            sizes, pair, seed, **sizes.paired._asdict(), inputs="pairs", nsp=column == "NSP"
+        )
+    if column in TABLES["table9"]:
+        return model(sizes, pair, seed, markers=column == "With Lang-id")
+    spellings = dict(
+        Char=("characters", sizes.characters),
+        WordPiece=(sizes.kind, sizes.pieces),
+        Word=("words", sizes.words),
+    )
+    return model(
+        sizes,
+        pair,
+        seed,
+        tokenizer=vocabulary(sizes, pair, *spellings[column]),
+        training=sizes.spelt,
+    )
 
 # %% ../../nbs/05_objective.ipynb #77ccdf0e
 def column_of(sizes: Bilingual, table: str, column: str, target: str, seed: int) -> list[Cell]:
-    "A column for one pair: Fake-English, the target, the loss between them, and the floors."
-    pair, name, tasks = ("enfake", target), f"enfake-{target} | enfake", (f"XNLI {column}", f"NER {column}", "")
+    """A column for one pair: Fake-English, the target, the loss between them, and the floors."""
+    pair, name, tasks = (
+        ("enfake", target),
+        f"enfake-{target} | enfake",
+        (f"XNLI {column}", f"NER {column}", ""),
+    )
     spec, made = variant(sizes, column, pair, seed), []
-    for language in pair: made += read_out(sizes, table, f"{name} | {language}", spec, pair, language, tasks)
+    for language in pair:
+        made += read_out(sizes, table, f"{name} | {language}", spec, pair, language, tasks)
     made += read_out(sizes, table, f"{name} | Δ", spec, pair, target, tasks, minus="enfake")
     return made + floors(sizes, table, pair, spec, tasks)
 
+
 def fine_tuned(sizes: Bilingual, table: str) -> Bilingual:
-    "The sizes of a table: Table 10, which has encoders of characters, may be fine-tuned in a way of its own."
-    return replace(sizes, fine_tuning=sizes.spelt_tuning or sizes.fine_tuning) if table == "table10" else sizes
+    """The sizes of a table: Table 10, which has encoders of characters, may be fine-tuned in a way
+    of its own.
+    """
+    return (
+        replace(sizes, fine_tuning=sizes.spelt_tuning or sizes.fine_tuning)
+        if table == "table10"
+        else sizes
+    )
 
 # %% ../../nbs/05_objective.ipynb #60004c5e
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "",
-          own="", claim: str = "") -> list[Cell]:
-    """Every cell of Tables 8 to 10, or those that a `claim` compares; none on a text without a second language. Raises
-    InputError for an unknown scale, corpus, language, table or claim, or more seeds than there are."""
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    only: str = "all",
+    languages: str = "",
+    own="",
+    claim: str = "",
+) -> list[Cell]:
+    """Every cell of Tables 8 to 10, or those that a `claim` compares; none on a text without a
+    second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
+    more seeds than there are.
+    """
     sizes, names, found = check(scale, corpus, seeds, languages, own), chosen(only, TABLES), []
-    for seed in SEEDS[:seeds or sizes.seeds.rest]:
+    for seed in SEEDS[: seeds or sizes.seeds.rest]:
         for table, target in product(names, sizes.targets):
             its = fine_tuned(sizes, table)
-            for column in TABLES[table]: found += column_of(its, table, column, target, seed)
+            for column in TABLES[table]:
+                found += column_of(its, table, column, target, seed)
     return compared(once(found), claim, sizes.seeds.rest)
 
 # %% ../../nbs/05_objective.ipynb #2d183a43
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own="",
-         claim: str = "") -> list:
-    "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    only: str = "all",
+    languages: str = "",
+    own="",
+    claim: str = "",
+) -> list:
+    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, only, languages, own, claim))

@@ -18,25 +18,38 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/02_ordering.ipynb #d00840bb
 PAPERS = "k2020", "dufter2020"
-READINGS = {"permute": "pairs, as the text", "permute_released": "swaps, as the released code",
-            "permute_positions": "places, as its command"}
-AMOUNTS = {"0.0": "", "0.25": "0.25", "0.5": "0.5", "1.0": "1"}     # as the table prints them: as transforms take them
+READINGS = {
+    "permute": "pairs, as the text",
+    "permute_released": "swaps, as the released code",
+    "permute_positions": "places, as its command",
+}
+AMOUNTS = {
+    "0.0": "",
+    "0.25": "0.25",
+    "0.5": "0.5",
+    "1.0": "1",
+}  # as the table prints them: as transforms take them
 
-RELEASED = "table2-released"        # Table 2 once more, permuted as the released code does
+RELEASED = "table2-released"  # Table 2 once more, permuted as the released code does
+
 
 def amount_row(target: str, amount: str) -> str:
-    "The label of a row of Table 2."
-    return f"{'en-enfake' if target == 'en' else f'enfake-{target}'} | permutation {amount} | {target}"
+    """The label of a row of Table 2."""
+    return (
+        f"{'en-enfake' if target == 'en' else f'enfake-{target}'} | permutation {amount} | {target}"
+    )
+
 
 def belongs_here(claim) -> bool:
-    "Is this a claim on K's Table 2 alone, in one reading or the other, or on D's Table 4?"
+    """Is this a claim on K's Table 2 alone, in one reading or the other, or on D's Table 4?"""
     tables = dict(zip(PAPERS, (("table2", RELEASED), ("table4",)))).get(claim.paper, ())
     return all(t.table in tables for t in claim.tests) and "against" not in claim.where
 
 # %% ../../nbs/02_ordering.ipynb #7d0e3e65
 def order_left(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, float]:
-    """(Neighbours, all pairs) of pieces of a sentence that still stand in their old order after a permutation, mean
-    over sentences of these lengths, 2 or more. 0.5 is chance."""
+    """(Neighbours, all pairs) of pieces of a sentence that still stand in their old order after a
+    permutation, mean over sentences of these lengths, 2 or more. 0.5 is chance.
+    """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
     places = np.argsort(transforms.apply((f"{reading}({p:g},{seed})",), text, 0).ids)
@@ -48,30 +61,52 @@ def order_left(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, f
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
 def permuted(sizes, table: str, reading: str, target: str, seed: int) -> list[Cell]:
-    "The rows of a target in a table, by how much of the text is permuted in this reading, and their floors."
+    """The rows of a target in a table, by how much of the text is permuted in this reading, and
+    their floors.
+    """
     pair, found = ("enfake", target), []
     for amount, p in AMOUNTS.items():
         spec = model(sizes, pair, seed, permutation=f"{reading}({p})" if p else "")
         found += read_out(sizes, table, amount_row(target, amount), spec, pair, target)
     return found + floors(sizes, table, pair, model(sizes, pair, seed))
 
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-          own="", checkpoint: str = "", claim: str = "") -> list[Cell]:
-    """Every cell of K's Table 2; for the study's own languages and the text's reading also those of the released code's
-    and of D's Table 4; or those that a `claim` compares. Raises InputError for an unknown scale, corpus, language,
-    reading or claim, or more seeds than there are."""
+
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    reading: str = "permute",
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+    claim: str = "",
+) -> list[Cell]:
+    """Every cell of K's Table 2; for the study's own languages and the text's reading also those of
+    the released code's and of D's Table 4; or those that a `claim` compares. Raises InputError for
+    an unknown scale, corpus, language, reading or claim, or more seeds than there are.
+    """
     choose("reading", reading, READINGS)
     sizes, found = check(scale, corpus, seeds, languages, own), []
     whole = not (languages or own) and reading == "permute"
     tables = {"table2": reading} | ({RELEASED: "permute_released"} if whole else {})
-    for seed in SEEDS[:seeds or sizes.seeds[0]]:
+    for seed in SEEDS[: seeds or sizes.seeds[0]]:
         for (table, how), target in product(tables.items(), (*sizes.targets, "en")):
             found += permuted(sizes, table, how, target, seed)
-        if whole: found += order_cells(sizes, seed)
+        if whole:
+            found += order_cells(sizes, seed)
     found = compared(once(found), claim, sizes.seeds[0])
     return found + (brought_cells(checkpoint) if checkpoint else [])
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, reading: str = "permute", languages: str = "",
-         own="", checkpoint: str = "", claim: str = "") -> list:
-    "The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    reading: str = "permute",
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+    claim: str = "",
+) -> list:
+    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, reading, languages, own, checkpoint, claim))

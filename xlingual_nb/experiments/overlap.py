@@ -10,7 +10,14 @@ __all__ = ['SHARES', 'GAIN', 'MARK', 'belongs_here', 'cells', 'shared_row', 'gri
 import numpy as np
 import pandas as pd
 
-from .bilingual import check, floors, model, read_out, shared_pieces, untrained
+from xlingual_nb.experiments.bilingual import (
+    check,
+    floors,
+    model,
+    read_out,
+    shared_pieces,
+    untrained,
+)
 from .study import SEEDS, Cell, compared, grid_of, once
 from ..models.pretraining import PretrainSpec, model_ids
 from ..measures.statistics import contrast
@@ -19,55 +26,79 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/01_overlap.ipynb #8f917b09
 def belongs_here(claim) -> bool:
-    "Is this a claim on Table 1 alone?"
+    """Is this a claim on Table 1 alone?"""
     return all(t.table == "table1" for t in claim.tests) and "Tables" not in claim.where
 
 # %% ../../nbs/01_overlap.ipynb #52859f38
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list[Cell]:
-    """Every cell of Table 1, and of the models whose overlap is set; or those that a `claim` compares. Raises
-    InputError for an unknown scale, corpus, language or claim, or more seeds than there are."""
+
+def cells(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
+) -> list[Cell]:
+    """Every cell of Table 1, and of the models whose overlap is set; or those that a `claim`
+    compares. Raises InputError for an unknown scale, corpus, language or claim, or more seeds than
+    there are.
+    """
     sizes, found = check(scale, corpus, seeds, languages, own), []
-    for seed in SEEDS[:seeds or sizes.seeds.main]:
+    for seed in SEEDS[: seeds or sizes.seeds.main]:
         for pair in [(source, target) for target in sizes.targets for source in ("en", "enfake")]:
             row, spec = f"{'-'.join(pair)} | {' | '.join(pair)}", model(sizes, pair, seed)
-            found += read_out(sizes, "table1", row, spec, pair, pair[1]) + floors(sizes, "table1", pair, spec)
+            found += read_out(sizes, "table1", row, spec, pair, pair[1]) + floors(
+                sizes, "table1", pair, spec
+            )
         pair, spec = ("enfake", "en"), model(sizes, ("enfake", "en"), seed)
-        for target in pair: found += read_out(sizes, "table1", f"en-enfake | enfake | {target}", spec, pair, target)
+        for target in pair:
+            found += read_out(sizes, "table1", f"en-enfake | enfake | {target}", spec, pair, target)
         found += floors(sizes, "table1", pair, spec)
-        for share in SHARES: found += shared_row(sizes, share, seed)
+        for share in SHARES:
+            found += shared_row(sizes, share, seed)
     return compared(once(found), claim, sizes.seeds.main)
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def shared_row(sizes, share: float, seed: int) -> list[Cell]:
-    """The model whose languages share so many piece types, and the same model untrained; of the one that shares none,
-    what it knows in Fake-English, too: token ids are shifted there instead of letters (D footnote 3)."""
+    """The model whose languages share so many piece types, and the same model untrained; of the one
+    that shares none, what it knows in Fake-English, too: token ids are shifted there instead of
+    letters (D footnote 3).
+    """
     pair, spec = ("enfake", "en"), shared_pieces(sizes, share, seed)
     row = f"enfake {share:.0%} shared"
     rows = [("en-enfake", spec, "en"), ("untrained", untrained(spec), "en")]
-    if share == 0: rows.append(("en-enfake", spec, "enfake"))
-    return [c for name, made, tested in rows
-            for c in read_out(sizes, "table1", f"{name} | {row} | {tested}", made, pair, tested)]
+    if share == 0:
+        rows.append(("en-enfake", spec, "enfake"))
+    return [
+        c
+        for name, made, tested in rows
+        for c in read_out(sizes, "table1", f"{name} | {row} | {tested}", made, pair, tested)
+    ]
 
 # %% ../../nbs/01_overlap.ipynb #4dc3a297
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = "") -> list:
-    "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
+def grid(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
+) -> list:
+    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, claim))
 
 # %% ../../nbs/01_overlap.ipynb #7ac21c73
 GAIN, MARK = "XNLI Word-piece Contribution", "NER significant at 0.05"
 
+
 def pairs(targets) -> list[tuple[str, str]]:
-    "The rows whose difference is what common pieces are worth, and the paper's last two."
+    """The rows whose difference is what common pieces are worth, and the paper's last two."""
     own = [tuple(f"{source}-{t} | {source} | {t}" for source in ("en", "enfake")) for t in targets]
     return [*own, ("en-enfake | enfake | enfake", "en-enfake | enfake | en")]
 
+
 def contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.DataFrame:
-    """Further observations: the accuracy that the first row of each pair has more than the second, by seed, and 1 if
-    its F1 is significantly higher, else 0 (with one seed: none); seed by seed where one model is tested in both."""
+    """Further observations: the accuracy that the first row of each pair has more than the second,
+    by seed, and 1 if its F1 is significantly higher, else 0 (with one seed: none); seed by seed
+    where one model is tested in both.
+    """
     at = {k: part.set_index("seed") for k, part in observations.groupby(["row", "column"])}
-    def both(rows, column): return [at[row, column] for row in rows if (row, column) in at]
+
+    def both(rows, column):
+        return [at[row, column] for row in rows if (row, column) in at]
+
     found = []
     for rows in pairs(targets):
         if len(two := both(rows, "XNLI Accuracy")) == 2:
@@ -76,27 +107,46 @@ def contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.
         if len(two := both(rows, "NER F1-Score")) == 2 and min(map(len, two)) > 1:
             one, other = (t.value for t in two)
             paired = not set(two[0].run_id).isdisjoint(two[1].run_id)
-            gain = contrast([(one - other).dropna()], [1]) if paired else contrast([one, other], [1, -1])
+            gain = (
+                contrast([(one - other).dropna()], [1])
+                if paired
+                else contrast([one, other], [1, -1])
+            )
             starred = gain.p_above() < 0.05
             found.append(two[0].head(1).assign(column=MARK, value=float(starred)).reset_index())
-    return pd.concat([observations.head(0), *found])[observations.columns] if found else observations.head(0)
+    return (
+        pd.concat([observations.head(0), *found])[observations.columns]
+        if found
+        else observations.head(0)
+    )
 
 # %% ../../nbs/01_overlap.ipynb #0e76fcf2
 def model_texts(spec: PretrainSpec, store) -> list[Encoded]:
-    "What each language of a model reads; nothing while the store lacks a text or the vocabulary."
+    """What each language of a model reads; nothing while the store lacks a text or the
+    vocabulary.
+    """
     read = spec.tokenizer, *(l.corpus for l in spec.languages)
-    if not all(map(store.has, read)): return []
-    for run in read: store.sound(run)
+    if not all(map(store.has, read)):
+        return []
+    for run in read:
+        store.sound(run)
     pieces = tokenizers.load(store.path(spec.tokenizer))
     return [model_ids(spec, l, pieces, store) for l in spec.languages]
 
+
 def pieces_in_common(spec: PretrainSpec, store) -> dict[str, float] | None:
-    """Piece types and tokens that the two texts of a model have in common (`transforms.overlap`); None while the store
-    lacks the texts or their vocabulary."""
+    """Piece types and tokens that the two texts of a model have in common (`transforms.overlap`);
+    None while the store lacks the texts or their vocabulary.
+    """
     return transforms.overlap(*read) if (read := model_texts(spec, store)) else None
 
 # %% ../../nbs/01_overlap.ipynb #4274ac94
 def cut_alike(spec: PretrainSpec, store) -> float | None:
-    """The share of sentences that both languages of a model, one a disguise of the other, cut into equally many pieces;
-    None while the store lacks the texts or their vocabulary."""
-    return float(np.equal(*(text.lengths for text in read)).mean()) if (read := model_texts(spec, store)) else None
+    """The share of sentences that both languages of a model, one a disguise of the other, cut into
+    equally many pieces; None while the store lacks the texts or their vocabulary.
+    """
+    return (
+        float(np.equal(*(text.lengths for text in read)).mean())
+        if (read := model_texts(spec, store))
+        else None
+    )

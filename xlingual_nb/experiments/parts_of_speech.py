@@ -22,58 +22,84 @@ from ..text.records import RecordsSpec
 TABLE, MEAN, OWN, UNLIKE = "table1", "avg", "avg, own class", "avg, without identical"
 FLOORS, CEILING = ("untrained", "random", "shared strings"), "mapped"
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on Table 1?"
+    """Is this a claim on Table 1?"""
     return all(t.table == TABLE for t in claim.tests)
 
 # %% ../../nbs/11_parts_of_speech.ipynb #d2737094
 def columns(sizes: Joint) -> tuple[str, ...]:
-    "Those of the paper's six languages that are there; none of them: all that are."
+    """Those of the paper's six languages that are there; none of them: all that are."""
     six = tuple(l for l in published(PAPER, TABLE).column.unique() if l in asked(sizes))
     return six or asked(sizes)
 
+
 def tagged(sizes: Joint) -> tuple[RecordsSpec, ...]:
-    "English with its parts of speech: the microworld's, or Universal Dependencies."
+    """English with its parts of speech: the microworld's, or Universal Dependencies."""
     if sizes.corpus.startswith("micro"):
         world = tuple((k, v) for k, v in sizes.text["train"].parameters if k == "vocabulary")
-        return RecordsSpec("pos", f"micro/{SOURCE}", "train", 4000, world),
+        return (RecordsSpec("pos", f"micro/{SOURCE}", "train", 4000, world),)
     lines = (RecordsSpec("pos", "ud/en-lines", part) for part in ("train", "dev", "test"))
     return *lines, RecordsSpec("pos", "ud/en-pud", "test")
 
 # %% ../../nbs/11_parts_of_speech.ipynb #22563ead
-def by_class(sizes: Joint, spec, target: str, identical: bool = True, mapped: bool = False) -> WordClassesSpec:
-    """The words of English and a target by part of speech, over the whole dictionary or what is not spelt alike in it;
-    `mapped`: over half of it, English rotated by the other half."""
-    asked_for = replace(sizes.dictionary, part=sizes.dictionary.part if mapped else "all", identical=identical)
+def by_class(
+    sizes: Joint, spec, target: str, identical: bool = True, mapped: bool = False
+) -> WordClassesSpec:
+    """The words of English and a target by part of speech, over the whole dictionary or what is not
+    spelt alike in it; `mapped`: over half of it, English rotated by the other half.
+    """
+    asked_for = replace(
+        sizes.dictionary, part=sizes.dictionary.part if mapped else "all", identical=identical
+    )
     learnt = sizes.learnt if mapped else ""
-    return WordClassesSpec(retrieval(sizes, spec, target, dictionary=asked_for), tagged(sizes), learnt)
+    return WordClassesSpec(
+        retrieval(sizes, spec, target, dictionary=asked_for), tagged(sizes), learnt
+    )
+
 
 def held(name: str):
-    "What draws a number from a run; NaN for a class without a pair."
-    def drawn(values): return values.get(name, float("nan"))
+    """What draws a number from a run; NaN for a class without a pair."""
+
+    def drawn(values):
+        return values.get(name, float("nan"))
+
     return drawn
 
 # %% ../../nbs/11_parts_of_speech.ipynb #e5f6b70a
 def method(sizes: Joint) -> str:
-    "BERT, or else the first method of a corpus."
+    """BERT, or else the first method of a corpus."""
     return "bert" if "bert" in sizes.methods else sizes.methods[0]
 
+
 def table_of(sizes: Joint) -> tuple[str, str]:
-    "Whose table it is, and its name."
+    """Whose table it is, and its name."""
     return (paper_of(sizes), TABLE) if method(sizes) == "bert" else ("ours", method(sizes))
 
-def class_row(sizes: Joint, spec, row: str, drawn: tuple[str, str], seed: int, mapped: bool = False) -> list[Cell]:
-    "A row: what the runs of a model hold of a class, (whose, which number), in each language and on average."
+
+def class_row(
+    sizes: Joint, spec, row: str, drawn: tuple[str, str], seed: int, mapped: bool = False
+) -> list[Cell]:
+    """A row: what the runs of a model hold of a class, (whose, which number), in each language and
+    on average.
+    """
     whose, number = drawn
-    runs, unlike = ([by_class(sizes, spec, l, identical, mapped) for l in columns(sizes)]
-                    for identical in (True, False))
+    runs, unlike = (
+        [by_class(sizes, spec, l, identical, mapped) for l in columns(sizes)]
+        for identical in (True, False)
+    )
+
     def cell(column, of, among="all"):
-        return Cell(*table_of(sizes), row, column, seed, tuple(of), held(f"{whose} {among} {number}"))
+        return Cell(
+            *table_of(sizes), row, column, seed, tuple(of), held(f"{whose} {among} {number}")
+        )
+
     each = [cell(l, [run]) for l, run in zip(columns(sizes), runs)]
     return [*each, cell(MEAN, runs), cell(OWN, runs, "own"), cell(UNLIKE, unlike)]
 
+
 def one_seed(sizes: Joint, seed: int) -> list[Cell]:
-    "Every row for one model: classes, floors, ceilings, and how many pairs each class has."
+    """Every row for one model: classes, floors, ceilings, and how many pairs each class has."""
     most, made = max(sizes.sentences), []
     trained = model(sizes, method(sizes), most, seed, sizes.readings[0])
     before = untrained(bert(sizes, most, seed))
@@ -81,19 +107,37 @@ def one_seed(sizes: Joint, seed: int) -> list[Cell]:
         made += class_row(sizes, trained, name, (f"found {name}", "mrr"), seed)
         made += class_row(sizes, before, f"untrained | {name}", (f"found {name}", "mrr"), seed)
         made += class_row(sizes, trained, f"random | {name}", (f"found {name}", "chance"), seed)
-        made += class_row(sizes, trained, f"shared strings | {name}", (f"strings {name}", "mrr"), seed)
-        made += class_row(sizes, trained, f"{CEILING} | {name}", (f"found {name}", "mrr"), seed, mapped=True)
-        made += [Cell("ours", "pairs", name, l, seed, (by_class(sizes, trained, l),), held(f"found {name} pairs"))
-                 for l in columns(sizes)]
+        made += class_row(
+            sizes, trained, f"shared strings | {name}", (f"strings {name}", "mrr"), seed
+        )
+        made += class_row(
+            sizes, trained, f"{CEILING} | {name}", (f"found {name}", "mrr"), seed, mapped=True
+        )
+        made += [
+            Cell(
+                "ours",
+                "pairs",
+                name,
+                l,
+                seed,
+                (by_class(sizes, trained, l),),
+                held(f"found {name} pairs"),
+            )
+            for l in columns(sizes)
+        ]
     return made
 
 # %% ../../nbs/11_parts_of_speech.ipynb #2a305110
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list[Cell]:
-    """Every cell of Table 1. Raises InputError for an unknown scale, corpus or language, or more seeds than there
-    are."""
+def cells(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
+) -> list[Cell]:
+    """Every cell of Table 1. Raises InputError for an unknown scale, corpus or language, or more
+    seeds than there are.
+    """
     sizes = check(scale, corpus, seeds, languages, own)
     return once([c for seed in seeds_of(seeds, sizes.seeds) for c in one_seed(sizes, seed)])
 
+
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
-    "The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."
+    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own))

@@ -26,106 +26,181 @@ from ..text.records import Labelled, RecordsSpec
 
 # %% ../../nbs/lib/66f_real_shifts.ipynb #08b751bf
 BROUGHT = "brought"
-BOUNDS = {"smoke": 20, "laptop": 200}      # sentences that are turned, and pairs that are asked for; else all
+BOUNDS = {
+    "smoke": 20,
+    "laptop": 200,
+}  # sentences that are turned, and pairs that are asked for; else all
+
 
 def brought(checkpoint: str) -> BroughtSpec:
-    """The model of a folder, or of the hub by name, as a run. InputError, before anything runs, for what
-    `models.folders` refuses and for one without a masked-LM head; a name that is known needs no copy."""
+    """The model of a folder, or of the hub by name, as a run. InputError, before anything runs, for
+    what `models.folders` refuses and for one without a masked-LM head; a name that is known needs
+    no copy.
+    """
     from xlingual_nb.models.checkpoints import outline
     from xlingual_nb.models.folders import check_folder, check_head
+
     checkpoint = pinned(checkpoint)
     if not known(checkpoint):
         folder = folder_of(checkpoint, weights=False)
-        if not HUB.fullmatch(checkpoint): check_folder(folder)
+        if not HUB.fullmatch(checkpoint):
+            check_folder(folder)
         check_head(folder, outline(folder).model)
     return BroughtSpec(checkpoint, called(checkpoint))
 
+
 def with_data(asked, part: str = "test") -> list[str]:
-    "Those of some languages in which the data folder has XNLI."
+    """Those of some languages in which the data folder has XNLI."""
     there = records.languages([f"nli/xnli.{part}.{{}}.tsv"])
     return [l for l in asked if l in there]
 
+
 def xnli(language: str, part: str, size: int = 0, kind=RecordsSpec) -> Labelled:
-    "Sentence pairs of XNLI as a model reads them; `kind`: of records, such as those in lower case."
+    """Sentence pairs of XNLI as a model reads them; `kind`: of records, such as those in lower
+    case.
+    """
     return Labelled(language, kind("nli", f"xnli/{language}", part, size))
 
 # %% ../../nbs/lib/66f_real_shifts.ipynb #222627c4
 def turned_by(spec: BroughtSpec, pair, depth: int, bound: int) -> list[Cell]:
-    "What a brought model makes of a direction of Table 2."
+    """What a brought model makes of a direction of Table 2."""
     layers = tuple(sorted({as_high(10, depth), as_high(11, depth)})) if bound else ()
     texts = tuple(xnli(l, "test").records for l in pair)
     run = ShiftSpec(spec, pair, texts, layers=layers, alphas=(1.0, 2.0, 3.0), sentences=bound)
-    drawn = {"BLEU-1 (layer=11, α=3)": f"layer {as_high(11, depth)} alpha 3 bleu", "best BLEU-1": "best bleu"}
+    drawn = {
+        "BLEU-1 (layer=11, α=3)": f"layer {as_high(11, depth)} alpha 3 bleu",
+        "best BLEU-1": "best bleu",
+    }
     drawn |= {"best layer": "best layer", "best α": "best alpha"}
-    rates = {f"convert rate (layer=10, α={a})": f"layer {as_high(10, depth)} alpha {a} converted" for a in (1, 2, 3)}
-    return [Cell(OURS, BROUGHT, row, "→".join(pair), 0, (run,), name) for row, name in (drawn | rates).items()]
+    rates = {
+        f"convert rate (layer=10, α={a})": f"layer {as_high(10, depth)} alpha {a} converted"
+        for a in (1, 2, 3)
+    }
+    return [
+        Cell(OURS, BROUGHT, row, "→".join(pair), 0, (run,), name)
+        for row, name in (drawn | rates).items()
+    ]
+
 
 LOWER = f"{ALL}, lower case"
 
+
 def pairs_of(sizes: Joint, bound: int, kind=RecordsSpec) -> tuple:
-    "English pairs to train on, and pairs of Table 4's languages to develop and to test on."
+    """English pairs to train on, and pairs of Table 4's languages to develop and to test on."""
     languages = with_data((SOURCE, *sizes.shifts.transfer))
     tests = tuple(tuple(xnli(l, part, bound, kind) for part in ("dev", "test")) for l in languages)
     return xnli(SOURCE, "train", bound, kind), tests
 
+
 def answered_by(sizes: Joint, spec: BroughtSpec, depth: int, bound: int) -> list[Cell]:
-    "Table 4 on a brought model: both ways to fine-tune, the shift on the second, and the first in lower case."
+    """Table 4 on a brought model: both ways to fine-tune, the shift on the second, and the first in
+    lower case.
+    """
     half, weights = as_high(6, depth), sizes.shifts.weights
     whole = FineTuning(epochs=min(3, sizes.shifts.fine_tuning.epochs))
     upper = replace(whole, frozen="embeddings", frozen_layers=half)
+
     def run(settings, tried=weights, kind=RecordsSpec):
         train, tests = pairs_of(sizes, bound, kind)
         return ShiftedNliSpec(spec, train, tests[0][0], tests, half, tried, settings)
+
     second, languages = run(upper), with_data((SOURCE, *sizes.shifts.transfer))
-    drawn = {ALL: (run(whole), "plain {}"), UPPER: (second, "plain {}"), "+ MDS": (second, MOVED["+ MDS"]),
-             LOWER: (run(whole, (0.0,), LoweredRecords), "plain {}")}
-    return [Cell(OURS, BROUGHT, row, l, 0, (made,), name.format(l), 100.0) for row, (made, name) in drawn.items()
-            for l in languages if l != SOURCE or "shift" not in name]
+    drawn = {
+        ALL: (run(whole), "plain {}"),
+        UPPER: (second, "plain {}"),
+        "+ MDS": (second, MOVED["+ MDS"]),
+        LOWER: (run(whole, (0.0,), LoweredRecords), "plain {}"),
+    }
+    return [
+        Cell(OURS, BROUGHT, row, l, 0, (made,), name.format(l), 100.0)
+        for row, (made, name) in drawn.items()
+        for l in languages
+        if l != SOURCE or "shift" not in name
+    ]
 
 # %% ../../nbs/lib/66f_real_shifts.ipynb #46a4d0d6
 def brought_cells(sizes: Joint, checkpoint: str) -> list[Cell]:
-    """Tables 2 and 4 by a model that is brought, in the languages that there is data for. InputError where there is
-    none, and for what `brought` refuses."""
+    """Tables 2 and 4 by a model that is brought, in the languages that there is data for.
+    InputError where there is none, and for what `brought` refuses.
+    """
     spec, bound = brought(checkpoint), BOUNDS.get(sizes.scale, 0)
     require(spec.shape, f"{checkpoint} says nothing of its layers: name one whose config.json does")
     depth = spec.shape.layers
-    six = dict.fromkeys(l for pair in published("liu2020b", "table2").column for l in pair.split("→") if l != SOURCE)
+    six = dict.fromkeys(
+        l for pair in published("liu2020b", "table2").column for l in pair.split("→") if l != SOURCE
+    )
     targets = with_data(six) if with_data([SOURCE]) else []
-    require(targets, "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave "
-                     "out the checkpoint")
-    found = [c for t in targets for pair in ((SOURCE, t), (t, SOURCE)) for c in turned_by(spec, pair, depth, bound)]
+    require(
+        targets,
+        "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave "
+        "out the checkpoint",
+    )
+    found = [
+        c
+        for t in targets
+        for pair in ((SOURCE, t), (t, SOURCE))
+        for c in turned_by(spec, pair, depth, bound)
+    ]
     learnt = bool(records.languages(["nli/mnli.train.{}.tsv"])) and with_data([SOURCE], "dev")
     return found + (answered_by(sizes, spec, depth, bound) if learnt else [])
 
 # %% ../../nbs/lib/66f_real_shifts.ipynb #019603b6
 LOWERED, THEIRS, GAP = "lowered", "Wu & Dredze", "Table 4 less Wu & Dredze"
-COLUMNS = {"words changed": "changed", "[UNK], cased": "unknown cased", "[UNK], lower case": "unknown lower",
-           "pieces a word, cased": "pieces cased", "pieces a word, lower case": "pieces lower"}
+COLUMNS = {
+    "words changed": "changed",
+    "[UNK], cased": "unknown cased",
+    "[UNK], lower case": "unknown lower",
+    "pieces a word, cased": "pieces cased",
+    "pieces a word, lower case": "pieces lower",
+}
+
 
 def theirs(language: str) -> float:
-    "The accuracy in a language that another paper has with the same model; NaN where it has none."
+    """The accuracy in a language that another paper has with the same model; NaN where it has
+    none.
+    """
     return printed_value("wu2019", "table3", f"en-{language} | zero-shot | {language}", "NLI ACC")
 
+
 def published_gap(language: str) -> float:
-    "How far the paper's model, fine-tuned whole, lies below another paper's in a language; NaN where one has none."
+    """How far the paper's model, fine-tuned whole, lies below another paper's in a language; NaN
+    where one has none.
+    """
     return printed_value("liu2020b", TRANSFER, ALL, language) - theirs(language)
 
+
 def lowered_cells() -> list[Cell]:
-    "What lower-casing does in each language of Table 4 that there is data for; nothing without data or vocabulary."
-    languages = with_data(c for c in dict.fromkeys(published("liu2020b", TRANSFER).column) if len(c) == 2)
-    try: GivenSpec().source_digests()
-    except InputError: languages = []
-    if len(languages) < 3: return []
+    """What lower-casing does in each language of Table 4 that there is data for; nothing without
+    data or vocabulary.
+    """
+    languages = with_data(
+        c for c in dict.fromkeys(published("liu2020b", TRANSFER).column) if len(c) == 2
+    )
+    try:
+        GivenSpec().source_digests()
+    except InputError:
+        languages = []
+    if len(languages) < 3:
+        return []
     run = LoweredSpec(GivenSpec(), tuple(xnli(l, "test") for l in languages))
-    def cell(l, column, drawn="", amount=None): return Cell(OURS, LOWERED, l, column, 0, (run,), drawn, amount=amount)
+
+    def cell(l, column, drawn="", amount=None):
+        return Cell(OURS, LOWERED, l, column, 0, (run,), drawn, amount=amount)
+
     made = [cell(l, column, f"{l} {name}") for l in languages for column, name in COLUMNS.items()]
-    return made + [cell(l, column, amount=what(l)) for l in languages
-                   for column, what in ((THEIRS, theirs), (GAP, published_gap))]
+    return made + [
+        cell(l, column, amount=what(l))
+        for l in languages
+        for column, what in ((THEIRS, theirs), (GAP, published_gap))
+    ]
 
 # %% ../../nbs/lib/66f_real_shifts.ipynb #beb95471
 def rank_correlation(wide, column: str = "words changed") -> tuple[float, float, int]:
-    "Spearman's ρ between a column of `lowered` and the gap over languages but English, its p, and how many there are."
+    """Spearman's ρ between a column of `lowered` and the gap over languages but English, its p, and
+    how many there are.
+    """
     from scipy.stats import spearmanr
+
     both = wide.loc[[l for l in wide.index if l != SOURCE], [column, GAP]].dropna()
     found = spearmanr(both[column], both[GAP])
     return float(found.statistic), float(found.pvalue), len(both)

@@ -29,48 +29,65 @@ SCALES = {
 
 # %% ../../nbs/lib/60_sections.ipynb #1c6a5d03
 def check_scale(scale: str) -> str:
-    "The scale itself, or an InputError that names those there are."
-    if scale not in SCALES: raise InputError(f"scale {scale!r} does not exist: choose from {', '.join(SCALES)}")
+    """The scale itself, or an InputError that names those there are."""
+    if scale not in SCALES:
+        raise InputError(f"scale {scale!r} does not exist: choose from {', '.join(SCALES)}")
     return scale
 
 # %% ../../nbs/lib/60_sections.ipynb #f67761f2
 def unknown(where: str, key: str, known) -> InputError:
-    "The error for a key that nobody reads."
+    """The error for a key that nobody reads."""
     near = get_close_matches(key, list(known), 1)
     meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
     return InputError(f"{where}: {key!r} is not known: {meant}")
 
+
 def any_keys(table, where: str) -> dict:
-    "The table itself; anything else: InputError."
-    if not isinstance(table, dict): raise InputError(f"{where}: {table!r} is no table: write keys between {{ and }}")
+    """The table itself; anything else: InputError."""
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: {table!r} is no table: write keys between {{ and }}")
     return table
 
+
 def checked_keys(table, wanted, needed, where: str) -> dict:
-    "A table that has no key but those wanted, and all those needed."
+    """A table that has no key but those wanted, and all those needed."""
     for key in any_keys(table, where):
-        if key not in wanted: raise unknown(where, key, wanted)
+        if key not in wanted:
+            raise unknown(where, key, wanted)
     for key in needed:
-        if key not in table: raise InputError(f"{where}: {key!r} is missing: add it, or a line like = 'scale.corpus'")
+        if key not in table:
+            raise InputError(
+                f"{where}: {key!r} is missing: add it, or a line like = 'scale.corpus'"
+            )
     return table
 
 # %% ../../nbs/lib/60_sections.ipynb #317207e2
 NUMBERS = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
 
+
 def plain_value(kind, value, where: str):
-    "A number, text or truth value as it is (a whole number will do for a number); another type: InputError."
-    if kind is object: return value
-    if kind is float and type(value) is int: return float(value)
-    if type(value) is not kind: raise InputError(f"{where}: {value!r} is not {NUMBERS[kind]}: write {NUMBERS[kind]}")
+    """A number, text or truth value as it is (a whole number will do for a number); another type:
+    InputError.
+    """
+    if kind is object:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise InputError(f"{where}: {value!r} is not {NUMBERS[kind]}: write {NUMBERS[kind]}")
     return value
 
 # %% ../../nbs/lib/60_sections.ipynb #d2b36904
 PARTS = ("train", "dev", "test")
 
+
 @dataclass(frozen=True)
 class Part:
-    """Where a part of a text or of a task is read: a source, which part of it (empty: for a text `train`, for a task
-    the one of the same name), at most `size` records (0: all), and what the source takes besides. Names in braces are
-    those of a language."""
+    """Where a part of a text or of a task is read: a source, which part of it (empty: for a text
+    `train`, for a task the one of the same name), at most `size` records (0: all), and what the
+    source takes besides. Names in braces are those of a language.
+    """
+
     source: str
     part: str = ""
     size: int = 0
@@ -79,129 +96,200 @@ class Part:
 # %% ../../nbs/lib/60_sections.ipynb #1804f000
 PLACE = ("language", "books", "split", "min_words", "max_words", "sentences", "vocabulary")
 
+
 def part_of(table, where: str) -> Part:
-    "A `Part` of a table: what is no field of it is a parameter of the source. Their order in the file means nothing."
+    """A `Part` of a table: what is no field of it is a parameter of the source. Their order in the
+    file means nothing.
+    """
     named = [f.name for f in fields(Part) if f.name != "parameters"]
     rest = {k: v for k, v in table.items() if k not in named} if isinstance(table, dict) else {}
     checked_keys(table, [*named, *rest], ["source"], where)
     hints, order = get_type_hints(Part), {k: i for i, k in enumerate(PLACE)}
     given = {k: plain_value(hints[k], table[k], f"{where}.{k}") for k in named if k in table}
-    return Part(**given, parameters=tuple(sorted(rest.items(), key=lambda kv: order.get(kv[0], len(order)))))
+    return Part(
+        **given, parameters=tuple(sorted(rest.items(), key=lambda kv: order.get(kv[0], len(order))))
+    )
 
 # %% ../../nbs/lib/60_sections.ipynb #b3ac65a6
 def build(kind, value, where: str):
-    "A value of a type from TOML's plain values. InputError, with the place in the file, for what does not fit."
-    if kind is Part: return part_of(value, where)
+    """A value of a type from TOML's plain values. InputError, with the place in the file, for what
+    does not fit.
+    """
+    if kind is Part:
+        return part_of(value, where)
     inner = get_args(kind)
-    if type(None) in inner: return build(inner[0], value, where)      # a field that may be left out
+    if type(None) in inner:
+        return build(inner[0], value, where)  # a field that may be left out
     if get_origin(kind) is dict:
-        if inner[1] is Part: checked_keys(value, PARTS, (), where)
+        if inner[1] is Part:
+            checked_keys(value, PARTS, (), where)
         return {k: build(inner[1], v, f"{where}.{k}") for k, v in any_keys(value, where).items()}
     if get_origin(kind) is tuple:
-        if not isinstance(value, list): raise InputError(f"{where}: {value!r} is no list: write [ ... ]")
+        if not isinstance(value, list):
+            raise InputError(f"{where}: {value!r} is no list: write [ ... ]")
         return tuple(build(inner[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if not (is_dataclass(kind) or hasattr(kind, "_fields")): return plain_value(kind, value, where)
+    if not (is_dataclass(kind) or hasattr(kind, "_fields")):
+        return plain_value(kind, value, where)
     hints = get_type_hints(kind)
-    needed = ([f.name for f in fields(kind) if f.default is f.default_factory is MISSING] if is_dataclass(kind)
-              else [name for name in kind._fields if name not in kind._field_defaults])
-    made = {k: build(hints[k], v, f"{where}.{k}") for k, v in checked_keys(value, hints, needed, where).items()}
-    try: return kind(**made)
-    except InputError as error: raise InputError(f"{where}: {error}") from None
+    needed = (
+        [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
+        if is_dataclass(kind)
+        else [name for name in kind._fields if name not in kind._field_defaults]
+    )
+    made = {
+        k: build(hints[k], v, f"{where}.{k}")
+        for k, v in checked_keys(value, hints, needed, where).items()
+    }
+    try:
+        return kind(**made)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 # %% ../../nbs/lib/60_sections.ipynb #b035c917
 def over(below: dict, above: dict) -> dict:
-    "What `above` says, over what `below` says; a table that names a source is taken whole."
-    def mixed(key, value): return isinstance(value, dict) and isinstance(below.get(key), dict) and "source" not in value
+    """What `above` says, over what `below` says; a table that names a source is taken whole."""
+
+    def mixed(key, value):
+        return (
+            isinstance(value, dict) and isinstance(below.get(key), dict) and "source" not in value
+        )
+
     return below | {k: over(below[k], v) if mixed(k, v) else v for k, v in above.items()}
 
 # %% ../../nbs/lib/60_sections.ipynb #775a38d1
 @cache
 def study_file(study: str) -> dict:
-    "The file of a study as plain values. InputError, with those there are, for a study that has none."
+    """The file of a study as plain values. InputError, with those there are, for a study that has
+    none.
+    """
     home = files("xlingual_nb") / "experiments" / "sizes"
-    known = {file.name.removesuffix(".toml"): file for file in home.iterdir() if file.name.endswith(".toml")}
-    if study not in known: raise unknown("study", study, sorted(known))
+    known = {
+        file.name.removesuffix(".toml"): file
+        for file in home.iterdir()
+        if file.name.endswith(".toml")
+    }
+    if study not in known:
+        raise unknown("study", study, sorted(known))
     return tomllib.loads(known[study].read_text(encoding="utf-8"))
 
 # %% ../../nbs/lib/60_sections.ipynb #bad544cc
 def own_file(own) -> tuple[dict, str, Path]:
-    """A user's file as plain values, its name for messages, and the folder that its paths start from. A dict is taken
-    as it is."""
-    if isinstance(own, dict): return own, "sizes", Path()
+    """A user's file as plain values, its name for messages, and the folder that its paths start
+    from. A dict is taken as it is.
+    """
+    if isinstance(own, dict):
+        return own, "sizes", Path()
     path = Path(own).expanduser()
-    try: return tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.absolute().parent
-    except OSError as error: why = f"cannot be read ({error.strerror}): name a TOML file"
-    except ValueError as error: why = f"is not TOML in UTF-8 ({error}): mend that line"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.absolute().parent
+    except OSError as error:
+        why = f"cannot be read ({error.strerror}): name a TOML file"
+    except ValueError as error:
+        why = f"is not TOML in UTF-8 ({error}): mend that line"
     raise InputError(f"--sizes {own}: {why}")
 
 # %% ../../nbs/lib/60_sections.ipynb #7554e013
 def rooted(value, folder: Path):
-    "Plain values in which every `file:` path starts from a folder."
-    if isinstance(value, dict): return {k: rooted(v, folder) for k, v in value.items()}
-    if not (isinstance(value, str) and value.startswith("file:")): return value
+    """Plain values in which every `file:` path starts from a folder."""
+    if isinstance(value, dict):
+        return {k: rooted(v, folder) for k, v in value.items()}
+    if not (isinstance(value, str) and value.startswith("file:")):
+        return value
     return f"file:{folder / Path(value.removeprefix('file:')).expanduser()}"
 
 # %% ../../nbs/lib/60_sections.ipynb #d46c0ed4
 def resolve(table: dict, name: str, known: dict) -> dict[tuple[str, str], dict]:
-    """The sections of a file by scale and corpus, each whole: `like` is followed, into the file or into the sections
-    `known` before it."""
+    """The sections of a file by scale and corpus, each whole: `like` is followed, into the file or
+    into the sections `known` before it.
+    """
     found = {}
     checked_keys(table, ("study", "languages", *SCALES), (), name)
     for scale in (key for key in table if key in SCALES):
         for corpus, values in any_keys(table[scale], f"{name}, {scale}").items():
             where = f"{name}, {scale}.{corpus}"
-            if (scale, corpus) in known: raise InputError(f"{where}: name yours otherwise, this is the study's")
+            if (scale, corpus) in known:
+                raise InputError(f"{where}: name yours otherwise, this is the study's")
             found[scale, corpus] = any_keys(values, where)
+
     def followed(where, values):
-        if "like" not in values: return values
-        there = {".".join(key): v for key, v in (known | {k: v for k, v in found.items() if "like" not in v}).items()}
-        if values["like"] not in there: raise unknown(f"{where}.like", values["like"], there)
+        if "like" not in values:
+            return values
+        there = {
+            ".".join(key): v
+            for key, v in (known | {k: v for k, v in found.items() if "like" not in v}).items()
+        }
+        if values["like"] not in there:
+            raise unknown(f"{where}.like", values["like"], there)
         return over(there[values["like"]], {k: v for k, v in values.items() if k != "like"})
+
     return {key: followed(f"{name}, {'.'.join(key)}", values) for key, values in found.items()}
 
 # %% ../../nbs/lib/60_sections.ipynb #071d6fd5
 @cache
 def shipped(study: str) -> dict[tuple[str, str], dict]:
-    "The sections that a study comes with, by scale and corpus."
+    """The sections that a study comes with, by scale and corpus."""
     return resolve(study_file(study), f"{study}.toml", {})
 
+
 def brought(study: str, own) -> tuple[dict, dict]:
-    """Sections and languages of a study and of a user's file. InputError for a file of another study, or one that
-    changes the study."""
+    """Sections and languages of a study and of a user's file. InputError for a file of another
+    study, or one that changes the study.
+    """
     old = study_file(study).get("languages", {})
-    if not own: return shipped(study), old
+    if not own:
+        return shipped(study), old
     table, name, folder = own_file(own)
     if "study" not in table:
-        raise InputError(f"{name}: no study: begin with study = '{study}', above the first [section]")
+        raise InputError(
+            f"{name}: no study: begin with study = '{study}', above the first [section]"
+        )
     if table["study"] != study:
-        raise InputError(f"{name}: study = {table['study']!r}, and {study} is wanted here: name a file for {study}")
-    added = build(dict[str, dict[str, str]], rooted(table.get("languages", {}), folder), f"{name}, languages")
+        raise InputError(
+            f"{name}: study = {table['study']!r}, and {study} is wanted here: name a file for {study}"
+        )
+    added = build(
+        dict[str, dict[str, str]], rooted(table.get("languages", {}), folder), f"{name}, languages"
+    )
     if twice := [f"{l}.{key}" for l in added for key in added[l].keys() & old.get(l, {}).keys()]:
         raise InputError(f"{name}, languages.{twice[0]}: the study uses that name: take another")
-    mine = {key: values | {"own": name} for key, values in resolve(rooted(table, folder), name, shipped(study)).items()}
+    mine = {
+        key: values | {"own": name}
+        for key, values in resolve(rooted(table, folder), name, shipped(study)).items()
+    }
     return mine | shipped(study), over(old, added)
 
 # %% ../../nbs/lib/60_sections.ipynb #4f007063
 def corpora(study: str, scale: str, own="") -> list[str]:
-    "The corpora that a study has at a scale, a user's own first."
+    """The corpora that a study has at a scale, a user's own first."""
     return [c for s, c in brought(study, own)[0] if s == check_scale(scale)]
 
 # %% ../../nbs/lib/60_sections.ipynb #3ed60fae
 def there(name: str) -> bool:
-    "Has the data folder this file, compressed or not?"
+    """Has the data folder this file, compressed or not?"""
     folder = data_folder()
     return folder is not None and any((folder / n).is_file() for n in (name, f"{name}.gz"))
 
+
 def choose(found: dict, scale: str, corpus: str) -> str:
-    "`auto`: one's own corpus, else the first that the data folder has what it needs for, else the microworld."
+    """`auto`: one's own corpus, else the first that the data folder has what it needs for, else the
+    microworld.
+    """
     known = {c: values for (s, c), values in found.items() if s == check_scale(scale)}
-    if corpus in known: return corpus
+    if corpus in known:
+        return corpus
     if corpus != "auto":
-        raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose auto, {' or '.join(known)}")
+        raise InputError(
+            f"corpus {corpus!r} does not exist at scale {scale}: choose auto, {' or '.join(known)}"
+        )
     own = [f"{s}.{c}" for (s, c), values in found.items() if "own" in values]
-    if mine := [c for c, values in known.items() if "own" in values]: return mine[0]
+    if mine := [c for c, values in known.items() if "own" in values]:
+        return mine[0]
     if own:
         added = f"[{scale}.{own[0].partition('.')[2]}]"
-        raise InputError(f"no corpus of yours at scale {scale}, but {', '.join(own)}: choose its scale, name a corpus, "
-                         f"or add {added}")
-    return next((c for c, values in known.items() if "needs" in values and there(values["needs"])), "micro")
+        raise InputError(
+            f"no corpus of yours at scale {scale}, but {', '.join(own)}: choose its scale, name a corpus, "
+            f"or add {added}"
+        )
+    return next(
+        (c for c, values in known.items() if "needs" in values and there(values["needs"])), "micro"
+    )

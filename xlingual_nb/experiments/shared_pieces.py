@@ -18,44 +18,78 @@ from ..measures.seen_pieces import SeenSpec
 # %% ../../nbs/lib/66c_shared_pieces.ipynb #3d3fbd51
 PAPER, FIGURE = "wu2019", "figure3"
 
+
 def overlaps(column: str) -> dict[str, str]:
-    "The columns of overlap that stand beside a column of transfer, and what a run holds for each."
+    """The columns of overlap that stand beside a column of transfer, and what a run holds for
+    each.
+    """
     task = column.split()[0]
     return {f"{task} overlap by type": "types {}", f"{task} overlap by token": "tokens {}"}
 
+
 def seen_by(zero) -> SeenSpec:
-    "Pieces of the tests of a zero-shot run that its training data has, as its encoder cuts them."
+    """Pieces of the tests of a zero-shot run that its training data has, as its encoder cuts
+    them.
+    """
     return SeenSpec(getattr(zero.checkpoint, "tokenizer", zero.checkpoint), zero.train, zero.tests)
 
+
 def figure_cells(table: list[Cell], zero, column: str, seed: int) -> list[Cell]:
-    """The points of a task, a row a language: transfer and its floors, which are cells of the task's own table, and the
-    overlap of the zero-shot run. English is none, as it is no transfer."""
+    """The points of a task, a row a language: transfer and its floors, which are cells of the
+    task's own table, and the overlap of the zero-shot run. English is none, as it is no transfer.
+    """
     languages = [test.language for test in zero.tests if test.language != SOURCE]
-    found = [replace(cell, table=FIGURE) for cell in table if cell.column == column
-             and cell.row.split(" | ")[1] in ("zero-shot", SOURCE) and cell.row.split(" | ")[2] in languages]
+    found = [
+        replace(cell, table=FIGURE)
+        for cell in table
+        if cell.column == column
+        and cell.row.split(" | ")[1] in ("zero-shot", SOURCE)
+        and cell.row.split(" | ")[2] in languages
+    ]
     for one, held in overlaps(column).items():
-        found += [Cell(PAPER, FIGURE, f"{SOURCE}-{l} | zero-shot | {l}", one, seed, (seen_by(zero),), held.format(l),
-                       100.0) for l in languages]
+        found += [
+            Cell(
+                PAPER,
+                FIGURE,
+                f"{SOURCE}-{l} | zero-shot | {l}",
+                one,
+                seed,
+                (seen_by(zero),),
+                held.format(l),
+                100.0,
+            )
+            for l in languages
+        ]
     return found
 
 # %% ../../nbs/lib/66c_shared_pieces.ipynb #25f0ac0c
 def by_language(tidy: pd.DataFrame) -> pd.DataFrame:
-    "The points of the figure, a row a language and a column a column; of a tidy table, the means over its seeds."
+    """The points of the figure, a row a language and a column a column; of a tidy table, the means
+    over its seeds.
+    """
     part = tidy[(tidy.table == FIGURE) & tidy.row.str.contains(" | zero-shot | ", regex=False)]
     return part.assign(language=part.row.str.rsplit(" | ", n=1).str[-1]).pivot(
-        index="language", columns="column", values="value")
+        index="language", columns="column", values="value"
+    )
+
 
 def correlations(tidy: pd.DataFrame) -> pd.DataFrame:
-    "Pearson's r of transfer and overlap over languages with its 95% interval, a row a task and kind of overlap."
+    """Pearson's r of transfer and overlap over languages with its 95% interval, a row a task and
+    kind of overlap.
+    """
     wide, found = by_language(tidy), [many.correlations(tidy.head(0))]
     for column in (c for c in wide if " overlap " not in c):
         found += [many.correlations(wide, overlap, (column,)) for overlap in overlaps(column)]
     known = pd.concat(found, ignore_index=True)
-    return known[known["with English"].ne(True)].drop(columns="with English").rename(columns={"order": "overlap"})
+    return (
+        known[known["with English"].ne(True)]
+        .drop(columns="with English")
+        .rename(columns={"order": "overlap"})
+    )
 
 # %% ../../nbs/lib/66c_shared_pieces.ipynb #ac564fd2
 def scatter(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFrame) -> None:
-    "Draw a task's transfer against its overlap, a point a language, r and its interval above."
+    """Draw a task's transfer against its overlap, a point a language, r and its interval above."""
     ax.scatter(wide[overlap], wide[column], s=12, color="black")
     for language, point in wide[[overlap, column]].dropna().iterrows():
         ax.annotate(language, tuple(point), xytext=(2, 2), textcoords="offset points", fontsize=7)

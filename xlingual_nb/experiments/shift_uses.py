@@ -13,8 +13,17 @@ from dataclasses import replace
 
 from . import joint, task_records
 from .bilingual import untrained
-from .shifting import (SOURCE, as_high, held_out, in_microworld, model, paper_of, reading, row,
-                                              turned)
+from xlingual_nb.experiments.shifting import (
+    SOURCE,
+    as_high,
+    held_out,
+    in_microworld,
+    model,
+    paper_of,
+    reading,
+    row,
+    turned,
+)
 from .studies import Joint
 from .study import Cell
 from ..measures.identity import WAYS_OUT, IdentitySpec
@@ -30,53 +39,78 @@ from ..tasks.taken_out import WAYS, TakenOutSpec
 TRANSFER, ALL, UPPER = "table4", "finetune all layers", "finetune last 6 layers"
 AVERAGE, MAJORITY = "avg w/o en", "majority class"
 
+
 def half(spec) -> int:
-    "The layer of a model that stands as high as the sixth of twelve."
+    """The layer of a model that stands as high as the sixth of twelve."""
     return as_high(6, spec.shape.layers)
 
+
 def tuned(sizes: Joint, frozen: int) -> FineTuning:
-    "How all of the model is fine-tuned, or what lies above so many frozen blocks."
+    """How all of the model is fine-tuned, or what lies above so many frozen blocks."""
     settings = sizes.shifts.fine_tuning
     return replace(settings, frozen="embeddings", frozen_layers=frozen) if frozen else settings
 
+
 def moved_nli(sizes: Joint, spec, frozen: int, layer: int, seed: int) -> ShiftedNliSpec:
-    "English and the languages of Table 4, by a classifier above so many frozen blocks."
+    """English and the languages of Table 4, by a classifier above so many frozen blocks."""
     languages = SOURCE, *sizes.shifts.transfer
-    tests = tuple(tuple(joint.labelled(sizes, l, part) for part in ("dev", "test")) for l in languages)
+    tests = tuple(
+        tuple(joint.labelled(sizes, l, part) for part in ("dev", "test")) for l in languages
+    )
     train, settings = joint.labelled(sizes, SOURCE, "train"), tuned(sizes, frozen)
-    return ShiftedNliSpec(spec, train, tests[0][0], tests, layer, sizes.shifts.weights, settings, seed)
+    return ShiftedNliSpec(
+        spec, train, tests[0][0], tests, layer, sizes.shifts.weights, settings, seed
+    )
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #ab8653d1
-MOVED = {"+ MDS": "shift {} accuracy", "+ orthogonal": "orthogonal {} accuracy",
-         "+ other language": "other {} accuracy"}
+MOVED = {
+    "+ MDS": "shift {} accuracy",
+    "+ orthogonal": "orthogonal {} accuracy",
+    "+ other language": "other {} accuracy",
+}
+
 
 def across(sizes: Joint, label: str, seed: int, run, name: str, english: bool = True) -> list[Cell]:
-    """What a run holds under a name, `{}` for the language, in percent, in the columns of Table 4: English, unless it
-    is nothing that is done to it; each target; the average over these."""
+    """What a run holds under a name, `{}` for the language, in percent, in the columns of Table 4:
+    English, unless it is nothing that is done to it; each target; the average over these.
+    """
     targets = sizes.shifts.transfer
-    def mean(values): return sum(values[name.format(t)] for t in targets) / len(targets)
+
+    def mean(values):
+        return sum(values[name.format(t)] for t in targets) / len(targets)
+
     drawn = {SOURCE: name.format(SOURCE)} if english else {}
     drawn |= {t: name.format(t) for t in targets} | {AVERAGE: mean}
-    return [Cell(paper_of(sizes), TRANSFER, label, l, seed, (run,), what, 100.0) for l, what in drawn.items()]
+    return [
+        Cell(paper_of(sizes), TRANSFER, label, l, seed, (run,), what, 100.0)
+        for l, what in drawn.items()
+    ]
+
 
 def weights_of(sizes: Joint, label: str, run) -> list[Cell]:
-    "The weight of the shift that was chosen for each target."
-    def cell(l): return Cell(paper_of(sizes), TRANSFER, label, l, run.seed, (run,), f"shift {l} weight")
+    """The weight of the shift that was chosen for each target."""
+
+    def cell(l):
+        return Cell(paper_of(sizes), TRANSFER, label, l, run.seed, (run,), f"shift {l} weight")
+
     return [cell(l) for l in sizes.shifts.transfer]
 
+
 def moved_rows(sizes: Joint, name: str, run) -> list[Cell]:
-    "A way to fine-tune, with nothing done to the targets and with the shift."
+    """A way to fine-tune, with nothing done to the targets and with the shift."""
     made = across(sizes, name, run.seed, run, "plain {}")
     return made + across(sizes, f"{name} + MDS", run.seed, run, MOVED["+ MDS"], english=False)
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #232758ab
 def transfer(sizes: Joint, seed: int) -> list[Cell]:
-    "Table 4 (L2, section 4.3) and its floors, for one model."
+    """Table 4 (L2, section 4.3) and its floors, for one model."""
     spec = model(sizes, seed)
     layer = half(spec)
     whole, upper = (moved_nli(sizes, spec, frozen, layer, seed) for frozen in (0, layer))
     made = moved_rows(sizes, ALL, whole) + weights_of(sizes, "all layers, shifting weight", whole)
-    made += across(sizes, UPPER, seed, upper, "plain {}") + weights_of(sizes, "shifting weight", upper)
+    made += across(sizes, UPPER, seed, upper, "plain {}") + weights_of(
+        sizes, "shifting weight", upper
+    )
     for label, name in MOVED.items():
         if label != "+ other language" or len(sizes.shifts.transfer) > 1:
             made += across(sizes, label, seed, upper, name, english=False)
@@ -84,80 +118,137 @@ def transfer(sizes: Joint, seed: int) -> list[Cell]:
     tests = tuple((test, test) for _, test in upper.tests)
     without = NliFloorsSpec(upper.train, tests, tests[0][0])
     made += across(sizes, MAJORITY, seed, upper, "majority {}")
-    return made + [c for name in FLOORS for c in across(sizes, name, seed, without, f"{name} {{0}}|{{0}}")]
+    return made + [
+        c for name in FLOORS for c in across(sizes, name, seed, without, f"{name} {{0}}|{{0}}")
+    ]
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #cb080b25
 FEW = "few"
 COUNTED = {"converted": "converted", "gold": "gold", "gold open": "gold open", "BLEU-1": "bleu"}
 
+
 def text_of_means(sizes: Joint, language: str, parallel: bool):
-    "Text to take a mean of: in all languages the same sentences, or in each its own."
+    """Text to take a mean of: in all languages the same sentences, or in each its own."""
     seed = "means" if parallel else f"means {language}"
     return joint.text(sizes, language, max(sizes.shifts.few), "dev", seed=seed)
 
+
 def shifted_by_few(sizes: Joint, spec, target: str, sentences: int, parallel: bool) -> ShiftSpec:
-    "English turned into a target by the means of a few sentences."
+    """English turned into a target by the means of a few sentences."""
     means = tuple(text_of_means(sizes, l, parallel) for l in (SOURCE, target))
-    chosen = dict(layers=(as_high(10, spec.shape.layers),), alphas=(1.0,), means=means, estimated=sentences)
+    chosen = dict(
+        layers=(as_high(10, spec.shape.layers),), alphas=(1.0,), means=means, estimated=sentences
+    )
     return turned(sizes, spec, "en-xx", target, **chosen)
 
+
 def few_row(sentences: int, parallel: bool) -> str:
-    "The label of so many sentences of one text or of two."
+    """The label of so many sentences of one text or of two."""
     return row("en-xx", f"{sentences} sentences, {'parallel' if parallel else 'not parallel'}")
 
+
 def few_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "What comes of shifts by few sentences, means over the targets; nothing outside the microworld."
+    """What comes of shifts by few sentences, means over the targets; nothing outside the
+    microworld.
+    """
     spec, made = model(sizes, seed), []
     layer = as_high(10, spec.shape.layers)
     for parallel in (True, False) if in_microworld(sizes) else ():
         for n in sizes.shifts.few:
             runs = tuple(shifted_by_few(sizes, spec, t, n, parallel) for t in sizes.shifts.targets)
-            made += [Cell(paper_of(sizes), FEW, few_row(n, parallel), column, seed, runs, reading(layer, 1.0, name))
-                     for column, name in COUNTED.items()]
+            made += [
+                Cell(
+                    paper_of(sizes),
+                    FEW,
+                    few_row(n, parallel),
+                    column,
+                    seed,
+                    runs,
+                    reading(layer, 1.0, name),
+                )
+                for column, name in COUNTED.items()
+            ]
     return made
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #65448ab2
 IDENTITY, CHANCE = "identity", "chance"
 
+
 def identity_of(sizes: Joint, spec) -> IdentitySpec:
-    "English and the targets, on the sentences that are turned elsewhere."
+    """English and the targets, on the sentences that are turned elsewhere."""
     languages, layer = (SOURCE, *sizes.shifts.targets), joint.upper(spec)
-    return IdentitySpec(spec, languages, tuple(held_out(sizes, l) for l in languages), (layer,), spec.seed)
+    return IdentitySpec(
+        spec, languages, tuple(held_out(sizes, l) for l in languages), (layer,), spec.seed
+    )
+
 
 def identity_rows(sizes: Joint, label: str, spec, way: str) -> list[Cell]:
-    "A way to take languages out: retrieval and words, means over targets; languages told apart by means, by spread."
-    run, at, targets = identity_of(sizes, spec), f"layer {joint.upper(spec)} {way}", sizes.shifts.targets
-    def mean_of(what): return lambda values: sum(values[f"{at} {what} {t}"] for t in targets) / len(targets)
-    drawn = {"Retrieval ρ": mean_of("retrieval"), "Words τ": mean_of("words"), "Words τ, open": mean_of("open words")}
+    """A way to take languages out: retrieval and words, means over targets; languages told apart by
+    means, by spread.
+    """
+    run, at, targets = (
+        identity_of(sizes, spec),
+        f"layer {joint.upper(spec)} {way}",
+        sizes.shifts.targets,
+    )
+
+    def mean_of(what):
+        return lambda values: sum(values[f"{at} {what} {t}"] for t in targets) / len(targets)
+
+    drawn = {
+        "Retrieval ρ": mean_of("retrieval"),
+        "Words τ": mean_of("words"),
+        "Words τ, open": mean_of("open words"),
+    }
     drawn |= {"Language id": f"{at} identity", "Language id by spread": f"{at} spread"}
-    return [Cell(paper_of(sizes), IDENTITY, label, column, spec.seed, (run,), name) for column, name in drawn.items()]
+    return [
+        Cell(paper_of(sizes), IDENTITY, label, column, spec.seed, (run,), name)
+        for column, name in drawn.items()
+    ]
+
 
 def identity_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "All ways, and the untrained encoder's; nothing outside the microworld."
+    """All ways, and the untrained encoder's; nothing outside the microworld."""
     spec, made = model(sizes, seed), []
     for way in WAYS_OUT if in_microworld(sizes) else ():
         made += identity_rows(sizes, way, spec, way)
         made += identity_rows(sizes, f"untrained, {way}", untrained(spec), way)
-    return made + [replace(c, row=CHANCE, drawn="chance") for c in made[:5] if "Language id" in c.column]
+    return made + [
+        replace(c, row=CHANCE, drawn="chance") for c in made[:5] if "Language id" in c.column
+    ]
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #79213d2b
 BY_CLASS = "classes"
 
+
 def class_rows(sizes: Joint, label: str, spec, way: str) -> list[Cell]:
-    "A way to take languages out: words of each class that find their translation, means over targets."
+    """A way to take languages out: words of each class that find their translation, means over
+    targets.
+    """
     run, at = IdentityClassesSpec(identity_of(sizes, spec)), f"layer {joint.upper(spec)} {way}"
+
     def mean_of(name):
         def mean(values):
-            found = [values[key] for t in sizes.shifts.targets if (key := f"{at} {t} {name}") in values]
+            found = [
+                values[key] for t in sizes.shifts.targets if (key := f"{at} {t} {name}") in values
+            ]
             return sum(found) / len(found) if found else float("nan")
+
         return mean
-    return [Cell(paper_of(sizes), BY_CLASS, label, name, spec.seed, (run,), mean_of(name)) for name in CLASSES]
+
+    return [
+        Cell(paper_of(sizes), BY_CLASS, label, name, spec.seed, (run,), mean_of(name))
+        for name in CLASSES
+    ]
+
 
 def class_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "All ways, and the untrained encoder's; nothing outside the microworld."
+    """All ways, and the untrained encoder's; nothing outside the microworld."""
     spec, made = model(sizes, seed), []
     for way in WAYS_OUT if in_microworld(sizes) else ():
-        made += class_rows(sizes, way, spec, way) + class_rows(sizes, f"untrained, {way}", untrained(spec), way)
+        made += class_rows(sizes, way, spec, way) + class_rows(
+            sizes, f"untrained, {way}", untrained(spec), way
+        )
     return made
 
 # %% ../../nbs/lib/66e_shift_uses.ipynb #1024e451
@@ -165,31 +256,58 @@ TAKEN, COMMONEST = "taken_out", "commonest label"
 SCORES = {"nli": "NLI ACC", "ner": "NER F1"}
 HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
 
+
 def taken_out_of(sizes: Joint, spec, task: str) -> TakenOutSpec:
-    "A task in English and the targets, two thirds up."
+    """A task in English and the targets, two thirds up."""
     languages = SOURCE, *sizes.shifts.targets
-    tests = tuple(tuple(task_records.labelled(sizes, task, l, part) for part in ("dev", "test")) for l in languages)
+    tests = tuple(
+        tuple(task_records.labelled(sizes, task, l, part) for part in ("dev", "test"))
+        for l in languages
+    )
     train = task_records.labelled(sizes, task, SOURCE, "train")
     return TakenOutSpec(spec, train, tests, joint.upper(spec), HEAD, spec.seed)
 
+
 def taken_rows(sizes: Joint, label: str, spec, way: str, task: str) -> list[Cell]:
-    "A way to take languages out: a task in English and the targets' mean; languages told apart in what it reads."
+    """A way to take languages out: a task in English and the targets' mean; languages told apart in
+    what it reads.
+    """
     run, targets, name = taken_out_of(sizes, spec, task), sizes.shifts.targets, SCORES[task]
-    def mean(values): return sum(values[f"{way} score {t}"] for t in targets) / len(targets)
+
+    def mean(values):
+        return sum(values[f"{way} score {t}"] for t in targets) / len(targets)
+
     drawn = {name: mean, f"{name} en": f"{way} score {SOURCE}"}
-    drawn |= {f"Language id, {task}": f"{way} identity", f"Language id by spread, {task}": f"{way} spread"}
-    return [Cell(paper_of(sizes), TAKEN, label, column, spec.seed, (run,), what) for column, what in drawn.items()]
+    drawn |= {
+        f"Language id, {task}": f"{way} identity",
+        f"Language id by spread, {task}": f"{way} spread",
+    }
+    return [
+        Cell(paper_of(sizes), TAKEN, label, column, spec.seed, (run,), what)
+        for column, what in drawn.items()
+    ]
+
 
 def always_rows(sizes: Joint, spec, task: str) -> list[Cell]:
-    "What needs no vectors: the commonest label, and a language out of all of them."
+    """What needs no vectors: the commonest label, and a language out of all of them."""
     run, targets, name = taken_out_of(sizes, spec, task), sizes.shifts.targets, SCORES[task]
-    def mean(values): return sum(values[f"commonest {t}"] for t in targets) / len(targets)
+
+    def mean(values):
+        return sum(values[f"commonest {t}"] for t in targets) / len(targets)
+
     drawn = [(COMMONEST, name, mean), (COMMONEST, f"{name} en", f"commonest {SOURCE}")]
-    drawn += [(CHANCE, f"Language id, {task}", "chance"), (CHANCE, f"Language id by spread, {task}", "chance")]
-    return [Cell(paper_of(sizes), TAKEN, row, column, spec.seed, (run,), what) for row, column, what in drawn]
+    drawn += [
+        (CHANCE, f"Language id, {task}", "chance"),
+        (CHANCE, f"Language id by spread, {task}", "chance"),
+    ]
+    return [
+        Cell(paper_of(sizes), TAKEN, row, column, spec.seed, (run,), what)
+        for row, column, what in drawn
+    ]
+
 
 def taken_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "All ways and both tasks, and the untrained encoder's; nothing outside the microworld."
+    """All ways and both tasks, and the untrained encoder's; nothing outside the microworld."""
     spec, made = model(sizes, seed), []
     for task in SCORES if in_microworld(sizes) else ():
         for way in WAYS:

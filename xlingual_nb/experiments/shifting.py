@@ -30,120 +30,174 @@ from ..text.vocabularies import TokenizerSpec
 
 # %% ../../nbs/lib/66_shifting.ipynb #109fecb0
 SOURCE, MEAN = joint.SOURCE, "mean"
-PAIRS = ("documents", "nli")        # tasks whose texts have two sides, with a separator between
+PAIRS = ("documents", "nli")  # tasks whose texts have two sides, with a separator between
+
 
 def row(way: str, kind: str, target: str = MEAN) -> str:
-    "A label: `en-de | alpha 1 | de`, `de-en | alpha 1 | en`; the mean is over the targets."
+    """A label: `en-de | alpha 1 | de`, `de-en | alpha 1 | en`; the mean is over the targets."""
     pair = way if target == MEAN else way.replace("xx", target)
     return f"{pair} | {kind} | {MEAN if target == MEAN else pair.split('-')[1]}"
 
+
 def floor_row(way: str, floor: str, target: str = MEAN) -> str:
-    "The label of a floor: `orthogonal | en | de`."
+    """The label of a floor: `orthogonal | en | de`."""
     pair, _, last = row(way, floor, target).split(" | ")
     return f"{floor} | {pair.split('-')[0]} | {last}"
 
 # %% ../../nbs/lib/66_shifting.ipynb #6f45d889
 def held_out(sizes: Joint, language: str) -> CorpusSpec | RecordsSpec:
-    "What is turned: it says the same in every language. Of real text, the sentences of XNLI's test (L2, 4.2.2)."
-    if not in_microworld(sizes): return joint.labelled(sizes, language, "test").records
+    """What is turned: it says the same in every language. Of real text, the sentences of XNLI's
+    test (L2, 4.2.2).
+    """
+    if not in_microworld(sizes):
+        return joint.labelled(sizes, language, "test").records
     return replace(corpus_spec(sizes, language, "dev"), transforms=script_transforms(language))
 
 # %% ../../nbs/lib/66_shifting.ipynb #6cf5c3a5
-TOO_FEW = 20        # words of a text that is turned, below which no mean is taken of it
+TOO_FEW = 20  # words of a text that is turned, below which no mean is taken of it
+
 
 def check_texts(sizes: Joint) -> None:
-    "InputError where there is no language to turn English into, two have the same text, or one hardly any."
+    """InputError where there is no language to turn English into, two have the same text, or one
+    hardly any.
+    """
     languages = SOURCE, *sizes.shifts.targets
     require(len(languages) > 1, f"nothing to turn {SOURCE} into: name another language than that")
     texts = {l: held_out(sizes, l) for l in languages}
     twice = [(a, b) for a, b in combinations(languages, 2) if texts[a] == texts[b]]
-    require(not twice, f"{' and '.join(next(iter(twice), ()))} have the same text: give two languages, or each its own")
-    some = {l: text for l, text in texts.items() if 0 < dict(text.parameters).get("sentences", 0) < TOO_FEW}
+    require(
+        not twice,
+        f"{' and '.join(next(iter(twice), ()))} have the same text: give two languages, or each its own",
+    )
+    some = {
+        l: text
+        for l, text in texts.items()
+        if 0 < dict(text.parameters).get("sentences", 0) < TOO_FEW
+    }
     short = [l for l, text in some.items() if corpus_size(text)[1] < TOO_FEW]
-    require(not short, f"the text of {''.join(short[:1])} that is turned has fewer than {TOO_FEW} words: a mean of "
-            "that says nothing of a language, give more sentences")
+    require(
+        not short,
+        f"the text of {''.join(short[:1])} that is turned has fewer than {TOO_FEW} words: a mean of "
+        "that says nothing of a language, give more sentences",
+    )
+
 
 def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
-    """The sizes of the study, with the encoder of shifts; `auto` is a corpus of `own`, else the microworld. Raises
-    InputError for what `joint.check` refuses, for a corpus without shifts, for a language that its model does not
-    read, or has no text in, and for languages between which there is no way (`check_texts`)."""
-    if corpus == "auto" and not own: corpus = "micro"
+    """The sizes of the study, with the encoder of shifts; `auto` is a corpus of `own`, else the
+    microworld. Raises InputError for what `joint.check` refuses, for a corpus without shifts, for a
+    language that its model does not read, or has no text in, and for languages between which there
+    is no way (`check_texts`).
+    """
+    if corpus == "auto" and not own:
+        corpus = "micro"
     asked = joint.check(scale, corpus, seeds, languages, own)
     sizes, shifts = joint.check(scale, corpus, seeds, "", own) if languages else asked, asked.shifts
     if shifts is None:
-        raise InputError(f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro")
-    for language in shifts.languages: corpus_spec(sizes, language)
-    if languages: shifts = shifts._replace(targets=asked.targets, transfer=asked.targets)
+        raise InputError(
+            f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro"
+        )
+    for language in shifts.languages:
+        corpus_spec(sizes, language)
+    if languages:
+        shifts = shifts._replace(targets=asked.targets, transfer=asked.targets)
     if lost := [l for l in (*shifts.targets, *shifts.transfer) if l not in shifts.languages]:
-        raise InputError(f"{scale}.{sizes.corpus}: the model of shifts does not read {lost[0]!r}: choose among "
-                         f"{', '.join(shifts.languages)}, or add it to shifts.languages")
+        raise InputError(
+            f"{scale}.{sizes.corpus}: the model of shifts does not read {lost[0]!r}: choose among "
+            f"{', '.join(shifts.languages)}, or add it to shifts.languages"
+        )
     sizes = replace(sizes, label=asked.label, shifts=shifts, base=shifts.base)
     check_texts(sizes)
     return sizes
 
+
 def in_microworld(sizes: Joint) -> bool:
-    "Whether the text is the microworld's, where the translation of every word is known."
+    """Whether the text is the microworld's, where the translation of every word is known."""
     return sizes.corpus.startswith("micro")
 
+
 def paper_of(sizes: Joint) -> str:
-    "The paper that results are held against; `ours` where they are on languages that it is not about."
+    """The paper that results are held against; `ours` where they are on languages that it is not
+    about.
+    """
     return "liu2020b" if set(sizes.shifts.targets) <= set(published_targets("liu2020")) else OURS
 
 # %% ../../nbs/lib/66_shifting.ipynb #dd51e2c5
 def model(sizes: Joint, seed: int) -> PretrainSpec | BroughtSpec:
-    "One BERT of English and all languages of the section, on one vocabulary; or the model that was brought."
-    if sizes.checkpoint: return BroughtSpec(sizes.checkpoint, called(sizes.checkpoint), seed=seed)
+    """One BERT of English and all languages of the section, on one vocabulary; or the model that
+    was brought.
+    """
+    if sizes.checkpoint:
+        return BroughtSpec(sizes.checkpoint, called(sizes.checkpoint), seed=seed)
     shifts, (shape, training) = sizes.shifts, sizes.base
     texts = {l: joint.text(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
     (first, *others), (kind, size) = texts.values(), shifts.vocabulary
-    pieces = GivenSpec(kind, size) if kind in GIVEN else TokenizerSpec(first, size, kind, tuple(others))
+    pieces = (
+        GivenSpec(kind, size) if kind in GIVEN else TokenizerSpec(first, size, kind, tuple(others))
+    )
     read = tuple(Language(*said) for said in texts.items())
     return PretrainSpec(read, pieces, shape, training, seed=seed, **sizes.switches)
 
+
 def turned(sizes: Joint, spec, way: str, target: str, **readings) -> ShiftSpec:
-    "English turned into a target, or a target into English; `readings` are fields of `ShiftSpec`."
+    """English turned into a target, or a target into English; `readings` are fields of
+    `ShiftSpec`.
+    """
     pair = tuple(way.replace("xx", target).split("-"))
     given = dict(alphas=sizes.shifts.alphas, sentences=sizes.shifts.turned) | readings
     return ShiftSpec(spec, pair, tuple(held_out(sizes, l) for l in pair), **given)
 
 # %% ../../nbs/lib/66_shifting.ipynb #b9397879
 def called(checkpoint: str) -> str:
-    "What a checkpoint is called in tables and names of files."
+    """What a checkpoint is called in tables and names of files."""
     named = HUB.fullmatch(checkpoint)
     return Path(named[1] if named else checkpoint).expanduser().absolute().name
 
+
 def check_brought(sizes: Joint, checkpoint: str) -> None:
-    """InputError for a folder or a tokenizer that is not there, an architecture or a language that is not known, and a
-    task that wants more pieces of a text than there are positions."""
+    """InputError for a folder or a tokenizer that is not there, an architecture or a language that
+    is not known, and a task that wants more pieces of a text than there are positions.
+    """
     from xlingual_nb.models.checkpoints import outline
     from xlingual_nb.models.folders import check_folder
+
     folder = folder_of(checkpoint, weights=False)
-    if not HUB.fullmatch(checkpoint): check_folder(folder)
+    if not HUB.fullmatch(checkpoint):
+        check_folder(folder)
     encoder = outline(folder)
     room = min(encoder.room(l) for l in (SOURCE, *sizes.shifts.targets))
     for task, how in sizes.tasks.tuning.items():
         most = room - (task in PAIRS)
-        require(how.pieces <= most, f"{called(checkpoint)} takes {most} pieces of a text, and tasks.tuning.{task} has "
-                f"pieces={how.pieces}: give {most} or fewer, and less context, in a file of your own sizes")
+        require(
+            how.pieces <= most,
+            f"{called(checkpoint)} takes {most} pieces of a text, and tasks.tuning.{task} has "
+            f"pieces={how.pieces}: give {most} or fewer, and less context, in a file of your own sizes",
+        )
+
 
 def with_checkpoint(sizes: Joint, checkpoint: str) -> Joint:
-    """The study on somebody's model in the place of ours: a folder, or a name of the hub (`models.brought.pinned`).
-    InputError for what that and `check_brought` refuse."""
+    """The study on somebody's model in the place of ours: a folder, or a name of the hub
+    (`models.brought.pinned`). InputError for what that and `check_brought` refuse.
+    """
     checkpoint = pinned(checkpoint)
-    if not known(checkpoint): check_brought(sizes, checkpoint)
+    if not known(checkpoint):
+        check_brought(sizes, checkpoint)
     return replace(sizes, checkpoint=checkpoint, label=f"{sizes.label}-{called(checkpoint)}")
 
 # %% ../../nbs/lib/66_shifting.ipynb #96a38d18
 def as_high(layer: int, depth: int) -> int:
-    "The layer of a model of some depth that stands as high as `layer` of twelve."
+    """The layer of a model of some depth that stands as high as `layer` of twelve."""
     return max(1, round(layer * depth / 12))
+
 
 @cache
 def reading(layer: int, alpha: float, name: str):
-    "What a run of a shift holds under a name at a layer and weight; a share of no token at all is 0."
+    """What a run of a shift holds under a name at a layer and weight; a share of no token at all is
+    0.
+    """
     key = f"layer {layer} alpha {alpha:g} {name}"
     return lambda values: values[key] if values[key] == values[key] else 0.0
 
+
 def averaged(found: dict[str, object]) -> dict[str, tuple]:
-    "The runs of each target, and all of them for the mean."
+    """The runs of each target, and all of them for the mean."""
     return {target: (run,) for target, run in found.items()} | {MEAN: tuple(found.values())}

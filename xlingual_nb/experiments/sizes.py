@@ -26,226 +26,335 @@ from ..text.sources import CorpusSpec, load_spec
 from ..text.vocabularies import TokenizerSpec
 
 # %% ../../nbs/lib/60b_sizes.ipynb #dea286e0
-HEADS = ("needs", "own")          # keys that are about a section, not in it
-SETTABLE = [f.name for f in fields(PretrainSpec)
-            if f.name not in ("languages", "tokenizer", "shape", "training", "seed", "snapshots")]
+HEADS = ("needs", "own")  # keys that are about a section, not in it
+SETTABLE = [
+    f.name
+    for f in fields(PretrainSpec)
+    if f.name not in ("languages", "tokenizer", "shape", "training", "seed", "snapshots")
+]
+
 
 def check_seeds(seeds, where: str) -> None:
-    "InputError for more seeds, a number or several by name, than there are; `where` a section says so."
-    named = {f".{key}": n for key, n in seeds._asdict().items()} if hasattr(seeds, "_asdict") else {"": seeds}
+    """InputError for more seeds, a number or several by name, than there are; `where` a section
+    says so.
+    """
+    named = (
+        {f".{key}": n for key, n in seeds._asdict().items()}
+        if hasattr(seeds, "_asdict")
+        else {"": seeds}
+    )
     for key, n in named.items():
         if not 0 <= n <= len(SEEDS):
-            raise InputError(f"{where}.seeds{key} = {n}: there are {len(SEEDS)} seeds: write {len(SEEDS)} at most")
+            raise InputError(
+                f"{where}.seeds{key} = {n}: there are {len(SEEDS)} seeds: write {len(SEEDS)} at most"
+            )
+
 
 def read_section(study: str, scale: str, corpus: str, values: dict, languages: dict):
-    """The sizes that a section's plain values say. Raises InputError for a key that does not stand in a section, and
-    for more seeds than there are."""
+    """The sizes that a section's plain values say. Raises InputError for a key that does not stand
+    in a section, and for more seeds than there are.
+    """
     where = f"{values.get('own', study + '.toml')}, {scale}.{corpus}"
     given = {k: v for k, v in values.items() if k not in HEADS}
     added = dict(scale=scale, corpus=corpus, label=corpus, languages=languages)
     for key in added:
-        if key in given: raise InputError(f"{where}: {key!r} does not stand in a section: leave it out")
+        if key in given:
+            raise InputError(f"{where}: {key!r} does not stand in a section: leave it out")
     sizes = build(STUDIES[study], given | added, where)
     for key in getattr(sizes, "switches", ()):
-        if key not in SETTABLE: raise unknown(f"{where}.switches", key, SETTABLE)
+        if key not in SETTABLE:
+            raise unknown(f"{where}.switches", key, SETTABLE)
     check_seeds(sizes.seeds, where)
     return sizes
 
+
 @cache
 def shipped_sizes(study: str, scale: str, corpus: str):
-    "The sizes of a section that a study comes with."
+    """The sizes of a section that a study comes with."""
     sections, languages = brought(study, "")
     return read_section(study, scale, corpus, sections[scale, corpus], languages)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #de7da8e3
 NAME = re.compile(r"\{(\w+)\}")
 
+
 def filled(sizes, template: str, language: str) -> str:
-    "A source with a language's names filled in; `{part}` stays, for the reader."
+    """A source with a language's names filled in; `{part}` stays, for the reader."""
     names = sizes.languages.get(language, {}) | {"language": language, "part": "{part}"}
+
     def name(match):
-        if match[1] in names: return names[match[1]]
-        raise InputError(f"{sizes.scale}.{sizes.corpus}: {template!r} wants the name {match[1]!r} of {language}: "
-                         f"add it under [languages.{language}]")
+        if match[1] in names:
+            return names[match[1]]
+        raise InputError(
+            f"{sizes.scale}.{sizes.corpus}: {template!r} wants the name {match[1]!r} of {language}: "
+            f"add it under [languages.{language}]"
+        )
+
     return NAME.sub(name, template)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #7973d1fb
 def languages_of(sizes) -> list[str]:
-    """The languages in which a section has text: the microworld's presets, those with the names that its sources want,
-    or its own."""
+    """The languages in which a section has text: the microworld's presets, those with the names
+    that its sources want, or its own.
+    """
     wanted = {n for part in sizes.text.values() for n in NAME.findall(part.source)} - {"language"}
     if all(part.source.startswith("micro/") for part in sizes.text.values()):
         from xlingual_nb.microworld.typology import PRESETS
+
         return list(PRESETS)
-    if wanted: return [l for l, names in sizes.languages.items() if wanted <= names.keys()]
+    if wanted:
+        return [l for l, names in sizes.languages.items() if wanted <= names.keys()]
     return named_languages(sizes)
 
+
 def named_languages(sizes) -> list[str]:
-    "The languages that a section names: English and the targets, or D's language."
+    """The languages that a section names: English and the targets, or D's language."""
     return [sizes.language] if isinstance(sizes, Laboratory) else ["en", *sizes.targets]
 
+
 def known_language(sizes, language: str) -> str:
-    "The language itself, or an InputError that lists those there are and says how to bring one."
+    """The language itself, or an InputError that lists those there are and says how to bring
+    one.
+    """
     shifts = getattr(sizes, "shifts", None)
     named = [*named_languages(sizes), *(shifts.languages if shifts else ())]
-    if language in (known := languages_of(sizes)) or language in named: return language
-    raise InputError(f"no text in {language!r} at scale {sizes.scale} on corpus {sizes.corpus}, which has "
-                     f"{', '.join(known)}: choose another corpus, or bring your own with --sizes (see data/README.md)")
+    if language in (known := languages_of(sizes)) or language in named:
+        return language
+    raise InputError(
+        f"no text in {language!r} at scale {sizes.scale} on corpus {sizes.corpus}, which has "
+        f"{', '.join(known)}: choose another corpus, or bring your own with --sizes (see data/README.md)"
+    )
 
 # %% ../../nbs/lib/60b_sizes.ipynb #4735a46b
 def part_at(sizes, group: str, part: str) -> Part:
-    "What a section says on a part of its `text`, or of a task."
+    """What a section says on a part of its `text`, or of a task."""
     parts = getattr(sizes, group)
     if part not in parts:
-        raise InputError(f"{sizes.scale}.{sizes.corpus}.{group} has no part {part!r} but {', '.join(parts)}: add it")
+        raise InputError(
+            f"{sizes.scale}.{sizes.corpus}.{group} has no part {part!r} but {', '.join(parts)}: add it"
+        )
     return parts[part]
 
+
 def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
-    """The text of a language, its names filled in wherever they stand. Raises InputError for a language that the
-    section has not."""
+    """The text of a language, its names filled in wherever they stand. Raises InputError for a
+    language that the section has not.
+    """
     p, language = part_at(sizes, "text", part), known_language(sizes, language)
-    def named(value): return filled(sizes, value, language) if isinstance(value, str) else value
+
+    def named(value):
+        return filled(sizes, value, language) if isinstance(value, str) else value
+
     given = tuple((key, named(value)) for key, value in p.parameters)
     return CorpusSpec(filled(sizes, p.source, language), p.part or "train", given)
 
+
 def records_spec(sizes: Bilingual | Joint, task: str, language: str, part: str) -> RecordsSpec:
-    "The records of a task (`nli` or `ner`) in a language."
+    """The records of a task (`nli` or `ner`) in a language."""
     p = part_at(sizes, task, part)
-    source, read = (filled(sizes, t, known_language(sizes, language)) for t in (p.source, p.part or part))
+    source, read = (
+        filled(sizes, t, known_language(sizes, language)) for t in (p.source, p.part or part)
+    )
     return RecordsSpec(task, source, read, p.size, p.parameters)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #7e7b3f49
 def with_targets(sizes: Bilingual | Joint, targets: tuple[str, ...]):
-    "The sizes of a study for these targets; K's Tables 4 to 6 take the first where theirs is not among them."
-    if isinstance(sizes, (Joint, Trilingual)): return replace(sizes, targets=targets)
+    """The sizes of a study for these targets; K's Tables 4 to 6 take the first where theirs is not
+    among them.
+    """
+    if isinstance(sizes, (Joint, Trilingual)):
+        return replace(sizes, targets=targets)
     deep = sizes.deep_target if sizes.deep_target in targets else (*targets, "")[0]
     return replace(sizes, targets=targets, deep_target=deep)
 
+
 def with_languages(sizes, languages: str):
-    """The sizes for other languages than the section's: the targets, with commas between (`en` may be among them), or
-    D's one language."""
+    """The sizes for other languages than the section's: the targets, with commas between (`en` may
+    be among them), or D's one language.
+    """
     named = list(dict.fromkeys(l.strip() for l in languages.split(",") if l.strip()))
-    for language in named: known_language(sizes, language)
+    for language in named:
+        known_language(sizes, language)
     if isinstance(sizes, Laboratory) and len(named) > 1:
-        raise InputError(f"languages={languages!r}: the study is of one language and its copy: name it")
+        raise InputError(
+            f"languages={languages!r}: the study is of one language and its copy: name it"
+        )
     targets = tuple(l for l in named if l != "en")
-    if not named or named == [getattr(sizes, "language", "")] or targets == getattr(sizes, "targets", ""): return sizes
+    if (
+        not named
+        or named == [getattr(sizes, "language", "")]
+        or targets == getattr(sizes, "targets", "")
+    ):
+        return sizes
     labelled = replace(sizes, label="-".join((sizes.corpus, *(targets or named))))
-    if isinstance(labelled, Laboratory): return replace(labelled, language=named[0])
+    if isinstance(labelled, Laboratory):
+        return replace(labelled, language=named[0])
     return with_targets(labelled, targets)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #3e38ff0d
 def paper_of(sizes) -> str:
-    """The paper that all results are held against; `ours` where they are on languages that it is not about. What both
-    papers of Liu et al. show is held against the first."""
+    """The paper that all results are held against; `ours` where they are on languages that it is
+    not about. What both papers of Liu et al. show is held against the first.
+    """
     study = study_of(sizes)
-    if isinstance(sizes, Laboratory): return study if sizes.language == "en" else OURS
-    if not set(sizes.targets) <= set(published_targets(study)): return OURS
-    if isinstance(sizes, Trilingual): return study.removesuffix("xnli")
+    if isinstance(sizes, Laboratory):
+        return study if sizes.language == "en" else OURS
+    if not set(sizes.targets) <= set(published_targets(study)):
+        return OURS
+    if isinstance(sizes, Trilingual):
+        return study.removesuffix("xnli")
     return study if isinstance(sizes, Bilingual) else f"{study}a"
 
+
 def study_of(sizes) -> str:
-    "The name of the study that sizes are of; or that a paper, by name, has: none of `OURS`."
-    if isinstance(sizes, str): return next((name for name in STUDIES if sizes.startswith(name)), "")
+    """The name of the study that sizes are of; or that a paper, by name, has: none of `OURS`."""
+    if isinstance(sizes, str):
+        return next((name for name in STUDIES if sizes.startswith(name)), "")
     return next(name for name, kind in STUDIES.items() if isinstance(sizes, kind))
 
+
 def published_targets(study: str) -> tuple[str, ...]:
-    "The languages beside English that K et al. (section 3.1.2) or Liu et al. (2020a, section 2.2) are about."
+    """The languages beside English that K et al. (section 3.1.2) or Liu et al. (2020a, section 2.2)
+    are about.
+    """
     return shipped_sizes(study, "paper", "wiki").targets
 
 # %% ../../nbs/lib/60b_sizes.ipynb #94887bd4
 ON_THE_HUB = {r"panx/(\w+)": "panx", r"xnli/(\w+)": "xnli", r"text/(\w+)\.wiki": "wikipedia"}
 
+
 def way_to_get(source: str) -> str:
-    "How to get a source that the hub has, as the end of a message; nothing for another."
-    found = [(m[1], name) for pattern, name in ON_THE_HUB.items() if (m := re.fullmatch(pattern, source))]
-    return "".join(f"; `xlingual data get {name} {language}` gets it from the hub" for language, name in found)
+    """How to get a source that the hub has, as the end of a message; nothing for another."""
+    found = [
+        (m[1], name) for pattern, name in ON_THE_HUB.items() if (m := re.fullmatch(pattern, source))
+    ]
+    return "".join(
+        f"; `xlingual data get {name} {language}` gets it from the hub" for language, name in found
+    )
 
 # %% ../../nbs/lib/60b_sizes.ipynb #00bedc23
 def reads_of(sizes) -> list[tuple[str, str, str]]:
-    """(`text` or a task, part, language) of all that a study reads: tasks are learnt in English and tested in every
-    language."""
-    if isinstance(sizes, Laboratory): return [("text", part, sizes.language) for part in ("train", "dev")]
+    """(`text` or a task, part, language) of all that a study reads: tasks are learnt in English and
+    tested in every language.
+    """
+    if isinstance(sizes, Laboratory):
+        return [("text", part, sizes.language) for part in ("train", "dev")]
     every = named_languages(sizes)
     if isinstance(sizes, (Joint, Trilingual)):
-        read = [("text", "train", language) for language in every] + [("nli", "test", language) for language in every]
+        read = [("text", "train", language) for language in every] + [
+            ("nli", "test", language) for language in every
+        ]
         return read + [("nli", part, "en") for part in ("train", "dev")]
     whole = [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
     learnt = [("nli", "train", "en"), ("ner", "train", "en"), ("ner", "dev", "en")]
-    if sizes.fine_tuning.patience: learnt.append(("nli", "dev", "en"))
+    if sizes.fine_tuning.patience:
+        learnt.append(("nli", "dev", "en"))
     return [(*read, language) for read in whole for language in every] + learnt
 
 # %% ../../nbs/lib/60b_sizes.ipynb #42f7a96f
 def specs_of(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
-    "What a study reads, by the key that says so. Raises InputError for a file that is not there, or is two languages'."
+    """What a study reads, by the key that says so. Raises InputError for a file that is not there,
+    or is two languages'.
+    """
     found, seen = {}, {}
     for group, part, language in reads_of(sizes):
         where = f"{name}, {sizes.scale}.{sizes.corpus}.{group}.{part} ({language})"
-        spec = corpus_spec(sizes, language, part) if group == "text" else records_spec(sizes, group, language, part)
-        try: spec.source_digests()
-        except InputError as error: raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
+        spec = (
+            corpus_spec(sizes, language, part)
+            if group == "text"
+            else records_spec(sizes, group, language, part)
+        )
+        try:
+            spec.source_digests()
+        except InputError as error:
+            raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
         other = seen.setdefault((group, part, spec.source), language)
-        if other != language: raise InputError(f"{where}: {spec.source} is {other}'s: write {{language}} in its name")
+        if other != language:
+            raise InputError(f"{where}: {spec.source} is {other}'s: write {{language}} in its name")
         found[where] = spec
     return found
 
 # %% ../../nbs/lib/60b_sizes.ipynb #2dceaa15
 def read_whole(where: str, spec):
-    "A text or a task as its run will read it. Raises InputError with the key, the line and the mend."
+    """A text or a task as its run will read it. Raises InputError with the key, the line and the
+    mend.
+    """
     try:
-        if isinstance(spec, CorpusSpec): return load_spec(spec)
-        return load(known_tasks(spec)[spec.task], spec.source, spec.part, spec.size, **dict(spec.parameters))
-    except InputError as error: raise InputError(f"{where}: {error}") from None
+        if isinstance(spec, CorpusSpec):
+            return load_spec(spec)
+        return load(
+            known_tasks(spec)[spec.task], spec.source, spec.part, spec.size, **dict(spec.parameters)
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
 
 @cache
 def read_once(wanted: tuple, digests: tuple) -> None:
-    """Read what is wanted, (key, spec) pairs, once for each state of the files; and whether texts to develop on are
-    parallel."""
+    """Read what is wanted, (key, spec) pairs, once for each state of the files; and whether texts
+    to develop on are parallel.
+    """
     dev = {}
     for where, spec in wanted:
         found = read_whole(where, spec)
-        if ".text.dev (" in where: dev[where] = found
-    if len(dev) > 1: parallel_sentences(dev, {where: where for where in dev})
+        if ".text.dev (" in where:
+            dev[where] = found
+    if len(dev) > 1:
+        parallel_sentences(dev, {where: where for where in dev})
+
 
 def check_texts(sizes, name: str) -> None:
-    "Raises InputError for what the study could not read."
+    """Raises InputError for what the study could not read."""
     wanted = tuple(specs_of(sizes, name).items())
-    read_once(wanted, tuple(digest for _, spec in wanted for digest in spec.source_digests().items()))
+    read_once(
+        wanted, tuple(digest for _, spec in wanted for digest in spec.source_digests().items())
+    )
 
 # %% ../../nbs/lib/60b_sizes.ipynb #3ac3ee56
 def sizes_of(study: str, scale: str, corpus: str = "auto", languages: str = "", own=""):
-    """The sizes of a study at a scale on a corpus; for other `languages` than the section's; from a user's file as
-    well, or a dict like one. Raises InputError for what does not exist, with what does."""
+    """The sizes of a study at a scale on a corpus; for other `languages` than the section's; from a
+    user's file as well, or a dict like one. Raises InputError for what does not exist, with what
+    does.
+    """
     sections, known = brought(study, own)
     corpus = choose(sections, scale, corpus)
     section = sections[scale, corpus]
-    sizes = read_section(study, scale, corpus, section, known) if own else shipped_sizes(study, scale, corpus)
-    if "own" in section and study == "k2020": sizes = with_targets(sizes, sizes.targets)
+    sizes = (
+        read_section(study, scale, corpus, section, known)
+        if own
+        else shipped_sizes(study, scale, corpus)
+    )
+    if "own" in section and study == "k2020":
+        sizes = with_targets(sizes, sizes.targets)
     sizes = with_languages(sizes, languages)
-    if "own" in section or (own and languages): check_texts(sizes, section.get("own", f"{study}.toml"))
+    if "own" in section or (own and languages):
+        check_texts(sizes, section.get("own", f"{study}.toml"))
     return sizes
 
+
 def laboratory_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Laboratory:
-    "The sizes of D's laboratory, as `sizes_of`."
+    """The sizes of D's laboratory, as `sizes_of`."""
     return sizes_of("dufter2020", scale, corpus, languages, own)
 
+
 def bilingual_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Bilingual:
-    "The sizes of K's study, as `sizes_of`."
+    """The sizes of K's study, as `sizes_of`."""
     return sizes_of("k2020", scale, corpus, languages, own)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #4b3ea722
 def trilingual_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Trilingual:
-    "The sizes of D's experiment on XNLI, as `sizes_of`."
+    """The sizes of D's experiment on XNLI, as `sizes_of`."""
     return sizes_of("dufter2020xnli", scale, corpus, languages, own)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #10616787
 def joint_sizes(scale: str, corpus: str = "auto", languages: str = "", own="") -> Joint:
-    "The sizes of the study of Liu et al., as `sizes_of`."
+    """The sizes of the study of Liu et al., as `sizes_of`."""
     return sizes_of("liu2020", scale, corpus, languages, own)
 
 # %% ../../nbs/lib/60b_sizes.ipynb #7d505185
 def laboratory_text(sizes: Laboratory) -> tuple[CorpusSpec, CorpusSpec, TokenizerSpec]:
-    """What D's laboratory reads: text to train on, text to develop on, and the vocabulary, learnt on the first (D
-    section 2.1)."""
+    """What D's laboratory reads: text to train on, text to develop on, and the vocabulary, learnt
+    on the first (D section 2.1).
+    """
     train, dev = (corpus_spec(sizes, sizes.language, part) for part in ("train", "dev"))
     return train, dev, TokenizerSpec(train, sizes.vocabulary.size, sizes.vocabulary.kind)

@@ -11,27 +11,42 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .sections import Part
-from ..models.settings import METHODS, FineTuning, Glove, Readout, Shape, Tagging, Training, Word2Vec
+from xlingual_nb.models.settings import (
+    METHODS,
+    FineTuning,
+    Glove,
+    Readout,
+    Shape,
+    Tagging,
+    Training,
+    Word2Vec,
+)
 from ..tasks.recipes import Bag, Feat, Parser, Tuning
 from ..text.dictionaries import Dictionary
 
 # %% ../../nbs/lib/60a_studies.ipynb #e2a66380
 class RowSeeds(NamedTuple):
-    "How many seeds three sets of D's rows get."
+    """How many seeds three sets of D's rows get."""
+
     central: int
     single: int
     rest: int
 
+
 class Vocabulary(NamedTuple):
-    "Kind (`text.vocabularies.KINDS`) and number of entries."
+    """Kind (`text.vocabularies.KINDS`) and number of entries."""
+
     kind: str
     size: int
 
 # %% ../../nbs/lib/60a_studies.ipynb #41f02735
 @dataclass(frozen=True)
 class Vectors:
-    """Word vectors of one language each, to be mapped (D section 4; Table 8: fastText, 300 columns): how they are
-    learnt, columns, window, and how often a piece stands in the text to have one."""
+    """Word vectors of one language each, to be mapped (D section 4; Table 8: fastText, 300
+    columns): how they are learnt, columns, window, and how often a piece stands in the text to have
+    one.
+    """
+
     method: Word2Vec = METHODS["fasttext"]
     size: int = 300
     window: int = 5
@@ -40,11 +55,14 @@ class Vectors:
 # %% ../../nbs/lib/60a_studies.ipynb #922b19a9
 @dataclass(frozen=True)
 class Laboratory:
-    """Sizes of D's laboratory at one scale: text of a language, encoders, schedules, seeds; `measured` bounds the
-    training sentences looked at (0: all); `snapshots` are the points of its learning curves, in percent of the way;
-    `stack` small and `large_stack` large models train as one. `label`: the corpus, with the language if it is not the
-    section's own; results stand under it. `vectors`: what neighbours are found by (section 4). `longer`: how many
-    times as long as usual a row trains, by identifier, to fit its text as the others do."""
+    """Sizes of D's laboratory at one scale: text of a language, encoders, schedules, seeds;
+    `measured` bounds the training sentences looked at (0: all); `snapshots` are the points of its
+    learning curves, in percent of the way; `stack` small and `large_stack` large models train as
+    one. `label`: the corpus, with the language if it is not the section's own; results stand under
+    it. `vectors`: what neighbours are found by (section 4). `longer`: how many times as long as
+    usual a row trains, by identifier, to fit its text as the others do.
+    """
+
     scale: str
     corpus: str
     label: str
@@ -66,26 +84,33 @@ class Laboratory:
 
 # %% ../../nbs/lib/60a_studies.ipynb #293f6d99
 class StudySeeds(NamedTuple):
-    "How many seeds K's main contrasts (Tables 1 to 3) get, and the rest."
+    """How many seeds K's main contrasts (Tables 1 to 3) get, and the rest."""
+
     main: int
     rest: int
 
+
 class Pretraining(NamedTuple):
-    "An encoder and its schedule."
+    """An encoder and its schedule."""
+
     shape: Shape
     training: Training
 
 # %% ../../nbs/lib/60a_studies.ipynb #5c1e5bdc
 @dataclass(frozen=True)
 class Bilingual:
-    """Sizes of K's study at one scale. `text`, `nli` and `ner` say what is read, part by part; `targets` are the
-    languages beside English; `pieces`, `characters` and `words` the size of a pair's vocabulary of each kind;
-    `switches` fields of every PretrainSpec. `deep` is the twelve-layer encoder that Tables 4 to 7 vary, `paired` the
-    one of Table 8, which reads pairs of segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model;
-    `measured` sentences for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
-    (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default the base's);
-    `deep_tuning` and `spelt_tuning` how Tables 4 to 7 and Table 10 are fine-tuned (by default as the others). `label`:
-    the corpus, with the targets if they are not the section's own; results stand under it."""
+    """Sizes of K's study at one scale. `text`, `nli` and `ner` say what is read, part by part;
+    `targets` are the languages beside English; `pieces`, `characters` and `words` the size of a
+    pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the
+    twelve-layer encoder that Tables 4 to 7 vary, `paired` the one of Table 8, which reads pairs of
+    segments, `spelt` the schedule of Table 10. `taggers` runs of NER a model; `measured` sentences
+    for perplexity (0: all); `deep_target` the language of Tables 4 to 6 beside Fake-English
+    (Russian in the paper); `many` the schedule of D's Table 4, for each two languages (by default
+    the base's); `deep_tuning` and `spelt_tuning` how Tables 4 to 7 and Table 10 are fine-tuned (by
+    default as the others). `label`: the corpus, with the targets if they are not the section's own;
+    results stand under it.
+    """
+
     scale: str
     corpus: str
     label: str
@@ -116,9 +141,12 @@ class Bilingual:
 
 # %% ../../nbs/lib/60a_studies.ipynb #a3bf09f2
 class Windows(NamedTuple):
-    """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of much; `base` reads it
-    as it runs, `typical` pieces an input in the mean, `slices` the pieces of an input that is cut (`once`: those that
-    the first seed alone reads), `spans` the windows of Word2Vec beside the usual one."""
+    """Sizes of the study of windows (L1 section 2.4): `sentences` of little text and, perhaps, of
+    much; `base` reads it as it runs, `typical` pieces an input in the mean, `slices` the pieces of
+    an input that is cut (`once`: those that the first seed alone reads), `spans` the windows of
+    Word2Vec beside the usual one.
+    """
+
     targets: tuple[str, ...]
     sentences: tuple[int, ...]
     base: Pretraining
@@ -127,11 +155,15 @@ class Windows(NamedTuple):
     spans: tuple[int, ...]
     once: tuple[int, ...] = ()
 
+
 class Shifts(NamedTuple):
-    """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of each of `languages`,
-    by a vocabulary and an encoder of its own; text is turned between English and `targets`, `turned` of its sentences
-    (0: all), with weights `alphas`, by shifts of the whole text and of `few` sentences. Pairs of `transfer` are
-    answered by what `fine_tuning` makes of it, moved to English with the best of some `weights`."""
+    """Sizes of the study of shifts (L2 section 4): one model reads `sentences` of English and of
+    each of `languages`, by a vocabulary and an encoder of its own; text is turned between English
+    and `targets`, `turned` of its sentences (0: all), with weights `alphas`, by shifts of the whole
+    text and of `few` sentences. Pairs of `transfer` are answered by what `fine_tuning` makes of it,
+    moved to English with the best of some `weights`.
+    """
+
     languages: tuple[str, ...]
     targets: tuple[str, ...]
     sentences: int
@@ -144,12 +176,15 @@ class Shifts(NamedTuple):
     weights: tuple[float, ...]
     turned: int = 0
 
+
 class Tasks(NamedTuple):
-    """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records of four of them, part
-    by part (those of NLI are the section's own); by the name of a task how it is fine-tuned; the sizes of the parser,
-    and how many numbers a gold part of speech has where it sees these; the `kinds` of names that count, where not
-    all data sets have the same (none: all); the tasks that are asked once more with each language's mean taken off
-    (`centred`)."""
+    """Sizes of the study of five tasks (W section 4), asked of the model of `shifts`: the records
+    of four of them, part by part (those of NLI are the section's own); by the name of a task how it
+    is fine-tuned; the sizes of the parser, and how many numbers a gold part of speech has where it
+    sees these; the `kinds` of names that count, where not all data sets have the same (none: all);
+    the tasks that are asked once more with each language's mean taken off (`centred`).
+    """
+
     documents: dict[str, Part]
     ner: dict[str, Part]
     pos: dict[str, Part]
@@ -160,23 +195,32 @@ class Tasks(NamedTuple):
     kinds: tuple[str, ...] = ()
     centred: tuple[str, ...] = ()
 
+
 class Layers(NamedTuple):
-    """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same tasks: the network on an
-    encoder that is not trained; texts in all languages of the model, part by part, so many in each, or a set of the
-    data folder; and the classifiers that tell their language."""
+    """Sizes of the study of layers (W sections 5.2, 5.3), asked of the same model in the same
+    tasks: the network on an encoder that is not trained; texts in all languages of the model, part
+    by part, so many in each, or a set of the data folder; and the classifiers that tell their
+    language.
+    """
+
     feat: Feat
     langid: dict[str, Part]
     bag: Bag
 
+
 @dataclass(frozen=True)
 class Joint:
-    """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language that a model reads,
-    from the least text to the most; `readings` what more text means (`experiments.joint.READINGS`); `methods` what is
-    trained on it. `dictionary` says which pairs test, `learnt` which part of it a supervised mapping may see. `base` is
-    the encoder and its schedule on the most text, `width` columns and `window` tokens those of static vectors;
-    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts`, `tasks` and `layers` are
-    those studies' own, `checkpoint` a model in the place of that of `shifts`; `unasked` are targets that are read
-    but have no words in the dictionary; `targets`, `switches`, `nli`, `label` and the rest as in `Bilingual`."""
+    """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language
+    that a model reads, from the least text to the most; `readings` what more text means
+    (`experiments.joint.READINGS`); `methods` what is trained on it. `dictionary` says which pairs
+    test, `learnt` which part of it a supervised mapping may see. `base` is the encoder and its
+    schedule on the most text, `width` columns and `window` tokens those of static vectors;
+    `readouts` are the classifiers of sentence pairs over frozen vectors. `windows`, `shifts`,
+    `tasks` and `layers` are those studies' own, `checkpoint` a model in the place of that of
+    `shifts`; `unasked` are targets that are read but have no words in the dictionary; `targets`,
+    `switches`, `nli`, `label` and the rest as in `Bilingual`.
+    """
+
     scale: str
     corpus: str
     label: str
@@ -210,9 +254,11 @@ class Joint:
 # %% ../../nbs/lib/60a_studies.ipynb #eb226b87
 @dataclass(frozen=True)
 class Trilingual:
-    """Sizes of D's experiment on XNLI at one scale: `text` and `nli` part by part; `targets` beside English, the first
-    of which is the one that is turned round; `pieces` in the vocabulary of all; `nearest` neighbours to draw from;
-    `label` as in `Bilingual`."""
+    """Sizes of D's experiment on XNLI at one scale: `text` and `nli` part by part; `targets` beside
+    English, the first of which is the one that is turned round; `pieces` in the vocabulary of all;
+    `nearest` neighbours to draw from; `label` as in `Bilingual`.
+    """
+
     scale: str
     corpus: str
     label: str
@@ -230,4 +276,9 @@ class Trilingual:
     languages: dict[str, dict[str, str]]
 
 # %% ../../nbs/lib/60a_studies.ipynb #a0291681
-STUDIES = {"k2020": Bilingual, "dufter2020": Laboratory, "dufter2020xnli": Trilingual, "liu2020": Joint}
+STUDIES = {
+    "k2020": Bilingual,
+    "dufter2020": Laboratory,
+    "dufter2020xnli": Trilingual,
+    "liu2020": Joint,
+}

@@ -26,12 +26,15 @@ from ..runs.stages import stage_of
 # %% ../../nbs/lib/61_study.ipynb #aa8a2748
 @dataclass(frozen=True)
 class Cell:
-    """One number of one table, for one seed: the mean over `runs` of what each holds under the name `drawn`, times
-    `unit`.
+    """One number of one table, for one seed: the mean over `runs` of what each holds under the name
+    `drawn`, times `unit`.
 
-    `drawn`: a name, or a function of all that a run holds. `minus`: less what the run holds under that name, for a
-    difference. `step`: the name under which the run holds its place on a curve. `amount`: the number itself, where no
-    run has to find it; it counts as measured once the `runs` of its row are there."""
+    `drawn`: a name, or a function of all that a run holds. `minus`: less what the run holds under
+    that name, for a difference. `step`: the name under which the run holds its place on a curve.
+    `amount`: the number itself, where no run has to find it; it counts as measured once the `runs`
+    of its row are there.
+    """
+
     paper: str
     table: str
     row: str
@@ -46,149 +49,232 @@ class Cell:
 
 # %% ../../nbs/lib/61_study.ipynb #59f36feb
 def numbers(run, store) -> dict:
-    "What tables may draw from a finished run, by name (`runs.stages`)."
+    """What tables may draw from a finished run, by name (`runs.stages`)."""
     return stage_of(run).values(store.sound(run))
 
+
 def value(cell: Cell, held: list[dict]) -> float:
-    "The number of a cell, from what each of its runs holds. Raises InputError for a name that a run does not hold."
-    if cell.amount is not None: return cell.amount
-    def one(values): return drawn(values, cell.drawn) - (drawn(values, cell.minus) if cell.minus else 0.0)
+    """The number of a cell, from what each of its runs holds. Raises InputError for a name that a
+    run does not hold.
+    """
+    if cell.amount is not None:
+        return cell.amount
+
+    def one(values):
+        return drawn(values, cell.drawn) - (drawn(values, cell.minus) if cell.minus else 0.0)
+
     return cell.unit * float(np.mean([one(values) for values in held]))
 
+
 def drawn(values: dict, name) -> float:
-    "What a run holds under a name, or what a function makes of all of it."
-    if callable(name): return name(values)
-    if name not in values: raise InputError(f"a run holds no {name!r}: it has {', '.join(values) or 'nothing'}")
+    """What a run holds under a name, or what a function makes of all of it."""
+    if callable(name):
+        return name(values)
+    if name not in values:
+        raise InputError(f"a run holds no {name!r}: it has {', '.join(values) or 'nothing'}")
     return values[name]
 
 # %% ../../nbs/lib/61_study.ipynb #b68b5cc3
 def complete(cell: Cell, store) -> bool:
-    "Whether the store has all runs of a cell."
+    """Whether the store has all runs of a cell."""
     return all(store.has(run) for run in cell.runs)
 
+
 def observe(cells: Iterable[Cell], store, corpus: str) -> pd.DataFrame:
-    """One row a cell for which the store has all runs: `report.tables.OBSERVED`, with the id of its first run, and
-    `step`, NaN off a curve."""
+    """One row a cell for which the store has all runs: `report.tables.OBSERVED`, with the id of its
+    first run, and `step`, NaN off a curve.
+    """
     held = cache(lambda run: numbers(run, store))
     found = []
     for c in (c for c in cells if complete(c, store)):
         step = held(c.runs[0])[c.step] if c.step else float("nan")
         number = value(c, [held(run) for run in c.runs] if c.amount is None else [])
-        found.append((c.paper, c.table, c.row, c.column, corpus, c.seed, number, run_id(c.runs[0]), step))
-    return pd.DataFrame(found, columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"])
+        found.append(
+            (c.paper, c.table, c.row, c.column, corpus, c.seed, number, run_id(c.runs[0]), step)
+        )
+    return pd.DataFrame(
+        found,
+        columns=["paper", "table", "row", "column", "corpus", "seed", "value", "run_id", "step"],
+    )
 
 # %% ../../nbs/lib/61_study.ipynb #df0b8fb2
 FOUND_BY = ["paper", "table", "row", "column", "seed", "run_id"]
 
+
 def address(cell: Cell) -> tuple:
-    "What finds the observation of a cell: `FOUND_BY`, by its first run."
+    """What finds the observation of a cell: `FOUND_BY`, by its first run."""
     return cell.paper, cell.table, cell.row, cell.column, cell.seed, run_id(cell.runs[0])
 
+
 def addresses(observations: pd.DataFrame) -> list[tuple]:
-    "The address of each observation."
+    """The address of each observation."""
     return list(observations.reindex(columns=FOUND_BY).itertuples(index=False, name=None))
 
+
 def observed(cells: Iterable[Cell], observations: pd.DataFrame) -> list[Cell]:
-    "Those of the cells that observations hold."
+    """Those of the cells that observations hold."""
     there = set(addresses(observations))
     return [c for c in cells if address(c) in there]
 
+
 def missing_cells(cells: Iterable[Cell], observations: pd.DataFrame) -> pd.DataFrame:
-    "Seeds measured of seeds wanted, where some are not there: a row a table row, a column a column of it."
+    """Seeds measured of seeds wanted, where some are not there: a row a table row, a column a
+    column of it.
+    """
     there = set(addresses(observations))
-    frame = pd.DataFrame([(c.row, c.column, address(c) in there) for c in cells], columns=["row", "column", "there"])
-    counts = frame.groupby(["row", "column"], sort=False).there.agg(["sum", "size"]).query("sum < size")
-    return (counts["sum"].astype(str) + " of " + counts["size"].astype(str)).unstack(fill_value="", sort=False)
+    frame = pd.DataFrame(
+        [(c.row, c.column, address(c) in there) for c in cells], columns=["row", "column", "there"]
+    )
+    counts = (
+        frame.groupby(["row", "column"], sort=False).there.agg(["sum", "size"]).query("sum < size")
+    )
+    return (counts["sum"].astype(str) + " of " + counts["size"].astype(str)).unstack(
+        fill_value="", sort=False
+    )
 
 # %% ../../nbs/lib/61_study.ipynb #80429d88
 def once(cells: list[Cell]) -> list[Cell]:
-    "The cells without repeats."
-    def address(c): return c.paper, c.table, c.row, c.column, c.seed, c.runs if c.step else ()
+    """The cells without repeats."""
+
+    def address(c):
+        return c.paper, c.table, c.row, c.column, c.seed, c.runs if c.step else ()
+
     return list({address(c): c for c in reversed(cells)}.values())[::-1]
 
+
 def grid_of(cells: Iterable[Cell]) -> list:
-    "The runs behind the cells, each once."
+    """The runs behind the cells, each once."""
     return list(dict.fromkeys(run for c in cells for run in c.runs))
 
 # %% ../../nbs/lib/61_study.ipynb #2181224e
-def make(cells: Iterable[Cell], store, stack: int = 1, device: str = "cpu", patient: bool = True) -> None:
-    """Make what the store lacks, up to `stack` models of a shape as one program: on a CPU a group of runs a core
-    (`patient`), or one group after the other, as on a GPU."""
+def make(
+    cells: Iterable[Cell], store, stack: int = 1, device: str = "cpu", patient: bool = True
+) -> None:
+    """Make what the store lacks, up to `stack` models of a shape as one program: on a CPU a group
+    of runs a core (`patient`), or one group after the other, as on a GPU.
+    """
     import os
     from xlingual_nb.runs import executors
     from xlingual_nb.runs.engine import run
+
     os.environ["XLINGUAL_DEVICE"] = device
     executor = executors.Processes() if device == "cpu" and patient else executors.Inline()
     run(grid_of(cells), store, executor, stack=stack)
 
 # %% ../../nbs/lib/61_study.ipynb #532073e6
 def protocol(cells: Iterable[Cell]) -> pd.DataFrame:
-    "The grid as a table: the number of seeds of each row and column, empty where there is no such cell."
-    frame = pd.DataFrame([(c.row, c.column, c.seed) for c in cells], columns=["row", "column", "seeds"])
+    """The grid as a table: the number of seeds of each row and column, empty where there is no such
+    cell.
+    """
+    frame = pd.DataFrame(
+        [(c.row, c.column, c.seed) for c in cells], columns=["row", "column", "seeds"]
+    )
     counts = frame.groupby(["row", "column"], sort=False).seeds.nunique().unstack(sort=False)
     return counts.astype("Int64").rename_axis(index=None, columns=None)
 
 # %% ../../nbs/lib/61_study.ipynb #1eeb4269
 SEEDS = tuple(range(100))
 
+
 def seeds_of(seeds: int, usual: int, known: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
-    "The first `seeds` of those `known`; 0: as many as are `usual` at the scale. InputError for more than there are."
-    if not 0 <= seeds <= len(known): raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(known)}")
-    return known[:seeds or usual]
+    """The first `seeds` of those `known`; 0: as many as are `usual` at the scale. InputError for
+    more than there are.
+    """
+    if not 0 <= seeds <= len(known):
+        raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(known)}")
+    return known[: seeds or usual]
 
 # %% ../../nbs/lib/61_study.ipynb #b670ccb7
 def chosen(only: str, tables: Iterable[str]) -> list[str]:
-    """Those of a notebook's tables, or figures, that its parameter `only` names: `all`, or numbers such as `4,7`.
-    Raises InputError for one that is not there."""
+    """Those of a notebook's tables, or figures, that its parameter `only` names: `all`, or numbers
+    such as `4,7`. Raises InputError for one that is not there.
+    """
     numbers = {table.removeprefix("table").removeprefix("figure"): table for table in tables}
     named = list(numbers) if only == "all" else [n.strip() for n in only.split(",")]
     if wrong := [n for n in named if n not in numbers]:
-        raise InputError(f"only={only!r}: there is no {wrong[0]!r} here; choose all, or some of {', '.join(numbers)}")
+        raise InputError(
+            f"only={only!r}: there is no {wrong[0]!r} here; choose all, or some of {', '.join(numbers)}"
+        )
     return [numbers[n] for n in named]
 
+
 def choose(name: str, given: str, known: Iterable[str]) -> str:
-    "The value of a parameter that has to be one of those `known`. Raises InputError that names them."
-    if given in known: return given
-    raise InputError(f"{name}={given!r} does not exist: choose {' or '.join(', '.join(known).rsplit(', ', 1))}")
+    """The value of a parameter that has to be one of those `known`. Raises InputError that names
+    them.
+    """
+    if given in known:
+        return given
+    raise InputError(
+        f"{name}={given!r} does not exist: choose {' or '.join(', '.join(known).rsplit(', ', 1))}"
+    )
 
 # %% ../../nbs/lib/61_study.ipynb #61c1a1b1
 def arms_and_bars(claim) -> tuple[set, set]:
-    """(Reading of the table, row, column) of all that a claim compares, floors that a test takes away included; and of
-    what it only asks of them: rows alive or learnt, and their floors."""
+    """(Reading of the table, row, column) of all that a claim compares, floors that a test takes
+    away included; and of what it only asks of them: rows alive or learnt, and their floors.
+    """
     arms, bars = set(), set()
     for test in claim.tests:
-        reading, given = test.table.partition("-")[2], claim.floor if test.floor is None else test.floor
+        reading, given = (
+            test.table.partition("-")[2],
+            claim.floor if test.floor is None else test.floor,
+        )
         from_floor = test.minus == "floor"
         sides = {*test.plus, *(() if from_floor else test.minus)}
         rows = {*sides, *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
-        lows = {low for row in rows for low in published.floor_names(given + test.learnt_floor, row)}
-        less = {low for row in sides for low in published.floor_names(given, row) if test.net or from_floor}
+        lows = {
+            low for row in rows for low in published.floor_names(given + test.learnt_floor, row)
+        }
+        less = {
+            low
+            for row in sides
+            for low in published.floor_names(given, row)
+            if test.net or from_floor
+        }
         arms |= set(product([reading], sides | less, columns))
         bars |= set(product([reading], rows | lows, columns))
     return arms, bars
 
+
 def compared(cells: Iterable[Cell], ids: str, usual: int) -> list[Cell]:
-    """The cells that some claims compare, `ids` with commas, with what their rows state of themselves, and of what they
-    want alive or learnt, and its floors, those of the first `usual` seeds; all cells where no claim is named. Raises
-    InputError for a claim that is not there or compares nothing here."""
+    """The cells that some claims compare, `ids` with commas, with what their rows state of
+    themselves, and of what they want alive or learnt, and its floors, those of the first `usual`
+    seeds; all cells where no claim is named. Raises InputError for a claim that is not there or
+    compares nothing here.
+    """
     cells, known, asked = list(cells), {c.id: c for c in published.claims()}, set()
-    if not ids: return cells
+    if not ids:
+        return cells
+
     def place(c):
         printed = published.stand_in(c.paper).printed
         return c.table.partition("-")[2], printed(c.table, c.row), printed(c.table, c.column)
+
     for name in (n.strip() for n in ids.split(",")):
-        if name not in known: raise InputError(f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all")
+        if name not in known:
+            raise InputError(
+                f"claim={ids!r}: there is no claim {name!r}; notebook 15 lists them all"
+            )
         arms, bars = arms_and_bars(known[name])
         mine = [c for c in cells if c.paper == known[name].paper]
-        if arms.isdisjoint(map(place, mine)): raise InputError(f"claim={ids!r}: {name} compares no row of this study")
-        asked.update(c for c in mine if place(c) in arms or place(c) in bars and c.seed in SEEDS[:usual])
+        if arms.isdisjoint(map(place, mine)):
+            raise InputError(f"claim={ids!r}: {name} compares no row of this study")
+        asked.update(
+            c for c in mine if place(c) in arms or (place(c) in bars and c.seed in SEEDS[:usual])
+        )
     rows = {(c.table, c.row, c.seed) for c in asked}
-    return [c for c in cells if c in asked or c.amount is not None and (c.table, c.row, c.seed) in rows]
+    return [
+        c
+        for c in cells
+        if c in asked or (c.amount is not None and (c.table, c.row, c.seed) in rows)
+    ]
 
 # %% ../../nbs/lib/61_study.ipynb #78df185b
 def provenance(cells: Iterable[Cell]) -> pd.DataFrame:
-    "What the numbers of a study rest on: its data and its code by their digests, and its runs, twelve characters each."
+    """What the numbers of a study rest on: its data and its code by their digests, and its runs,
+    twelve characters each.
+    """
     runs = grid_of(cells)
     data = {name: digest[:12] for run in runs for name, digest in source_digests(run).items()}
     told = [("data", *named) for named in sorted(data.items())]

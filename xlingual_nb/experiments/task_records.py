@@ -24,13 +24,18 @@ from ..text.records import Labelled, RecordsSpec, known_tasks, locate
 RECORDS = {"documents": DocumentRecords, "parsing": TreeRecords}
 ON_REAL_TEXT = RECORDS | {"ner": NameRecords}
 
+
 def part_of_task(sizes: Joint, task: str, part: str) -> Part:
-    "What a section says on a part of a task; of NLI it is the section's own."
+    """What a section says on a part of a task; of NLI it is the section's own."""
     return (sizes.nli if task == "nli" else getattr(sizes.tasks, task))[part]
 
+
 def labelled(sizes: Joint, task: str, language: str, part: str) -> Labelled:
-    "A part of the records of a task in a language. InputError for a language that lacks a name that it wants."
-    if task == "nli": return joint.labelled(sizes, language, part)
+    """A part of the records of a task in a language. InputError for a language that lacks a name
+    that it wants.
+    """
+    if task == "nli":
+        return joint.labelled(sizes, language, part)
     p = part_of_task(sizes, task, part)
     kind = (RECORDS if in_microworld(sizes) else ON_REAL_TEXT).get(task, RecordsSpec)
     source, read = (filled(sizes, template, language) for template in (p.source, p.part or part))
@@ -38,69 +43,101 @@ def labelled(sizes: Joint, task: str, language: str, part: str) -> Labelled:
 
 # %% ../../nbs/lib/66d_task_records.ipynb #106df511
 def of_one_world(sizes: Joint) -> bool:
-    "Whether text and tasks are both the microworld's, or neither is."
+    """Whether text and tasks are both the microworld's, or neither is."""
     tasks = [getattr(sizes.tasks, task) for task in ("documents", "ner", "pos", "parsing")]
     made = {part.source.startswith("micro/") for parts in tasks for part in parts.values()}
     return made <= {in_microworld(sizes)}
 
 # %% ../../nbs/lib/66d_task_records.ipynb #1fe90560
 def asked_in(sizes: Joint, task: str) -> tuple[str, ...]:
-    "English, and the languages asked of the model for which a task has something to test on."
+    """English, and the languages asked of the model for which a task has something to test on."""
     p = part_of_task(sizes, task, "test")
     wanted = {*NAME.findall(p.source), *NAME.findall(p.part)} - {"language", "part"}
-    return SOURCE, *(l for l in sizes.shifts.targets if wanted <= sizes.languages.get(l, {}).keys() or not wanted)
+    return SOURCE, *(
+        l for l in sizes.shifts.targets if wanted <= sizes.languages.get(l, {}).keys() or not wanted
+    )
+
 
 def at_hand(sizes: Joint, task: str, language: str) -> bool:
-    "Whether there is something to train on and to develop on."
+    """Whether there is something to train on and to develop on."""
     try:
         for part in ("train", "dev"):
             spec = labelled(sizes, task, language, part).records
             locate(known_tasks(spec)[task], spec.source, spec.part)
-    except InputError: return False
+    except InputError:
+        return False
     return True
 
+
 def taught_in(sizes: Joint, task: str) -> tuple[str, ...]:
-    "English, and those languages of `asked_in` in which a task can be learnt as well."
+    """English, and those languages of `asked_in` in which a task can be learnt as well."""
     return SOURCE, *(l for l in asked_in(sizes, task)[1:] if at_hand(sizes, task, l))
 
 # %% ../../nbs/lib/66d_task_records.ipynb #c12959ed
 def label_kinds(task: str, record: dict) -> set[str]:
-    "Labels that a record has, where one that training never saw makes no sense: topics, answers, kinds of names."
-    if "label" in record: return {record["label"]}
+    """Labels that a record has, where one that training never saw makes no sense: topics, answers,
+    kinds of names.
+    """
+    if "label" in record:
+        return {record["label"]}
     return {tag[2:] for tag in record["tags"] if tag != "O"} if task == "ner" else set()
+
 
 @cache
 def labels_of(where: str, spec: RecordsSpec, digests: tuple) -> frozenset:
-    "The labels of records, which are read for it; `digests`: the state of their files."
+    """The labels of records, which are read for it; `digests`: the state of their files."""
     return frozenset(kind for r in read_whole(where, spec) for kind in label_kinds(spec.task, r))
 
+
 def read_labels(sizes: Joint, key: str, spec: RecordsSpec) -> frozenset:
-    "The labels of records that a key of the section names. InputError with the key."
+    """The labels of records that a key of the section names. InputError with the key."""
     where = f"{sizes.scale}.{sizes.corpus}.{key}"
-    try: digests = tuple(spec.source_digests().items())
-    except InputError as error: raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
+    try:
+        digests = tuple(spec.source_digests().items())
+    except InputError as error:
+        raise InputError(f"{where}: {error}{way_to_get(spec.source)}") from None
     return labels_of(where, spec, digests)
 
 # %% ../../nbs/lib/66d_task_records.ipynb #3cb9cb3a
-def known_labels(sizes: Joint, task: str, language: str, part: str) -> tuple[str, RecordsSpec, set[str]]:
-    "The key of a part of a task, its records, and their labels, of the kinds that count. InputError: with the key."
+def known_labels(
+    sizes: Joint, task: str, language: str, part: str
+) -> tuple[str, RecordsSpec, set[str]]:
+    """The key of a part of a task, its records, and their labels, of the kinds that count.
+    InputError: with the key.
+    """
     key = f"{'nli' if task == 'nli' else f'tasks.{task}'}.{part} ({language})"
     spec = labelled(sizes, task, language, part).records
-    found, counted = {*read_labels(sizes, key, spec)}, {*sizes.tasks.kinds} if task == "ner" else set()
+    found, counted = (
+        {*read_labels(sizes, key, spec)},
+        {*sizes.tasks.kinds} if task == "ner" else set(),
+    )
     return f"{sizes.scale}.{sizes.corpus}.{key}", spec, found & counted if counted else found
 
 # %% ../../nbs/lib/66d_task_records.ipynb #6ec86211
 MEND = {"ner": "name the kinds that both have in `tasks.kinds`, or give a set with the same"}
 
+
 def check_records(sizes: Joint, task: str) -> None:
-    """Read all that a task trains on and is asked of real text. InputError, with the key and the mend, for what is not
-    there, what no reader takes, and labels that training never saw."""
-    if in_microworld(sizes): return
+    """Read all that a task trains on and is asked of real text. InputError, with the key and the
+    mend, for what is not there, what no reader takes, and labels that training never saw.
+    """
+    if in_microworld(sizes):
+        return
     taught = taught_in(sizes, task)
-    def held(language, part): return known_labels(sizes, task, language, part)
+
+    def held(language, part):
+        return known_labels(sizes, task, language, part)
+
     _, learnt, known = held(SOURCE, "train")
-    for part, languages in (("train", taught[1:]), ("dev", taught), ("test", asked_in(sizes, task))):
+    for part, languages in (
+        ("train", taught[1:]),
+        ("dev", taught),
+        ("test", asked_in(sizes, task)),
+    ):
         for where, spec, labels in (held(language, part) for language in languages):
             new = ", ".join(sorted(labels - known)[:5])
             mend = MEND.get(task, "leave these texts out, or give a set with the same labels")
-            require(not new, f"{where}: {spec.source} has {new}, which training on {learnt.source} never saw: {mend}")
+            require(
+                not new,
+                f"{where}: {spec.source} has {new}, which training on {learnt.source} never saw: {mend}",
+            )

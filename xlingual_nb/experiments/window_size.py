@@ -24,49 +24,68 @@ from ..models.pretraining import PretrainSpec
 from ..models.settings import Training
 
 # %% ../../nbs/10_window_size.ipynb #ba72f851
-FIGURE3, FIGURE4 = "figure3", "figure4"         # of L1; the first is Figures 5 and 6 of L2
+FIGURE3, FIGURE4 = "figure3", "figure4"  # of L1; the first is Figures 5 and 6 of L2
 AMOUNTS, WHOLE, MEAN = ("small", "large"), "whole", "mean"
 
+
 def row(model: str, target: str = MEAN) -> str:
-    "The label of a row: `en-es | BERT small, 20 pieces | es`; the mean is over the targets."
+    """The label of a row: `en-es | BERT small, 20 pieces | es`; the mean is over the targets."""
     return f"{SOURCE}-{'xx' if target == MEAN else target} | {model} | {target}"
 
+
 def of_bert(amount: str, pieces) -> str:
-    "A BERT by how much text it has, and in slices of how many pieces it reads it."
+    """A BERT by how much text it has, and in slices of how many pieces it reads it."""
     return f"BERT {amount}, {pieces} pieces" if pieces != WHOLE else f"BERT {amount}, {WHOLE}"
 
+
 def of_word2vec(window: int) -> str:
-    "A Word2Vec on little text by its window."
+    """A Word2Vec on little text by its window."""
     return f"Word2Vec {AMOUNTS[0]}, window {window}"
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on windows?"
+    """Is this a claim on windows?"""
     return all(t.table in (FIGURE3, FIGURE4) for t in claim.tests)
 
 # %% ../../nbs/10_window_size.ipynb #349664a6
 def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
-    """The sizes of the study, with the text, targets and encoder of windows. Raises InputError for what `joint.check`
-    refuses, and for a corpus without windows."""
+    """The sizes of the study, with the text, targets and encoder of windows. Raises InputError for
+    what `joint.check` refuses, and for a corpus without windows.
+    """
     sizes = joint.check(scale, corpus, seeds, languages, own)
     windows = sizes.windows
     if windows is None:
-        raise InputError(f"{scale}.{sizes.corpus} says nothing of windows: add `windows` to it, or choose micro")
+        raise InputError(
+            f"{scale}.{sizes.corpus} says nothing of windows: add `windows` to it, or choose micro"
+        )
     readouts = tuple(replace(readout, beyond="slice") for readout in sizes.readouts)
-    return replace(sizes, targets=sizes.targets if languages else windows.targets, sentences=windows.sentences,
-                   base=windows.base, switches={"inputs": "documents"}, readouts=readouts)
+    return replace(
+        sizes,
+        targets=sizes.targets if languages else windows.targets,
+        sentences=windows.sentences,
+        base=windows.base,
+        switches={"inputs": "documents"},
+        readouts=readouts,
+    )
 
 # %% ../../nbs/10_window_size.ipynb #c7f83cb6
 READINGS = ("tokens", "inputs")
 
+
 def in_slices(sizes: Joint, pieces: int, reading: str) -> Training:
-    "The schedule of a model whose inputs are slices of at most so many pieces."
+    """The schedule of a model whose inputs are slices of at most so many pieces."""
     training, times = sizes.base.training, sizes.windows.typical / pieces
     if choose("reading", reading, READINGS) == "tokens":
         return replace(training, batch=max(1, round(training.batch * times)))
-    return replace(training, steps=round(training.steps * times), opening=round(training.opening * times))
+    return replace(
+        training, steps=round(training.steps * times), opening=round(training.opening * times)
+    )
 
-def bert(sizes: Joint, sentences: int, pieces: int, seed: int, reading: str = "tokens") -> PretrainSpec:
-    "A BERT on running text, in whole inputs (0) or in slices of so many pieces."
+
+def bert(
+    sizes: Joint, sentences: int, pieces: int, seed: int, reading: str = "tokens"
+) -> PretrainSpec:
+    """A BERT on running text, in whole inputs (0) or in slices of so many pieces."""
     shape, training = sizes.base
     if pieces:
         shape = replace(shape, max_tokens=pieces + 2, positions=shape.position_table)
@@ -76,91 +95,154 @@ def bert(sizes: Joint, sentences: int, pieces: int, seed: int, reading: str = "t
 # %% ../../nbs/10_window_size.ipynb #934661c3
 COLUMNS, LEARNT_COLUMN = ("MRR", "MRR without identical"), "Perpl. dev / unigram"
 
-def looked_up(sizes: Joint, spec, **readings) -> dict:
-    "Word retrieval for each target; BERT reads what is too long for it in slices."
-    beyond = {"beyond": "slice"} if isinstance(spec, PretrainSpec) else {}
-    return {target: retrieval(sizes, spec, target, **beyond, **readings) for target in sizes.targets}
 
-def drawn_rows(sizes: Joint, table: str, label, spec, seed: int, drawn="mrr", look=lambda run: run) -> list[Cell]:
-    """A row a target and one for their mean: `label` names them, `drawn` is what is read off the runs that `look` makes
-    of the retrievals."""
+def looked_up(sizes: Joint, spec, **readings) -> dict:
+    """Word retrieval for each target; BERT reads what is too long for it in slices."""
+    beyond = {"beyond": "slice"} if isinstance(spec, PretrainSpec) else {}
+    return {
+        target: retrieval(sizes, spec, target, **beyond, **readings) for target in sizes.targets
+    }
+
+
+def drawn_rows(
+    sizes: Joint, table: str, label, spec, seed: int, drawn="mrr", look=lambda run: run
+) -> list[Cell]:
+    """A row a target and one for their mean: `label` names them, `drawn` is what is read off the
+    runs that `look` makes of the retrievals.
+    """
     made = []
     for column, readings in zip(COLUMNS, ({}, unlike(sizes))):
         found = {target: (look(run),) for target, run in looked_up(sizes, spec, **readings).items()}
         found[MEAN] = tuple(run for runs in found.values() for run in runs)
-        made += [Cell(paper_of(sizes), table, label(target), column, seed, runs, drawn)
-                 for target, runs in found.items()]
+        made += [
+            Cell(paper_of(sizes), table, label(target), column, seed, runs, drawn)
+            for target, runs in found.items()
+        ]
     return made
 
+
 def fit(sizes: Joint, model: str, spec: PretrainSpec) -> Cell:
-    "The cell that says whether a model has learnt to read."
+    """The cell that says whether a model has learnt to read."""
     dev = tuple(corpus_spec(sizes, language, "dev") for language in (SOURCE, *sizes.targets))
-    return Cell(paper_of(sizes), FIGURE3, row(model), LEARNT_COLUMN, spec.seed, (FitSpec(spec, dev),), "share")
+    return Cell(
+        paper_of(sizes),
+        FIGURE3,
+        row(model),
+        LEARNT_COLUMN,
+        spec.seed,
+        (FitSpec(spec, dev),),
+        "share",
+    )
+
 
 def untaught(tidy, most: float):
-    """Which lines of a tidy table are scores of a model that has not learnt to read: one whose perplexity is above the
-    share `most` of the unigram's. Its mapped vectors are no better."""
-    model = tidy.corpus + " | " + tidy.row.str.split(" | ", regex=False).str[1].str.removesuffix(", mapped")
+    """Which lines of a tidy table are scores of a model that has not learnt to read: one whose
+    perplexity is above the share `most` of the unigram's. Its mapped vectors are no better.
+    """
+    model = (
+        tidy.corpus
+        + " | "
+        + tidy.row.str.split(" | ", regex=False).str[1].str.removesuffix(", mapped")
+    )
     gate = tidy.column == LEARNT_COLUMN
     return model.isin(model[gate & (tidy.value > most)]) & ~gate
 
 # %% ../../nbs/10_window_size.ipynb #983df0c5
 def of_figure3(made: list[Cell]) -> list[Cell]:
-    "Cells of XNLI, which notebook 09 has as its Figure 2, in Figure 3."
+    """Cells of XNLI, which notebook 09 has as its Figure 2, in Figure 3."""
     return [replace(cell, table=FIGURE3) for cell in made]
 
 # %% ../../nbs/10_window_size.ipynb #e0c3ce40
 def floors(sizes: Joint, table: str, seed: int) -> list[Cell]:
-    "The rows that need no training."
+    """The rows that need no training."""
     spec = untrained(bert(sizes, sizes.sentences[0], 0, seed))
-    def rows(name, **rest): return drawn_rows(sizes, table, partial(joint.floor_row, name), spec, seed, **rest)
-    def spelt(run): return WordFloorsSpec(run, sizes.learnt)
-    return rows("untrained") + rows("random", drawn="chance") + rows("shared strings", drawn="strings mrr", look=spelt)
+
+    def rows(name, **rest):
+        return drawn_rows(sizes, table, partial(joint.floor_row, name), spec, seed, **rest)
+
+    def spelt(run):
+        return WordFloorsSpec(run, sizes.learnt)
+
+    return (
+        rows("untrained")
+        + rows("random", drawn="chance")
+        + rows("shared strings", drawn="strings mrr", look=spelt)
+    )
+
 
 def ceiling(sizes: Joint, table: str, model: str, spec, seed: int) -> list[Cell]:
-    "The rows of a model whose English is rotated onto each target."
-    def mapped(run): return WordFloorsSpec(run, sizes.learnt)
+    """The rows of a model whose English is rotated onto each target."""
+
+    def mapped(run):
+        return WordFloorsSpec(run, sizes.learnt)
+
     label = partial(row, f"{model}, mapped")
     return drawn_rows(sizes, table, label, spec, seed, drawn="mapped mrr", look=mapped)
 
 # %% ../../nbs/10_window_size.ipynb #e10b7188
 def arms(sizes: Joint, seed: int) -> tuple[int, ...]:
-    "The pieces of an input in each model of a seed; 0: whole inputs."
+    """The pieces of an input in each model of a seed; 0: whole inputs."""
     return 0, *sizes.windows.slices, *(sizes.windows.once if seed == SEEDS[0] else ())
 
+
 def bert_cells(sizes: Joint, seed: int, reading: str) -> list[Cell]:
-    "Figure 3 for one seed."
+    """Figure 3 for one seed."""
     made = []
     for amount, sentences in zip(AMOUNTS, sizes.sentences):
         for pieces in arms(sizes, seed):
-            spec, model = bert(sizes, sentences, pieces, seed, reading), of_bert(amount, pieces or WHOLE)
-            made += [*drawn_rows(sizes, FIGURE3, partial(row, model), spec, seed), fit(sizes, model, spec)]
+            spec, model = (
+                bert(sizes, sentences, pieces, seed, reading),
+                of_bert(amount, pieces or WHOLE),
+            )
+            made += [
+                *drawn_rows(sizes, FIGURE3, partial(row, model), spec, seed),
+                fit(sizes, model, spec),
+            ]
             made += of_figure3(joint.answers(sizes, spec, partial(row, model), seed))
-            if pieces: continue
-            turned = joint.answer_ceiling(sizes, spec, partial(row, f"{model}, mapped"), seed, beyond="slice")
+            if pieces:
+                continue
+            turned = joint.answer_ceiling(
+                sizes, spec, partial(row, f"{model}, mapped"), seed, beyond="slice"
+            )
             made += ceiling(sizes, FIGURE3, model, spec, seed) + of_figure3(turned)
     return made + floors(sizes, FIGURE3, seed) + of_figure3(joint.answer_floors(sizes, seed))
 
+
 def word2vec_cells(sizes: Joint, seed: int) -> list[Cell]:
-    "Figure 4 for one seed, on little text."
+    """Figure 4 for one seed, on little text."""
     made = []
     for window in (sizes.window, *sizes.windows.spans):
-        spec = joint.static(sizes, "word2vec", sizes.sentences[0], seed, "epochs", window=window, inputs="documents")
+        spec = joint.static(
+            sizes, "word2vec", sizes.sentences[0], seed, "epochs", window=window, inputs="documents"
+        )
         made += drawn_rows(sizes, FIGURE4, partial(row, of_word2vec(window)), spec, seed)
-        if window == sizes.window: made += ceiling(sizes, FIGURE4, of_word2vec(window), spec, seed)
+        if window == sizes.window:
+            made += ceiling(sizes, FIGURE4, of_word2vec(window), spec, seed)
     return made + floors(sizes, FIGURE4, seed)
 
 # %% ../../nbs/10_window_size.ipynb #6ec18286
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          reading: str = "tokens") -> list[Cell]:
-    "Every cell of both figures. Raises InputError for what `check` refuses, and for an unknown reading."
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    reading: str = "tokens",
+) -> list[Cell]:
+    """Every cell of both figures. Raises InputError for what `check` refuses, and for an unknown
+    reading.
+    """
     sizes, found = check(scale, corpus, seeds, languages, own), []
     choose("reading", reading, READINGS)
     for seed in seeds_of(seeds, sizes.seeds, SEEDS):
-        if "bert" in sizes.methods: found += bert_cells(sizes, seed, reading)
+        if "bert" in sizes.methods:
+            found += bert_cells(sizes, seed, reading)
         found += word2vec_cells(sizes, seed)
     return once(found)
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading="tokens") -> list:
-    "The runs behind both figures, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading="tokens"
+) -> list:
+    """The runs behind both figures, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, reading))

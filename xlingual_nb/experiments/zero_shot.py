@@ -23,8 +23,13 @@ from .shared_pieces import FIGURE, figure_cells
 from .shifting import SOURCE, model
 from .studies import Joint
 from .study import Cell, chosen, grid_of, seeds_of
-from .task_records import (asked_in, check_records, labelled, of_one_world,
-                                                  taught_in)
+from xlingual_nb.experiments.task_records import (
+    asked_in,
+    check_records,
+    labelled,
+    of_one_world,
+    taught_in,
+)
 from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
 from ..tasks.bags import BAGS, BagsSpec
@@ -36,116 +41,189 @@ from ..tasks.tuned_tags import TunedTagsSpec
 # %% ../../nbs/12_zero_shot.ipynb #e07f385d
 PAPER = "wu2019"
 
+
 class Told(NamedTuple):
-    """Where a task is told: its table; its columns, with what a run holds for each, the last for figures; what training
-    in the language of the test is called there."""
+    """Where a task is told: its table; its columns, with what a run holds for each, the last for
+    figures; what training in the language of the test is called there.
+    """
+
     table: str
     columns: dict[str, str]
     taught: str = "supervised"
 
+
 NEW = "NER F1, new names"
 
-TASKS = {"documents": Told("table2", {"Documents ACC": "accuracy"}),
-         "nli": Told("table3", {"NLI ACC": "accuracy"}, "translate-train"),
-         "ner": Told("table4", {NEW: "new f1", "NER F1": "f1"}),
-         "pos": Told("table5", {"POS ACC": "accuracy"}),
-         "parsing": Told("table6", {"Parsing UAS": "uas", "Parsing LAS": "las"})}
+TASKS = {
+    "documents": Told("table2", {"Documents ACC": "accuracy"}),
+    "nli": Told("table3", {"NLI ACC": "accuracy"}, "translate-train"),
+    "ner": Told("table4", {NEW: "new f1", "NER F1": "f1"}),
+    "pos": Told("table5", {"POS ACC": "accuracy"}),
+    "parsing": Told("table6", {"Parsing UAS": "uas", "Parsing LAS": "las"}),
+}
 TABLES = {told.table: task for task, told in TASKS.items()}
 
+
 def belongs_here(claim) -> bool:
-    "Is this a claim on transfer from English alone, or on what goes with it?"
+    """Is this a claim on transfer from English alone, or on what goes with it?"""
     return all(t.table in (*TABLES, FIGURE) for t in claim.tests)
 
 # %% ../../nbs/12_zero_shot.ipynb #afd729f3
 def lacking(sizes: Joint) -> list[str]:
-    "The keys under `tasks` that the study wants and a section has not."
+    """The keys under `tasks` that the study wants and a section has not."""
     parts = {task: getattr(sizes.tasks, task) for task in TASKS if task != "nli"}
-    found = [f"{task}.{part}" for task in parts for part in ("train", "dev", "test") if part not in parts[task]]
+    found = [
+        f"{task}.{part}"
+        for task in parts
+        for part in ("train", "dev", "test")
+        if part not in parts[task]
+    ]
     return found + [f"tuning.{task}" for task in TASKS if task not in sizes.tasks.tuning]
 
+
 def usual(scale: str) -> str:
-    "The corpus of a scale where none is named: the paper's languages at `paper`, below it the microworld."
+    """The corpus of a scale where none is named: the paper's languages at `paper`, below it the
+    microworld.
+    """
     return "wiki" if scale == "paper" else "micro"
 
-def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          checkpoint: str = "") -> Joint:
-    """The sizes of the study, for all languages of the model or for these, from a user's file `own` as well, on the
-    model of a `checkpoint`, if that is given. Raises InputError for what `shifting.check` and
-    `shifting.with_checkpoint` refuse, and for a corpus without tasks, or with some of them."""
-    if corpus == "auto" and not own: corpus = usual(scale)
+
+def check(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+) -> Joint:
+    """The sizes of the study, for all languages of the model or for these, from a user's file `own`
+    as well, on the model of a `checkpoint`, if that is given. Raises InputError for what
+    `shifting.check` and `shifting.with_checkpoint` refuse, and for a corpus without tasks, or with
+    some of them.
+    """
+    if corpus == "auto" and not own:
+        corpus = usual(scale)
     sizes = shifting.check(scale, corpus, seeds, languages, own)
     if sizes.tasks is None or not of_one_world(sizes):
-        raise InputError(f"{scale}.{sizes.corpus} says nothing of tasks: add `tasks` to it, or choose micro")
-    if lost := lacking(sizes): raise InputError(f"{scale}.{sizes.corpus}.tasks has no {lost[0]}: add it")
+        raise InputError(
+            f"{scale}.{sizes.corpus} says nothing of tasks: add `tasks` to it, or choose micro"
+        )
+    if lost := lacking(sizes):
+        raise InputError(f"{scale}.{sizes.corpus}.tasks has no {lost[0]}: add it")
     if new := sorted({*sizes.tasks.centred} - {*TASKS}):
-        raise InputError(f"{scale}.{sizes.corpus}.tasks.centred has {new[0]!r}: choose among {', '.join(TASKS)}")
-    if not languages: sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
+        raise InputError(
+            f"{scale}.{sizes.corpus}.tasks.centred has {new[0]!r}: choose among {', '.join(TASKS)}"
+        )
+    if not languages:
+        sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
     return shifting.with_checkpoint(sizes, checkpoint) if checkpoint else sizes
 
 # %% ../../nbs/12_zero_shot.ipynb #b83d4abe
-RUNS = {"documents": SentencesSpec, "nli": SentencesSpec, "ner": TunedTagsSpec, "pos": TunedTagsSpec,
-        "parsing": ParsingSpec}
+RUNS = {
+    "documents": SentencesSpec,
+    "nli": SentencesSpec,
+    "ner": TunedTagsSpec,
+    "pos": TunedTagsSpec,
+    "parsing": ParsingSpec,
+}
+
 
 def taught(sizes: Joint, task: str, encoder, source: str, tests: tuple[str, ...], tags: int = 0):
-    "An encoder fine-tuned on a task in a language and asked in `tests`; `tags`: width of gold tags for the parser."
+    """An encoder fine-tuned on a task in a language and asked in `tests`; `tags`: width of gold
+    tags for the parser.
+    """
     train, dev = (labelled(sizes, task, source, part) for part in ("train", "dev"))
     how = dict(settings=sizes.tasks.tuning[task], seed=encoder.seed)
-    if task == "ner": how["kinds"] = sizes.tasks.kinds
-    if task == "parsing": how["parser"] = replace(sizes.tasks.parser, tags=tags)
-    return RUNS[task](encoder, train, dev, tuple(labelled(sizes, task, l, "test") for l in tests), **how)
+    if task == "ner":
+        how["kinds"] = sizes.tasks.kinds
+    if task == "parsing":
+        how["parser"] = replace(sizes.tasks.parser, tags=tags)
+    return RUNS[task](
+        encoder, train, dev, tuple(labelled(sizes, task, l, "test") for l in tests), **how
+    )
 
 # %% ../../nbs/12_zero_shot.ipynb #2cb03472
 MEANS = {"mean": (), "mean -en": ("en",), "mean -en -zh": ("en", "zh")}
 
+
 def averages(languages) -> dict[str, tuple[str, ...]]:
-    "By the name of a mean the languages that it is of; without those of none."
+    """By the name of a mean the languages that it is of; without those of none."""
     kept = {name: tuple(l for l in languages if l not in left) for name, left in MEANS.items()}
     return {name: some for name, some in kept.items() if some}
 
+
 def row(setting: str, target: str) -> str:
-    "A label: `en-de | zero-shot | de`, `en-xx | zero-shot | mean`."
+    """A label: `en-de | zero-shot | de`, `en-xx | zero-shot | mean`."""
     return f"{SOURCE}-{'xx' if target in MEANS else target} | {setting} | {target}"
 
+
 def floor_row(floor: str, target: str) -> str:
-    "The label of a floor: `untrained | en | de`."
+    """The label of a floor: `untrained | en | de`."""
     return f"{floor} | {SOURCE} | {target}"
 
 # %% ../../nbs/12_zero_shot.ipynb #06470fa3
 def of_one(run, name: str, languages) -> dict[str, tuple]:
-    "By language and mean, a run of all languages and what it holds under a name, `{}` for the language."
-    def mean(some): return lambda values: sum(values[name.format(l)] for l in some) / len(some)
-    found = {l: name.format(l) for l in languages} | {m: mean(some) for m, some in averages(languages).items()}
+    """By language and mean, a run of all languages and what it holds under a name, `{}` for the
+    language.
+    """
+
+    def mean(some):
+        return lambda values: sum(values[name.format(l)] for l in some) / len(some)
+
+    found = {l: name.format(l) for l in languages} | {
+        m: mean(some) for m, some in averages(languages).items()
+    }
     return {target: ((run,), drawn) for target, drawn in found.items()}
 
+
 def of_each(runs: dict, name: str) -> dict[str, tuple]:
-    "By language and mean, runs of a language each and what they hold of their first test, which is in that language."
-    def own(values): return next(value for key, value in values.items() if key.startswith(f"{name} "))
+    """By language and mean, runs of a language each and what they hold of their first test, which
+    is in that language.
+    """
+
+    def own(values):
+        return next(value for key, value in values.items() if key.startswith(f"{name} "))
+
     found = {l: (run,) for l, run in runs.items()}
     found |= {m: tuple(runs[l] for l in some) for m, some in averages(runs).items()}
     return {target: (some, own) for target, some in found.items()}
 
 # %% ../../nbs/12_zero_shot.ipynb #012b964f
-HELD = {"Documents ACC": {"majority": "majority {}"}, "NLI ACC": {"majority": "majority {}"},
-        "POS ACC": {"majority": "majority {}"},
-        "Parsing UAS": {"left branching": "left {}", "right branching": "right {}"}}
+HELD = {
+    "Documents ACC": {"majority": "majority {}"},
+    "NLI ACC": {"majority": "majority {}"},
+    "POS ACC": {"majority": "majority {}"},
+    "Parsing UAS": {"left branching": "left {}", "right branching": "right {}"},
+}
+
 
 def without_lexicon(sizes: Joint) -> NliFloorsSpec:
-    "Classifiers of English pairs that see no word, asked in every language."
+    """Classifiers of English pairs that see no word, asked in every language."""
     tests = tuple(labelled(sizes, "nli", l, "test") for l in asked_in(sizes, "nli"))
-    return NliFloorsSpec(labelled(sizes, "nli", SOURCE, "train"), tuple((t, t) for t in tests), tests[0])
+    return NliFloorsSpec(
+        labelled(sizes, "nli", SOURCE, "train"), tuple((t, t) for t in tests), tests[0]
+    )
+
 
 def shared_pieces(zero) -> BagsSpec:
-    "Bags of the pieces that the encoder of a zero-shot run reads, learnt and asked where that run is."
+    """Bags of the pieces that the encoder of a zero-shot run reads, learnt and asked where that run
+    is.
+    """
     pieces = getattr(zero.checkpoint, "tokenizer", zero.checkpoint)
     return BagsSpec(pieces, zero.train, zero.dev, zero.tests, getattr(zero, "kinds", ()))
 
+
 def floors(sizes: Joint, column: str, name: str, zero, bare) -> dict[str, dict]:
-    "The floors of a column by name, from the zero-shot runs of the encoder and of the `bare` one."
+    """The floors of a column by name, from the zero-shot runs of the encoder and of the `bare`
+    one.
+    """
     languages = [test.language for test in zero.tests]
     found = {"untrained": of_one(bare, f"{name} {{}}", languages)}
-    if zero.train.records.task in BAGS: found["shared pieces"] = of_one(shared_pieces(zero), f"{name} {{}}", languages)
+    if zero.train.records.task in BAGS:
+        found["shared pieces"] = of_one(shared_pieces(zero), f"{name} {{}}", languages)
     found |= {floor: of_one(zero, held, languages) for floor, held in HELD.get(column, {}).items()}
-    if column != "NLI ACC": return found
+    if column != "NLI ACC":
+        return found
     run = without_lexicon(sizes)
     return found | {floor: of_one(run, f"{floor} {{0}}|{{0}}", languages) for floor in FLOORS}
 
@@ -153,112 +231,187 @@ def floors(sizes: Joint, column: str, name: str, zero, bare) -> dict[str, dict]:
 DISTANCE = "word order distance"
 ORDER = ("order", "adposition", "adjective", "genitive", "numeral", "relative", "negation")
 
+
 def order_distance(language: str) -> float:
-    "How far a language's word order is from English's, 0 to 1 (W, Table 6, after Ahmad et al. 2019, counts treebanks)."
+    """How far a language's word order is from English's, 0 to 1 (W, Table 6, after Ahmad et al.
+    2019, counts treebanks).
+    """
     a, b = preset(SOURCE), preset(language)
     turned = sum(getattr(a, dial) != getattr(b, dial) for dial in ORDER)
     return (turned + abs(a.scramble - b.scramble)) / (len(ORDER) + 1)
 
+
 def distances(languages) -> dict[str, float]:
-    "The distance of each language that the microworld is made after, and their means."
+    """The distance of each language that the microworld is made after, and their means."""
     found = {l: order_distance(l) for l in languages if l in PRESETS}
-    return found | {m: sum(found[l] for l in some) / len(some) for m, some in averages(found).items()}
+    return found | {
+        m: sum(found[l] for l in some) / len(some) for m, some in averages(found).items()
+    }
 
 # %% ../../nbs/12_zero_shot.ipynb #048f317f
 def settings(sizes: Joint, task: str, spec, name: str) -> tuple[dict[str, dict], object]:
-    "The rows of a task by setting, for what runs hold under a name; and its zero-shot run."
+    """The rows of a task by setting, for what runs hold under a name; and its zero-shot run."""
     languages, told = asked_in(sizes, task), TASKS[task]
     zero = taught(sizes, task, spec, SOURCE, languages)
-    own = {SOURCE: zero} | {l: taught(sizes, task, spec, l, (l,)) for l in taught_in(sizes, task)[1:]}
+    own = {SOURCE: zero} | {
+        l: taught(sizes, task, spec, l, (l,)) for l in taught_in(sizes, task)[1:]
+    }
     rows = of_each(own, name)
-    if len(own) < len(languages): rows = {l: rows[l] for l in own}      # no mean of fewer than zero-shot has
+    if len(own) < len(languages):
+        rows = {l: rows[l] for l in own}  # no mean of fewer than zero-shot has
     found = {"zero-shot": of_one(zero, f"{name} {{}}", languages), told.taught: rows}
-    if task != "parsing": return found, zero
+    if task != "parsing":
+        return found, zero
     gold = taught(sizes, task, spec, SOURCE, languages, sizes.tasks.tags)
     return found | {"zero-shot, gold POS": of_one(gold, f"{name} {{}}", languages)}, zero
 
+
 def can_be_new(label: str) -> bool:
-    "Whether a row can have names that are new: it was learnt in English, and is asked in other languages."
+    """Whether a row can have names that are new: it was learnt in English, and is asked in other
+    languages.
+    """
     return TASKS["ner"].taught not in label and label.split(" | ")[-1] not in (SOURCE, "mean")
 
+
 def in_cells(task: str, column: str, seed: int, rows) -> list[Cell]:
-    "Rows, each a function from a target to its label and what it is drawn from by target, as cells of a task's table."
-    made = [Cell(PAPER, TASKS[task].table, label(target), column, seed, runs, held, 100.0)
-            for label, drawn in rows for target, (runs, held) in drawn.items()]
+    """Rows, each a function from a target to its label and what it is drawn from by target, as
+    cells of a task's table.
+    """
+    made = [
+        Cell(PAPER, TASKS[task].table, label(target), column, seed, runs, held, 100.0)
+        for label, drawn in rows
+        for target, (runs, held) in drawn.items()
+    ]
     return [c for c in made if column != NEW or can_be_new(c.row)]
 
+
 def task_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
-    "The cells of a table for one model, floors among them, and the points of Figure 3."
+    """The cells of a table for one model, floors among them, and the points of Figure 3."""
     spec, told, made = model(sizes, seed), TASKS[task], []
     bare = taught(sizes, task, untrained(spec), SOURCE, asked_in(sizes, task))
     for column, name in told.columns.items():
         found, zero = settings(sizes, task, spec, name)
         rows = [(partial(row, setting), drawn) for setting, drawn in found.items()]
-        rows += [(partial(floor_row, f), drawn) for f, drawn in floors(sizes, column, name, zero, bare).items()]
+        rows += [
+            (partial(floor_row, f), drawn)
+            for f, drawn in floors(sizes, column, name, zero, bare).items()
+        ]
         made += in_cells(task, column, seed, rows)
-    made += figure_cells(made, zero, column, seed)      # of trees the labelled score
-    if task in sizes.tasks.centred: made += centred_cells(task, seed, zero, bare)
-    if task != "parsing": return made
-    return made + [Cell(PAPER, told.table, row("zero-shot", target), DISTANCE, seed, (zero,), amount=far)
-                   for target, far in distances(asked_in(sizes, task)).items()]
+    made += figure_cells(made, zero, column, seed)  # of trees the labelled score
+    if task in sizes.tasks.centred:
+        made += centred_cells(task, seed, zero, bare)
+    if task != "parsing":
+        return made
+    return made + [
+        Cell(PAPER, told.table, row("zero-shot", target), DISTANCE, seed, (zero,), amount=far)
+        for target, far in distances(asked_in(sizes, task)).items()
+    ]
 
 # %% ../../nbs/12_zero_shot.ipynb #dcec84e8
 CENTRED = "centred"
 
+
 def centred_cells(task: str, seed: int, zero, bare) -> list[Cell]:
-    "The cells of a task with each language's mean taken off, from its zero-shot run and that of the `bare` encoder."
-    ways = {partial(row, f"zero-shot, {CENTRED}"): zero, partial(floor_row, f"untrained, {CENTRED}"): bare}
+    """The cells of a task with each language's mean taken off, from its zero-shot run and that of
+    the `bare` encoder.
+    """
+    ways = {
+        partial(row, f"zero-shot, {CENTRED}"): zero,
+        partial(floor_row, f"untrained, {CENTRED}"): bare,
+    }
     languages, made = [test.language for test in zero.tests], []
     for column, name in TASKS[task].columns.items():
-        rows = [(label, of_one(replace(run, centred=True), f"{name} {{}}", languages)) for label, run in ways.items()]
+        rows = [
+            (label, of_one(replace(run, centred=True), f"{name} {{}}", languages))
+            for label, run in ways.items()
+        ]
         made += in_cells(task, column, seed, rows)
     return made
 
 # %% ../../nbs/12_zero_shot.ipynb #1dff8a11
 def tables_asked(sizes: Joint, only: str) -> list[str]:
-    """The tables that are asked for and have a language; all records of real text are read for it. InputError for one
-    that is named and has none."""
+    """The tables that are asked for and have a language; all records of real text are read for it.
+    InputError for one that is named and has none.
+    """
     found = {table: asked_in(sizes, TABLES[table])[1:] for table in chosen(only, TABLES)}
     for table, languages in found.items():
-        if languages: check_records(sizes, TABLES[table])
-        elif only != "all": raise InputError(f"{sizes.label} has no {TABLES[table]} to test on: ask in other languages")
+        if languages:
+            check_records(sizes, TABLES[table])
+        elif only != "all":
+            raise InputError(
+                f"{sizes.label} has no {TABLES[table]} to test on: ask in other languages"
+            )
     return [table for table, languages in found.items() if languages]
 
-def cells(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="",
-          only: str = "all", checkpoint: str = "") -> list[Cell]:
-    """Every cell of the tables, or of some of them (`only`: `2,3`). Raises InputError for what `check` and
-    `tables_asked` refuse, and for a table that is not here."""
+
+def cells(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    only: str = "all",
+    checkpoint: str = "",
+) -> list[Cell]:
+    """Every cell of the tables, or of some of them (`only`: `2,3`). Raises InputError for what
+    `check` and `tables_asked` refuse, and for a table that is not here.
+    """
     sizes, made = check(scale, corpus, seeds, languages, own, checkpoint), []
     asked = tables_asked(sizes, only)
     for seed in seeds_of(seeds, sizes.seeds):
-        for table in asked: made += task_cells(sizes, TABLES[table], seed)
+        for table in asked:
+            made += task_cells(sizes, TABLES[table], seed)
     return made
 
-def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", only: str = "all",
-         checkpoint: str = "") -> list:
-    "The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."
+
+def grid(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    only: str = "all",
+    checkpoint: str = "",
+) -> list:
+    """The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."""
     return grid_of(cells(scale, corpus, seeds, languages, own, only, checkpoint))
 
 # %% ../../nbs/12_zero_shot.ipynb #88d83629
 def split(frame: pd.DataFrame) -> pd.DataFrame:
-    "Rows with their setting and target: of `en-de | zero-shot | de`, `untrained | en | de`."
+    """Rows with their setting and target: of `en-de | zero-shot | de`, `untrained | en | de`."""
     parts = frame.row.str.split(" | ", regex=False, expand=True)
-    return frame.assign(setting=parts[1].where(parts[0].str.startswith("en-"), parts[0]), target=parts[2])
+    return frame.assign(
+        setting=parts[1].where(parts[0].str.startswith("en-"), parts[0]), target=parts[2]
+    )
+
 
 def by_distance(languages) -> list[str]:
-    "Languages by how far their word order is from English's, those equally far by name; last those it knows not of."
-    def far(language): return order_distance(language) if language in PRESETS else 1.0
+    """Languages by how far their word order is from English's, those equally far by name; last
+    those it knows not of.
+    """
+
+    def far(language):
+        return order_distance(language) if language in PRESETS else 1.0
+
     return sorted(languages, key=lambda language: (far(language), language))
 
+
 def laid_out(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
-    """A table as the paper lays it out, settings down and targets across by how far their word order is from English's,
-    with what it prints of the same beneath ours."""
+    """A table as the paper lays it out, settings down and targets across by how far their word
+    order is from English's, with what it prints of the same beneath ours.
+    """
     mine, theirs = split(tidy[tidy.table == table]), split(published(PAPER, table))
     theirs = theirs[theirs.setting.isin(mine.setting) & theirs.target.isin(mine.target)]
     order = {name: f"{i:02} {name}" for i, name in enumerate(dict.fromkeys(mine.setting))}
     rows = pd.concat([mine.assign(whose="ours"), theirs.assign(whose="printed")])
-    rows = rows.assign(said=[f"{v:.2f}" if c == DISTANCE else f"{v:.1f}" for c, v in zip(rows.column, rows.value)])
+    rows = rows.assign(
+        said=[f"{v:.2f}" if c == DISTANCE else f"{v:.1f}" for c, v in zip(rows.column, rows.value)]
+    )
     rows["place"] = rows.setting.map(order)
-    wide = rows.pivot(index=["column", "place", "setting", "whose"], columns="target", values="said").fillna("")
-    wide = wide[[*by_distance({*mine.target} - {*MEANS}), *(m for m in MEANS if m in wide)]].rename_axis(columns=None)
+    wide = rows.pivot(
+        index=["column", "place", "setting", "whose"], columns="target", values="said"
+    ).fillna("")
+    wide = wide[
+        [*by_distance({*mine.target} - {*MEANS}), *(m for m in MEANS if m in wide)]
+    ].rename_axis(columns=None)
     return wide.reset_index().drop(columns="place")

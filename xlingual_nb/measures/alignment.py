@@ -15,9 +15,12 @@ from .embeddings import batches
 
 # %% ../../nbs/lib/41_alignment.ipynb #605ef212
 def argmax_alignment(E, F) -> np.ndarray:
-    "Mutual nearest neighbours by cosine between the rows of E (m, H) and F (n, H): pairs (k, 2) in order of the first."
+    """Mutual nearest neighbours by cosine between the rows of E (m, H) and F (n, H): pairs (k, 2)
+    in order of the first.
+    """
     E, F = (normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (E, F))
-    if not len(E) or not len(F): return np.empty((0, 2), np.int64)
+    if not len(E) or not len(F):
+        return np.empty((0, 2), np.int64)
     S = E @ F.T
     forward, backward = S.argmax(1), S.argmax(0)
     i = torch.arange(len(E), device=S.device)
@@ -26,23 +29,31 @@ def argmax_alignment(E, F) -> np.ndarray:
 
 # %% ../../nbs/lib/41_alignment.ipynb #f7e37100
 def alignment_scores(pairs, gold) -> dict[str, float]:
-    "Precision, recall and F1 of predicted against gold edges (rows of ints), each counted once; 0 with nothing right."
+    """Precision, recall and F1 of predicted against gold edges (rows of ints), each counted once; 0
+    with nothing right.
+    """
     width = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
     rows = [np.asarray(edges, np.int64).reshape(-1, width) for edges in (pairs, gold)]
     sizes = np.concatenate([*rows, np.zeros((1, width), np.int64)]).max(0) + 1
     pairs, gold = (np.unique(np.ravel_multi_index(tuple(edges.T), sizes)) for edges in rows)
     hits = np.intersect1d(pairs, gold, assume_unique=True).size
     found, wanted = len(pairs), len(gold)
-    return dict(precision=hits / max(1, found), recall=hits / max(1, wanted), f1=2 * hits / max(1, found + wanted))
+    return dict(
+        precision=hits / max(1, found),
+        recall=hits / max(1, wanted),
+        f1=2 * hits / max(1, found + wanted),
+    )
 
 # %% ../../nbs/lib/41_alignment.ipynb #17500cc1
 def alignment_f1(pairs, gold) -> float:
-    "F1 of predicted against gold edges (Dufter & Schütze 2020, 2.2.1)."
+    """F1 of predicted against gold edges (Dufter & Schütze 2020, 2.2.1)."""
     return alignment_scores(pairs, gold)["f1"]
 
 # %% ../../nbs/lib/41_alignment.ipynb #d799b4ba
 def padded(vectors, starts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
-    "Unit vectors of the sentences `numbers` as (batch, longest, H), and which places are real (batch, longest)."
+    """Unit vectors of the sentences `numbers` as (batch, longest, H), and which places are real
+    (batch, longest).
+    """
     n = torch.from_numpy(np.diff(starts)[numbers])
     place = torch.arange(int(n.max()))
     real = place[None, :] < n[:, None]
@@ -54,25 +65,41 @@ def padded(vectors, starts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
 def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
     """Argmax alignment of every sentence pair: edges (k, 3) of sentence, i, j, ordered.
 
-    E (tokens, H) with boundaries `e_starts` (sentences + 1,), F likewise; the sentences of both correspond by number.
-    `budget`: similarities a batch."""
+    E (tokens, H) with boundaries `e_starts` (sentences + 1,), F likewise; the sentences of both
+    correspond by number. `budget`: similarities a batch.
+    """
     e_starts, f_starts = (np.asarray(starts, np.int64) for starts in (e_starts, f_starts))
     if len(e_starts) != len(f_starts):
-        raise InputError(f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text")
-    budget, edges = budget or 2 ** (16 if E.device.type == "cpu" else 22), [np.empty((0, 3), np.int64)]
+        raise InputError(
+            f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text"
+        )
+    budget, edges = (
+        budget or 2 ** (16 if E.device.type == "cpu" else 22),
+        [np.empty((0, 3), np.int64)],
+    )
     for numbers in batches(np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2, budget):
         (a, real_a), (b, real_b) = padded(E, e_starts, numbers), padded(F, f_starts, numbers)
-        S = (a @ b.transpose(1, 2)).masked_fill(~(real_a[:, :, None] & real_b[:, None, :]), -torch.inf)
+        S = (a @ b.transpose(1, 2)).masked_fill(
+            ~(real_a[:, :, None] & real_b[:, None, :]), -torch.inf
+        )
         forward, backward = S.argmax(2), S.argmax(1)
         mutual = (backward.gather(1, forward) == torch.arange(S.shape[1], device=S.device)) & real_a
         row, i = mutual.nonzero(as_tuple=True)
-        edges.append(np.stack([numbers[row.cpu().numpy()], i.cpu().numpy(), forward[row, i].cpu().numpy()], 1))
+        edges.append(
+            np.stack(
+                [numbers[row.cpu().numpy()], i.cpu().numpy(), forward[row, i].cpu().numpy()], 1
+            )
+        )
     edges = np.concatenate(edges)
     return edges[np.lexsort(edges.T[::-1])]
 
 # %% ../../nbs/lib/41_alignment.ipynb #6cbd4d01
 def identity_gold(lengths, inverted=False) -> np.ndarray:
-    "Gold edges (tokens, 3) of sentences that correspond piece by piece: i to i, or with `inverted` i to n - 1 - i."
+    """Gold edges (tokens, 3) of sentences that correspond piece by piece: i to i, or with
+    `inverted` i to n - 1 - i.
+    """
     n = np.asarray(lengths, np.int64)
     i = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-    return np.stack([np.repeat(np.arange(len(n)), n), i, np.repeat(n, n) - 1 - i if inverted else i], 1)
+    return np.stack(
+        [np.repeat(np.arange(len(n)), n), i, np.repeat(n, n) - 1 - i if inverted else i], 1
+    )

@@ -21,53 +21,74 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/40_embeddings.ipynb #016f8695
 def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
-    "Every sentence cut to its first `limit` tokens, or with `end=True` to its last."
-    if not end or not len(sentences): return sentences.truncate(limit)
+    """Every sentence cut to its first `limit` tokens, or with `end=True` to its last."""
+    if not end or not len(sentences):
+        return sentences.truncate(limit)
     lengths = sentences.lengths
-    mask = np.arange(len(sentences.ids)) >= np.repeat(sentences.starts[1:] - np.minimum(lengths, limit), lengths)
-    return Encoded(sentences.ids[mask], np.concatenate([[0], np.cumsum(np.minimum(lengths, limit))]).astype(np.int64))
+    mask = np.arange(len(sentences.ids)) >= np.repeat(
+        sentences.starts[1:] - np.minimum(lengths, limit), lengths
+    )
+    return Encoded(
+        sentences.ids[mask],
+        np.concatenate([[0], np.cumsum(np.minimum(lengths, limit))]).astype(np.int64),
+    )
 
 # %% ../../nbs/lib/40_embeddings.ipynb #85edf3cf
 def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
-    "The sentences as this view can take them, and how many were cut; InputError for none, empty ones, or foreign ids."
+    """The sentences as this view can take them, and how many were cut; InputError for none, empty
+    ones, or foreign ids.
+    """
     view, (low, high) = encoder.view(view), token_block(encoder, view)
     limit, ids, whose = encoder.room(view), sentences.ids, f"sentences of {view.name!r}"
     require(len(sentences), f"no {whose} to measure: give at least one")
     if (empty := np.flatnonzero(sentences.lengths == 0)).size:
-        raise InputError(f"{empty.size} {whose} have no tokens (first: number {empty[0]}): leave them out")
-    if (foreign := np.setdiff1d(ids[(ids < low) | (ids >= high)], encoder.tokenizer.all_special_ids)).size:
-        raise InputError(f"{whose} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
-                         "use its own tokenizer and the language's own transform")
+        raise InputError(
+            f"{empty.size} {whose} have no tokens (first: number {empty[0]}): leave them out"
+        )
+    if (
+        foreign := np.setdiff1d(ids[(ids < low) | (ids >= high)], encoder.tokenizer.all_special_ids)
+    ).size:
+        raise InputError(
+            f"{whose} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
+            "use its own tokenizer and the language's own transform"
+        )
     return keep(sentences, limit, end=view.inverted), int((sentences.lengths > limit).sum())
 
 # %% ../../nbs/lib/40_embeddings.ipynb #2d549dac
 def batches(lengths, budget: int) -> list[np.ndarray]:
-    "Sentence numbers in batches, shortest first; size x (longest + 2) within `budget` tokens, or a single sentence."
+    """Sentence numbers in batches, shortest first; size x (longest + 2) within `budget` tokens, or
+    a single sentence.
+    """
     order = np.argsort(lengths, kind="stable")
     width, groups, start = lengths[order] + 2, [], 0
     while start < len(order):
-        ahead = width[start:start + budget]
+        ahead = width[start : start + budget]
         stop = start + max(1, int((np.arange(1, len(ahead) + 1) * ahead <= budget).sum()))
-        groups.append(order[start:stop]); start = stop
+        groups.append(order[start:stop])
+        start = stop
     return groups
 
 # %% ../../nbs/lib/40_embeddings.ipynb #0ce241d5
 def default_budget(encoder: Encoder) -> int:
-    "Tokens a batch: what stays in the cache of a core, or fills a GPU."
+    """Tokens a batch: what stays in the cache of a core, or fills a GPU."""
     return 2048 if encoder.device.type == "cpu" else 32768
 
 # %% ../../nbs/lib/40_embeddings.ipynb #4a0b27f3
 def check_layers(encoder: Encoder, layers) -> tuple[int, ...]:
-    "Layers as a tuple of ints between 0 (embeddings) and the model's depth, or InputError."
+    """Layers as a tuple of ints between 0 (embeddings) and the model's depth, or InputError."""
     layers = (layers,) if isinstance(layers, int) else tuple(int(layer) for layer in layers)
     bad = [layer for layer in layers if not 0 <= layer <= encoder.depth]
     if bad or not layers:
-        raise InputError(f"layers={list(layers)}: {encoder.path} has layers 0 (embeddings) to {encoder.depth}")
+        raise InputError(
+            f"layers={list(layers)}: {encoder.path} has layers 0 (embeddings) to {encoder.depth}"
+        )
     return layers
 
 # %% ../../nbs/lib/40_embeddings.ipynb #6e5c5daa
 def run_layers(encoder: Encoder, sentences: Encoded, view, layers, budget=None):
-    "Batch by batch: sentence numbers and, by layer, the vectors of their content tokens (tokens, H), in order."
+    """Batch by batch: sentence numbers and, by layer, the vectors of their content tokens (tokens,
+    H), in order.
+    """
     layers = check_layers(encoder, layers)
     groups = batches(sentences.lengths, budget or default_budget(encoder))
     return zip(groups, encoder.layers(sentences, groups, view, layers))
@@ -75,24 +96,31 @@ def run_layers(encoder: Encoder, sentences: Encoded, view, layers, budget=None):
 # %% ../../nbs/lib/40_embeddings.ipynb #922b19a9
 @dataclass(frozen=True)
 class States:
-    "Content token vectors `vectors[layer]` (tokens, H), sentence i in rows `starts[i]:starts[i + 1]`; `truncated` cut."
+    """Content token vectors `vectors[layer]` (tokens, H), sentence i in rows `starts[i]:starts[i +
+    1]`; `truncated` cut.
+    """
+
     vectors: dict[int, torch.Tensor]
     starts: np.ndarray
     truncated: int
 
-    def __getitem__(self, layer): return self.vectors[layer]
+    def __getitem__(self, layer):
+        return self.vectors[layer]
 
-    def sentence(self, layer, i): return self.vectors[layer][self.starts[i]:self.starts[i + 1]]
+    def sentence(self, layer, i):
+        return self.vectors[layer][self.starts[i] : self.starts[i + 1]]
 
     def means(self, layer):
-        "Mean vector of each sentence, (sentences, H)."
+        """Mean vector of each sentence, (sentences, H)."""
         lengths = torch.from_numpy(np.diff(self.starts)).to(self.vectors[layer].device)
         return torch.segment_reduce(self.vectors[layer], "mean", lengths=lengths)
 
 # %% ../../nbs/lib/40_embeddings.ipynb #b6e7fb6c
 def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=None) -> States:
-    """Vectors of all content tokens (no [CLS], [SEP]) at the given layers (0: embeddings), float32 on its device.
-    Sentences too long for the encoder are cut and counted. InputError for layers and ids that it does not have."""
+    """Vectors of all content tokens (no [CLS], [SEP]) at the given layers (0: embeddings), float32
+    on its device. Sentences too long for the encoder are cut and counted. InputError for layers and
+    ids that it does not have.
+    """
     sentences, truncated = fit(encoder, sentences, view)
     vectors = {}
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
@@ -100,45 +128,64 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
         places = np.repeat(sentences.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
         places = torch.from_numpy(places).to(encoder.device)
         for layer, rows in states.items():
-            if layer not in vectors: vectors[layer] = rows.new_empty(len(sentences.ids), rows.shape[1])
+            if layer not in vectors:
+                vectors[layer] = rows.new_empty(len(sentences.ids), rows.shape[1])
             vectors[layer][places] = rows
     return States(vectors, sentences.starts, truncated)
 
 # %% ../../nbs/lib/40_embeddings.ipynb #3a5bae5f
-def sentence_vectors(encoder: Encoder, sentences: Encoded, view, layers, budget=None) -> dict[int, torch.Tensor]:
-    "For each layer the mean of every sentence's content token vectors, (sentences, H) (Dufter & Schütze 2020, 2.2.1)."
+def sentence_vectors(
+    encoder: Encoder, sentences: Encoded, view, layers, budget=None
+) -> dict[int, torch.Tensor]:
+    """For each layer the mean of every sentence's content token vectors, (sentences, H) (Dufter &
+    Schütze 2020, 2.2.1).
+    """
     sentences, _ = fit(encoder, sentences, view)
     means = {}
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        lengths, places = (torch.from_numpy(a).to(encoder.device) for a in (sentences.lengths[numbers], numbers))
+        lengths, places = (
+            torch.from_numpy(a).to(encoder.device) for a in (sentences.lengths[numbers], numbers)
+        )
         for layer, rows in states.items():
-            if layer not in means: means[layer] = rows.new_empty(len(sentences), rows.shape[1])
+            if layer not in means:
+                means[layer] = rows.new_empty(len(sentences), rows.shape[1])
             means[layer][places] = torch.segment_reduce(rows, "mean", lengths=lengths)
     return means
 
 # %% ../../nbs/lib/40_embeddings.ipynb #45bb4ec2
 def word_vectors(encoder: Encoder, ids, view, layers, budget=None) -> dict[int, torch.Tensor]:
-    "For each layer the vectors (words, H) of token ids, each fed alone: `[CLS] id [SEP]` (Dufter & Schütze 2020, A.1)."
+    """For each layer the vectors (words, H) of token ids, each fed alone: `[CLS] id [SEP]` (Dufter
+    & Schütze 2020, A.1).
+    """
     ids = np.asarray(ids, np.int32)
     return sentence_vectors(encoder, Encoded(ids, np.arange(len(ids) + 1)), view, layers, budget)
 
 # %% ../../nbs/lib/40_embeddings.ipynb #54122da9
 def content_ids(encoder: Encoder, view) -> np.ndarray:
-    "All token ids of a view's language but its special tokens."
+    """All token ids of a view's language but its special tokens."""
     view, (low, high) = encoder.view(view), token_block(encoder, view)
-    return np.setdiff1d(np.arange(low, high), np.add.outer(encoder.tokenizer.all_special_ids, [0, view.token_offset]))
+    return np.setdiff1d(
+        np.arange(low, high),
+        np.add.outer(encoder.tokenizer.all_special_ids, [0, view.token_offset]),
+    )
 
 # %% ../../nbs/lib/40_embeddings.ipynb #cb8efcca
 def position_similarity(encoder: Encoder) -> np.ndarray:
-    "Cosines (positions, positions) between the learned position embeddings (Dufter & Schütze 2020, Figures 5 and 8)."
+    """Cosines (positions, positions) between the learned position embeddings (Dufter & Schütze
+    2020, Figures 5 and 8).
+    """
     if encoder.positions is None:
-        raise InputError(f"{encoder.path} has no learned position embeddings: choose a BERT or a RoBERTa")
+        raise InputError(
+            f"{encoder.path} has no learned position embeddings: choose a BERT or a RoBERTa"
+        )
     rows = normalize(encoder.positions, dim=1)
     return (rows @ rows.T).cpu().numpy()
 
 # %% ../../nbs/lib/40_embeddings.ipynb #dbf72fa1
 def principal_components(X: np.ndarray, n=2) -> np.ndarray:
-    "Coordinates (rows, n) of centred rows along their first principal axes; each axis' largest loading is positive."
+    """Coordinates (rows, n) of centred rows along their first principal axes; each axis' largest
+    loading is positive.
+    """
     X = np.asarray(X, np.float64)
     X = X - X.mean(0)
     axes = np.linalg.svd(X, full_matrices=False)[2][:n]
@@ -147,13 +194,21 @@ def principal_components(X: np.ndarray, n=2) -> np.ndarray:
 
 # %% ../../nbs/lib/40_embeddings.ipynb #d0774fea
 def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
-    """Word types of all languages along their first two principal components (Dufter & Schütze 2020, Figure 4).
+    """Word types of all languages along their first two principal components (Dufter & Schütze
+    2020, Figure 4).
 
-    Columns language, id, token, x, y. `views`: all that it declares; `ids`: token ids by language, else all content."""
+    Columns language, id, token, x, y. `views`: all that it declares; `ids`: token ids by language,
+    else all content.
+    """
     views = [encoder.view(view) for view in views or encoder.views]
-    if not views: raise InputError(f"{encoder.path} declares no languages: give views=[…] and ids={{…}}")
+    if not views:
+        raise InputError(f"{encoder.path} declares no languages: give views=[…] and ids={{…}}")
     ids = {view.name: content_ids(encoder, view) for view in views} if ids is None else ids
-    vectors = [word_vectors(encoder, ids[view.name], view, layer)[layer].cpu().numpy() for view in views]
-    table = pd.DataFrame([(view.name, int(i)) for view in views for i in ids[view.name]], columns=["language", "id"])
+    vectors = [
+        word_vectors(encoder, ids[view.name], view, layer)[layer].cpu().numpy() for view in views
+    ]
+    table = pd.DataFrame(
+        [(view.name, int(i)) for view in views for i in ids[view.name]], columns=["language", "id"]
+    )
     table["token"] = encoder.tokenizer.convert_ids_to_tokens(table["id"].tolist())
     return table.assign(**dict(zip("xy", principal_components(np.concatenate(vectors)).T)))

@@ -6,7 +6,8 @@
 __all__ = ['FitSpec', 'unigram_nll', 'dev_ids', 'read_fit', 'make_fits', 'fit_cost']
 
 # %% ../../nbs/lib/43a_fit.ipynb #b790b59f
-import json, math
+import json
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,28 +26,38 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/43a_fit.ipynb #a32d6c5b
 @dataclass(frozen=True)
 class FitSpec:
-    """Perplexity of a checkpoint on text that it has not read, in inputs as it was trained on, beside the least that
-    the frequencies of the text's tokens, given the language, could have. `dev`: a text a language, in the order of the
-    checkpoint's."""
+    """Perplexity of a checkpoint on text that it has not read, in inputs as it was trained on,
+    beside the least that the frequencies of the text's tokens, given the language, could have.
+    `dev`: a text a language, in the order of the checkpoint's.
+    """
+
     stage: ClassVar[str] = "fit"
     checkpoint: PretrainSpec
     dev: tuple[CorpusSpec, ...]
 
     def __post_init__(self):
         spec, known = self.checkpoint, len(self.checkpoint.languages)
-        require(len(self.dev) == known, f"dev: {len(self.dev)} texts for {known} languages: give one each")
-        require(spec.inputs != "pairs", "inputs='pairs' is not running text: fit reads sentences or documents")
+        require(
+            len(self.dev) == known,
+            f"dev: {len(self.dev)} texts for {known} languages: give one each",
+        )
+        require(
+            spec.inputs != "pairs",
+            "inputs='pairs' is not running text: fit reads sentences or documents",
+        )
 
 # %% ../../nbs/lib/43a_fit.ipynb #3c0ffacb
 def unigram_nll(text: Encoded) -> tuple[float, int]:
-    "Sum of -log p (nats) over all tokens by the frequencies of this very text, and their number."
+    """Sum of -log p (nats) over all tokens by the frequencies of this very text, and their
+    number.
+    """
     counts = np.bincount(text.ids)
     counts = counts[counts > 0]
     return float(-(counts * np.log(counts / counts.sum())).sum()), int(counts.sum())
 
 # %% ../../nbs/lib/43a_fit.ipynb #f816e9cd
 def dev_ids(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
-    "The inputs of the development text, by language."
+    """The inputs of the development text, by language."""
     trained, found = spec.checkpoint, {}
     read = running_ids if trained.inputs == "documents" else model_ids
     for language, dev in zip(trained.languages, spec.dev):
@@ -54,32 +65,42 @@ def dev_ids(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
         found[language.name] = read(trained, language, tokenizer, store, **said)
     return found
 
+
 def read_fit(spec: FitSpec, store, device: str) -> dict:
-    "Perplexity, the unigram's, and the one as a share of the other; of all languages together, and of each."
+    """Perplexity, the unigram's, and the one as a share of the other; of all languages together,
+    and of each.
+    """
     from xlingual_nb.measures.perplexity import masked_nll
     from xlingual_nb.models.checkpoints import load_checkpoint
+
     trained, tokenizer = spec.checkpoint, tokenizers.load(store.path(spec.checkpoint.tokenizer))
     model, sums = load_checkpoint(store.path(trained), device), {}
     for name, text in dev_ids(spec, tokenizer, store).items():
         seen = view(trained, tokenizer.get_vocab_size(), name)
         sums[name] = *masked_nll(model, text, seen), *unigram_nll(text)
+
     def told(nll, count, unigram, tokens):
         perplexity, unigram = math.exp(nll / count), math.exp(unigram / tokens)
         return {"perplexity": perplexity, "unigram": unigram, "share": perplexity / unigram}
+
     return told(*np.sum([*sums.values()], 0)) | {name: told(*each) for name, each in sums.items()}
 
 # %% ../../nbs/lib/43a_fit.ipynb #e14d4757
 def make_fits(specs, folders, store, progress):
-    "Hold checkpoint after checkpoint against frequencies."
+    """Hold checkpoint after checkpoint against frequencies."""
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(json.dumps(read_fit(spec, store, device()), indent=1), encoding="utf-8")
+        (folder / "measures.json").write_text(
+            json.dumps(read_fit(spec, store, device()), indent=1), encoding="utf-8"
+        )
         progress(spec, 1, 1)
 
+
 def fit_cost(spec: FitSpec) -> dict:
-    "FLOPs of a forward pass over the development text."
+    """FLOPs of a forward pass over the development text."""
     trained = spec.checkpoint
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in map(corpus_size, spec.dev))
     vocabulary = trained.tokenizer.size * (1 + shifted(trained))
     return {"flops": step_flops(trained.shape, vocabulary, tokens) / 3, "bytes": 1000}
+
 
 declare(FitSpec, make_fits, cost=fit_cost)

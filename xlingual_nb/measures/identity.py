@@ -27,9 +27,12 @@ from ..text.sources import CorpusSpec, corpus_size
 # %% ../../nbs/lib/49f_identity.ipynb #b27fc2b3
 @dataclass(frozen=True)
 class IdentitySpec:
-    """Retrieval, word translation and language identification at `layers` (none: all) of an encoder, as it is and with
-    languages taken out of it. `languages`: the source first; `texts`: the same sentences in each, of the microworld for
-    words. `seed` draws the directions that are a floor."""
+    """Retrieval, word translation and language identification at `layers` (none: all) of an
+    encoder, as it is and with languages taken out of it. `languages`: the source first; `texts`:
+    the same sentences in each, of the microworld for words. `seed` draws the directions that are a
+    floor.
+    """
+
     stage: ClassVar[str] = "identity"
     checkpoint: object
     languages: tuple[str, ...]
@@ -38,107 +41,177 @@ class IdentitySpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
-        require(len(set(self.languages)) == len(self.texts) > 1, f"{len(self.texts)} texts for {len(self.languages)} "
-                "languages: give two languages or more, and a text each")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
+        require(
+            len(set(self.languages)) == len(self.texts) > 1,
+            f"{len(self.texts)} texts for {len(self.languages)} "
+            "languages: give two languages or more, and a text each",
+        )
 
 # %% ../../nbs/lib/49f_identity.ipynb #1887ae11
-SHRINK = 0.1        # share of the mean variance that covariances are drawn to
+SHRINK = 0.1  # share of the mean variance that covariances are drawn to
+
 
 def covariance(X: np.ndarray) -> np.ndarray:
-    "Covariance (H, H) of rows (n, H), shrunk a little towards a round one, so that few rows do."
+    """Covariance (H, H) of rows (n, H), shrunk a little towards a round one, so that few rows
+    do.
+    """
     C = np.cov(X.T, bias=True).reshape(X.shape[1], -1)
     return (1 - SHRINK) * C + SHRINK * max(np.trace(C) / len(C), 1e-12) * np.eye(len(C))
 
+
 def whitening(X: np.ndarray) -> np.ndarray:
-    "The symmetric matrix (H, H) after which rows like these (n, H), their mean off, spread alike in all directions."
+    """The symmetric matrix (H, H) after which rows like these (n, H), their mean off, spread alike
+    in all directions.
+    """
     values, axes = np.linalg.eigh(covariance(X))
     return axes / np.sqrt(values) @ axes.T
 
+
 def without(X: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    "Rows (n, H) without their parts along orthonormal axes (k, H)."
+    """Rows (n, H) without their parts along orthonormal axes (k, H)."""
     return X - X @ axes.T @ axes
 
 # %% ../../nbs/lib/49f_identity.ipynb #1f9f9e9e
 def between_means(means: np.ndarray) -> np.ndarray:
-    "Orthonormal axes (k, H), k < languages, of all differences between means (languages, H)."
+    """Orthonormal axes (k, H), k < languages, of all differences between means (languages, H)."""
     _, sizes, axes = np.linalg.svd(means - means.mean(0), full_matrices=False)
-    return axes[sizes > 1e-8 * max(sizes[0], 1e-12)][:len(means) - 1]
+    return axes[sizes > 1e-8 * max(sizes[0], 1e-12)][: len(means) - 1]
 
-WAYS_OUT = ("as it is", "shifted", "centred", "directions removed", "random directions removed", "whitened")
+
+WAYS_OUT = (
+    "as it is",
+    "shifted",
+    "centred",
+    "directions removed",
+    "random directions removed",
+    "whitened",
+)
+
 
 def ways_out(known: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """By one of `WAYS_OUT`, a function of a language and rows (n, H) of it, which takes out what `known` rows, by
-    language, say of languages."""
-    means, spread = {l: X.mean(0) for l, X in known.items()}, {l: whitening(X) for l, X in known.items()}
+    """By one of `WAYS_OUT`, a function of a language and rows (n, H) of it, which takes out what
+    `known` rows, by language, say of languages.
+    """
+    means, spread = (
+        {l: X.mean(0) for l, X in known.items()},
+        {l: whitening(X) for l, X in known.items()},
+    )
     apart = between_means(np.stack([*means.values()]))
     drawn = np.linalg.qr(np.random.default_rng(seed).normal(size=apart.T.shape))[0].T
-    return {"as it is": lambda l, X: X, "shifted": lambda l, X: X + (means[source] - means[l]),
-            "centred": lambda l, X: X - means[l], "directions removed": lambda l, X: without(X, apart),
-            "random directions removed": lambda l, X: without(X, drawn),
-            "whitened": lambda l, X: (X - means[l]) @ spread[l]}
+    return {
+        "as it is": lambda l, X: X,
+        "shifted": lambda l, X: X + (means[source] - means[l]),
+        "centred": lambda l, X: X - means[l],
+        "directions removed": lambda l, X: without(X, apart),
+        "random directions removed": lambda l, X: without(X, drawn),
+        "whitened": lambda l, X: (X - means[l]) @ spread[l],
+    }
 
 # %% ../../nbs/lib/49f_identity.ipynb #23e53afd
-def tell_apart(known: dict[str, np.ndarray], asked: dict[str, np.ndarray], spreads: bool = False) -> float:
-    """Accuracy on rows (n, H) by language of the likeliest normal distribution, each with the mean of the `known` rows;
-    and with their own spread, or all with the mean one."""
+def tell_apart(
+    known: dict[str, np.ndarray], asked: dict[str, np.ndarray], spreads: bool = False
+) -> float:
+    """Accuracy on rows (n, H) by language of the likeliest normal distribution, each with the mean
+    of the `known` rows; and with their own spread, or all with the mean one.
+    """
     covariances = {l: covariance(X) for l, X in known.items()}
-    if not spreads: covariances = dict.fromkeys(known, sum(covariances.values()) / len(known))
-    fitted = [(known[l].mean(0), np.linalg.inv(C), np.linalg.slogdet(C)[1]) for l, C in covariances.items()]
+    if not spreads:
+        covariances = dict.fromkeys(known, sum(covariances.values()) / len(known))
+    fitted = [
+        (known[l].mean(0), np.linalg.inv(C), np.linalg.slogdet(C)[1])
+        for l, C in covariances.items()
+    ]
+
     def likeliest(X):
         distances = [np.einsum("nh,hk,nk->n", X - m, P, X - m) + size for m, P, size in fitted]
         return np.argmin(np.round(distances, 9), axis=0)
+
     right = [likeliest(asked[l]) == i for i, l in enumerate(known)]
     return float(np.mean([share.mean() for share in right]))
 
 # %% ../../nbs/lib/49f_identity.ipynb #fb1587a2
 def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    "The mean vector of each token type, (size, H), from all tokens (tokens, H); and which of them there are, (size,)."
+    """The mean vector of each token type, (size, H), from all tokens (tokens, H); and which of them
+    there are, (size,).
+    """
     sums, counts = np.zeros((size, states.shape[1])), np.bincount(ids, minlength=size)
     np.add.at(sums, ids, states)
     return sums / np.maximum(counts, 1)[:, None], counts > 0
 
+
 def word_pairs(texts, sides) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (n, 2) of words and their commonest translations, no word twice, and whether these are of an open class (n,);
-    none outside the microworld."""
-    if not all(text.source.startswith("micro/") for text in texts): return np.zeros((0, 2), np.int64), np.zeros(0, bool)
+    """Ids (n, 2) of words and their commonest translations, no word twice, and whether these are of
+    an open class (n,); none outside the microworld.
+    """
+    if not all(text.source.startswith("micro/") for text in texts):
+        return np.zeros((0, 2), np.int64), np.zeros(0, bool)
     gold, kept, seen = gold_of(texts, sides), [], (set(), set())
     every = zip(sides[0].text.ids[gold.places].tolist(), gold.ids.tolist(), gold.open.tolist())
     for (a, b, is_open), _ in Counter(every).most_common():
-        if a in seen[0] or b in seen[1]: continue
-        kept.append((a, b, is_open)); seen[0].add(a); seen[1].add(b)
+        if a in seen[0] or b in seen[1]:
+            continue
+        kept.append((a, b, is_open))
+        seen[0].add(a)
+        seen[1].add(b)
     found = np.array(kept, np.int64).reshape(-1, 3)
     return found[:, :2], found[:, 2] > 0
 
 # %% ../../nbs/lib/49f_identity.ipynb #3b6422e8
 def found_at(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
-    """What is found at a layer, by way out: retrieval and word translation (both ways, by target), and `identity` by
-    means and by `spread`. `sentences`: rows (n, H) by language; `types`: `word_types`; `pairs`: `word_pairs`."""
+    """What is found at a layer, by way out: retrieval and word translation (both ways, by target),
+    and `identity` by means and by `spread`. `sentences`: rows (n, H) by language; `types`:
+    `word_types`; `pairs`: `word_pairs`.
+    """
     from xlingual_nb.measures.retrieval import hits, precision_at_1
+
     source, *targets = spec.languages
     half = len(sentences[source]) // 2
-    known, asked = ({l: X[part] for l, X in sentences.items()} for part in (slice(half), slice(half, None)))
+    known, asked = (
+        {l: X[part] for l, X in sentences.items()} for part in (slice(half), slice(half, None))
+    )
     of_words = ways_out({l: rows[there] for l, (rows, there) in types.items()}, source, spec.seed)
     found = {}
     for name, out in ways_out(known, source, spec.seed).items():
         before, after = ({l: out(l, X) for l, X in side.items()} for side in (known, asked))
+
         def translated(t):
-            A, B = (of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t][0].T))
+            A, B = (
+                of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t][0].T)
+            )
             return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
-        found[name] = {"retrieval": {t: precision_at_1(after[source], after[t]) for t in targets},
-                       "words": {t: float(translated(t).mean()) for t in targets if len(pairs[t][0])},
-                       "open words": {t: float(translated(t)[pairs[t][1]].mean()) for t in targets if any(pairs[t][1])},
-                       "identity": tell_apart(before, after), "spread": tell_apart(before, after, spreads=True)}
+
+        found[name] = {
+            "retrieval": {t: precision_at_1(after[source], after[t]) for t in targets},
+            "words": {t: float(translated(t).mean()) for t in targets if len(pairs[t][0])},
+            "open words": {
+                t: float(translated(t)[pairs[t][1]].mean()) for t in targets if any(pairs[t][1])
+            },
+            "identity": tell_apart(before, after),
+            "spread": tell_apart(before, after, spreads=True),
+        }
     return found
 
+
 def identities(spec: IdentitySpec, encoder, store) -> dict:
-    "What `measures.json` holds: by layer `found_at`, and what telling languages apart gets by `chance`."
+    """What `measures.json` holds: by layer `found_at`, and what telling languages apart gets by
+    `chance`.
+    """
     from xlingual_nb.measures.embeddings import hidden_states
+
     (source, *_), texts = spec.languages, dict(zip(spec.languages, spec.texts))
     read = [read_parallel(store, spec.texts[0], other) for other in spec.texts[1:]]
-    sides = {l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store))
-             for l, text in zip(spec.languages, (read[0][0], *(other for _, other in read)))}
-    pairs = {t: word_pairs((texts[source], texts[t]), (sides[source], sides[t])) for t in spec.languages[1:]}
+    sides = {
+        l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store))
+        for l, text in zip(spec.languages, (read[0][0], *(other for _, other in read)))
+    }
+    pairs = {
+        t: word_pairs((texts[source], texts[t]), (sides[source], sides[t]))
+        for t in spec.languages[1:]
+    }
     layers = spec.layers or tuple(range(encoder.depth + 1))
     states = {l: hidden_states(encoder, side.text, side.view, layers) for l, side in sides.items()}
     found = {"chance": 1 / len(sides), "pairs": {t: len(ids) for t, (ids, _) in pairs.items()}}
@@ -151,19 +224,24 @@ def identities(spec: IdentitySpec, encoder, store) -> dict:
 
 # %% ../../nbs/lib/49f_identity.ipynb #b438e172
 def make_identities(specs, folders, store, progress):
-    "Take languages out of encoder after encoder."
+    """Take languages out of encoder after encoder."""
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         values = identities(spec, load_encoder(store.path(spec.checkpoint), device()), store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
-STEP = 3e10      # operations of a matrix product in the time that a run takes besides
+
+STEP = 3e10  # operations of a matrix product in the time that a run takes besides
+
 
 def identity_cost(spec: IdentitySpec) -> dict:
-    "FLOPs of a forward pass over the texts, and what statistics take."
-    if not isinstance(spec.checkpoint, PretrainSpec): return {"flops": 0.0, "bytes": 10_000}
+    """FLOPs of a forward pass over the texts, and what statistics take."""
+    if not isinstance(spec.checkpoint, PretrainSpec):
+        return {"flops": 0.0, "bytes": 10_000}
     tokens = sum(1.3 * words + 2 * n for n, words in map(corpus_size, spec.texts))
     return {"flops": STEP + 2 * step_flops(spec.checkpoint.shape, 0, tokens) / 3, "bytes": 10_000}
+
 
 declare(IdentitySpec, make_identities, cost=identity_cost)

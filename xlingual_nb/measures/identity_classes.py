@@ -13,7 +13,13 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import require
-from .identity import IdentitySpec, identity_cost, ways_out, word_pairs, word_types
+from xlingual_nb.measures.identity import (
+    IdentitySpec,
+    identity_cost,
+    ways_out,
+    word_pairs,
+    word_types,
+)
 from .translation import read_side
 from .word_classes import CLASSES
 from .words import entrance
@@ -24,19 +30,32 @@ from ..text.parallel import read_parallel
 # %% ../../nbs/lib/49h_identity_classes.ipynb #1d3f77ab
 @dataclass(frozen=True)
 class IdentityClassesSpec:
-    "Word translation as `measures.identity` has it, by class of the first language's words; of the microworld alone."
+    """Word translation as `measures.identity` has it, by class of the first language's words; of
+    the microworld alone.
+    """
+
     stage: ClassVar[str] = "identity_classes"
     identity: IdentitySpec
 
     def __post_init__(self):
-        other = [text.source for text in self.identity.texts if not text.source.startswith("micro/")]
-        require(not other, f"{''.join(other[:1])} has no gold translations: give texts of the microworld")
+        other = [
+            text.source for text in self.identity.texts if not text.source.startswith("micro/")
+        ]
+        require(
+            not other,
+            f"{''.join(other[:1])} has no gold translations: give texts of the microworld",
+        )
 
 # %% ../../nbs/lib/49h_identity_classes.ipynb #7ace9c3f
 def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
-    "Which of some words (n,), ids in a text of the microworld read as `side`, are of each class that has any."
+    """Which of some words (n,), ids in a text of the microworld read as `side`, are of each class
+    that has any.
+    """
     from xlingual_nb import microworld
-    spoken = microworld.speech(text.source.removeprefix("micro/"), text.part, **dict(text.parameters))
+
+    spoken = microworld.speech(
+        text.source.removeprefix("micro/"), text.part, **dict(text.parameters)
+    )
     single, counts = side.places >= 0, np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
     said = side.text.ids[side.places[single]]
     known = said <= ids.max()
@@ -46,41 +65,65 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     return {name: of for name, of in found.items() if of.any()}
 
 # %% ../../nbs/lib/49h_identity_classes.ipynb #179cd477
-def found_by_class(types: dict, pairs: np.ndarray, classes: dict[str, np.ndarray], target: str, out) -> dict:
-    "Of each class the share of words that find their translation, both ways; `types`: the source's first."
+def found_by_class(
+    types: dict, pairs: np.ndarray, classes: dict[str, np.ndarray], target: str, out
+) -> dict:
+    """Of each class the share of words that find their translation, both ways; `types`: the
+    source's first.
+    """
     from xlingual_nb.measures.retrieval import hits
+
     A, B = (out(l, types[l][0][ids]) for l, ids in zip((next(iter(types)), target), pairs.T))
     each = ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
     return {name: float(each[of].mean()) for name, of in classes.items()}
 
+
 def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
-    "What `measures.json` holds: by layer and way out, by class and target, `found_by_class`; and `pairs` by both."
+    """What `measures.json` holds: by layer and way out, by class and target, `found_by_class`; and
+    `pairs` by both.
+    """
     from xlingual_nb.measures.embeddings import hidden_states
+
     read = [read_parallel(store, spec.texts[0], other) for other in spec.texts[1:]]
     said = dict(zip(spec.languages, (read[0][0], *(other for _, other in read))))
-    sides = {l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store)) for l, text in said.items()}
+    sides = {
+        l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store))
+        for l, text in said.items()
+    }
     (source, *targets), layers = spec.languages, spec.layers or tuple(range(encoder.depth + 1))
-    pairs = {t: word_pairs((spec.texts[0], text), (sides[source], sides[t]))[0]
-             for t, text in zip(targets, spec.texts[1:])}
+    pairs = {
+        t: word_pairs((spec.texts[0], text), (sides[source], sides[t]))[0]
+        for t, text in zip(targets, spec.texts[1:])
+    }
     classes = {t: classes_of(spec.texts[0], sides[source], ids[:, 0]) for t, ids in pairs.items()}
     states = {l: hidden_states(encoder, side.text, side.view, layers) for l, side in sides.items()}
-    found = {"pairs": {t: {name: int(of.sum()) for name, of in held.items()} for t, held in classes.items()}}
+    found = {
+        "pairs": {
+            t: {name: int(of.sum()) for name, of in held.items()} for t, held in classes.items()
+        }
+    }
     for layer in layers:
-        types = {l: word_types(s[layer].double().cpu().numpy(), sides[l].text.ids, encoder.vocabulary)
-                 for l, s in states.items()}
+        types = {
+            l: word_types(s[layer].double().cpu().numpy(), sides[l].text.ids, encoder.vocabulary)
+            for l, s in states.items()
+        }
         ways = ways_out({l: rows[there] for l, (rows, there) in types.items()}, source, spec.seed)
-        found[f"layer {layer}"] = {name: {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
-                                   for name, out in ways.items()}
+        found[f"layer {layer}"] = {
+            name: {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
+            for name, out in ways.items()
+        }
     return found
 
 # %% ../../nbs/lib/49h_identity_classes.ipynb #338d0843
 def make_identity_classes(specs, folders, store, progress):
-    "Take languages out of the words of encoder after encoder."
+    """Take languages out of the words of encoder after encoder."""
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.identity.checkpoint), device())
         values = identities_by_class(spec.identity, encoder, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
+
 
 declare(IdentityClassesSpec, make_identity_classes, cost=lambda spec: identity_cost(spec.identity))

@@ -31,17 +31,23 @@ from ..text.tokenizers import SPECIALS, Encoded
 # %% ../../nbs/lib/44_multilinguality.ipynb #fe7d76f2
 WORDS, TRAIN_TEXT = ("content", "all", "dictionary", "none"), ("whole", "seen")
 
+
 @dataclass(frozen=True)
 class MeasureSpec:
-    """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on train and `dev`.
+    """The measures of D section 2.2 on a checkpoint: µ and its parts on `dev`, perplexity on train
+    and `dev`.
 
-    The second language says `dev` too, through its transforms, unless `other` holds the same sentences in its own
-    words. `pair` names the two languages where the checkpoint has more, or has not seen one of them. `percent` looks
-    at a snapshot instead of the end; `words` says whether word translation runs over the `content` words, over `all`
-    of the vocabulary, over the microworld's `dictionary`, or is left out (`none`, and µ with it); `train_text` says
-    whether a language trained on half of a text is measured on the `whole` of it, as D's code does, or on the part it
-    has `seen`; `sentences` bounds the number of sentences that are looked at (0: all). Static vectors (`EmbedSpec`)
-    are a checkpoint too, of one layer, without perplexity and snapshots."""
+    The second language says `dev` too, through its transforms, unless `other` holds the same
+    sentences in its own words. `pair` names the two languages where the checkpoint has more, or has
+    not seen one of them. `percent` looks at a snapshot instead of the end; `words` says whether
+    word translation runs over the `content` words, over `all` of the vocabulary, over the
+    microworld's `dictionary`, or is left out (`none`, and µ with it); `train_text` says whether a
+    language trained on half of a text is measured on the `whole` of it, as D's code does, or on the
+    part it has `seen`; `sentences` bounds the number of sentences that are looked at (0: all).
+    Static vectors (`EmbedSpec`) are a checkpoint too, of one layer, without perplexity and
+    snapshots.
+    """
+
     stage: ClassVar[str] = "measure"
     checkpoint: PretrainSpec | EmbedSpec
     dev: CorpusSpec
@@ -53,49 +59,72 @@ class MeasureSpec:
     pair: tuple[str, ...] = ()
 
     def __post_init__(self):
-        names, kept = [l.name for l in self.checkpoint.languages], getattr(self.checkpoint, "snapshots", ())
+        names, kept = (
+            [l.name for l in self.checkpoint.languages],
+            getattr(self.checkpoint, "snapshots", ()),
+        )
         pair, trained = self.pair or names, ", ".join(names)
-        require(len(pair) == 2, f"µ is measured between two languages, not {len(pair)}: name them in pair")
-        require(self.other or set(self.pair) <= set(names),
-                f"pair={self.pair}: the checkpoint was trained on {trained}; "
-                "for another language give its text as other")
-        require(self.words in WORDS, f"words={self.words!r}: choose content, all, dictionary or none")
-        require(self.words != "dictionary" or self.other and self.dev.source.startswith("micro/"),
-                "words='dictionary' reads the microworld's dictionary: give two texts of it as dev and other")
-        require(self.train_text in TRAIN_TEXT, f"train_text={self.train_text!r}: choose whole or seen")
-        require(self.percent is None or self.percent in kept,
-                f"percent={self.percent}: the checkpoint keeps snapshots at {kept}; choose one of them")
+        require(
+            len(pair) == 2,
+            f"µ is measured between two languages, not {len(pair)}: name them in pair",
+        )
+        require(
+            self.other or set(self.pair) <= set(names),
+            f"pair={self.pair}: the checkpoint was trained on {trained}; "
+            "for another language give its text as other",
+        )
+        require(
+            self.words in WORDS, f"words={self.words!r}: choose content, all, dictionary or none"
+        )
+        require(
+            self.words != "dictionary" or (self.other and self.dev.source.startswith("micro/")),
+            "words='dictionary' reads the microworld's dictionary: give two texts of it as dev and other",
+        )
+        require(
+            self.train_text in TRAIN_TEXT, f"train_text={self.train_text!r}: choose whole or seen"
+        )
+        require(
+            self.percent is None or self.percent in kept,
+            f"percent={self.percent}: the checkpoint keeps snapshots at {kept}; choose one of them",
+        )
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #b12e3770
 def thinned(text: Encoded, most: int) -> Encoded:
-    "Every k-th sentence, so that at most `most` are left (0: all)."
+    """Every k-th sentence, so that at most `most` are left (0: all)."""
     return text.take(np.arange(0, len(text), -(-len(text) // most))) if most else text
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #f3ba19c9
 def snapshot(path: Path, percent: int | None) -> tuple[Path, int]:
-    "(folder, step) of a pretraining's end, or of its snapshot at `percent` of the way."
+    """(folder, step) of a pretraining's end, or of its snapshot at `percent` of the way."""
     from xlingual_nb.models.training import read_log
+
     log = read_log(path)
     steps = log[-1]["step"] if log else 0
-    if percent is None: return path, steps
+    if percent is None:
+        return path, steps
     step = steps * percent // 100
     return path / f"step-{step:06d}", step
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #27e9d043
 def diagonal(checkpoint, max_tokens: int, common: int) -> float:
-    """D Figures 5 and 8 in a number: mean cosine of place i in both languages over the `common` first places, less
-    the mean of unequal places."""
+    """D Figures 5 and 8 in a number: mean cosine of place i in both languages over the `common`
+    first places, less the mean of unequal places.
+    """
     from xlingual_nb.measures.embeddings import position_similarity
-    block = position_similarity(checkpoint)[:common, max_tokens:max_tokens + common]
+
+    block = position_similarity(checkpoint)[:common, max_tokens : max_tokens + common]
     same = np.eye(common, dtype=bool)
     return float(block[same].mean() - block[~same].mean())
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #67dff873
 def one_to_one(first: list[str], second: list[str], entries: dict[str, int]) -> np.ndarray:
-    "(n, 2) ids of those pairs whose words are entries both, no entry twice: the first pair of each counts."
+    """(n, 2) ids of those pairs whose words are entries both, no entry twice: the first pair of
+    each counts.
+    """
     kept, seen = [], (set(), set())
     for a, b in zip(map(entries.get, first), map(entries.get, second)):
-        if None in (a, b) or a in seen[0] or b in seen[1]: continue
+        if None in (a, b) or a in seen[0] or b in seen[1]:
+            continue
         kept.append((a, b))
         seen[0].add(a)
         seen[1].add(b)
@@ -103,89 +132,135 @@ def one_to_one(first: list[str], second: list[str], entries: dict[str, int]) -> 
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #d4205a9c
 def microworld_dictionary(spec: MeasureSpec, tokenizer) -> np.ndarray:
-    """Pairs of word forms that are one piece each, by frequency, no form twice, (n, 2) ids. InputError where the two
-    texts do not say the same things."""
+    """Pairs of word forms that are one piece each, by frequency, no form twice, (n, 2) ids.
+    InputError where the two texts do not say the same things.
+    """
     return one_to_one(*zip(*microworld_pairs((spec.dev, spec.other))), tokenizer.get_vocab())
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #b1a0eced
-def translation_pairs(spec: MeasureSpec, first: Language, second: Language, tokenizer) -> np.ndarray | None:
-    "(n, 2) ids of words and their translations, one a word; None where they are left out."
+def translation_pairs(
+    spec: MeasureSpec, first: Language, second: Language, tokenizer
+) -> np.ndarray | None:
+    """(n, 2) ids of words and their translations, one a word; None where they are left out."""
     size = tokenizer.get_vocab_size()
-    if spec.words == "dictionary": return microworld_dictionary(spec, tokenizer)
-    if spec.words == "none": return None
+    if spec.words == "dictionary":
+        return microworld_dictionary(spec, tokenizer)
+    if spec.words == "none":
+        return None
     pieces = translations(first, second, np.arange(len(SPECIALS), size), size)
-    if spec.words == "content": return pieces
-    offsets = [view(spec.checkpoint, size, language.name).token_offset for language in (first, second)]
+    if spec.words == "content":
+        return pieces
+    offsets = [
+        view(spec.checkpoint, size, language.name).token_offset for language in (first, second)
+    ]
     return np.concatenate([np.arange(len(SPECIALS))[:, None] + offsets, pieces])
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #8d9341bd
 def between(checkpoint, first: Encoded, second: Encoded, views, pairs) -> dict:
-    "µ and its parts between two languages; without word pairs, sentence retrieval alone."
+    """µ and its parts between two languages; without word pairs, sentence retrieval alone."""
     from xlingual_nb.measures.retrieval import multilinguality, sentence_measures, upper_layer
-    if pairs is not None: return multilinguality(checkpoint, first, second, views=views, words=pairs)
+
+    if pairs is not None:
+        return multilinguality(checkpoint, first, second, views=views, words=pairs)
     upper = upper_layer(checkpoint.depth)
     found = sentence_measures(checkpoint, first, second, views, (0, upper))
-    return {"rho_lower": found[0]["rho"], "rho_upper": found[upper]["rho"], "layer_lower": 0, "layer_upper": upper,
-            "sentences": len(first), "truncated": found["truncated"]}
+    return {
+        "rho_lower": found[0]["rho"],
+        "rho_upper": found[upper]["rho"],
+        "layer_lower": 0,
+        "layer_upper": upper,
+        "sentences": len(first),
+        "truncated": found["truncated"],
+    }
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #767ab8c3
 def compared(spec: MeasureSpec) -> list[Language]:
-    "The two languages that are compared; the text of one that the checkpoint has not seen is `other`."
+    """The two languages that are compared; the text of one that the checkpoint has not seen is
+    `other`.
+    """
     seen = {language.name: language for language in spec.checkpoint.languages}
     return [seen.get(name, Language(name, spec.other)) for name in spec.pair or seen]
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #0010e690
 def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
-    "What the checkpoint was trained on, by the name of the language, as far as it is looked at."
+    """What the checkpoint was trained on, by the name of the language, as far as it is looked
+    at.
+    """
+
     def ids(language):
         chain = without(language.transforms, "half(") if spec.train_text == "whole" else None
         return model_ids(spec.checkpoint, language, tokenizer, store, chain=chain)
+
     return {l.name: thinned(ids(l), spec.sentences) for l in spec.checkpoint.languages}
 
+
 def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
-    "The development text in both languages, sentence by sentence."
+    """The development text in both languages, sentence by sentence."""
     texts = read_parallel(store, spec.dev, spec.other)
+
     def ids(language, corpus):
-        return model_ids(spec.checkpoint, language, tokenizer, store, chain=lasting_transforms(language), corpus=corpus)
+        return model_ids(
+            spec.checkpoint,
+            language,
+            tokenizer,
+            store,
+            chain=lasting_transforms(language),
+            corpus=corpus,
+        )
+
     return [ids(*each) for each in zip(compared(spec), texts)]
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #d31e146f
 def measure(spec: MeasureSpec, store, device: str) -> dict:
-    """µ and its parts on the development text; and, of what predicts words, perplexity there and on the training text,
-    both languages pooled."""
+    """µ and its parts on the development text; and, of what predicts words, perplexity there and on
+    the training text, both languages pooled.
+    """
     from xlingual_nb.measures.perplexity import pooled_perplexity
     from xlingual_nb.models.encoders import load_encoder
+
     trained, pair = spec.checkpoint, compared(spec)
     path, step = snapshot(store.path(trained), spec.percent)
     encoder, tokenizer = load_encoder(path, device), tokenizers.load(store.path(trained.tokenizer))
     views = [view(trained, tokenizer.get_vocab_size(), language.name) for language in pair]
     dev = development_ids(spec, tokenizer, store)
     values = between(encoder, *dev, views=views, pairs=translation_pairs(spec, *pair, tokenizer))
-    if encoder.head is None: return values
+    if encoder.head is None:
+        return values
     train = training_ids(spec, tokenizer, store)
-    perplexity = {"perplexity_train": pooled_perplexity(encoder, train),
-                  "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev)))}
+    perplexity = {
+        "perplexity_train": pooled_perplexity(encoder, train),
+        "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev))),
+    }
     common = int(np.median(train[pair[0].name].lengths)) + 2 if trained.lang_pos else 0
     positions = {"diagonal": diagonal(encoder, trained.shape.max_tokens, common)} if common else {}
     return {"step": step, **values, **perplexity, **positions}
 
 # %% ../../nbs/lib/44_multilinguality.ipynb #2add0b30
 def make_measures(specs, folders, store, progress):
-    "Measure checkpoint after checkpoint (D section 2.2)."
+    """Measure checkpoint after checkpoint (D section 2.2)."""
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(json.dumps(measure(spec, store, device()), indent=1), encoding="utf-8")
+        (folder / "measures.json").write_text(
+            json.dumps(measure(spec, store, device()), indent=1), encoding="utf-8"
+        )
         progress(spec, 1, 1)
 
+
 def measuring_cost(spec: MeasureSpec) -> dict:
-    """FLOPs of one forward pass over the development text and the training text that is looked at; a bound on this is
-    taken to be sentences of the development text's length. Static vectors are looked up and cost none. InputError for
-    texts that are not parallel, so that it comes before anything is trained."""
+    """FLOPs of one forward pass over the development text and the training text that is looked at;
+    a bound on this is taken to be sentences of the development text's length. Static vectors are
+    looked up and cost none. InputError for texts that are not parallel, so that it comes before
+    anything is trained.
+    """
     trained, (sentences, words) = spec.checkpoint, parallel_size(spec.dev, spec.other)
-    if not isinstance(trained, PretrainSpec): return {"flops": 0.0, "bytes": 1000}
-    if spec.sentences: looked_at = [(spec.sentences, words * spec.sentences / sentences)] * len(trained.languages)
-    else: looked_at = [corpus_size(l.corpus) for l in trained.languages]
+    if not isinstance(trained, PretrainSpec):
+        return {"flops": 0.0, "bytes": 1000}
+    if spec.sentences:
+        looked_at = [(spec.sentences, words * spec.sentences / sentences)] * len(trained.languages)
+    else:
+        looked_at = [corpus_size(l.corpus) for l in trained.languages]
     tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + looked_at)
     vocabulary = trained.tokenizer.size * (1 + shifted(trained))
     return {"flops": step_flops(trained.shape, vocabulary, tokens) / 3, "bytes": 1000}
+
 
 declare(MeasureSpec, make_measures, cost=measuring_cost)

@@ -7,7 +7,8 @@ __all__ = ['SPELLINGS', 'UNSPACED', 'bare', 'units', 'split_unspaced', 'Finder',
            'moved', 'shifted_text', 'in_slices', 'WordVectors', 'add_words', 'word_means']
 
 # %% ../../nbs/lib/47_occurrences.ipynb #d171a0f0
-import re, unicodedata
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -24,55 +25,73 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/47_occurrences.ipynb #0740018b
 def bare(word: str) -> str:
-    "Lower-cased and without combining marks."
+    """Lower-cased and without combining marks."""
     letters = unicodedata.normalize("NFD", word.lower())
     return unicodedata.normalize("NFC", "".join(c for c in letters if not unicodedata.combining(c)))
 
-SPELLINGS = {"lower": lambda word: unicodedata.normalize("NFC", word.lower()),
-             "exact": lambda word: unicodedata.normalize("NFC", word), "bare": bare}
+
+SPELLINGS = {
+    "lower": lambda word: unicodedata.normalize("NFC", word.lower()),
+    "exact": lambda word: unicodedata.normalize("NFC", word),
+    "bare": bare,
+}
 
 # %% ../../nbs/lib/47_occurrences.ipynb #8164a809
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"     # Thai, Lao, Burmese, Khmer, kana
-                      "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")          # Chinese characters
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"  # Thai, Lao, Burmese, Khmer, kana
+    "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+)  # Chinese characters
 _CUT = BertPreTokenizer()
 
+
 def units(text: str) -> Iterator[tuple[str, int, int]]:
-    "Words, signs and letters of scripts without spaces: (what, first place, place after)."
+    """Words, signs and letters of scripts without spaces: (what, first place, place after)."""
     for piece, (start, stop) in _CUT.pre_tokenize_str(text):
-        if not UNSPACED.search(piece): yield piece, start, stop
-        else: yield from split_unspaced(piece, start)
+        if not UNSPACED.search(piece):
+            yield piece, start, stop
+        else:
+            yield from split_unspaced(piece, start)
+
 
 def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
-    "The letters of scripts without spaces one by one, what is between them in one."
+    """The letters of scripts without spaces one by one, what is between them in one."""
     at = 0
     for m in UNSPACED.finditer(piece):
-        if m.start() > at: yield piece[at:m.start()], start + at, start + m.start()
+        if m.start() > at:
+            yield piece[at : m.start()], start + at, start + m.start()
         yield m.group(), start + m.start(), start + m.end()
         at = m.end()
-    if at < len(piece): yield piece[at:], start + at, start + len(piece)
+    if at < len(piece):
+        yield piece[at:], start + at, start + len(piece)
 
 # %% ../../nbs/lib/47_occurrences.ipynb #4e76c276
 class Finder:
-    "Finds the words of a list in sentences; words that are spelt alike (`SPELLINGS`) are one."
+    """Finds the words of a list in sentences; words that are spelt alike (`SPELLINGS`) are one."""
+
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
         require(spelling in SPELLINGS, f"spelling={spelling!r}: choose {', '.join(SPELLINGS)}")
         self.spell, self.numbers = SPELLINGS[spelling], {}
         self.of = [self.numbers.setdefault(self.key(word), len(self.numbers)) for word in words]
         self.lengths = {}
-        for key in self.numbers: self.lengths.setdefault(key[0], set()).add(len(key))
-        self.lengths = {first: sorted(lengths, reverse=True) for first, lengths in self.lengths.items()}
+        for key in self.numbers:
+            self.lengths.setdefault(key[0], set()).add(len(key))
+        self.lengths = {
+            first: sorted(lengths, reverse=True) for first, lengths in self.lengths.items()
+        }
 
-    def key(self, text: str) -> tuple[str, ...]: return tuple(what for what, _, _ in units(self.spell(text)))
+    def key(self, text: str) -> tuple[str, ...]:
+        return tuple(what for what, _, _ in units(self.spell(text)))
 
     def find(self, sentence: str) -> Iterator[tuple[int, int, int]]:
-        "(number of the word, first place, place after) of each occurrence, from left to right."
+        """(number of the word, first place, place after) of each occurrence, from left to right."""
         found, i = [(self.spell(what), start, stop) for what, start, stop in units(sentence)], 0
         while i < len(found):
             n = 1
             for length in self.lengths.get(found[i][0], ()):
-                here = found[i:i + length]
+                here = found[i : i + length]
                 number = self.numbers.get(tuple(what for what, _, _ in here))
-                if number is None or len(here) < length: continue
+                if number is None or len(here) < length:
+                    continue
                 yield number, here[0][1], here[-1][2]
                 n = length
                 break
@@ -81,57 +100,83 @@ class Finder:
 # %% ../../nbs/lib/47_occurrences.ipynb #f7d8ce89
 @dataclass(frozen=True)
 class Found:
-    "Sentences with words in them: `text` in plain ids; `words` (n, 4): word, sentence, first piece, piece after."
+    """Sentences with words in them: `text` in plain ids; `words` (n, 4): word, sentence, first
+    piece, piece after.
+    """
+
     text: Encoded
     words: np.ndarray
 
+
 def cut(encoder: Encoder, sentences: list[str]):
-    "Ids and places of the pieces of each sentence, without special tokens. InputError for a tokenizer without places."
+    """Ids and places of the pieces of each sentence, without special tokens. InputError for a
+    tokenizer without places.
+    """
     if not getattr(encoder.tokenizer, "is_fast", False):
-        raise InputError(f"the tokenizer of {encoder.path} does not say where its pieces stand: save it as a fast one")
-    made = encoder.tokenizer(sentences, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        raise InputError(
+            f"the tokenizer of {encoder.path} does not say where its pieces stand: save it as a fast one"
+        )
+    made = encoder.tokenizer(
+        sentences, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+    )
     return zip(made["input_ids"], made["offset_mapping"])
 
+
 def pieces_of(places: list, start: int, stop: int, at: int = 0) -> tuple[int, int]:
-    "The half-open range of the pieces, from number `at` on, that overlap `start` to `stop`."
-    while at < len(places) and places[at][1] <= start: at += 1
+    """The half-open range of the pieces, from number `at` on, that overlap `start` to `stop`."""
+    while at < len(places) and places[at][1] <= start:
+        at += 1
     after = at
-    while after < len(places) and places[after][0] < stop: after += 1
+    while after < len(places) and places[after][0] < stop:
+        after += 1
     return at, after
 
 # %% ../../nbs/lib/47_occurrences.ipynb #8605c3af
 def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> Found:
-    "Where the words stand in those of the sentences that have any."
+    """Where the words stand in those of the sentences that have any."""
     met = [(sentence, words) for sentence in sentences if (words := [*finder.find(sentence)])]
     rows, places, unknown = [], [], encoder.tokenizer.unk_token_id
-    for number, ((_, words), (ids, where)) in enumerate(zip(met, cut(encoder, [s for s, _ in met]) if met else ())):
+    for number, ((_, words), (ids, where)) in enumerate(
+        zip(met, cut(encoder, [s for s, _ in met]) if met else ())
+    ):
         rows.append(ids)
         first = 0
         for word, start, stop in words:
             first, after = pieces_of(where, start, stop, first)
-            if after > first and unknown not in ids[first:after]: places.append((word, number, first, after))
+            if after > first and unknown not in ids[first:after]:
+                places.append((word, number, first, after))
     return Found(Encoded.of(rows), np.array(places, np.int64).reshape(-1, 4))
 
 # %% ../../nbs/lib/47_occurrences.ipynb #b7bde1a6
 def moved(words: np.ndarray, lengths: np.ndarray, inverted: bool) -> np.ndarray:
-    "Places of words in sentences that were cut to these lengths and perhaps turned round; those beyond are left out."
+    """Places of words in sentences that were cut to these lengths and perhaps turned round; those
+    beyond are left out.
+    """
     words = words[words[:, 3] <= lengths[words[:, 1]]]
-    if not inverted: return words
+    if not inverted:
+        return words
     n = lengths[words[:, 1]]
     return np.stack([words[:, 0], words[:, 1], n - words[:, 3], n - words[:, 2]], 1)
 
+
 def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
-    "From plain ids to a view's: the language's offset, another for special tokens, and its direction."
+    """From plain ids to a view's: the language's offset, another for special tokens, and its
+    direction.
+    """
     view, special = encoder.view(view), encoder.tokenizer.all_special_ids
+
     def read(text):
         offset = np.where(np.isin(text.ids, special), view.special_offset, view.token_offset)
         text = Encoded((text.ids + offset).astype(np.int32), text.starts)
         return Encoded.of(row[::-1] for row in text) if view.inverted else text
+
     return read
 
 # %% ../../nbs/lib/47_occurrences.ipynb #84bc28a1
 def in_slices(found: Found, most: int) -> Found:
-    "The same sentences in slices of at most `most` pieces, one after another; words that a cut divides are left out."
+    """The same sentences in slices of at most `most` pieces, one after another; words that a cut
+    divides are left out.
+    """
     whole, words = found.text, found.words
     text = pieces(whole, np.arange(1, len(whole) + 1), most)
     first, last = (whole.starts[words[:, 1]] + places for places in (words[:, 2], words[:, 3] - 1))
@@ -143,13 +188,19 @@ def in_slices(found: Found, most: int) -> Found:
 # %% ../../nbs/lib/47_occurrences.ipynb #a54af5fe
 @dataclass(frozen=True)
 class WordVectors:
-    "`vectors[layer]` (words, H), zeros if not met; `counts` (words,) of occurrences; their sentences `truncated`."
+    """`vectors[layer]` (words, H), zeros if not met; `counts` (words,) of occurrences; their
+    sentences `truncated`.
+    """
+
     vectors: dict[int, torch.Tensor]
     counts: np.ndarray
     truncated: int
 
+
 def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -> None:
-    "Add to `sums` the mean over the pieces of each occurrence; the states of sentence s begin at `starts[s]`."
+    """Add to `sums` the mean over the pieces of each occurrence; the states of sentence s begin at
+    `starts[s]`.
+    """
     n = words[:, 3] - words[:, 2]
     rows = np.repeat(starts[words[:, 1]] + words[:, 2] - np.cumsum(n) + n, n) + np.arange(n.sum())
     arrays = np.repeat(words[:, 0], n), rows, np.repeat(1 / n, n).astype(np.float32)
@@ -159,22 +210,39 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
         sums[layer].index_add_(0, which, vectors[at].float() * share.unsqueeze(1))
 
 # %% ../../nbs/lib/47_occurrences.ipynb #0c33aead
-def word_means(encoder: Encoder, sentences: Iterable[str], finder: Finder, view, layers=None, reads=None, budget=None,
-               portion: int = 2048, sliced: bool = False) -> WordVectors:
-    """Means over all occurrences of the finder's words, by layer (None: all), float32 on the encoder's device.
+def word_means(
+    encoder: Encoder,
+    sentences: Iterable[str],
+    finder: Finder,
+    view,
+    layers=None,
+    reads=None,
+    budget=None,
+    portion: int = 2048,
+    sliced: bool = False,
+) -> WordVectors:
+    """Means over all occurrences of the finder's words, by layer (None: all), float32 on the
+    encoder's device.
 
-    `sentences` may be any stream: `portion` of them are held at a time. `reads` makes a language's ids of plain ones,
-    where its view does not say it all; with `sliced`, sentences that are too long for the encoder are read in slices.
-    Source: Liu et al. (2020a), 2.1.1. InputError for layers that there are not."""
+    `sentences` may be any stream: `portion` of them are held at a time. `reads` makes a language's
+    ids of plain ones, where its view does not say it all; with `sliced`, sentences that are too
+    long for the encoder are read in slices. Source: Liu et al. (2020a), 2.1.1. InputError for
+    layers that there are not.
+    """
     view = encoder.view(view)
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads, stream, truncated = reads or shifted_text(encoder, view), iter(sentences), 0
-    sums = {layer: torch.zeros(len(finder.numbers), encoder.width, device=encoder.device) for layer in layers}
+    sums = {
+        layer: torch.zeros(len(finder.numbers), encoder.width, device=encoder.device)
+        for layer in layers
+    }
     counts = np.zeros(len(finder.numbers), np.int64)
     while part := list(islice(stream, portion)):
         found = locate_words(encoder, part, finder)
-        if sliced: found = in_slices(found, encoder.room(view))
-        if not len(found.words): continue
+        if sliced:
+            found = in_slices(found, encoder.room(view))
+        if not len(found.words):
+            continue
         text, cut_short = fit(encoder, reads(found.text), view)
         words, truncated = moved(found.words, text.lengths, view.inverted), truncated + cut_short
         counts += np.bincount(words[:, 0], minlength=len(counts))

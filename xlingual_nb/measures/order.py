@@ -27,100 +27,141 @@ from ..text.sources import CorpusSpec, corpus_size
 
 # %% ../../nbs/lib/49a_order.ipynb #7bbae2f8
 def turned_round(links) -> float:
-    "The share of pairs of links (k, 2) whose order is turned round in the other language; NaN without such pairs."
+    """The share of pairs of links (k, 2) whose order is turned round in the other language; NaN
+    without such pairs.
+    """
     i, j = np.asarray(links, np.int64).reshape(-1, 2).T
     order = np.sign(i[:, None] - i) * np.sign(j[:, None] - j)
     counted = np.count_nonzero(order)
     return float((order < 0).sum() / counted) if counted else float("nan")
 
 # %% ../../nbs/lib/49a_order.ipynb #fb50f2e3
-READINGS = {"root": lambda turned: 1 - np.sqrt(turned), "coefficient": lambda turned: 1 - 2 * turned,
-            "share": lambda turned: 1 - turned}
+READINGS = {
+    "root": lambda turned: 1 - np.sqrt(turned),
+    "coefficient": lambda turned: 1 - 2 * turned,
+    "share": lambda turned: 1 - turned,
+}
+
 
 def order_scores(links) -> dict[str, float]:
-    """Means over sentences of each of `READINGS`, and how many `sentences` have an order; links (k, 3) of sentence, i,
-    j, ordered by sentence. Source: Dufter & Schütze (2020), B.2; Birch & Osborne (2011). InputError where none has."""
+    """Means over sentences of each of `READINGS`, and how many `sentences` have an order; links (k,
+    3) of sentence, i, j, ordered by sentence. Source: Dufter & Schütze (2020), B.2; Birch & Osborne
+    (2011). InputError where none has.
+    """
     links = np.asarray(links, np.int64).reshape(-1, 3)
     each = np.split(links[:, 1:], np.flatnonzero(np.diff(links[:, 0])) + 1)
     turned = np.array([share for share in map(turned_round, each) if not np.isnan(share)])
-    if not len(turned): raise InputError("no sentence has two words aligned: there is no order to compare")
-    return {name: float(read(turned).mean()) for name, read in READINGS.items()} | {"sentences": len(turned)}
+    if not len(turned):
+        raise InputError("no sentence has two words aligned: there is no order to compare")
+    return {name: float(read(turned).mean()) for name, read in READINGS.items()} | {
+        "sentences": len(turned)
+    }
 
 # %% ../../nbs/lib/49a_order.ipynb #8c2683e8
 def match_alignment(E, F) -> np.ndarray:
-    """Links (k, 2), k the smaller of m and n, of greatest total cosine between the rows of E (m, H) and F (n, H), in
-    order of the first (the Match of Sabet et al., 2020)."""
+    """Links (k, 2), k the smaller of m and n, of greatest total cosine between the rows of E (m, H)
+    and F (n, H), in order of the first (the Match of Sabet et al., 2020).
+    """
     from scipy.optimize import linear_sum_assignment
     from torch.nn.functional import normalize
+
     S = normalize(E.float(), dim=1) @ normalize(F.float(), dim=1).T
     return np.stack(linear_sum_assignment(S.cpu().numpy(), maximize=True), 1)
 
 # %% ../../nbs/lib/49a_order.ipynb #97f9e798
 def spaced(text: str) -> list[tuple[str, int, int]]:
-    "What stands between blanks: (what, first place, place after)."
+    """What stands between blanks: (what, first place, place after)."""
     import re
+
     return [(m.group(), *m.span()) for m in re.finditer(r"\S+", text)]
 
+
 def units(text: str) -> list[tuple[str, int, int]]:
-    "Words and signs of any script (`measures.occurrences.units`)."
+    """Words and signs of any script (`measures.occurrences.units`)."""
     from xlingual_nb.measures import occurrences
+
     return [*occurrences.units(text)]
+
 
 WORDS = {"units": units, "spaces": spaced}
 
+
 class EveryWord:
-    "A finder (`measures.occurrences.Finder`) of all words of some sentences, each a number of its own."
+    """A finder (`measures.occurrences.Finder`) of all words of some sentences, each a number of its
+    own.
+    """
+
     def __init__(self, sentences: list[str], words: str = "units"):
         self.cut = WORDS[words]
         self.starts = np.cumsum([0, *(len(self.cut(sentence)) for sentence in sentences)])
         self.numbers, self.next = range(self.starts[-1]), 0
 
     def find(self, sentence: str):
-        "(number, first place, place after) of each word; sentences are to come in their order, once."
+        """(number, first place, place after) of each word; sentences are to come in their order,
+        once.
+        """
         for _, start, stop in self.cut(sentence):
             yield self.next, start, stop
             self.next += 1
 
 # %% ../../nbs/lib/49a_order.ipynb #406b0f9f
 def layer_of(encoder, layer: int | None) -> int:
-    "A layer, by default the one two thirds up: the eighth of twelve."
+    """A layer, by default the one two thirds up: the eighth of twelve."""
     from xlingual_nb.measures.retrieval import upper_layer
+
     return upper_layer(encoder.depth) if layer is None else layer
 
+
 def vectors_of(encoder, sentences: list[str], entrance, words: str, layer: int):
-    "Vectors (n, H) of every word of the sentences, whether it has one (n,), and where each sentence starts."
+    """Vectors (n, H) of every word of the sentences, whether it has one (n,), and where each
+    sentence starts.
+    """
     from xlingual_nb.measures.occurrences import word_means
+
     every, (view, reads) = EveryWord(sentences, words), entrance
     found = word_means(encoder, sentences, every, view, (layer,), reads)
     return found.vectors[layer], found.counts > 0, every.starts
 
 # %% ../../nbs/lib/49a_order.ipynb #4850d0c7
 def match_sentences(first, second) -> np.ndarray:
-    "Links (k, 3) of sentence, i, j between two texts, each as `vectors_of` gives it."
+    """Links (k, 3) of sentence, i, j between two texts, each as `vectors_of` gives it."""
     (E, has_e, e_starts), (F, has_f, f_starts) = first, second
     made = [np.empty((0, 3), np.int64)]
     for s in range(len(e_starts) - 1):
-        i, j = (start[s] + np.flatnonzero(has[start[s]:start[s + 1]])
-                for has, start in ((has_e, e_starts), (has_f, f_starts)))
+        i, j = (
+            start[s] + np.flatnonzero(has[start[s] : start[s + 1]])
+            for has, start in ((has_e, e_starts), (has_f, f_starts))
+        )
         a, b = match_alignment(E[i], F[j]).T
         made.append(np.stack([np.full(len(a), s), i[a] - e_starts[s], j[b] - f_starts[s]], 1))
     return np.concatenate(made)
 
 # %% ../../nbs/lib/49a_order.ipynb #f5d3775c
 def gold_links(texts, most: int = 0) -> np.ndarray:
-    """Links (k, 3) of two texts of the microworld that say the same, of their first `most` sentences (0: all).
-    InputError for other texts."""
+    """Links (k, 3) of two texts of the microworld that say the same, of their first `most`
+    sentences (0: all). InputError for other texts.
+    """
     from xlingual_nb import microworld
+
     if other := [text.source for text in texts if not text.source.startswith("micro/")]:
-        raise InputError(f"the order of {other[0]} is not known: give two texts of the microworld, or a checkpoint")
-    first, second = (microworld.speech(text.source.removeprefix("micro/"), text.part, **dict(text.parameters))
-                     for text in texts)
+        raise InputError(
+            f"the order of {other[0]} is not known: give two texts of the microworld, or a checkpoint"
+        )
+    first, second = (
+        microworld.speech(text.source.removeprefix("micro/"), text.part, **dict(text.parameters))
+        for text in texts
+    )
     i, j = microworld.align(first, second).T
-    links = np.stack([first.rows[i], i - first.starts[first.rows[i]], j - second.starts[first.rows[i]]], 1)
+    links = np.stack(
+        [first.rows[i], i - first.starts[first.rows[i]], j - second.starts[first.rows[i]]], 1
+    )
     return links[links[:, 0] < (most or len(first))]
 
+
 def read_links(lines) -> np.ndarray:
-    "The sure links (k, 3) of an annotators' file; a sentence without any counts with its possible ones."
+    """The sure links (k, 3) of an annotators' file; a sentence without any counts with its possible
+    ones.
+    """
     found = [np.empty((0, 3), np.int64)]
     for s, line in enumerate(lines):
         sure = [link for link in line.split() if "p" not in link] or line.split()
@@ -133,9 +174,12 @@ def read_links(lines) -> np.ndarray:
 class OrderSpec:
     """How far two languages say the same in the same order (D, appendix B.2).
 
-    `pair`: their names; `texts`: parallel text, or NLI records whose sentences correspond; `checkpoint`: a spec whose
-    run leaves an encoder, by which words are matched, at `layer` (None: two thirds up); without one the microworld's
-    gold is read. `words`: what is a word (`WORDS`); `sentences` bounds what is looked at (0: all)."""
+    `pair`: their names; `texts`: parallel text, or NLI records whose sentences correspond;
+    `checkpoint`: a spec whose run leaves an encoder, by which words are matched, at `layer` (None:
+    two thirds up); without one the microworld's gold is read. `words`: what is a word (`WORDS`);
+    `sentences` bounds what is looked at (0: all).
+    """
+
     stage: ClassVar[str] = "order"
     pair: tuple[str, str]
     texts: tuple[object, object]
@@ -145,44 +189,68 @@ class OrderSpec:
     sentences: int = 2500
 
     def __post_init__(self):
-        require(len(self.pair) == len(self.texts) == 2, "order is compared between two languages: give two texts")
+        require(
+            len(self.pair) == len(self.texts) == 2,
+            "order is compared between two languages: give two texts",
+        )
         require(self.words in WORDS, f"words={self.words!r}: choose {' or '.join(WORDS)}")
-        require(self.checkpoint is None or hasattr(self.checkpoint, "stage"),
-                f"checkpoint={self.checkpoint!r}: give the spec of a run, or none for the microworld's gold")
+        require(
+            self.checkpoint is None or hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run, or none for the microworld's gold",
+        )
 
 # %% ../../nbs/lib/49a_order.ipynb #a623f624
 def both_sides(records: list[dict]) -> list[str]:
-    "Premises and hypotheses as they come."
+    """Premises and hypotheses as they come."""
     return [r[column] for r in records for column in ("premise", "hypothesis")]
 
+
 def distinct(first: list[str], second: list[str], most: int = 0) -> list[list[str]]:
-    "The first `most` pairs (0: all) of translations, each once. InputError for texts of unequal length."
-    require(len(first) == len(second), f"{len(first)} sentences beside {len(second)} translations: give parallel text")
-    return [list(side) for side in zip(*[*dict.fromkeys(zip(first, second))][:most or None])]
+    """The first `most` pairs (0: all) of translations, each once. InputError for texts of unequal
+    length.
+    """
+    require(
+        len(first) == len(second),
+        f"{len(first)} sentences beside {len(second)} translations: give parallel text",
+    )
+    return [list(side) for side in zip(*[*dict.fromkeys(zip(first, second))][: most or None])]
+
 
 def parallel_texts(store, texts, most: int) -> list[list[str]]:
-    """The first `most` sentences (0: all) of two parallel texts, as they come; or of records of NLI, which repeat their
-    premises, each once."""
+    """The first `most` sentences (0: all) of two parallel texts, as they come; or of records of
+    NLI, which repeat their premises, each once.
+    """
     if isinstance(texts[0], RecordsSpec):
         return distinct(*(both_sides(read_records(store.path(text))) for text in texts), most)
-    return [text.sentences[:most or None] for text in read_parallel(store, *texts)]
+    return [text.sentences[: most or None] for text in read_parallel(store, *texts)]
 
 # %% ../../nbs/lib/49a_order.ipynb #3371e46d
 def compare_order(encoder, sentences, entrances, words: str = "units", layer: int | None = None):
-    """Links (k, 3) between the words of parallel `sentences` of two languages. `entrances`: how each enters the
-    encoder, (view, function from plain ids to its own or None)."""
+    """Links (k, 3) between the words of parallel `sentences` of two languages. `entrances`: how
+    each enters the encoder, (view, function from plain ids to its own or None).
+    """
     layer = layer_of(encoder, layer)
-    return match_sentences(*(vectors_of(encoder, said, entrance, words, layer)
-                             for said, entrance in zip(sentences, entrances)))
+    return match_sentences(
+        *(
+            vectors_of(encoder, said, entrance, words, layer)
+            for said, entrance in zip(sentences, entrances)
+        )
+    )
 
 # %% ../../nbs/lib/49a_order.ipynb #b533a442
 def measure_order(spec: OrderSpec, store) -> dict:
-    "Scores of the order (`order_scores`), and in the microworld `gold` ones and the alignment's `f1` beside them."
-    known = all(isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts)
+    """Scores of the order (`order_scores`), and in the microworld `gold` ones and the alignment's
+    `f1` beside them.
+    """
+    known = all(
+        isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
+    )
     gold = gold_links(spec.texts, spec.sentences) if known or spec.checkpoint is None else None
-    if spec.checkpoint is None: return order_scores(gold)
+    if spec.checkpoint is None:
+        return order_scores(gold)
     from xlingual_nb.measures.alignment import alignment_f1
     from xlingual_nb.models.encoders import load_encoder
+
     encoder = load_encoder(store.path(spec.checkpoint), device())
     said = parallel_texts(store, spec.texts, spec.sentences)
     entrances = [entrance(spec, name, encoder, store) for name in spec.pair]
@@ -192,17 +260,24 @@ def measure_order(spec: OrderSpec, store) -> dict:
 
 # %% ../../nbs/lib/49a_order.ipynb #6502f2ec
 def make_orders(specs, folders, store, progress):
-    "Compare the word order of language after language (D, appendix B.2)."
+    """Compare the word order of language after language (D, appendix B.2)."""
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(json.dumps(measure_order(spec, store), indent=1), encoding="utf-8")
+        (folder / "measures.json").write_text(
+            json.dumps(measure_order(spec, store), indent=1), encoding="utf-8"
+        )
         progress(spec, 1, 1)
 
+
 def order_cost(spec: OrderSpec) -> dict:
-    "FLOPs of a forward pass over both texts."
-    if not isinstance(spec.checkpoint, PretrainSpec): return {"flops": 0.0, "bytes": 1000}
+    """FLOPs of a forward pass over both texts."""
+    if not isinstance(spec.checkpoint, PretrainSpec):
+        return {"flops": 0.0, "bytes": 1000}
     texts = [text for text in spec.texts if isinstance(text, CorpusSpec)]
-    sizes = [corpus_size(text) for text in texts] or [(spec.sentences or 5000, 20 * (spec.sentences or 5000))] * 2
+    sizes = [corpus_size(text) for text in texts] or [
+        (spec.sentences or 5000, 20 * (spec.sentences or 5000))
+    ] * 2
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
     return {"flops": step_flops(spec.checkpoint.shape, 0, tokens) / 3, "bytes": 1000}
+
 
 declare(OrderSpec, make_orders, cost=order_cost)

@@ -18,42 +18,65 @@ from ..models.encoders import Encoder
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/43_perplexity.ipynb #89b1f6c0
-def choose_tokens(count: int, rate=.15, seed=0) -> np.ndarray:
-    "A boolean mask over `count` tokens, each chosen with probability `rate`; at least one is chosen."
-    if not 0 < rate <= 1: raise InputError(f"rate={rate}: the share of masked tokens must lie above 0 and at most at 1")
+def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
+    """A boolean mask over `count` tokens, each chosen with probability `rate`; at least one is
+    chosen.
+    """
+    if not 0 < rate <= 1:
+        raise InputError(
+            f"rate={rate}: the share of masked tokens must lie above 0 and at most at 1"
+        )
     rng = np.random.default_rng(seed)
     chosen = rng.random(count) < rate
-    if count and not chosen.any(): chosen[rng.integers(count)] = True
+    if count and not chosen.any():
+        chosen[rng.integers(count)] = True
     return chosen
 
 # %% ../../nbs/lib/43_perplexity.ipynb #6e5c5daa
 @torch.inference_mode()
-def masked_nll(encoder: Encoder, sentences: Encoded, view, seed=0, rate=.15, budget=None) -> tuple[float, int]:
-    """Sum of -log p (nats) over the masked tokens, and their number; sums of several corpora may be added. Sentences
-    longer than the model are cut first. InputError without a masked-LM head and for ids that the model lacks."""
-    require(encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one")
+def masked_nll(
+    encoder: Encoder, sentences: Encoded, view, seed=0, rate=0.15, budget=None
+) -> tuple[float, int]:
+    """Sum of -log p (nats) over the masked tokens, and their number; sums of several corpora may be
+    added. Sentences longer than the model are cut first. InputError without a masked-LM head and
+    for ids that the model lacks.
+    """
+    require(
+        encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
+    )
     sentences, _ = fit(encoder, sentences, view)
     chosen = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
-    masked, total = Encoded(np.where(chosen, mask, sentences.ids).astype(np.int32), sentences.starts), 0.
-    budget = budget or max(256, min(default_budget(encoder), int(2 ** 26 / encoder.vocabulary / rate)))
+    masked, total = (
+        Encoded(np.where(chosen, mask, sentences.ids).astype(np.int32), sentences.starts),
+        0.0,
+    )
+    budget = budget or max(
+        256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate))
+    )
     marks = Encoded(chosen, sentences.starts)
     for numbers in batches(sentences.lengths, budget):
         asked = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
-        if not asked.any(): continue
+        if not asked.any():
+            continue
         truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[asked]
         logits = encoder.head(masked, numbers, view, asked)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
     return total, int(chosen.sum())
 
 # %% ../../nbs/lib/43_perplexity.ipynb #0bb46f69
-def pooled_perplexity(encoder: Encoder, corpora: dict, seed=0, rate=.15) -> float:
-    "Masked-LM perplexity over the sentences of several languages together: a dict of `Encoded` by view name."
+def pooled_perplexity(encoder: Encoder, corpora: dict, seed=0, rate=0.15) -> float:
+    """Masked-LM perplexity over the sentences of several languages together: a dict of `Encoded` by
+    view name.
+    """
     sums = [masked_nll(encoder, sentences, view, seed, rate) for view, sentences in corpora.items()]
-    if not sums: raise InputError("no corpora to measure: give at least one language")
+    if not sums:
+        raise InputError("no corpora to measure: give at least one language")
     return math.exp(sum(nll for nll, _ in sums) / sum(count for _, count in sums))
 
 # %% ../../nbs/lib/43_perplexity.ipynb #d057893c
-def masked_perplexity(encoder: Encoder, sentences: Encoded, view, seed=0, rate=.15) -> float:
-    "Masked-LM perplexity of one language (Dufter & Schütze 2020, 2.2.2): exp of the mean -log p of the masked tokens."
+def masked_perplexity(encoder: Encoder, sentences: Encoded, view, seed=0, rate=0.15) -> float:
+    """Masked-LM perplexity of one language (Dufter & Schütze 2020, 2.2.2): exp of the mean -log p
+    of the masked tokens.
+    """
     return pooled_perplexity(encoder, {view: sentences}, seed, rate)

@@ -23,50 +23,76 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/46_probe.ipynb #9ce5f2b8
 def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
-    """Plain sentences as ids of the encoder's own tokenizer, without special tokens, shifted and inverted like its
-    view. InputError for a bare string, no sentences, and what is no text."""
+    """Plain sentences as ids of the encoder's own tokenizer, without special tokens, shifted and
+    inverted like its view. InputError for a bare string, no sentences, and what is no text.
+    """
     view = encoder.view(view)
-    if isinstance(sentences, str): raise InputError(f"{sentences[:40]!r} is one string: give a list of sentences")
+    if isinstance(sentences, str):
+        raise InputError(f"{sentences[:40]!r} is one string: give a list of sentences")
     sentences = list(sentences)
     require(sentences, f"no sentences of {view.name!r}: give at least one")
     odd = next((s for s in sentences if not isinstance(s, str)), "")
     require(odd == "", f"{odd!r} is among the sentences of {view.name!r}: give text alone")
     rows = encoder.tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
+
     def shifted(row):
-        special = np.isin(row, encoder.tokenizer.all_special_ids)       # [UNK] in plain text
+        special = np.isin(row, encoder.tokenizer.all_special_ids)  # [UNK] in plain text
         return np.asarray(row, np.int32) + np.where(special, view.special_offset, view.token_offset)
+
     rows = map(shifted, rows)
     return Encoded.of(row[::-1] if view.inverted else row for row in rows)
 
 # %% ../../nbs/lib/46_probe.ipynb #13cffcff
 def unknown_share(encoder: Encoder, sentences: Encoded, view) -> float:
-    "Share of the tokens that are the unknown one."
+    """Share of the tokens that are the unknown one."""
     unknown, offset = encoder.tokenizer.unk_token_id, encoder.view(view).special_offset
-    return 0. if unknown is None else float((sentences.ids == unknown + offset).sum() / max(1, len(sentences.ids)))
+    return (
+        0.0
+        if unknown is None
+        else float((sentences.ids == unknown + offset).sum() / max(1, len(sentences.ids)))
+    )
+
 
 def unknown_shares(encoder: Encoder, corpora: dict[str, Encoded], what: str) -> str:
-    "How much of each language is unknown, in words, nothing where all is known. InputError where nothing is."
-    shares = {language: unknown_share(encoder, items, language) for language, items in corpora.items()}
+    """How much of each language is unknown, in words, nothing where all is known. InputError where
+    nothing is.
+    """
+    shares = {
+        language: unknown_share(encoder, items, language) for language, items in corpora.items()
+    }
     if lost := [language for language, share in shares.items() if share == 1]:
-        raise InputError(f"{encoder.path} knows none of the {what} of {lost[0]!r}: give what it was trained on, "
-                         "spelt as it was there, or vectors that have all languages in one file")
+        raise InputError(
+            f"{encoder.path} knows none of the {what} of {lost[0]!r}: give what it was trained on, "
+            "spelt as it was there, or vectors that have all languages in one file"
+        )
     told = ", ".join(f"{share:.1%} of {language}" for language, share in shares.items() if share)
     return f"unknown {what}: {told}" if told else ""
 
 # %% ../../nbs/lib/46_probe.ipynb #2cc22750
 def cut_short(encoder: Encoder, parallel: dict[str, Encoded]) -> str:
-    "How many sentences of each language are longer than the encoder has room for, in words; nothing where none are."
+    """How many sentences of each language are longer than the encoder has room for, in words;
+    nothing where none are.
+    """
+
     def told(language, items):
         room = encoder.room(language)
         n = int((items.lengths > room).sum())
         return f"{n} of {len(items)} sentences of {language} were cut to {room} pieces" if n else ""
+
     return ", ".join(filter(None, (told(*each) for each in parallel.items())))
 
-def remarks(encoder: Encoder, parallel: dict[str, Encoded], words: dict[str, Encoded] | None = None) -> list[str]:
-    """What has to be said beside the table of a probe: how much of the text and of a dictionary's `words` is unknown,
-    why that may be, which sentences were cut, what mu is, and why there is no perplexity. InputError where nothing of
-    a language is known."""
-    unknown = [unknown_shares(encoder, parallel, "tokens"), unknown_shares(encoder, words or {}, "dictionary words")]
+
+def remarks(
+    encoder: Encoder, parallel: dict[str, Encoded], words: dict[str, Encoded] | None = None
+) -> list[str]:
+    """What has to be said beside the table of a probe: how much of the text and of a dictionary's
+    `words` is unknown, why that may be, which sentences were cut, what mu is, and why there is no
+    perplexity. InputError where nothing of a language is known.
+    """
+    unknown = [
+        unknown_shares(encoder, parallel, "tokens"),
+        unknown_shares(encoder, words or {}, "dictionary words"),
+    ]
     plain = any(unknown) and str(encoder.path).endswith(VECTOR_FILES)
     spelt = "words are looked up as they stand between spaces: part punctuation off, write capitals as the file does"
     mu = f"mu: the mean of rho and tau at layers 0 and {upper_layer(encoder.depth)}, both ways"
@@ -76,58 +102,105 @@ def remarks(encoder: Encoder, parallel: dict[str, Encoded], words: dict[str, Enc
 
 # %% ../../nbs/lib/46_probe.ipynb #a8e24b90
 def read_microworld(path) -> bool:
-    "Whether an encoder's folder, or the run that it is a snapshot of, says that it was trained on the microworld."
+    """Whether an encoder's folder, or the run that it is a snapshot of, says that it was trained on
+    the microworld.
+    """
     told = [folder / "spec.json" for folder in (Path(path), Path(path).absolute().parent)]
     return any('"micro/' in spec.read_text(encoding="utf-8") for spec in told if spec.is_file())
 
 # %% ../../nbs/lib/46_probe.ipynb #d45982c3
 def directed_precision(vectors: dict[str, dict]) -> list[dict]:
-    "Precision at one from each language to each other, per layer, of parallel vectors (items, H)."
-    def value(a, b, layer): return float(hits(vectors[a][layer], vectors[b][layer]).double().mean())
-    return [dict(source=a, target=b, layer=layer, value=value(a, b, layer))
-            for a in vectors for b in vectors if a != b for layer in vectors[a]]
+    """Precision at one from each language to each other, per layer, of parallel vectors (items,
+    H).
+    """
+
+    def value(a, b, layer):
+        return float(hits(vectors[a][layer], vectors[b][layer]).double().mean())
+
+    return [
+        dict(source=a, target=b, layer=layer, value=value(a, b, layer))
+        for a in vectors
+        for b in vectors
+        if a != b
+        for layer in vectors[a]
+    ]
 
 # %% ../../nbs/lib/46_probe.ipynb #b7b0e839
 def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
-    "All languages, two or more, hold equally many items, as ids; their number. InputError otherwise."
-    plain = next((language for language, items in corpora.items() if not isinstance(items, Encoded)), None)
-    require(plain is None, f"{name} of {plain!r} is no `Encoded`: have encode_text make ids of the sentences")
-    require(len(corpora) != 1, f"{name} holds {', '.join(corpora)} alone: give two languages or more; "
-            "masked_perplexity takes one")
+    """All languages, two or more, hold equally many items, as ids; their number. InputError
+    otherwise.
+    """
+    plain = next(
+        (language for language, items in corpora.items() if not isinstance(items, Encoded)), None
+    )
+    require(
+        plain is None,
+        f"{name} of {plain!r} is no `Encoded`: have encode_text make ids of the sentences",
+    )
+    require(
+        len(corpora) != 1,
+        f"{name} holds {', '.join(corpora)} alone: give two languages or more; "
+        "masked_perplexity takes one",
+    )
     sizes = {language: len(items) for language, items in corpora.items()}
     if not sizes or len(set(sizes.values())) > 1:
-        raise InputError(f"{name} holds {sizes or 'no language'}: give the same items in every language")
+        raise InputError(
+            f"{name} holds {sizes or 'no language'}: give the same items in every language"
+        )
     return next(iter(sizes.values()))
 
 # %% ../../nbs/lib/46_probe.ipynb #3c8e51fa
 def mu_rows(rows: list[dict], depth: int) -> list[dict]:
-    """µ of each two languages (Dufter & Schütze 2020, 2.2.1), of rows of `directed_precision` with their measure and
-    n: the mean of rho and tau, both ways, at layers 0 and `upper_layer(depth)`; none where one of these is missing."""
+    """µ of each two languages (Dufter & Schütze 2020, 2.2.1), of rows of `directed_precision` with
+    their measure and n: the mean of rho and tau, both ways, at layers 0 and `upper_layer(depth)`;
+    none where one of these is missing.
+    """
     layers, found = {0, upper_layer(depth)}, {}
     for row in rows:
-        if row["layer"] in layers: found.setdefault(frozenset((row["source"], row["target"])), []).append(row)
-    def mu(of): return dict(value=float(np.mean([row["value"] for row in of])), n=min(row["n"] for row in of))
-    def sides(of): return dict(measure="mu", source=of[0]["source"], target=of[0]["target"])
+        if row["layer"] in layers:
+            found.setdefault(frozenset((row["source"], row["target"])), []).append(row)
+
+    def mu(of):
+        return dict(
+            value=float(np.mean([row["value"] for row in of])), n=min(row["n"] for row in of)
+        )
+
+    def sides(of):
+        return dict(measure="mu", source=of[0]["source"], target=of[0]["target"])
+
     return [sides(of) | mu(of) for of in found.values() if len(of) == 2 * 2 * len(layers)]
 
 # %% ../../nbs/lib/46_probe.ipynb #64aed1b4
 COLUMNS = ["measure", "source", "target", "layer", "value", "n"]
 
-def probe(encoder: Encoder, parallel: dict[str, Encoded], dictionary: dict[str, Encoded] | None = None, layers=None,
-          seed=0) -> pd.DataFrame:
-    """What an encoder makes of parallel text, one row a number: columns measure, source, target, layer, value, n.
 
-    measure "rho": sentence retrieval from source to target (precision at one); "tau": the same for words of
-    `dictionary`, where entry i means the same in every language; "mu" of both together (`mu_rows`; no layer);
-    "perplexity" of each source (no target, no layer; left out without a masked-LM head). `layers` default to all; n is
-    the number of items, of mu the smaller one. What has to be said of it besides: `remarks`. InputError for fewer than
-    two languages, languages of different sizes, sentences that are no ids, and ids or layers that the encoder lacks."""
+def probe(
+    encoder: Encoder,
+    parallel: dict[str, Encoded],
+    dictionary: dict[str, Encoded] | None = None,
+    layers=None,
+    seed=0,
+) -> pd.DataFrame:
+    """What an encoder makes of parallel text, one row a number: columns measure, source, target,
+    layer, value, n.
+
+    measure "rho": sentence retrieval from source to target (precision at one); "tau": the same for
+    words of `dictionary`, where entry i means the same in every language; "mu" of both together
+    (`mu_rows`; no layer); "perplexity" of each source (no target, no layer; left out without a
+    masked-LM head). `layers` default to all; n is the number of items, of mu the smaller one. What
+    has to be said of it besides: `remarks`. InputError for fewer than two languages, languages of
+    different sizes, sentences that are no ids, and ids or layers that the encoder lacks.
+    """
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     rows = []
     for measure, corpora in (("rho", parallel), ("tau", dictionary)):
-        if corpora is None: continue
+        if corpora is None:
+            continue
         n = check_parallel("parallel" if measure == "rho" else "dictionary", corpora)
-        vectors = {language: sentence_vectors(encoder, items, language, layers) for language, items in corpora.items()}
+        vectors = {
+            language: sentence_vectors(encoder, items, language, layers)
+            for language, items in corpora.items()
+        }
         rows += [dict(measure=measure, n=n) | row for row in directed_precision(vectors)]
     rows += mu_rows(rows, encoder.depth)
     for language, sentences in parallel.items() if encoder.head else ():
@@ -137,12 +210,18 @@ def probe(encoder: Encoder, parallel: dict[str, Encoded], dictionary: dict[str, 
 
 # %% ../../nbs/lib/46_probe.ipynb #6fe3d67a
 def by_layer(frame: pd.DataFrame) -> pd.DataFrame:
-    "Numbers of `probe` for the eye: a row a layer, a column a measure and direction; mu and perplexity in a last row."
+    """Numbers of `probe` for the eye: a row a layer, a column a measure and direction; mu and
+    perplexity in a last row.
+    """
+
     def label(measure, source, target):
         sign = "-" if measure == "mu" else ">"
         return f"{measure} {source}" + (f"{sign}{target}" if isinstance(target, str) else "")
+
     columns = [label(*row) for row in zip(frame.measure, frame.source, frame.target)]
-    frame = frame.assign(layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=columns)
+    frame = frame.assign(
+        layer=frame.layer.astype(object).where(frame.layer.notna(), ""), column=columns
+    )
     wide = frame.pivot(index="layer", columns="column", values="value")
     wide = wide.reindex(columns=frame.column.unique(), index=frame.layer.unique())
     return wide.round(3).reset_index().rename_axis(None, axis=1)

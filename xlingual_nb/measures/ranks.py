@@ -20,7 +20,10 @@ from ..models.neighbours import blocks, check_widths, nearest_means, unit
 # %% ../../nbs/lib/48_ranks.ipynb #7ad9cda5
 @dataclass(frozen=True)
 class Ranks:
-    "Of each query: wrong candidates `better` than the best right one, wrong ones `level` with it, and `right` ones."
+    """Of each query: wrong candidates `better` than the best right one, wrong ones `level` with it,
+    and `right` ones.
+    """
+
     better: np.ndarray
     level: np.ndarray
     right: np.ndarray
@@ -28,22 +31,40 @@ class Ranks:
 # %% ../../nbs/lib/48_ranks.ipynb #c03e11cf
 SIMILARITIES = ("cosine", "csls")
 
+
 @torch.inference_mode()
-def rank(queries, candidates, gold, similarity: str = "cosine", k: int = 10, tie: float = 1e-6,
-         size: int = 1024) -> Ranks:
-    """Rank candidates (m, H) for queries (n, H). `gold` (pairs, 2): numbers of a query and of a right candidate; every
-    query has one or more. `similarity`: cosine, or csls over the `k` nearest; closer than `tie` is level."""
+def rank(
+    queries,
+    candidates,
+    gold,
+    similarity: str = "cosine",
+    k: int = 10,
+    tie: float = 1e-6,
+    size: int = 1024,
+) -> Ranks:
+    """Rank candidates (m, H) for queries (n, H). `gold` (pairs, 2): numbers of a query and of a
+    right candidate; every query has one or more. `similarity`: cosine, or csls over the `k`
+    nearest; closer than `tie` is level.
+    """
     check_widths(queries, candidates)
-    require(similarity in SIMILARITIES, f"similarity={similarity!r}: choose {' or '.join(SIMILARITIES)}")
+    require(
+        similarity in SIMILARITIES, f"similarity={similarity!r}: choose {' or '.join(SIMILARITIES)}"
+    )
     queries, candidates, gold = unit(queries), unit(candidates), np.unique(np.asarray(gold), axis=0)
-    if len(np.unique(gold[:, 0])) < len(queries): raise InputError("queries without a right candidate: leave them out")
-    hub = nearest_means(queries, candidates, k, size)[1] / 2 if similarity == "csls" else 0.
+    if len(np.unique(gold[:, 0])) < len(queries):
+        raise InputError("queries without a right candidate: leave them out")
+    hub = nearest_means(queries, candidates, k, size)[1] / 2 if similarity == "csls" else 0.0
     places, kept = np.searchsorted(gold[:, 0], np.arange(len(queries) + 1)), []
     for start, scores in blocks(queries, candidates, size):
-        scores, own = scores - hub, gold[places[start]:places[min(start + size, len(queries))]] - [start, 0]
+        scores, own = (
+            scores - hub,
+            gold[places[start] : places[min(start + size, len(queries))]] - [start, 0],
+        )
         row, column = torch.from_numpy(own).to(scores.device).T
         right = scores[row, column]
-        best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(0, row, right, "amax")
+        best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(
+            0, row, right, "amax"
+        )
         level = torch.zeros_like(best).index_add_(0, row, (right >= best[row] - tie).float())
         scores[row, column] = -torch.inf
         better = scores > best.unsqueeze(1) + tie
@@ -54,43 +75,60 @@ def rank(queries, candidates, gold, similarity: str = "cosine", k: int = 10, tie
 # %% ../../nbs/lib/48_ranks.ipynb #a199ce6f
 TIES = ("expected", "best", "worst")
 
+
 @lru_cache(maxsize=None)
 def first_right(level: int, right: int) -> np.ndarray:
-    "The chance that the first of `right` among `right + level` in random order stands at place 1, 2, …"
+    """The chance that the first of `right` among `right + level` in random order stands at place 1,
+    2, …
+    """
     t = level + right
     return np.array([comb(t - j, right - 1) / comb(t, right) for j in range(1, level + 2)])
 
+
 def over_ties(ranks: Ranks, gain, ties: str = "expected") -> np.ndarray:
-    "What each query earns, (n,), where `gain(rank)` is what a rank does; `ties`: who wins them."
+    """What each query earns, (n,), where `gain(rank)` is what a rank does; `ties`: who wins
+    them.
+    """
     require(ties in TIES, f"ties={ties!r}: choose {', '.join(TIES)}")
-    if ties != "expected": return gain(1. + ranks.better + (ranks.level if ties == "worst" else 0))
-    earned = gain(1. + ranks.better)
+    if ties != "expected":
+        return gain(1.0 + ranks.better + (ranks.level if ties == "worst" else 0))
+    earned = gain(1.0 + ranks.better)
     for i in np.flatnonzero(ranks.level):
         chances = first_right(int(ranks.level[i]), int(ranks.right[i]))
-        earned[i] = chances @ gain(1. + ranks.better[i] + np.arange(len(chances)))
+        earned[i] = chances @ gain(1.0 + ranks.better[i] + np.arange(len(chances)))
     return earned
 
 # %% ../../nbs/lib/48_ranks.ipynb #e40700bb
 def reciprocal(ranks: Ranks, ties: str = "expected") -> np.ndarray:
-    "One over the rank of the best right candidate, a query each (Liu et al. 2020a, equation 2)."
+    """One over the rank of the best right candidate, a query each (Liu et al. 2020a, equation
+    2).
+    """
     return over_ties(ranks, lambda r: 1 / r, ties)
 
+
 def within(ranks: Ranks, k: int, ties: str = "expected") -> np.ndarray:
-    "Is a right candidate among the `k` nearest? 1 or 0 a query, or the chance of it in a tie."
+    """Is a right candidate among the `k` nearest? 1 or 0 a query, or the chance of it in a tie."""
     return over_ties(ranks, lambda r: (r <= k).astype(float), ties)
 
 # %% ../../nbs/lib/48_ranks.ipynb #18851992
 PLACES = (1, 5, 10)
 
+
 def scores(ranks: Ranks, ties: str = "expected", missed: int = 0) -> dict[str, float]:
-    "`mrr` and `p1`, `p5`, `p10`, means over the queries; `missed` more of them found nothing."
+    """`mrr` and `p1`, `p5`, `p10`, means over the queries; `missed` more of them found nothing."""
     n = len(ranks.better) + missed
     found = {f"p{k}": within(ranks, k, ties) for k in PLACES}
-    return {name: float(values.sum() / n) for name, values in (dict(mrr=reciprocal(ranks, ties)) | found).items()}
+    return {
+        name: float(values.sum() / n)
+        for name, values in (dict(mrr=reciprocal(ranks, ties)) | found).items()
+    }
+
 
 def chance(right, candidates: int) -> float:
-    "The expected MRR of random vectors, for queries with so many right answers each among `candidates`."
+    """The expected MRR of random vectors, for queries with so many right answers each among
+    `candidates`.
+    """
     values, counts = np.unique(np.asarray(right), return_counts=True)
-    places = 1 / np.arange(1., candidates + 1)
-    mrr = [first_right(candidates - int(g), int(g)) @ places[:candidates - g + 1] for g in values]
+    places = 1 / np.arange(1.0, candidates + 1)
+    mrr = [first_right(candidates - int(g), int(g)) @ places[: candidates - g + 1] for g in values]
     return float(np.dot(mrr, counts) / counts.sum())

@@ -19,12 +19,19 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/42_retrieval.ipynb #6e5c5daa
 @torch.inference_mode()
 def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
-    "For each query (m, H) the chance that its nearest target (m, H) by cosine has the same number: 1, 0, 1/k in a tie."
-    queries, targets = (normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (queries, targets))
-    require(len(queries) == len(targets), f"{len(queries)} queries but {len(targets)} targets: give parallel items")
+    """For each query (m, H) the chance that its nearest target (m, H) by cosine has the same
+    number: 1, 0, 1/k in a tie.
+    """
+    queries, targets = (
+        normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (queries, targets)
+    )
+    require(
+        len(queries) == len(targets),
+        f"{len(queries)} queries but {len(targets)} targets: give parallel items",
+    )
     scores = [torch.zeros(0, device=queries.device)]
     for start in range(0, len(queries), chunk):
-        S = queries[start:start + chunk] @ targets.T
+        S = queries[start : start + chunk] @ targets.T
         gold = S.diagonal(start).clone()
         S.diagonal(start).fill_(-torch.inf)
         best = S.amax(1)
@@ -37,39 +44,62 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
 
 # %% ../../nbs/lib/42_retrieval.ipynb #91f0e9f5
 def precision_at_1(A, B, chunk=1024) -> float:
-    "Mean precision of retrieval by cosine, both ways, between parallel rows (m, H): rho for sentences, tau for words."
+    """Mean precision of retrieval by cosine, both ways, between parallel rows (m, H): rho for
+    sentences, tau for words.
+    """
     return float((hits(A, B, chunk).double().mean() + hits(B, A, chunk).double().mean()) / 2)
 
 # %% ../../nbs/lib/42_retrieval.ipynb #d58ea2b4
 def upper_layer(depth: int) -> int:
-    "Layer 8 of 12; at any other depth two thirds of it, rounded: at least 1, and 0 where there are no blocks."
+    """Layer 8 of 12; at any other depth two thirds of it, rounded: at least 1, and 0 where there
+    are no blocks.
+    """
     return min(depth, max(1, round(depth * 2 / 3)))
 
 # %% ../../nbs/lib/42_retrieval.ipynb #370360a3
 def translation_ids(encoder: Encoder, views, words=None) -> np.ndarray:
-    """Token ids (n, 2) of words and their translations. `words`: None for all content ids of the first language; (n,)
-    of these, whose translations lie at the other language's offset; or (n, 2) pairs."""
+    """Token ids (n, 2) of words and their translations. `words`: None for all content ids of the
+    first language; (n,) of these, whose translations lie at the other language's offset; or (n, 2)
+    pairs.
+    """
     first, second = (encoder.view(view) for view in views)
     shift = second.token_offset - first.token_offset
     words = None if words is None else np.asarray(words, np.int64)
-    if words is not None and words.ndim == 2: return words
+    if words is not None and words.ndim == 2:
+        return words
     shared = f"{first.name!r} and {second.name!r} share a vocabulary in {encoder.path}"
-    if not shift: raise InputError(f"{shared}: give words=[(id, id), …]")
+    if not shift:
+        raise InputError(f"{shared}: give words=[(id, id), …]")
     words = content_ids(encoder, first) if words is None else words
     return np.stack([words, words + shift], 1)
 
 # %% ../../nbs/lib/42_retrieval.ipynb #3c478c43
 def portions(encoder: Encoder, texts, views, layers, size=2048):
-    "The number of each portion's first sentence, and the `States` of its sentences in both languages."
+    """The number of each portion's first sentence, and the `States` of its sentences in both
+    languages.
+    """
     for start in range(0, len(texts[0]), size):
         numbers = np.arange(start, min(start + size, len(texts[0])))
-        yield start, *(hidden_states(encoder, text.take(numbers), view, layers) for text, view in zip(texts, views))
+        yield (
+            start,
+            *(
+                hidden_states(encoder, text.take(numbers), view, layers)
+                for text, view in zip(texts, views)
+            ),
+        )
 
 # %% ../../nbs/lib/42_retrieval.ipynb #a5f66f83
-def sentence_measures(encoder: Encoder, first: Encoded, second: Encoded, views, layers, portion=2048) -> dict:
-    "Per layer `rho` (sentence retrieval) and `f1` (word alignment; NaN if the two differ in length); `truncated`."
+def sentence_measures(
+    encoder: Encoder, first: Encoded, second: Encoded, views, layers, portion=2048
+) -> dict:
+    """Per layer `rho` (sentence retrieval) and `f1` (word alignment; NaN if the two differ in
+    length); `truncated`.
+    """
     views, layers = [encoder.view(view) for view in views], dict.fromkeys(layers)
-    require(len(first) == len(second), f"{len(first)} sentences but {len(second)} translations: give parallel text")
+    require(
+        len(first) == len(second),
+        f"{len(first)} sentences but {len(second)} translations: give parallel text",
+    )
     require(len(first), "no sentences to measure: give at least one")
     means, edges, lengths, truncated = {}, {layer: [] for layer in layers}, [], 0
     for start, a, b in portions(encoder, (first, second), views, layers, portion):
@@ -77,27 +107,58 @@ def sentence_measures(encoder: Encoder, first: Encoded, second: Encoded, views, 
         lengths.append(np.stack([np.diff(a.starts), np.diff(b.starts)]))
         for layer in layers:
             means.setdefault(layer, []).append((a.means(layer), b.means(layer)))
-            edges[layer].append(align_corpus(a[layer], a.starts, b[layer], b.starts) + [start, 0, 0])
+            edges[layer].append(
+                align_corpus(a[layer], a.starts, b[layer], b.starts) + [start, 0, 0]
+            )
     n, m = np.concatenate(lengths, 1)
-    gold = identity_gold(n, inverted=views[0].inverted != views[1].inverted) if (n == m).all() else None
-    def f1(layer): return np.nan if gold is None else alignment_f1(np.concatenate(edges[layer]), gold)
-    found = {layer: dict(rho=precision_at_1(*map(torch.cat, zip(*means[layer]))), f1=f1(layer)) for layer in layers}
+    gold = (
+        identity_gold(n, inverted=views[0].inverted != views[1].inverted)
+        if (n == m).all()
+        else None
+    )
+
+    def f1(layer):
+        return np.nan if gold is None else alignment_f1(np.concatenate(edges[layer]), gold)
+
+    found = {
+        layer: dict(rho=precision_at_1(*map(torch.cat, zip(*means[layer]))), f1=f1(layer))
+        for layer in layers
+    }
     return found | dict(truncated=truncated)
 
 # %% ../../nbs/lib/42_retrieval.ipynb #ee23b858
-def multilinguality(encoder: Encoder, first: Encoded, second: Encoded, views=("en", "enfake"), layers=None,
-                    words=None) -> dict:
-    """The multilinguality score µ and its parts (Dufter & Schütze 2020, 2.2.1) from parallel sentences.
+def multilinguality(
+    encoder: Encoder,
+    first: Encoded,
+    second: Encoded,
+    views=("en", "enfake"),
+    layers=None,
+    words=None,
+) -> dict:
+    """The multilinguality score µ and its parts (Dufter & Schütze 2020, 2.2.1) from parallel
+    sentences.
 
-    `layers`: lower and upper, by default 0 and `upper_layer`. Keys: mu, mean of rho and tau at both layers; rho_lower,
-    rho_upper, tau_…, f1_…, layer_…; sentences, words, truncated (sentences cut to fit, both languages together)."""
-    lower, upper = check_layers(encoder, (0, upper_layer(encoder.depth)) if layers is None else layers)
+    `layers`: lower and upper, by default 0 and `upper_layer`. Keys: mu, mean of rho and tau at both
+    layers; rho_lower, rho_upper, tau_…, f1_…, layer_…; sentences, words, truncated (sentences cut
+    to fit, both languages together).
+    """
+    lower, upper = check_layers(
+        encoder, (0, upper_layer(encoder.depth)) if layers is None else layers
+    )
     pairs = translation_ids(encoder, views, words)
-    of_words = [word_vectors(encoder, ids, view, (lower, upper)) for ids, view in zip(pairs.T, views)]
+    of_words = [
+        word_vectors(encoder, ids, view, (lower, upper)) for ids, view in zip(pairs.T, views)
+    ]
     of_sentences = sentence_measures(encoder, first, second, views, (lower, upper))
     parts = {}
     for name, layer in (("lower", lower), ("upper", upper)):
         rho, f1, tau = *of_sentences[layer].values(), precision_at_1(*(v[layer] for v in of_words))
         parts |= {f"rho_{name}": rho, f"tau_{name}": tau, f"f1_{name}": f1, f"layer_{name}": layer}
-    mu = float(np.mean([parts[key] for key in ("rho_lower", "rho_upper", "tau_lower", "tau_upper")]))
-    return dict(mu=mu) | parts | dict(sentences=len(first), words=len(pairs), truncated=of_sentences["truncated"])
+    mu = float(
+        np.mean([parts[key] for key in ("rho_lower", "rho_upper", "tau_lower", "tau_upper")])
+    )
+    return (
+        dict(mu=mu)
+        | parts
+        | dict(sentences=len(first), words=len(pairs), truncated=of_sentences["truncated"])
+    )

@@ -19,8 +19,10 @@ from ..text.tokenizers import encode
 
 # %% ../../nbs/lib/49g_seen_pieces.ipynb #bc134560
 def seen(train: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """Shares of what a test (ids of its pieces, one by one) has in common with training: `types`, of its different
-    pieces; `tokens`, of all of them (W section 5.4, times 100 there). Of no pieces: 0."""
+    """Shares of what a test (ids of its pieces, one by one) has in common with training: `types`,
+    of its different pieces; `tokens`, of all of them (W section 5.4, times 100 there). Of no
+    pieces: 0.
+    """
     types, known = np.unique(test), np.unique(train)
     found = {"types": np.isin(types, known), "tokens": np.isin(test, known)}
     return {name: float(there.mean()) if there.size else 0.0 for name, there in found.items()}
@@ -28,38 +30,56 @@ def seen(train: np.ndarray, test: np.ndarray) -> dict[str, float]:
 # %% ../../nbs/lib/49g_seen_pieces.ipynb #91f7690d
 @dataclass(frozen=True)
 class SeenSpec:
-    """Which pieces of each of `tests` the examples `train` have, too (`seen`), cut by `vocabulary`, the spec of a run
-    that leaves a tokenizer, a checkpoint for one."""
+    """Which pieces of each of `tests` the examples `train` have, too (`seen`), cut by `vocabulary`,
+    the spec of a run that leaves a tokenizer, a checkpoint for one.
+    """
+
     stage: ClassVar[str] = "seen_pieces"
     vocabulary: object
     train: Labelled
     tests: tuple[Labelled, ...]
 
     def __post_init__(self):
-        require(hasattr(self.vocabulary, "stage"), f"vocabulary={self.vocabulary!r}: give the spec of a run")
+        require(
+            hasattr(self.vocabulary, "stage"),
+            f"vocabulary={self.vocabulary!r}: give the spec of a run",
+        )
+
 
 def texts_of(spec: RecordsSpec, records: list[dict]) -> list[str]:
-    "All that a model gets to see of some records, text by text; of tagged sentences word by word."
+    """All that a model gets to see of some records, text by text; of tagged sentences word by
+    word.
+    """
     columns = known_tasks(spec)[spec.task].columns
     sides = [r[column] for r in records for column in columns]
     return [text for side in sides for text in ([side] if isinstance(side, str) else side)]
 
+
 def piece_ids(tokenizer, texts: list[str]) -> np.ndarray:
-    "Ids of all pieces of some texts, one after the other, but for special ones."
+    """Ids of all pieces of some texts, one after the other, but for special ones."""
     ids = encode(tokenizer.backend_tokenizer, texts).ids
     return ids[~np.isin(ids, tokenizer.all_special_ids)]
 
+
 def make_seen(specs, folders, store, progress):
-    "Look for the pieces of tests in training data."
+    """Look for the pieces of tests in training data."""
     from xlingual_nb.models.folders import load_tokenizer
+
     for spec, folder in zip(specs, folders):
         tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
         tokenizer.backend_tokenizer.no_truncation()
-        def read(side): return piece_ids(tokenizer, texts_of(side.records, read_records(store.path(side.records))))
+
+        def read(side):
+            return piece_ids(
+                tokenizer, texts_of(side.records, read_records(store.path(side.records)))
+            )
+
         train, values = read(spec.train), {"types": {}, "tokens": {}}
         for test in spec.tests:
-            for name, share in seen(train, read(test)).items(): values[name][test.language] = share
+            for name, share in seen(train, read(test)).items():
+                values[name][test.language] = share
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
+
 
 declare(SeenSpec, make_seen)

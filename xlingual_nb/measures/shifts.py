@@ -26,55 +26,84 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/49d_shifts.ipynb #cc2bd1fd
 def plain_text(encoder: Encoder, sentences: Iterable[str]) -> Encoded:
-    "Sentences as plain ids of the encoder's tokenizer, without special tokens; those without any are left out."
+    """Sentences as plain ids of the encoder's tokenizer, without special tokens; those without any
+    are left out.
+    """
     rows = encoder.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
     return Encoded.of(filter(None, rows))
 
+
 @torch.inference_mode()
 def whole_states(encoder: Encoder, text: Encoded, groups, view, layers):
-    "Group by group, by layer, the vectors of all that a model reads, [CLS] and [SEP] among them, (tokens, H)."
+    """Group by group, by layer, the vectors of all that a model reads, [CLS] and [SEP] among them,
+    (tokens, H).
+    """
     for numbers in groups:
         inputs, _ = model_inputs(encoder, text, numbers, view)
         states = encoder.model.base_model(**inputs, output_hidden_states=True).hidden_states
         yield {layer: states[layer][inputs["attention_mask"].bool()] for layer in layers}
 
 # %% ../../nbs/lib/49d_shifts.ipynb #064de26e
-LEAST = 20      # tokens, below which a mean is no mean
+LEAST = 20  # tokens, below which a mean is no mean
 
-def language_means(encoder: Encoder, sentences: Iterable[str], view, layers=None, reads: Callable | None = None,
-                   specials: bool = False, portion: int = 2048, budget: int | None = None,
-                   least: int = LEAST) -> dict[int, torch.Tensor]:
-    """Mean of language: by layer (None: all; 0: the embeddings) the mean (H,) over all tokens of a text, float32.
 
-    `sentences` may be any stream, `portion` of them are held at a time; `reads` makes a language's ids of plain ones,
-    where its view does not say it all; `specials`: [CLS] and [SEP] take part. Source: Liu et al. (2020b), 4.1.1.
-    InputError for a text of fewer than `least` tokens, and for layers that there are not."""
+def language_means(
+    encoder: Encoder,
+    sentences: Iterable[str],
+    view,
+    layers=None,
+    reads: Callable | None = None,
+    specials: bool = False,
+    portion: int = 2048,
+    budget: int | None = None,
+    least: int = LEAST,
+) -> dict[int, torch.Tensor]:
+    """Mean of language: by layer (None: all; 0: the embeddings) the mean (H,) over all tokens of a
+    text, float32.
+
+    `sentences` may be any stream, `portion` of them are held at a time; `reads` makes a language's
+    ids of plain ones, where its view does not say it all; `specials`: [CLS] and [SEP] take part.
+    Source: Liu et al. (2020b), 4.1.1. InputError for a text of fewer than `least` tokens, and for
+    layers that there are not.
+    """
     view, stream, tokens = encoder.view(view), iter(sentences), 0
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads, sums = reads or shifted_text(encoder, view), dict.fromkeys(layers, 0.0)
-    require(encoder.model is not None or not specials, f"{encoder.path} has no special tokens: leave specials off")
+    require(
+        encoder.model is not None or not specials,
+        f"{encoder.path} has no special tokens: leave specials off",
+    )
     read = partial(whole_states, encoder) if specials else encoder.layers
     while part := list(islice(stream, portion)):
-        if not len(text := plain_text(encoder, part)): continue
+        if not len(text := plain_text(encoder, part)):
+            continue
         text, _ = fit(encoder, reads(text), view)
         groups = batches(text.lengths, budget or default_budget(encoder))
         for states in read(text, groups, view, layers):
             tokens += len(next(iter(states.values())))
-            for layer, vectors in states.items(): sums[layer] = sums[layer] + vectors.double().sum(0)
-    require(tokens >= least, f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text")
+            for layer, vectors in states.items():
+                sums[layer] = sums[layer] + vectors.double().sum(0)
+    require(
+        tokens >= least,
+        f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text",
+    )
     return {layer: (total / tokens).float() for layer, total in sums.items()}
 
 # %% ../../nbs/lib/49d_shifts.ipynb #3e821184
 def mean_difference_shift(source: dict, target: dict) -> dict[int, torch.Tensor]:
-    """By layer the vector (H,) that leads from one mean of language to another (Liu et al. 2020b, 4.1.1). InputError
-    for two means that are the same: a language has no way to itself."""
+    """By layer the vector (H,) that leads from one mean of language to another (Liu et al. 2020b,
+    4.1.1). InputError for two means that are the same: a language has no way to itself.
+    """
     shifts = {layer: target[layer] - source[layer] for layer in source}
-    require(any(vector.any() for vector in shifts.values()),
-            "both languages have the same mean: give texts of two languages")
+    require(
+        any(vector.any() for vector in shifts.values()),
+        "both languages have the same mean: give texts of two languages",
+    )
     return shifts
 
+
 def orthogonal(vector: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    "A random direction at right angles to a vector (H,), and as long."
+    """A random direction at right angles to a vector (H,), and as long."""
     draws = torch.Generator().manual_seed(seed)
     other, along = torch.randn(len(vector), generator=draws).double(), vector.cpu().double()
     other -= along * (other @ along) / (along @ along).clamp_min(1e-30)
@@ -82,70 +111,121 @@ def orthogonal(vector: torch.Tensor, seed: int = 0) -> torch.Tensor:
 
 # %% ../../nbs/lib/49d_shifts.ipynb #d284c9bb
 def first_tensor(given, kwargs=None) -> torch.Tensor | None:
-    "The first tensor that a module is given, or gives."
-    every = (given, *(kwargs or {}).values()) if isinstance(given, torch.Tensor) else (*given, *(kwargs or {}).values())
+    """The first tensor that a module is given, or gives."""
+    every = (
+        (given, *(kwargs or {}).values())
+        if isinstance(given, torch.Tensor)
+        else (*given, *(kwargs or {}).values())
+    )
     return next((x for x in every if isinstance(x, torch.Tensor)), None)
 
+
 def makes_layers(calls: list, states: tuple) -> bool:
-    "Whether the calls (given, made) of a list of blocks are the steps between a model's layers."
-    if len(calls) != len(states) - 1: return False
+    """Whether the calls (given, made) of a list of blocks are the steps between a model's
+    layers.
+    """
+    if len(calls) != len(states) - 1:
+        return False
     last = len(calls) - 1
-    return all(x is not None and x.shape == states[n].shape and torch.equal(x, states[n])
-               and (n == last or torch.equal(y, states[n + 1])) for n, (x, y) in enumerate(calls))
+    return all(
+        x is not None
+        and x.shape == states[n].shape
+        and torch.equal(x, states[n])
+        and (n == last or torch.equal(y, states[n + 1]))
+        for n, (x, y) in enumerate(calls)
+    )
 
 # %% ../../nbs/lib/49d_shifts.ipynb #b7b0a354
 def removed(handles) -> None:
-    "Take hooks off."
-    for handle in handles: handle.remove()
+    """Take hooks off."""
+    for handle in handles:
+        handle.remove()
+
 
 @torch.inference_mode()
 def blocks(encoder: Encoder) -> list[nn.Module]:
-    "The blocks that make layer after layer of an encoder. InputError for a model that has none such."
+    """The blocks that make layer after layer of an encoder. InputError for a model that has none
+    such.
+    """
     base = encoder.model.base_model
     lists = [m for m in base.modules() if isinstance(m, nn.ModuleList)]
     calls, handles = [[] for _ in lists], []
     for found, listed in zip(calls, lists):
-        def note(_, given, kwargs, made, found=found): found.append((first_tensor(given, kwargs), first_tensor(made)))
+
+        def note(_, given, kwargs, made, found=found):
+            found.append((first_tensor(given, kwargs), first_tensor(made)))
+
         handles += [block.register_forward_hook(note, with_kwargs=True) for block in listed]
-    try: states = base(torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device), output_hidden_states=True)
-    finally: removed(handles)
+    try:
+        states = base(
+            torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device),
+            output_hidden_states=True,
+        )
+    finally:
+        removed(handles)
     fitting = [l for l, found in zip(lists, calls) if makes_layers(found, states.hidden_states)]
-    require(fitting or not encoder.depth, f"{encoder.path}: the layers of a {encoder.model.config.model_type} are not "
-            "made by one block each, so nothing can be added between them: choose a BERT, RoBERTa, ELECTRA or the like")
+    require(
+        fitting or not encoder.depth,
+        f"{encoder.path}: the layers of a {encoder.model.config.model_type} are not "
+        "made by one block each, so nothing can be added between them: choose a BERT, RoBERTa, ELECTRA or the like",
+    )
     return [*fitting[0]] if fitting else []
 
 # %% ../../nbs/lib/49d_shifts.ipynb #051cfedc
 @contextmanager
 def pushed(encoder: Encoder, layer: int, vector: torch.Tensor):
-    """While open, `vector` (H,) is added to every token at `layer` (0: the embeddings), and what comes after sees it
-    (Liu et al. 2020b, 4.2.1). InputError for static vectors, or for a layer that there is not."""
-    require(encoder.model is not None, f"{encoder.path} holds static vectors: choose a model that has layers")
+    """While open, `vector` (H,) is added to every token at `layer` (0: the embeddings), and what
+    comes after sees it (Liu et al. 2020b, 4.2.1). InputError for static vectors, or for a layer
+    that there is not.
+    """
+    require(
+        encoder.model is not None,
+        f"{encoder.path} holds static vectors: choose a model that has layers",
+    )
     (layer,), depth, calls = check_layers(encoder, layer), encoder.depth, count()
+
     def before(_, given, kwargs):
-        if next(calls) % depth != layer: return None
-        if given: return (given[0] + vector, *given[1:]), kwargs
+        if next(calls) % depth != layer:
+            return None
+        if given:
+            return (given[0] + vector, *given[1:]), kwargs
         name = next(name for name, x in kwargs.items() if isinstance(x, torch.Tensor))
         return given, kwargs | {name: kwargs[name] + vector}
+
     def after(_, given, made):
         made["last_hidden_state"] = made["last_hidden_state"] + vector
         return made
+
     last, rest = encoder.model.base_model, () if layer == depth else dict.fromkeys(blocks(encoder))
     handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in rest]
-    if layer == depth: handles.append(last.register_forward_hook(after))
-    try: yield
-    finally: removed(handles)
+    if layer == depth:
+        handles.append(last.register_forward_hook(after))
+    try:
+        yield
+    finally:
+        removed(handles)
 
 # %% ../../nbs/lib/49d_shifts.ipynb #85becbd1
 @torch.inference_mode()
-def decode(encoder: Encoder, text: Encoded, view, layer: int = 0, vector: torch.Tensor | None = None,
-           budget: int | None = None) -> np.ndarray:
-    """What the head takes for likeliest at every place (tokens,) of a text, of which nothing is masked; with `vector`
-    (H,) added at `layer`. InputError as `pushed`, without a masked-LM head, and for ids that are not the view's."""
-    require(encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one")
+def decode(
+    encoder: Encoder,
+    text: Encoded,
+    view,
+    layer: int = 0,
+    vector: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> np.ndarray:
+    """What the head takes for likeliest at every place (tokens,) of a text, of which nothing is
+    masked; with `vector` (H,) added at `layer`. InputError as `pushed`, without a masked-LM head,
+    and for ids that are not the view's.
+    """
+    require(
+        encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
+    )
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
     made = np.empty(len(text.ids), np.int64)
-    budget = budget or max(256, min(default_budget(encoder), 2 ** 26 // encoder.vocabulary))
+    budget = budget or max(256, min(default_budget(encoder), 2**26 // encoder.vocabulary))
     with pushed(encoder, layer, vector.to(encoder.device)):
         for numbers in batches(text.lengths, budget):
             n = text.lengths[numbers]
@@ -156,24 +236,36 @@ def decode(encoder: Encoder, text: Encoded, view, layer: int = 0, vector: torch.
 
 # %% ../../nbs/lib/49d_shifts.ipynb #6c3d9a88
 def convert_rate(tokens, source, target) -> float:
-    """The share of tokens (n,) that are the target's alone, among those that are not shared by the token sets `source`
-    and `target` (Liu et al. 2020b, 4.2.2); NaN where all are."""
+    """The share of tokens (n,) that are the target's alone, among those that are not shared by the
+    token sets `source` and `target` (Liu et al. 2020b, 4.2.2); NaN where all are.
+    """
     ours, theirs = np.isin(tokens, source), np.isin(tokens, target)
     counted = len(ours) - (ours & theirs).sum()
     return float((theirs & ~ours).sum() / counted) if counted else float("nan")
 
+
 def origins(tokens, source, target) -> dict[str, float]:
-    "Of the tokens (n,): the convert rate, the share `kept` in the source by the same count, and that of neither set."
+    """Of the tokens (n,): the convert rate, the share `kept` in the source by the same count, and
+    that of neither set.
+    """
     neither = ~(np.isin(tokens, source) | np.isin(tokens, target))
-    return {"converted": convert_rate(tokens, source, target), "kept": convert_rate(tokens, target, source),
-            "neither": float(neither.mean())}
+    return {
+        "converted": convert_rate(tokens, source, target),
+        "kept": convert_rate(tokens, target, source),
+        "neither": float(neither.mean()),
+    }
 
 # %% ../../nbs/lib/49d_shifts.ipynb #49caecf1
 def bleu1(said: Iterable, wanted: Iterable) -> float:
-    """BLEU of one-grams, 0 to 100, over all sentences together; each of the two holds sentences of tokens, cut already
-    (Liu et al. 2020b, 4.2.2). InputError for texts of unequal length, or without a token."""
+    """BLEU of one-grams, 0 to 100, over all sentences together; each of the two holds sentences of
+    tokens, cut already (Liu et al. 2020b, 4.2.2). InputError for texts of unequal length, or
+    without a token.
+    """
     said, wanted = [*map(Counter, said)], [*map(Counter, wanted)]
-    require(len(said) == len(wanted), f"{len(said)} sentences beside {len(wanted)} references: give one each")
+    require(
+        len(said) == len(wanted),
+        f"{len(said)} sentences beside {len(wanted)} references: give one each",
+    )
     ours, theirs = (sum(sentence.total() for sentence in side) for side in (said, wanted))
     require(ours and theirs, "BLEU of nothing: give sentences that have tokens")
     found = sum((a & b).total() for a, b in zip(said, wanted))

@@ -15,61 +15,77 @@ from scipy import stats
 # %% ../../nbs/lib/45_statistics.ipynb #922b19a9
 @dataclass(frozen=True)
 class Estimate:
-    """A weighted sum of means: its value, standard error and degrees of freedom; NaN with a single seed in some arm, or
-    where no arm varies: nothing is known of the spread then, and nothing is decided."""
+    """A weighted sum of means: its value, standard error and degrees of freedom; NaN with a single
+    seed in some arm, or where no arm varies: nothing is known of the spread then, and nothing is
+    decided.
+    """
+
     value: float
     se: float
     df: float
 
     def interval(self, level=0.95) -> tuple[float, float]:
-        "Two-sided t interval."
+        """Two-sided t interval."""
         half = stats.t.ppf((1 + level) / 2, self.df) * self.se
         return self.value - half, self.value + half
 
     def p_above(self, bound=0.0) -> float:
-        "One-sided p against the hypothesis that the true value is at most `bound`."
+        """One-sided p against the hypothesis that the true value is at most `bound`."""
         return float(stats.t.sf((self.value - bound) / self.se, self.df))
 
     def p_below(self, bound=0.0) -> float:
-        "One-sided p against the hypothesis that the true value is at least `bound`."
+        """One-sided p against the hypothesis that the true value is at least `bound`."""
         return Estimate(-self.value, self.se, self.df).p_above(-bound)
 
     def p_within(self, margin) -> float:
-        """Equivalence by two one-sided tests: p against the hypothesis that the true value is at least `margin` away
-        from 0."""
+        """Equivalence by two one-sided tests: p against the hypothesis that the true value is at
+        least `margin` away from 0.
+        """
         return max(self.p_above(-margin), self.p_below(margin))
 
     def p_outside(self, margin) -> float:
-        """p against the hypothesis that the true value is at most `margin` away from 0: the chance, were it `margin`,
-        to find one as far from 0 as was found, on either side (where the spread is large against the margin, both
-        count)."""
+        """p against the hypothesis that the true value is at most `margin` away from 0: the chance,
+        were it `margin`, to find one as far from 0 as was found, on either side (where the spread
+        is large against the margin, both count).
+        """
         far = abs(self.value)
-        return float(stats.t.sf((far - margin) / self.se, self.df) + stats.t.sf((far + margin) / self.se, self.df))
+        return float(
+            stats.t.sf((far - margin) / self.se, self.df)
+            + stats.t.sf((far + margin) / self.se, self.df)
+        )
 
 # %% ../../nbs/lib/45_statistics.ipynb #34581ee9
 def satterthwaite(parts, sizes) -> float:
-    "Degrees of freedom of a sum of variances of means, `parts`, not all 0, from samples of these sizes."
+    """Degrees of freedom of a sum of variances of means, `parts`, not all 0, from samples of these
+    sizes.
+    """
     return float(sum(parts) ** 2 / sum(p**2 / (n - 1) for p, n in zip(parts, sizes) if p > 0))
 
 # %% ../../nbs/lib/45_statistics.ipynb #79496d5e
-LEAST = 1e-9        # a smaller sd than this share of the values is rounding: the arm does not vary
+LEAST = 1e-9  # a smaller sd than this share of the values is rounding: the arm does not vary
+
 
 def variance(arm) -> float:
-    "Unbiased variance of a sample; 0 where it is rounding alone (`LEAST`)."
+    """Unbiased variance of a sample; 0 where it is rounding alone (`LEAST`)."""
     return float(v) if (v := np.var(arm, ddof=1)) > (LEAST * np.abs(arm).max()) ** 2 else 0.0
 
+
 def contrast(arms, weights) -> Estimate:
-    """Weighted sum of the means of independent samples (Welch-Satterthwaite). `arms`: for each weight, the values of
-    its seeds, one a model."""
+    """Weighted sum of the means of independent samples (Welch-Satterthwaite). `arms`: for each
+    weight, the values of its seeds, one a model.
+    """
     arms, weights = [np.asarray(a, float) for a in arms], np.asarray(weights, float)
     value, sizes = float(sum(w * a.mean() for w, a in zip(weights, arms))), [len(a) for a in arms]
-    parts = [w**2 * variance(a) / len(a) for w, a in zip(weights, arms)] if min(sizes) > 1 else [0.0]
-    if sum(parts) == 0: return Estimate(value, float("nan"), float("nan"))
+    parts = (
+        [w**2 * variance(a) / len(a) for w, a in zip(weights, arms)] if min(sizes) > 1 else [0.0]
+    )
+    if sum(parts) == 0:
+        return Estimate(value, float("nan"), float("nan"))
     return Estimate(value, float(np.sqrt(sum(parts))), satterthwaite(parts, sizes))
 
 # %% ../../nbs/lib/45_statistics.ipynb #180efecf
 def holm(p) -> np.ndarray:
-    "Holm-adjusted p values. NaN stays NaN and does not count."
+    """Holm-adjusted p values. NaN stays NaN and does not count."""
     p = np.asarray(p, float)
     adjusted = np.full(p.shape, np.nan)
     order = np.argsort(p)[: np.isfinite(p).sum()]
@@ -79,40 +95,58 @@ def holm(p) -> np.ndarray:
 
 # %% ../../nbs/lib/45_statistics.ipynb #9c5a40dc
 def power(distance, sds, weights, n, alpha=0.05) -> float:
-    """Chance that a one-sided test at `alpha` with `n` seeds in each arm (or a number an arm) shows an effect that lies
-    `distance` beyond the bound; NaN where nothing varies."""
+    """Chance that a one-sided test at `alpha` with `n` seeds in each arm (or a number an arm) shows
+    an effect that lies `distance` beyond the bound; NaN where nothing varies.
+    """
     sizes = np.broadcast_to(n, len(sds))
     parts = [(w * s) ** 2 / k for w, s, k in zip(weights, sds, sizes)]
-    if sum(parts) == 0: return float("nan")
+    if sum(parts) == 0:
+        return float("nan")
     df = satterthwaite(parts, sizes)
     return float(stats.nct.sf(stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts))))
 
 # %% ../../nbs/lib/45_statistics.ipynb #885a8e1f
 def seeds_needed(distances, sds, weights, alpha=0.05, wanted=0.8, most=100) -> int | None:
-    """Fewest seeds in each arm that decide with chance `wanted`, if effect and spread are as observed; None if `most`
-    do not. `distances`: how far the effect lies beyond each bound that it must clear (two for equivalence)."""
-    if min(distances) <= 0: return None
-    def enough(n): return 1 - sum(1 - power(d, sds, weights, n, alpha) for d in distances) >= wanted
+    """Fewest seeds in each arm that decide with chance `wanted`, if effect and spread are as
+    observed; None if `most` do not. `distances`: how far the effect lies beyond each bound that it
+    must clear (two for equivalence).
+    """
+    if min(distances) <= 0:
+        return None
+
+    def enough(n):
+        return 1 - sum(1 - power(d, sds, weights, n, alpha) for d in distances) >= wanted
+
     return next((n for n in range(2, most + 1) if enough(n)), None)
 
 # %% ../../nbs/lib/45_statistics.ipynb #98b5fb44
 def step_at_half(step, mu) -> float:
-    "The step at which half of the final rise in µ is reached for the first time. NaN if µ does not rise."
+    """The step at which half of the final rise in µ is reached for the first time. NaN if µ does
+    not rise.
+    """
     step, mu = np.asarray(step, float), np.asarray(mu, float)
-    if not mu[-1] > mu[0]: return float("nan")
+    if not mu[-1] > mu[0]:
+        return float("nan")
     half = (mu[0] + mu[-1]) / 2
     i = int(np.argmax(mu >= half))
     return float(np.interp(half, mu[i - 1 : i + 1], step[i - 1 : i + 1]))
 
 # %% ../../nbs/lib/45_statistics.ipynb #f51602e9
 def fit_at_half(step, mu, train) -> float:
-    """Share of the final fall in log training perplexity that is over when half of µ's rise is reached. NaN if µ does
-    not rise."""
+    """Share of the final fall in log training perplexity that is over when half of µ's rise is
+    reached. NaN if µ does not rise.
+    """
     log = np.log(np.asarray(train, float))
     return float((log[0] - np.interp(step_at_half(step, mu), step, log)) / (log[0] - log[-1]))
 
 # %% ../../nbs/lib/45_statistics.ipynb #bbef296c
 def gain_after_best_dev(step, mu, dev) -> float:
-    "Share of µ's rise that comes after the step at which development perplexity is lowest. NaN if µ does not rise."
+    """Share of µ's rise that comes after the step at which development perplexity is lowest. NaN if
+    µ does not rise.
+    """
     mu = np.asarray(mu, float)
-    return float((mu[-1] - mu[int(np.argmin(dev))]) / (mu[-1] - mu[0])) if mu[-1] > mu[0] else float("nan")
+    return (
+        float((mu[-1] - mu[int(np.argmin(dev))]) / (mu[-1] - mu[0]))
+        if mu[-1] > mu[0]
+        else float("nan")
+    )

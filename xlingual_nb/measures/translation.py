@@ -32,15 +32,20 @@ from ..text.tokenizers import Encoded
 ALONG, UNITS, SETS = ("shift", "orthogonal", "other"), ("pieces", "words"), ("texts", "means")
 ALPHAS = (-1.0, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0)
 
+
 @dataclass(frozen=True)
 class ShiftSpec:
-    """Token translation without training, from the first language of `pair` into the second (L2, section 4.2).
+    """Token translation without training, from the first language of `pair` into the second (L2,
+    section 4.2).
 
-    `checkpoint`: a spec whose run leaves an encoder with a masked-LM head; `texts`: parallel text, or NLI records whose
-    sentences correspond; `means`: other texts for the means of language; `layers` (none: all, 0: the embeddings) and
-    `alphas` are tried in turn. `along`, `units`, `sets`, `specials` (do [CLS] and [SEP] take part in means?) are
-    readings. `sentences` and `estimated` bound what is translated and what means are taken on (0: all); a bound
-    may be a single sentence. `seed` draws the orthogonal direction."""
+    `checkpoint`: a spec whose run leaves an encoder with a masked-LM head; `texts`: parallel text,
+    or NLI records whose sentences correspond; `means`: other texts for the means of language;
+    `layers` (none: all, 0: the embeddings) and `alphas` are tried in turn. `along`, `units`,
+    `sets`, `specials` (do [CLS] and [SEP] take part in means?) are readings. `sentences` and
+    `estimated` bound what is translated and what means are taken on (0: all); a bound may be a
+    single sentence. `seed` draws the orthogonal direction.
+    """
+
     stage: ClassVar[str] = "shift"
     checkpoint: object
     pair: tuple[str, str]
@@ -58,33 +63,51 @@ class ShiftSpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
-        require(len(self.pair) == len(self.texts) == 2 and len(self.means) in (0, 2),
-                f"a shift leads from one language to another: give two names and two texts, not {self.pair}")
-        require(self.pair[0] != self.pair[1], f"{self.pair[0]!r} has no way to itself: name two languages")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
+        require(
+            len(self.pair) == len(self.texts) == 2 and len(self.means) in (0, 2),
+            f"a shift leads from one language to another: give two names and two texts, not {self.pair}",
+        )
+        require(
+            self.pair[0] != self.pair[1],
+            f"{self.pair[0]!r} has no way to itself: name two languages",
+        )
         for name, known in (("along", ALONG), ("units", UNITS), ("sets", SETS)):
             value = getattr(self, name)
             require(value in known, f"{name}={value!r}: choose {' or '.join(known)}")
-        require((self.along == "other") == (len(self.other) == 2), "along='other' goes with other=(name, text)")
+        require(
+            (self.along == "other") == (len(self.other) == 2),
+            "along='other' goes with other=(name, text)",
+        )
         require(len(self.alphas) > 0, "no alpha to try: give at least one")
         depth = getattr(getattr(self.checkpoint, "shape", None), "layers", None)
-        bad = [l for l in self.layers if l < 0 or depth is not None and l > depth]
-        require(not bad, f"layer {''.join(map(str, bad[:1]))} is not there: choose 0 (the embeddings) to {depth}")
+        bad = [l for l in self.layers if l < 0 or (depth is not None and l > depth)]
+        require(
+            not bad,
+            f"layer {''.join(map(str, bad[:1]))} is not there: choose 0 (the embeddings) to {depth}",
+        )
 
 # %% ../../nbs/lib/49e_translation.ipynb #7f8f55c9
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Sentences as an encoder reads them: `text`; `view`; by word, (words,), its `places` in the text's ids, -1 for one
-    that is not a single piece; `starts` of each sentence among the words."""
+    """Sentences as an encoder reads them: `text`; `view`; by word, (words,), its `places` in the
+    text's ids, -1 for one that is not a single piece; `starts` of each sentence among the words.
+    """
+
     text: Encoded
     view: LanguageView
     places: np.ndarray
     starts: np.ndarray
 
+
 def read_side(encoder, sentences: list[str], entered) -> Side:
-    "Sentences of a language that enters the encoder as `measures.words.entrance` says."
+    """Sentences of a language that enters the encoder as `measures.words.entrance` says."""
     from xlingual_nb.measures.embeddings import fit
     from xlingual_nb.measures.occurrences import locate_words, moved, shifted_text
+
     every, (view, reads) = EveryWord(sentences, "spaces"), entered
     found = locate_words(encoder, sentences, every)
     text, _ = fit(encoder, (reads or shifted_text(encoder, view))(found.text), view)
@@ -97,185 +120,310 @@ def read_side(encoder, sentences: list[str], entered) -> Side:
 # %% ../../nbs/lib/49e_translation.ipynb #4a62188a
 @dataclass(frozen=True, eq=False)
 class Gold:
-    "Of k tokens of the source: their `places`, the `ids` that translate them, and whether their words are `open`."
+    """Of k tokens of the source: their `places`, the `ids` that translate them, and whether their
+    words are `open`.
+    """
+
     places: np.ndarray
     ids: np.ndarray
     open: np.ndarray
 
+
 def gold_of(texts, sides, most: int = 0) -> Gold:
-    """What translates what in two texts of the microworld that say the same, as far as they are read (`gold_links`);
-    words that are spelt alike in both are left out, as in the convert rate."""
+    """What translates what in two texts of the microworld that say the same, as far as they are
+    read (`gold_links`); words that are spelt alike in both are left out, as in the convert rate.
+    """
     from xlingual_nb import microworld
+
     links = gold_links(texts, most)
-    one, other = (side.places[side.starts[links[:, 0]] + links[:, n]] for n, side in enumerate(sides, 1))
-    spoken = microworld.speech(texts[0].source.removeprefix("micro/"), texts[0].part, **dict(texts[0].parameters))
+    one, other = (
+        side.places[side.starts[links[:, 0]] + links[:, n]] for n, side in enumerate(sides, 1)
+    )
+    spoken = microworld.speech(
+        texts[0].source.removeprefix("micro/"), texts[0].part, **dict(texts[0].parameters)
+    )
     tags = np.array(microworld.TAGS)[spoken.upos[sides[0].starts[links[:, 0]] + links[:, 1]]]
     both = (one >= 0) & (other >= 0) & (sides[0].text.ids[one] != sides[1].text.ids[other])
     return Gold(one[both], sides[1].text.ids[other[both]], np.isin(tags, CLASSES["Open"])[both])
 
 # %% ../../nbs/lib/49e_translation.ipynb #c2fa2fc1
 def in_sentences(ids: np.ndarray, text: Encoded) -> list[list[int]]:
-    "Ids (tokens,) as the sentences of a text."
+    """Ids (tokens,) as the sentences of a text."""
     return [part.tolist() for part in np.split(ids, text.starts[1:-1])]
 
+
 def in_words(encoder, sentences) -> list[list[str]]:
-    "Sentences of ids as words, pieces put together."
+    """Sentences of ids as words, pieces put together."""
     from xlingual_nb.measures.occurrences import units
+
     texts = (encoder.tokenizer.decode(ids, skip_special_tokens=True) for ids in sentences)
     return [[what for what, _, _ in units(text)] for text in texts]
 
+
 def known_pieces(encoder, side: Side) -> np.ndarray:
-    "The ids (tokens,) of a text, -1 where its tokenizer has no piece: to say [UNK] is to say nothing."
+    """The ids (tokens,) of a text, -1 where its tokenizer has no piece: to say [UNK] is to say
+    nothing.
+    """
     unknown, ids = encoder.tokenizer.unk_token_id, side.text.ids
-    return ids if unknown is None else np.where(ids == unknown + encoder.view(side.view).special_offset, -1, ids)
+    return (
+        ids
+        if unknown is None
+        else np.where(ids == unknown + encoder.view(side.view).special_offset, -1, ids)
+    )
+
 
 def bleu(spec: ShiftSpec, encoder, made: np.ndarray, sides) -> float:
-    "BLEU-1 of what was made of the source against the target, of pieces or of words."
+    """BLEU-1 of what was made of the source against the target, of pieces or of words."""
     from xlingual_nb.measures.shifts import bleu1
+
     if spec.units == "words":
-        return bleu1(*(in_words(encoder, in_sentences(ids, side.text))
-                       for ids, side in zip((made, sides[1].text.ids), sides)))
-    return bleu1(in_sentences(made, sides[0].text), in_sentences(known_pieces(encoder, sides[1]), sides[1].text))
+        return bleu1(
+            *(
+                in_words(encoder, in_sentences(ids, side.text))
+                for ids, side in zip((made, sides[1].text.ids), sides)
+            )
+        )
+    return bleu1(
+        in_sentences(made, sides[0].text),
+        in_sentences(known_pieces(encoder, sides[1]), sides[1].text),
+    )
+
 
 def right(made: np.ndarray, gold: Gold, copied: np.ndarray, turned: np.ndarray) -> dict[str, float]:
-    """Shares of gold translations: of all, and of words of open classes; of those of each that are `copied` (tokens,);
-    and of those that `turned` (tokens,) into the target's words."""
+    """Shares of gold translations: of all, and of words of open classes; of those of each that are
+    `copied` (tokens,); and of those that `turned` (tokens,) into the target's words.
+    """
     hit, kept, new = made[gold.places] == gold.ids, copied[gold.places], turned[gold.places]
-    def share(of): return float(hit[of].mean()) if of.any() else float("nan")
-    return {"gold": share(kept | True), "gold open": share(gold.open), "gold of copied": share(kept),
-            "gold open of copied": share(kept & gold.open), "gold of converted": share(new),
-            "gold open of converted": share(new & gold.open)}
+
+    def share(of):
+        return float(hit[of].mean()) if of.any() else float("nan")
+
+    return {
+        "gold": share(kept | True),
+        "gold open": share(gold.open),
+        "gold of copied": share(kept),
+        "gold open of copied": share(kept & gold.open),
+        "gold of converted": share(new),
+        "gold open of converted": share(new & gold.open),
+    }
 
 # %% ../../nbs/lib/49e_translation.ipynb #059e8018
 def commonest(spec: ShiftSpec, encoder, sides, gold: Gold | None) -> dict[str, float]:
-    "What always saying one word gets: the commonest piece of the target in BLEU-1, the commonest answer in gold."
+    """What always saying one word gets: the commonest piece of the target in BLEU-1, the commonest
+    answer in gold.
+    """
     ids = known_pieces(encoder, sides[1])
     always = np.full(len(sides[0].text.ids), np.bincount(ids[ids >= 0], minlength=1).argmax())
     found = {"bleu": bleu(spec, encoder, always, sides)}
     groups = {} if gold is None else {"gold": gold.ids, "gold open": gold.ids[gold.open]}
-    return found | {name: float(np.bincount(ids).max() / len(ids)) for name, ids in groups.items() if len(ids)}
+    return found | {
+        name: float(np.bincount(ids).max() / len(ids)) for name, ids in groups.items() if len(ids)
+    }
+
 
 def token_sets(spec: ShiftSpec, encoder, sides, texts) -> list[np.ndarray]:
-    "The token set of each language (L2, Table 3)."
+    """The token set of each language (L2, Table 3)."""
     known = np.asarray(encoder.tokenizer.all_special_ids)
-    if spec.sets == "means": sides = [read_side(encoder, *entered) for entered in texts]
+    if spec.sets == "means":
+        sides = [read_side(encoder, *entered) for entered in texts]
     sets = [np.unique(side.text.ids) for side in sides]
-    return [np.setdiff1d(ids, known + encoder.view(side.view).special_offset) for ids, side in zip(sets, sides)]
+    return [
+        np.setdiff1d(ids, known + encoder.view(side.view).special_offset)
+        for ids, side in zip(sets, sides)
+    ]
 
 # %% ../../nbs/lib/49e_translation.ipynb #2c1eb5df
 def directions(spec: ShiftSpec, encoder, texts) -> dict:
-    "By layer the vector (H,) that alpha multiplies; `texts`: (sentences, how a language enters) of source and target."
+    """By layer the vector (H,) that alpha multiplies; `texts`: (sentences, how a language enters)
+    of source and target.
+    """
     from xlingual_nb.measures.shifts import LEAST, language_means, mean_difference_shift, orthogonal
+
     def means(sentences, entered):
-        some, least = sentences[:spec.estimated or None], 1 if spec.estimated else LEAST
-        return language_means(encoder, some, entered[0], spec.layers or None, entered[1], spec.specials, least=least)
+        some, least = sentences[: spec.estimated or None], 1 if spec.estimated else LEAST
+        return language_means(
+            encoder, some, entered[0], spec.layers or None, entered[1], spec.specials, least=least
+        )
+
     shift = mean_difference_shift(*(means(*text) for text in texts))
-    if spec.along != "orthogonal": return shift
+    if spec.along != "orthogonal":
+        return shift
     return {layer: orthogonal(vector, spec.seed) for layer, vector in shift.items()}
 
+
 def sentences_of(text: CorpusSpec | RecordsSpec, store) -> list[str]:
-    "The sentences of a text, or those that records have, each once."
-    if isinstance(text, CorpusSpec): return read_corpus(store.path(text)).sentences
+    """The sentences of a text, or those that records have, each once."""
+    if isinstance(text, CorpusSpec):
+        return read_corpus(store.path(text)).sentences
     return [*dict.fromkeys(both_sides(read_records(store.path(text))))]
 
+
 def texts_of(spec: ShiftSpec, encoder, store, said) -> list[tuple]:
-    "(Sentences, how the language enters) of the two means; the second is another language's along `other`."
+    """(Sentences, how the language enters) of the two means; the second is another language's along
+    `other`.
+    """
     given = [sentences_of(text, store) for text in spec.means] or said
     chosen = [*zip(spec.pair, given)]
-    if spec.along == "other": chosen[1] = spec.other[0], sentences_of(spec.other[1], store)
+    if spec.along == "other":
+        chosen[1] = spec.other[0], sentences_of(spec.other[1], store)
     return [(sentences, entrance(spec, name, encoder, store)) for name, sentences in chosen]
 
+
 def said_twice(spec: ShiftSpec, store) -> list[list[str]]:
-    "The sentences to translate and their references."
+    """The sentences to translate and their references."""
     if all(isinstance(text, RecordsSpec) for text in spec.texts):
-        return distinct(*(both_sides(read_records(store.path(text))) for text in spec.texts), spec.sentences)
-    return [text.sentences[:spec.sentences or None] for text in read_parallel(store, *spec.texts)]
+        return distinct(
+            *(both_sides(read_records(store.path(text))) for text in spec.texts), spec.sentences
+        )
+    return [text.sentences[: spec.sentences or None] for text in read_parallel(store, *spec.texts)]
 
 # %% ../../nbs/lib/49e_translation.ipynb #edc283af
 def swept(spec: ShiftSpec, encoder, side: Side, shift: dict, plain: np.ndarray):
-    "(layer, alpha, what the head says, (tokens,)) for each layer and alpha; at alpha 0 that is `plain` everywhere."
+    """(layer, alpha, what the head says, (tokens,)) for each layer and alpha; at alpha 0 that is
+    `plain` everywhere.
+    """
     from xlingual_nb.measures.shifts import decode
+
     for layer, vector in shift.items():
         for alpha in spec.alphas:
             moved = alpha and decode(encoder, side.text, side.view, layer, alpha * vector)
             yield layer, alpha, moved if alpha else plain
 
+
 def best(found: dict) -> dict[str, float]:
-    "The layer above the embeddings and the alpha of at least 1 with the best BLEU-1 (L2, Table 2); none without such."
-    tried = [(values["bleu"], layer, alpha) for (layer, alpha), values in found.items() if layer and alpha >= 1]
+    """The layer above the embeddings and the alpha of at least 1 with the best BLEU-1 (L2, Table
+    2); none without such.
+    """
+    tried = [
+        (values["bleu"], layer, alpha)
+        for (layer, alpha), values in found.items()
+        if layer and alpha >= 1
+    ]
     return dict(zip(("bleu", "layer", "alpha"), max(tried))) if tried else {}
 
 # %% ../../nbs/lib/49e_translation.ipynb #c1afe7a8
-SHOWN = 3       # sentences that are kept as they turn
+SHOWN = 3  # sentences that are kept as they turn
 
-def look(spec: ShiftSpec, encoder, sides, gold: Gold | None, sets, moved, copied) -> tuple[dict, list[dict]]:
-    """By (layer, alpha) all that is counted of what was `moved` (`swept`), and the first sentences as they turn (L2,
-    Table 1): dicts of sentence, layer, alpha, text."""
+
+def look(
+    spec: ShiftSpec, encoder, sides, gold: Gold | None, sets, moved, copied
+) -> tuple[dict, list[dict]]:
+    """By (layer, alpha) all that is counted of what was `moved` (`swept`), and the first sentences
+    as they turn (L2, Table 1): dicts of sentence, layer, alpha, text.
+    """
     from xlingual_nb.measures.shifts import origins
+
     found, turned, own = {}, [], np.setdiff1d(sets[1], sets[0])
     for layer, alpha, made in moved:
         values = origins(made, *sets) | {"bleu": bleu(spec, encoder, made, sides)}
-        found[layer, alpha] = values | ({} if gold is None else right(made, gold, copied, np.isin(made, own)))
+        found[layer, alpha] = values | (
+            {} if gold is None else right(made, gold, copied, np.isin(made, own))
+        )
         for n, ids in enumerate(in_sentences(made, sides[0].text)[:SHOWN]):
-            turned.append(dict(sentence=n, layer=layer, alpha=alpha, text=encoder.tokenizer.decode(ids)))
+            turned.append(
+                dict(sentence=n, layer=layer, alpha=alpha, text=encoder.tokenizer.decode(ids))
+            )
     return found, turned
 
+
 def summary(spec: ShiftSpec, encoder, sides, gold: Gold | None, sets, copied) -> dict:
-    "What holds for every layer and alpha: sizes, floors, and the share of tokens that the head copies."
+    """What holds for every layer and alpha: sizes, floors, and the share of tokens that the head
+    copies.
+    """
     types = {"source": len(sets[0]), "target": len(sets[1]), "shared": len(np.intersect1d(*sets))}
-    found = {"tokens": len(copied), "sentences": len(sides[0].text), "types": types, "copied": float(copied.mean())}
+    found = {
+        "tokens": len(copied),
+        "sentences": len(sides[0].text),
+        "types": types,
+        "copied": float(copied.mean()),
+    }
     if gold is not None:
-        found |= {"words": len(gold.ids), "copied open": float(copied[gold.places[gold.open]].mean())}
+        found |= {
+            "words": len(gold.ids),
+            "copied open": float(copied[gold.places[gold.open]].mean()),
+        }
     return found | {"commonest": commonest(spec, encoder, sides, gold)}
 
 # %% ../../nbs/lib/49e_translation.ipynb #243fd8f9
 def both_sides_of(spec: ShiftSpec, encoder, store, said) -> list[Side]:
-    "Source and target as the encoder reads them. InputError for one text in both languages."
-    sides = [read_side(encoder, side, entrance(spec, name, encoder, store)) for side, name in zip(said, spec.pair)]
-    require(sides[0].text != sides[1].text, f"{spec.pair[0]} and {spec.pair[1]} have the same text: give two languages")
+    """Source and target as the encoder reads them. InputError for one text in both languages."""
+    sides = [
+        read_side(encoder, side, entrance(spec, name, encoder, store))
+        for side, name in zip(said, spec.pair)
+    ]
+    require(
+        sides[0].text != sides[1].text,
+        f"{spec.pair[0]} and {spec.pair[1]} have the same text: give two languages",
+    )
     return sides
 
+
 def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
-    "What `measures.json` holds: `summary`, `best`, and by `layer L alpha A` all of `look`; and its sentences."
+    """What `measures.json` holds: `summary`, `best`, and by `layer L alpha A` all of `look`; and
+    its sentences.
+    """
     from xlingual_nb.measures.shifts import decode
-    require(encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one")
+
+    require(
+        encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
+    )
     said = said_twice(spec, store)
     sides, texts = both_sides_of(spec, encoder, store, said), texts_of(spec, encoder, store, said)
-    micro = all(isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts)
+    micro = all(
+        isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
+    )
     gold = gold_of(spec.texts, sides, spec.sentences) if micro else None
     sets, shift = token_sets(spec, encoder, sides, texts), directions(spec, encoder, texts)
     plain = decode(encoder, sides[0].text, sides[0].view)
     copied, moved = plain == sides[0].text.ids, swept(spec, encoder, sides[0], shift, plain)
     found, turned = look(spec, encoder, sides, gold, sets, moved, copied)
-    layers = {f"layer {l}": {f"alpha {a:g}": v for (m, a), v in found.items() if m == l} for l in shift}
+    layers = {
+        f"layer {l}": {f"alpha {a:g}": v for (m, a), v in found.items() if m == l} for l in shift
+    }
     length = {f"layer {layer}": float(vector.norm()) for layer, vector in shift.items()}
     told = {"best": best(found), "length": length}
     return summary(spec, encoder, sides, gold, sets, copied) | told | layers, turned
 
 # %% ../../nbs/lib/49e_translation.ipynb #3df28944
 def make_shifts(specs, folders, store, progress):
-    "Turn text after text (Liu et al. 2020b, section 4.2)."
+    """Turn text after text (Liu et al. 2020b, section 4.2)."""
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         values, turned = translate(spec, load_encoder(store.path(spec.checkpoint), device()), store)
         for name, told in (("measures", values), ("sentences", turned)):
-            (folder / f"{name}.json").write_text(json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8")
+            (folder / f"{name}.json").write_text(
+                json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8"
+            )
         progress(spec, 1, 1)
 
-STEP = 3e10      # operations of a matrix product in the time that a run takes besides
+
+STEP = 3e10  # operations of a matrix product in the time that a run takes besides
+
 
 def shift_cost(spec: ShiftSpec) -> dict:
-    """FLOPs of a forward pass over the source for every layer and alpha, in which the head is asked for every token,
-    and of one over each text of the means; and what counting takes besides."""
-    if not (size := size_of(spec.checkpoint)): return {"flops": 0.0, "bytes": 100_000}
+    """FLOPs of a forward pass over the source for every layer and alpha, in which the head is asked
+    for every token, and of one over each text of the means; and what counting takes besides.
+    """
+    if not (size := size_of(spec.checkpoint)):
+        return {"flops": 0.0, "bytes": 100_000}
+
     def tokens(text, most):
-        n, words = corpus_size(text) if isinstance(text, CorpusSpec) else (most or 5000, 20 * (most or 5000))
+        n, words = (
+            corpus_size(text)
+            if isinstance(text, CorpusSpec)
+            else (most or 5000, 20 * (most or 5000))
+        )
         return (1.3 * words + 2 * n) * (min(1, most / n) if most else 1)
+
     shape, entries = size
-    passes = 1 + len(spec.layers or range(shape.layers + 1)) * sum(alpha != 0 for alpha in spec.alphas)
+    passes = 1 + len(spec.layers or range(shape.layers + 1)) * sum(
+        alpha != 0 for alpha in spec.alphas
+    )
     read = sum(tokens(text, spec.estimated) for text in spec.means or spec.texts)
     turned = passes * tokens(spec.texts[0], spec.sentences)
     flops = (step_flops(shape, entries, turned, chosen=1.0) + step_flops(shape, 0, read)) / 3
     return {"flops": STEP + flops, "bytes": 100_000}
+
 
 declare(ShiftSpec, make_shifts, cost=shift_cost)

@@ -16,7 +16,14 @@ import numpy as np
 
 from ..errors import InputError, require
 from .word_floors import met, rotated, strings, unasked
-from .words import WordSpec, both_ways, looked_at, looking_cost, queries_of, vectors_of
+from xlingual_nb.measures.words import (
+    WordSpec,
+    both_ways,
+    looked_at,
+    looking_cost,
+    queries_of,
+    vectors_of,
+)
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text.dictionaries import PARTS, word_pairs
@@ -24,97 +31,152 @@ from ..text.records import RecordsSpec, read_records
 from ..text.sources import read_corpus
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #752961af
-CLASSES = {"Closed": ("ADP", "AUX", "CCONJ", "DET", "NUM", "PART", "PRON", "SCONJ"),
-           "Open": ("ADJ", "ADV", "INTJ", "NOUN", "PROPN", "VERB"),
-           "Noun": ("NOUN",), "Verb": ("VERB",), "Adv.": ("ADV",), "Adj.": ("ADJ",), "Name": ("PROPN",)}
+CLASSES = {
+    "Closed": ("ADP", "AUX", "CCONJ", "DET", "NUM", "PART", "PRON", "SCONJ"),
+    "Open": ("ADJ", "ADV", "INTJ", "NOUN", "PROPN", "VERB"),
+    "Noun": ("NOUN",),
+    "Verb": ("VERB",),
+    "Adv.": ("ADV",),
+    "Adj.": ("ADJ",),
+    "Name": ("PROPN",),
+}
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #8ca2dd40
 def commonest_tags(records: Iterable[dict], finder) -> list[str]:
-    "The commonest tag of each word of a `measures.occurrences.Finder`, by its number; empty for one never tagged."
+    """The commonest tag of each word of a `measures.occurrences.Finder`, by its number; empty for
+    one never tagged.
+    """
     counts = [Counter() for _ in finder.numbers]
     for record in records:
         for word, tag in zip(record["tokens"], record["tags"]):
-            if (number := finder.numbers.get(finder.key(word))) is not None: counts[number][tag] += 1
+            if (number := finder.numbers.get(finder.key(word))) is not None:
+                counts[number][tag] += 1
     return [min(count, key=lambda tag: (-count[tag], tag), default="") for count in counts]
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #8c8847bc
 AMONG = ("all", "own")
 
-def one_way(spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]) -> dict[str, tuple]:
-    "MRR one way and what random vectors would get, of each class (which of the pairs are in it), among all candidates."
+
+def one_way(
+    spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]
+) -> dict[str, tuple]:
+    """MRR one way and what random vectors would get, of each class (which of the pairs are in it),
+    among all candidates.
+    """
     from xlingual_nb.measures.ranks import chance, rank, reciprocal
+
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
     tables = [table[numbers] for table, numbers in zip(tables, (queries, candidates))]
-    if spec.centred: tables = [table - table.mean(0) for table in tables]
+    if spec.centred:
+        tables = [table - table.mean(0) for table in tables]
     earned = reciprocal(rank(*tables, gold, similarity=spec.similarity), spec.ties)
-    right, asked = np.bincount(gold[:, 0]), {name: np.unique(gold[some, 0]) for name, some in classes.items()}
-    return {name: (float(earned[at].mean()), chance(right[at], len(candidates))) for name, at in asked.items()}
+    right, asked = (
+        np.bincount(gold[:, 0]),
+        {name: np.unique(gold[some, 0]) for name, some in classes.items()},
+    )
+    return {
+        name: (float(earned[at].mean()), chance(right[at], len(candidates)))
+        for name, at in asked.items()
+    }
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #4ff0f254
-def by_class(spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]) -> dict[str, dict]:
-    """Of each class that has pairs, both directions' mean: {among: {"mrr", "chance"}} for `AMONG`, and how many `pairs`
-    it has. `pairs` (n, 2): word numbers, `tables`: vectors of both languages' words."""
+def by_class(
+    spec: WordSpec, tables, pairs: np.ndarray, classes: dict[str, np.ndarray]
+) -> dict[str, dict]:
+    """Of each class that has pairs, both directions' mean: {among: {"mrr", "chance"}} for `AMONG`,
+    and how many `pairs` it has. `pairs` (n, 2): word numbers, `tables`: vectors of both languages'
+    words.
+    """
     classes = {name: some for name, some in classes.items() if some.any()}
     ways = [one_way(spec, tables[::step], pairs[:, ::step], classes) for step in (1, -1)]
     found = {}
     for name, some in classes.items():
         (mrr, random), (back, other) = (way[name] for way in ways)
         own = both_ways(spec, tables, pairs[some], np.ones(some.sum(), bool))
-        found[name] = {"all": {"mrr": (mrr + back) / 2, "chance": (random + other) / 2},
-                       "own": {"mrr": own["mrr"], "chance": own["chance"]}, "pairs": int(some.sum())}
+        found[name] = {
+            "all": {"mrr": (mrr + back) / 2, "chance": (random + other) / 2},
+            "own": {"mrr": own["mrr"], "chance": own["chance"]},
+            "pairs": int(some.sum()),
+        }
     return found
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #948ab830
 @dataclass(frozen=True)
 class WordClassesSpec:
-    """A word retrieval (Liu et al. 2020a, section 2.5) by part of speech of the first language's words, at its last
-    layer; `tags`: tagged text of that language. Words never seen are left out, whatever the retrieval does of them.
-    `learnt`: for the ceiling, the part of the dictionary by which the first language's vectors are rotated onto the
-    other's before they are compared (`measures.word_floors`)."""
+    """A word retrieval (Liu et al. 2020a, section 2.5) by part of speech of the first language's
+    words, at its last layer; `tags`: tagged text of that language. Words never seen are left out,
+    whatever the retrieval does of them. `learnt`: for the ceiling, the part of the dictionary by
+    which the first language's vectors are rotated onto the other's before they are compared
+    (`measures.word_floors`).
+    """
+
     stage: ClassVar[str] = "word_classes"
     words: WordSpec
     tags: tuple[RecordsSpec, ...]
     learnt: str = ""
 
     def __post_init__(self):
-        require(self.tags and all(records.task == "pos" for records in self.tags),
-                "words are told apart by tagged text: give records of the task pos")
-        require(self.learnt in ("", *PARTS), f"learnt={self.learnt!r}: choose {', '.join(PARTS)}, or none")
+        require(
+            self.tags and all(records.task == "pos" for records in self.tags),
+            "words are told apart by tagged text: give records of the task pos",
+        )
+        require(
+            self.learnt in ("", *PARTS),
+            f"learnt={self.learnt!r}: choose {', '.join(PARTS)}, or none",
+        )
         tested = self.words.dictionary.part
-        require(self.learnt != tested, f"the part {tested!r} of the dictionary is tested: learn from another")
+        require(
+            self.learnt != tested,
+            f"the part {tested!r} of the dictionary is tested: learn from another",
+        )
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #15b77359
-def compare_classes(spec: WordClassesSpec, encoder, pairs, known, texts, records, store=None) -> dict:
-    """What `measures.json` holds: `by_class` of the vectors under `found`, of spelling alone under `strings`, how many
-    pairs are `usable` and how many of these `untagged`. `known` pairs, if there are any, are learnt from. InputError
-    where no usable pair has a tag, or none can be learnt from."""
+def compare_classes(
+    spec: WordClassesSpec, encoder, pairs, known, texts, records, store=None
+) -> dict:
+    """What `measures.json` holds: `by_class` of the vectors under `found`, of spelling alone under
+    `strings`, how many pairs are `usable` and how many of these `untagged`. `known` pairs, if there
+    are any, are learnt from. InputError where no usable pair has a tag, or none can be learnt from.
+    """
     found = vectors_of(spec.words, encoder, [*pairs, *known], texts, store)
     numbers, rest = met(found, len(pairs))
     tags = np.array(commonest_tags(records, found[0][0]), dtype=object)[numbers[:, 0]]
     if not (tags != "").any():
-        raise InputError(f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
-                         f"give more text, or tags of {spec.words.pair[0]}")
+        raise InputError(
+            f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
+            f"give more text, or tags of {spec.words.pair[0]}"
+        )
     classes = {name: np.isin(tags, of) for name, of in CLASSES.items()}
     tables = [side.vectors[max(side.vectors)] for _, side in found]
-    if spec.learnt: tables = rotated(tables, unasked(rest, numbers))
+    if spec.learnt:
+        tables = rotated(tables, unasked(rest, numbers))
     letters, places = strings([finder for finder, _ in found], numbers)
-    scored = {"found": by_class(spec.words, tables, numbers, classes),
-              "strings": by_class(spec.words, letters, places, classes)}
+    scored = {
+        "found": by_class(spec.words, tables, numbers, classes),
+        "strings": by_class(spec.words, letters, places, classes),
+    }
     return scored | {"usable": len(numbers), "untagged": int((tags == "").sum())}
 
 # %% ../../nbs/lib/49d_word_classes.ipynb #afaa65d4
 def make_word_classes(specs, folders, store, progress):
-    "Look words up as their retrieval does, and score each class (Liu et al. 2020a, section 2.5)."
+    """Look words up as their retrieval does, and score each class (Liu et al. 2020a, section
+    2.5).
+    """
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         words = spec.words
         texts = [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
         records = [record for tagged in spec.tags for record in read_records(store.path(tagged))]
-        def of_part(part): return word_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
+
+        def of_part(part):
+            return word_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
+
         pairs, known = of_part(words.dictionary.part), of_part(spec.learnt) if spec.learnt else []
         encoder = load_encoder(store.path(words.checkpoint), device())
         values = compare_classes(spec, encoder, pairs, known, texts, records, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
+
 
 declare(WordClassesSpec, make_word_classes, cost=lambda spec: looking_cost(spec.words))

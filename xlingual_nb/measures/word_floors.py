@@ -23,9 +23,12 @@ from ..text.sources import read_corpus
 # %% ../../nbs/lib/49b_word_floors.ipynb #3e74fe49
 @dataclass(frozen=True)
 class WordFloorsSpec:
-    """Floor and ceiling of a word retrieval: `strings`, where words of one spelling have one vector and all others
-    nothing in common, and `mapped`, where the last layer's vectors of one language are rotated onto the other's by
-    the part `learnt` of the dictionary, less the words that are asked for."""
+    """Floor and ceiling of a word retrieval: `strings`, where words of one spelling have one vector
+    and all others nothing in common, and `mapped`, where the last layer's vectors of one language
+    are rotated onto the other's by the part `learnt` of the dictionary, less the words that are
+    asked for.
+    """
+
     stage: ClassVar[str] = "word_floors"
     words: WordSpec
     learnt: str = "even"
@@ -33,24 +36,33 @@ class WordFloorsSpec:
     def __post_init__(self):
         tested = self.words.dictionary.part
         require(self.learnt in PARTS, f"learnt={self.learnt!r}: choose {', '.join(PARTS)}")
-        require(self.learnt != tested, f"the part {tested!r} of the dictionary is tested: learn from another")
+        require(
+            self.learnt != tested,
+            f"the part {tested!r} of the dictionary is tested: learn from another",
+        )
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #5f3db454
 def unasked(known: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    "Those of the `known` pairs (k, 2) of which neither word is in a pair that is asked for."
+    """Those of the `known` pairs (k, 2) of which neither word is in a pair that is asked for."""
     return known[~(np.isin(known[:, 0], asked[:, 0]) | np.isin(known[:, 1], asked[:, 1]))]
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #cf70d5b4
 def rotated(tables, pairs: np.ndarray) -> list:
-    "Two tables (n, H), (m, H) in one space, the first rotated onto the second by pairs (k, 2) of row numbers."
+    """Two tables (n, H), (m, H) in one space, the first rotated onto the second by pairs (k, 2) of
+    row numbers.
+    """
     from xlingual_nb.models.mapping import supervised
+
     found = supervised(*tables, pairs, rotation=True)
     return [found.first, found.second]
 
+
 def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
-    """A table a finder of its words among `pairs` (n, 2) of numbers, and the pairs as places in the tables. Words of
-    one spelling have the same row, orthogonal to all others."""
+    """A table a finder of its words among `pairs` (n, 2) of numbers, and the pairs as places in the
+    tables. Words of one spelling have the same row, orthogonal to all others.
+    """
     import torch
+
     words, places = zip(*(np.unique(column, return_inverse=True) for column in pairs.T))
     keys = [[*finder.numbers] for finder in finders]
     said = [[known[number] for number in some] for known, some in zip(keys, words)]
@@ -59,56 +71,85 @@ def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #b51dcb9c
 def met(found, pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    "Numbers (n, 2) of the words of the first `pairs` that both have a vector, and of the pairs after them, each once."
+    """Numbers (n, 2) of the words of the first `pairs` that both have a vector, and of the pairs
+    after them, each once.
+    """
     numbers = np.stack([finder.of for finder, _ in found], 1)
     seen = [vectors.counts[column] > 0 for (_, vectors), column in zip(found, numbers.T)]
     both = np.logical_and(*seen)
     parts = slice(pairs), slice(pairs, None)
     return tuple(np.unique(numbers[rows][both[rows]], axis=0) for rows in parts)
 
+
 def looked_up(spec: WordFloorsSpec, encoder, pairs, known, texts, store=None) -> tuple:
-    """The finder and the vectors of each language, and numbers of the pairs (n, 2) that are asked for and of those
-    (k, 2) to learn from. `pairs` are asked for, `known` may be learnt from. InputError where none can be."""
+    """The finder and the vectors of each language, and numbers of the pairs (n, 2) that are asked
+    for and of those (k, 2) to learn from. `pairs` are asked for, `known` may be learnt from.
+    InputError where none can be.
+    """
     found = vectors_of(spec.words, encoder, [*pairs, *known], texts, store)
     asked, rest = met(found, len(pairs))
     rest = unasked(rest, asked)
     if not (len(asked) and len(rest)):
-        raise InputError(f"{len(asked)} pairs of {'-'.join(spec.words.pair)} to ask for and {len(rest)} to learn from: "
-                         "give more text, or a dictionary of its words")
+        raise InputError(
+            f"{len(asked)} pairs of {'-'.join(spec.words.pair)} to ask for and {len(rest)} to learn from: "
+            "give more text, or a dictionary of its words"
+        )
     return found, asked, rest
 
+
 def last_layer(found) -> list:
-    "The tables (n, H), (m, H) of the last layer."
+    """The tables (n, H), (m, H) of the last layer."""
     return [vectors.vectors[max(vectors.vectors)] for _, vectors in found]
 
+
 def floors_of(spec: WordFloorsSpec, encoder, pairs, known, texts, store=None) -> dict:
-    """What `measures.json` holds: `strings` and `mapped`, each as `both_ways`, and how many pairs were `learnt` from;
-    see `looked_up`."""
+    """What `measures.json` holds: `strings` and `mapped`, each as `both_ways`, and how many pairs
+    were `learnt` from; see `looked_up`.
+    """
     found, asked, rest = looked_up(spec, encoder, pairs, known, texts, store)
-    def scored(tables, pairs): return both_ways(spec.words, tables, pairs, np.ones(len(pairs), bool))
+
+    def scored(tables, pairs):
+        return both_ways(spec.words, tables, pairs, np.ones(len(pairs), bool))
+
     plain = scored(*strings([finder for finder, _ in found], asked))
-    return {"strings": plain, "mapped": scored(rotated(last_layer(found), rest), asked), "learnt": len(rest)}
+    return {
+        "strings": plain,
+        "mapped": scored(rotated(last_layer(found), rest), asked),
+        "learnt": len(rest),
+    }
 
 # %% ../../nbs/lib/49b_word_floors.ipynb #4cbb9e1a
 def read_words(spec: WordFloorsSpec, store) -> tuple:
-    "The pairs of words that are asked for, those that may be learnt from, and the sentences of both languages."
+    """The pairs of words that are asked for, those that may be learnt from, and the sentences of
+    both languages.
+    """
     words = spec.words
     parts = words.dictionary, replace(words.dictionary, part=spec.learnt)
     pairs, known = (word_pairs(part, words.pair, words.texts) for part in parts)
-    return pairs, known, [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
+    return (
+        pairs,
+        known,
+        [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts],
+    )
+
 
 def known_vectors(spec: WordFloorsSpec, encoder, store) -> tuple:
-    "The last layer's vectors of the words to learn from, (k, H) of each language, parallel."
+    """The last layer's vectors of the words to learn from, (k, H) of each language, parallel."""
     found, _, rest = looked_up(spec, encoder, *read_words(spec, store), store)
     return tuple(table[numbers] for table, numbers in zip(last_layer(found), rest.T))
 
+
 def make_word_floors(specs, folders, store, progress):
-    "Look the words up as their retrieval does, and compare them by spelling, and after a rotation."
+    """Look the words up as their retrieval does, and compare them by spelling, and after a
+    rotation.
+    """
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.words.checkpoint), device())
         values = floors_of(spec, encoder, *read_words(spec, store), store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
+
 
 declare(WordFloorsSpec, make_word_floors, cost=lambda spec: looking_cost(spec.words))

@@ -28,20 +28,28 @@ from ..text.transforms import apply_text
 # %% ../../nbs/lib/49_words.ipynb #32daf219
 UNSEEN, CONTEXTS = ("skip", "miss"), ("text", "alone")
 
+
 @lru_cache(maxsize=256)
 def check_useful(dictionary: Dictionary, pair, texts, content: str) -> None:
-    "InputError for a dictionary of no use, once for a file of some `content`: a run is asked for its name many times."
+    """InputError for a dictionary of no use, once for a file of some `content`: a run is asked for
+    its name many times.
+    """
     word_pairs(dictionary, pair, texts)
+
 
 @dataclass(frozen=True)
 class WordSpec:
-    """Word retrieval between two languages of a checkpoint: MRR and P@1, 5, 10, each way, layer by layer.
+    """Word retrieval between two languages of a checkpoint: MRR and P@1, 5, 10, each way, layer by
+    layer.
 
-    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors; `pair`: the two languages, by name;
-    `texts`: where their words are looked up; `dictionary`: which words, and what counts for them. `spelling`
-    (`measures.occurrences`), `ties` and `similarity` (`measures.ranks`), `unseen`, `context`, `centred` and
-    `beyond` (is a sentence that is too long for the encoder cut, or read in slices?) are readings; `layers`: which
-    (none: all); `sentences` bounds what is looked at of a text, evenly (0: all). The score is of the last layer."""
+    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors; `pair`: the two
+    languages, by name; `texts`: where their words are looked up; `dictionary`: which words, and
+    what counts for them. `spelling` (`measures.occurrences`), `ties` and `similarity`
+    (`measures.ranks`), `unseen`, `context`, `centred` and `beyond` (is a sentence that is too long
+    for the encoder cut, or read in slices?) are readings; `layers`: which (none: all); `sentences`
+    bounds what is looked at of a text, evenly (0: all). The score is of the last layer.
+    """
+
     stage: ClassVar[str] = "words"
     checkpoint: PretrainSpec | EmbedSpec | object
     pair: tuple[str, str]
@@ -58,150 +66,235 @@ class WordSpec:
     beyond: str = "cut"
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
-        require(len(self.pair) == len(self.texts) == 2,
-                f"words are looked up between two languages: pair={self.pair} and {len(self.texts)} texts")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
+        require(
+            len(self.pair) == len(self.texts) == 2,
+            f"words are looked up between two languages: pair={self.pair} and {len(self.texts)} texts",
+        )
         for name, known in (("unseen", UNSEEN), ("context", CONTEXTS), ("beyond", BEYOND)):
             value = getattr(self, name)
             require(value in known, f"{name}={value!r}: choose {' or '.join(known)}")
 
     def source_digests(self) -> dict[str, str]:
         path = dictionary_file(self.dictionary, self.pair)
-        if path is None: return {}
+        if path is None:
+            return {}
         content = digest(f"file:{path}")
         check_useful(self.dictionary, self.pair, self.texts, content)
         return {f"dictionary {path.name.removesuffix('.gz')}": content}
 
 # %% ../../nbs/lib/49_words.ipynb #67065194
 def looked_at(corpus, most: int) -> list[str]:
-    "Every k-th sentence of a corpus, so that at most `most` are left (0: all)."
+    """Every k-th sentence of a corpus, so that at most `most` are left (0: all)."""
     sentences = corpus.sentences
-    return sentences[::-(-len(sentences) // most)] if most else sentences
+    return sentences[:: -(-len(sentences) // most)] if most else sentences
+
 
 def finders(spec: WordSpec, pairs, texts) -> list:
-    "A finder of each language's words. InputError where a language's text has none of its words."
+    """A finder of each language's words. InputError where a language's text has none of its
+    words.
+    """
     from xlingual_nb.measures.occurrences import Finder
+
     made = [Finder(words, spec.spelling) for words in zip(*pairs)]
-    if spec.context == "alone": return made
+    if spec.context == "alone":
+        return made
     for finder, text, name, source in zip(made, texts, spec.pair, spec.texts):
         if not any(next(finder.find(sentence), None) for sentence in text):
-            raise InputError(f"none of the dictionary's {len(finder.numbers)} words of {name!r} is in {source.source}: "
-                             "give text and dictionary of one language, or more text")
+            raise InputError(
+                f"none of the dictionary's {len(finder.numbers)} words of {name!r} is in {source.source}: "
+                "give text and dictionary of one language, or more text"
+            )
     return made
 
 # %% ../../nbs/lib/49_words.ipynb #43791bbb
 def entrance(spec: WordSpec, name: str, encoder, store=None):
-    "How a language enters the encoder: (view, function from plain ids to its own, None where the view says it all)."
+    """How a language enters the encoder: (view, function from plain ids to its own, None where the
+    view says it all).
+    """
     if store and hasattr(spec.checkpoint, "languages"):
         return reader(spec.checkpoint, name, tokenizers.load(store.path(spec.checkpoint.tokenizer)))
     return encoder.views.get(name, LanguageView(name)), None
 
+
 def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
-    "Each language's finder and `measures.occurrences.WordVectors`, of words in their text or alone."
+    """Each language's finder and `measures.occurrences.WordVectors`, of words in their text or
+    alone.
+    """
     from xlingual_nb.measures.occurrences import word_means
+
     made, sliced = finders(spec, pairs, texts), spec.beyond == "slice"
-    if spec.context == "alone": texts = [dict.fromkeys(words) for words in zip(*pairs)]
+    if spec.context == "alone":
+        texts = [dict.fromkeys(words) for words in zip(*pairs)]
     found = []
     for finder, text, name in zip(made, texts, spec.pair):
         view, reads = entrance(spec, name, encoder, store)
-        found.append((finder, word_means(encoder, text, finder, view, spec.layers or None, reads, sliced=sliced)))
+        found.append(
+            (
+                finder,
+                word_means(encoder, text, finder, view, spec.layers or None, reads, sliced=sliced),
+            )
+        )
     return found
 
 # %% ../../nbs/lib/49_words.ipynb #de5154fc
 def usable_pairs(pairs, found) -> tuple[np.ndarray, np.ndarray]:
-    "Numbers (n, 2) of the pairs' words in the two finders, each pair once, and whether both have a vector, (n,)."
+    """Numbers (n, 2) of the pairs' words in the two finders, each pair once, and whether both have
+    a vector, (n,).
+    """
     numbers = np.unique(np.stack([finder.of for finder, _ in found], 1), axis=0)
     seen = [vectors.counts[column] > 0 for (_, vectors), column in zip(found, numbers.T)]
     return numbers, seen[0] & seen[1]
 
 # %% ../../nbs/lib/49_words.ipynb #c60e5a3a
 def queries_of(pairs: np.ndarray, each: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Word numbers of the queries and of the candidates, and the gold (n, 2) as places in the two."
+    """Word numbers of the queries and of the candidates, and the gold (n, 2) as places in the
+    two.
+    """
     asked, answers = (np.unique(column, return_inverse=True) for column in pairs.T)
-    if each: return pairs[:, 0], answers[0], np.stack([np.arange(len(pairs)), answers[1]], 1)
+    if each:
+        return pairs[:, 0], answers[0], np.stack([np.arange(len(pairs)), answers[1]], 1)
     return asked[0], answers[0], np.stack([asked[1], answers[1]], 1)
 
+
 def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[dict, float]:
-    "Scores one way from the two tables of word vectors, and what random vectors would get as MRR."
+    """Scores one way from the two tables of word vectors, and what random vectors would get as
+    MRR.
+    """
     from xlingual_nb.measures.ranks import chance, rank, scores
+
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
     tables = [table[numbers] for table, numbers in zip(vectors, (queries, candidates))]
-    if spec.centred: tables = [table - table.mean(0) for table in tables]
+    if spec.centred:
+        tables = [table - table.mean(0) for table in tables]
     ranks = rank(*tables, gold, similarity=spec.similarity)
-    random = chance(np.bincount(gold[:, 0]), len(candidates)) * len(queries) / (len(queries) + missed)
+    random = (
+        chance(np.bincount(gold[:, 0]), len(candidates)) * len(queries) / (len(queries) + missed)
+    )
     return scores(ranks, spec.ties, missed), random
 
 # %% ../../nbs/lib/49_words.ipynb #dea03ec0
 def missed(spec: WordSpec, numbers: np.ndarray, usable: np.ndarray) -> int:
-    "How many queries the words without a vector would be, if they are to count."
-    if spec.unseen == "skip": return 0
-    if spec.dictionary.translations == "each": return int((~usable).sum())
+    """How many queries the words without a vector would be, if they are to count."""
+    if spec.unseen == "skip":
+        return 0
+    if spec.dictionary.translations == "each":
+        return int((~usable).sum())
     return len(np.unique(numbers[:, 0])) - len(np.unique(numbers[usable, 0]))
 
+
 def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -> dict[str, float]:
-    "Scores of one layer's two tables: means of both directions, MRR each way, and chance, the MRR of random vectors."
+    """Scores of one layer's two tables: means of both directions, MRR each way, and chance, the MRR
+    of random vectors.
+    """
+
     def way(step):
         lost = missed(spec, numbers[:, ::step], usable)
         return retrieve(spec, tables[::step], numbers[usable][:, ::step], lost)
+
     (forward, one), (backward, other) = way(1), way(-1)
     mean = {name: (forward[name] + backward[name]) / 2 for name in forward}
-    return mean | {"mrr_forward": forward["mrr"], "mrr_backward": backward["mrr"], "chance": (one + other) / 2}
+    return mean | {
+        "mrr_forward": forward["mrr"],
+        "mrr_backward": backward["mrr"],
+        "chance": (one + other) / 2,
+    }
 
 # %% ../../nbs/lib/49_words.ipynb #2aeed220
 def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
-    """What `measures.json` holds: the last layer's `both_ways`, every layer's in `layers`; how many `pairs` there are,
-    `usable` ones, different `words` and `candidates` among these, and sentences `truncated`. A checkpoint's own
-    vocabulary is in `store`."""
+    """What `measures.json` holds: the last layer's `both_ways`, every layer's in `layers`; how many
+    `pairs` there are, `usable` ones, different `words` and `candidates` among these, and sentences
+    `truncated`. A checkpoint's own vocabulary is in `store`.
+    """
     found = vectors_of(spec, encoder, pairs, texts, store)
     numbers, usable = usable_pairs(pairs, found)
     if not usable.any():
-        raise InputError(f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(spec.pair)}: "
-                         "give more text, or a dictionary of its words")
+        raise InputError(
+            f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(spec.pair)}: "
+            "give more text, or a dictionary of its words"
+        )
     each = [vectors.vectors for _, vectors in found]
-    layers = {layer: both_ways(spec, [side[layer] for side in each], numbers, usable) for layer in each[0]}
+    layers = {
+        layer: both_ways(spec, [side[layer] for side in each], numbers, usable) for layer in each[0]
+    }
     words, candidates = (len(np.unique(column)) for column in numbers[usable].T)
-    told = {"pairs": len(numbers), "usable": int(usable.sum()), "words": words, "candidates": candidates,
-            "truncated": sum(vectors.truncated for _, vectors in found)}
+    told = {
+        "pairs": len(numbers),
+        "usable": int(usable.sum()),
+        "words": words,
+        "candidates": candidates,
+        "truncated": sum(vectors.truncated for _, vectors in found),
+    }
     return layers[max(layers)] | {"layer": max(layers)} | told | {"layers": layers}
 
 # %% ../../nbs/lib/49_words.ipynb #6658a8cc
 def make_words(specs, folders, store, progress):
-    "Look words up in encoder after encoder (Liu et al. 2020a, section 2.1)."
+    """Look words up in encoder after encoder (Liu et al. 2020a, section 2.1)."""
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         texts = [looked_at(read_corpus(store.path(text)), spec.sentences) for text in spec.texts]
         pairs = word_pairs(spec.dictionary, spec.pair, spec.texts)
-        finders(spec, pairs, texts)     # refuses texts without any of the words before a model is opened
-        values = compare(spec, load_encoder(store.path(spec.checkpoint), device()), pairs, texts, store)
+        finders(
+            spec, pairs, texts
+        )  # refuses texts without any of the words before a model is opened
+        values = compare(
+            spec, load_encoder(store.path(spec.checkpoint), device()), pairs, texts, store
+        )
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
+
 @lru_cache(maxsize=256)
 def check_met(dictionary: Dictionary, pair, texts, spelling: str, most: int) -> None:
-    "InputError where of no pair of the dictionary both words stand in the texts (at most so many sentences, 0: all)."
+    """InputError where of no pair of the dictionary both words stand in the texts (at most so many
+    sentences, 0: all).
+    """
     from xlingual_nb.measures.occurrences import Finder
-    pairs, whole = word_pairs(dictionary, pair, texts), [apply_text(text.transforms, load_spec(text)) for text in texts]
+
+    pairs, whole = (
+        word_pairs(dictionary, pair, texts),
+        [apply_text(text.transforms, load_spec(text)) for text in texts],
+    )
     said = [looked_at(text, most) for text in whole]
     first, second = ({word for sentence in side for word in sentence.split()} for side in said)
-    if any(one in first and other in second for one, other in pairs): return    # quick, and nearly always so
+    if any(one in first and other in second for one, other in pairs):
+        return  # quick, and nearly always so
     made = [Finder(words, spelling) for words in zip(*pairs)]
-    met = [{n for sentence in side for n, *_ in finder.find(sentence)} for finder, side in zip(made, said)]
-    if any(one in met[0] and other in met[1] for one, other in zip(*(finder.of for finder in made))): return
+    met = [
+        {n for sentence in side for n, *_ in finder.find(sentence)}
+        for finder, side in zip(made, said)
+    ]
+    if any(
+        one in met[0] and other in met[1] for one, other in zip(*(finder.of for finder in made))
+    ):
+        return
     unmet = [f" ({name}: none of its words)" for name, numbers in zip(pair, met) if not numbers]
-    raise InputError(f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(pair)}"
-                     f"{''.join(unmet)}: give more text, or a dictionary of its words")
+    raise InputError(
+        f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(pair)}"
+        f"{''.join(unmet)}: give more text, or a dictionary of its words"
+    )
+
 
 def looking_cost(spec: WordSpec) -> dict:
-    """FLOPs of a forward pass over both texts; static vectors are looked up and cost none. InputError for a dictionary
-    of a file whose words the texts do not have, so that it comes before a model is trained."""
+    """FLOPs of a forward pass over both texts; static vectors are looked up and cost none.
+    InputError for a dictionary of a file whose words the texts do not have, so that it comes before
+    a model is trained.
+    """
     from_file = spec.dictionary.source not in ("micro", "same")
     if spec.context == "text" and from_file:
         check_met(spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences)
     sizes = [corpus_size(text) for text in spec.texts]
-    if spec.sentences: sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
+    if spec.sentences:
+        sizes = [(spec.sentences, words * min(1, spec.sentences / n)) for n, words in sizes]
     trained = spec.checkpoint
-    if not isinstance(trained, PretrainSpec) or spec.context == "alone": return {"flops": 0.0, "bytes": 10_000}
+    if not isinstance(trained, PretrainSpec) or spec.context == "alone":
+        return {"flops": 0.0, "bytes": 10_000}
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
     return {"flops": step_flops(trained.shape, trained.tokenizer.size, tokens) / 3, "bytes": 10_000}
+
 
 declare(WordSpec, make_words, cost=looking_cost)

@@ -15,79 +15,125 @@ from .edits import LABELS
 from .inference import nli_pairs
 from .lexicon import BUNDLES, check_scripts, make_lexicon
 from .meanings import check_part, make_meanings
-from .tasks import entity_records, language_records, tag_records, topic_records, tree_records
+from xlingual_nb.microworld.tasks import (
+    entity_records,
+    language_records,
+    tag_records,
+    topic_records,
+    tree_records,
+)
 from .speech import BIO, RELATIONS, TAGS, UPOS, align, speak
 from .typology import PRESETS, Typology, distance, halfway, preset
 from .world import make_world
 
-_all_ = ["BIO", "LABELS", "PRESETS", "RELATIONS", "TAGS", "Typology", "align", "distance", "halfway", "preset"]
+_all_ = [
+    "BIO",
+    "LABELS",
+    "PRESETS",
+    "RELATIONS",
+    "TAGS",
+    "Typology",
+    "align",
+    "distance",
+    "halfway",
+    "preset",
+]
 
 # %% ../../nbs/lib/20_microworld.ipynb #f29ce816
 WORLD_DIALS = ("topics", "zipf", "noise", "variant")
 
+
 def world_of(vocabulary, dials):
-    "The world that some of the dials describe, and the other dials."
+    """The world that some of the dials describe, and the other dials."""
     own = {k: v for k, v in dials.items() if k in WORLD_DIALS}
     return make_world(vocabulary, **own), {k: v for k, v in dials.items() if k not in WORLD_DIALS}
 
+
 def speech(language="en", part="train", sentences=4000, vocabulary=128, seed=0, **dials):
-    """The annotated sentences behind `corpus` (same parameters): a `Speech` with words, parts of speech, trees,
-    entities and topics."""
+    """The annotated sentences behind `corpus` (same parameters): a `Speech` with words, parts of
+    speech, trees, entities and topics.
+    """
     world, dials = world_of(vocabulary, dials)
-    return speak(make_meanings(world, part, sentences, seed), make_lexicon(preset(language, **dials), world))
+    return speak(
+        make_meanings(world, part, sentences, seed), make_lexicon(preset(language, **dials), world)
+    )
+
 
 def corpus(language="en", part="train", sentences=4000, vocabulary=128, seed=0, **dials):
-    """Sentences of a synthetic language, as a Corpus. `language`: a preset's name or a Typology; `part`: train, dev or
-    test (they share no meanings); `vocabulary`: English word types of the world: a tokenizer of whole words holds
-    English in `vocabulary` + 5 entries, WordPiece needs some 2.7 times as many before every word of a small world is
-    one piece; `dials`: of the language (order, case, cognates, ...) or the world (topics, zipf, noise, variant). Equal
-    parameters give equal bytes on any platform; equal part, seed and world say the same meanings, under the same ids,
-    in every language. InputError for what does not exist."""
+    """Sentences of a synthetic language, as a Corpus. `language`: a preset's name or a Typology;
+    `part`: train, dev or test (they share no meanings); `vocabulary`: English word types of the
+    world: a tokenizer of whole words holds English in `vocabulary` + 5 entries, WordPiece needs
+    some 2.7 times as many before every word of a small world is one piece; `dials`: of the language
+    (order, case, cognates, ...) or the world (topics, zipf, noise, variant). Equal parameters give
+    equal bytes on any platform; equal part, seed and world say the same meanings, under the same
+    ids, in every language. InputError for what does not exist.
+    """
     return speech(language, part, sentences, vocabulary, seed, **dials).corpus()
 
 # %% ../../nbs/lib/20_microworld.ipynb #535d9e70
 def parallel(languages=("en", "es"), part="train", sentences=1000, vocabulary=128, seed=0, **dials):
-    """The same sentences in several languages (names of presets or Typology records): a dict of Speech by name;
-    `align` of two gives word alignments. `dials` are the world's. InputError also for languages that share a script
-    with no overlap asked."""
+    """The same sentences in several languages (names of presets or Typology records): a dict of
+    Speech by name; `align` of two gives word alignments. `dials` are the world's. InputError also
+    for languages that share a script with no overlap asked.
+    """
     world, rest = world_of(vocabulary, dials)
-    if rest: raise InputError(f"{', '.join(sorted(rest))}: in parallel only the world has dials "
-                              f"({', '.join(WORLD_DIALS)}); give Typology records for the rest")
+    if rest:
+        raise InputError(
+            f"{', '.join(sorted(rest))}: in parallel only the world has dials "
+            f"({', '.join(WORLD_DIALS)}); give Typology records for the rest"
+        )
     chosen = [preset(l) for l in languages]
     if len({l.name for l in chosen}) < len(chosen):
-        raise InputError(f"languages {', '.join(l.name for l in chosen)}: give each a name of its own")
+        raise InputError(
+            f"languages {', '.join(l.name for l in chosen)}: give each a name of its own"
+        )
     check_scripts(chosen)
     said, others = make_meanings(world, part, sentences, seed), {l.name: l for l in chosen}
     return {l.name: speak(said, make_lexicon(l, world, others)) for l in chosen}
 
 # %% ../../nbs/lib/20_microworld.ipynb #d8ccbb2b
 def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, **dials):
-    """A bilingual dictionary of word forms, exact because read off the alignment of a parallel corpus: a DataFrame
-    first, second, upos, count; the most frequent translation of a word comes first."""
+    """A bilingual dictionary of word forms, exact because read off the alignment of a parallel
+    corpus: a DataFrame first, second, upos, count; the most frequent translation of a word comes
+    first.
+    """
     import pandas as pd
+
     a, b = parallel((first, second), "train", sentences, vocabulary, seed, **dials).values()
     i, j = align(a, b).T
     pairs, count = np.unique(np.stack([a.codes[i], b.codes[j]], axis=1), axis=0, return_counts=True)
-    upos = [UPOS[a.meanings.world.names[c]] for c in a.meanings.world.classes[pairs[:, 0] // BUNDLES]]
+    upos = [
+        UPOS[a.meanings.world.names[c]] for c in a.meanings.world.classes[pairs[:, 0] // BUNDLES]
+    ]
     one, other = ([s.lexicon.form(c) for c in codes] for s, codes in zip((a, b), pairs.T))
     table = pd.DataFrame(dict(first=one, second=other, upos=upos, count=count))
-    return table.sort_values(["count", "first", "second"], ascending=[False, True, True], ignore_index=True)
+    return table.sort_values(
+        ["count", "first", "second"], ascending=[False, True, True], ignore_index=True
+    )
 
 # %% ../../nbs/lib/20_microworld.ipynb #1137ceb6
 RECORDS = dict(ner=entity_records, pos=tag_records, parsing=tree_records, topics=topic_records)
 TASKS = ("nli", *RECORDS, "langid")
 
+
 def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
-    """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind; two more dials, `level`, one of
-    `designs.LEVELS`, and `unrelated`), ner (tokens, ner_tags, langs), pos (tokens, upos), parsing (tokens, upos, head,
-    deprel), topics (text, label; `size` counts sentences, eight or so a document), langid (text, label; `language` is
-    then a list, `size` counts the sentences of each, all different). InputError for an unknown task."""
-    if name not in TASKS: raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
+    """Records (list of dicts) of a task: nli (premise, hypothesis, label, edit, kind; two more
+    dials, `level`, one of `designs.LEVELS`, and `unrelated`), ner (tokens, ner_tags, langs), pos
+    (tokens, upos), parsing (tokens, upos, head, deprel), topics (text, label; `size` counts
+    sentences, eight or so a document), langid (text, label; `language` is then a list, `size`
+    counts the sentences of each, all different). InputError for an unknown task.
+    """
+    if name not in TASKS:
+        raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
     check_part(part)
     if name == "langid":
         chosen = [preset(l) for l in language]
-        return language_records([speech(l, part, size, vocabulary, f"langid {seed} {i}", **dials)
-                                 for i, l in enumerate(chosen)])
+        return language_records(
+            [
+                speech(l, part, size, vocabulary, f"langid {seed} {i}", **dials)
+                for i, l in enumerate(chosen)
+            ]
+        )
     if name == "nli":
         world, dials = world_of(vocabulary, dials)
         own = {name: dials.pop(name) for name in ("level", "unrelated") if name in dials}
@@ -99,12 +145,22 @@ def task(name, language="en", part="train", size=1000, vocabulary=128, seed=0, *
 # what the integers of a task's columns mean
 LABEL_NAMES = dict(nli=dict(label=LABELS), ner=dict(ner_tags=BIO), pos=dict(upos=TAGS))
 
+
 def dataset(name, language="en", part="train", size=1000, vocabulary=128, seed=0, **dials):
-    "The records of `task` as a `datasets.Dataset`, label columns as ClassLabel."
+    """The records of `task` as a `datasets.Dataset`, label columns as ClassLabel."""
     hub = installed("datasets", "hub")
-    records, known = task(name, language, part, size, vocabulary, seed, **dials), LABEL_NAMES.get(name, {})
+    records, known = (
+        task(name, language, part, size, vocabulary, seed, **dials),
+        LABEL_NAMES.get(name, {}),
+    )
+
     def feature(column, value):
-        if isinstance(value, list): return hub.List(feature(column, value[0]))
-        if column in known: return hub.ClassLabel(names=list(known[column]))
+        if isinstance(value, list):
+            return hub.List(feature(column, value[0]))
+        if column in known:
+            return hub.ClassLabel(names=list(known[column]))
         return hub.Value("int64" if isinstance(value, int) else "string")
-    return hub.Dataset.from_list(records, features=hub.Features({c: feature(c, v) for c, v in records[0].items()}))
+
+    return hub.Dataset.from_list(
+        records, features=hub.Features({c: feature(c, v) for c, v in records[0].items()})
+    )

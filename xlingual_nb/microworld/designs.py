@@ -18,39 +18,47 @@ from .edits import FRAMES, LABELS, REGION, SUBSTITUTIONS, follows
 # %% ../../nbs/lib/26a_designs.ipynb #552e7eab
 SITES, FRAME_NAMES = tuple(k for k in REGION if k != "same"), tuple(FRAMES)
 SUBSTITUTION_NAMES = tuple(SUBSTITUTIONS)
-UNSAFE = len(LABELS)                                          # stands where a label would, if there is none
+UNSAFE = len(LABELS)  # stands where a label would, if there is none
+
 
 def rule_table():
-    """(sites, frames, frames, 3) labels for a hypothesis more specific, equal, more general at each site; UNSAFE where
-    no label is safe. Equal means that the frames alone decide."""
+    """(sites, frames, frames, 3) labels for a hypothesis more specific, equal, more general at each
+    site; UNSAFE where no label is safe. Equal means that the frames alone decide.
+    """
     table = np.full((len(SITES), len(FRAME_NAMES), len(FRAME_NAMES), 3), UNSAFE)
     for s, site in enumerate(SITES):
         for i, p in enumerate(FRAME_NAMES):
             for j, h in enumerate(FRAME_NAMES):
                 for k, general in enumerate((False, None, True)):
                     label = follows(REGION[site] if general is not None else "same", p, h, general)
-                    if label is not None: table[s, i, j, k] = label
+                    if label is not None:
+                        table[s, i, j, k] = label
     return table
+
 
 RULES = rule_table()
 
 # %% ../../nbs/lib/26a_designs.ipynb #dc0232bd
-FORCED = np.array([*SUBSTITUTIONS.values(), 0])               # label by substitution; the last is for none (-1)
+FORCED = np.array([*SUBSTITUTIONS.values(), 0])  # label by substitution; the last is for none (-1)
 AT_SUBJECT = np.array([REGION[s] == "subject" for s in SITES])
 SAME_PLACE = np.array([[e == f"other_{s}" for s in SITES] for e in (*SUBSTITUTIONS, "none")])
 
+
 @dataclass(frozen=True, eq=False)
 class Design:
-    """How pairs are made: `frames` (n, 2), `sites` (n, sites) in -1, 0, 1 (hypothesis more specific, equal, more
-    general), `substitution` (n,) index or -1."""
+    """How pairs are made: `frames` (n, 2), `sites` (n, sites) in -1, 0, 1 (hypothesis more
+    specific, equal, more general), `substitution` (n,) index or -1.
+    """
+
     frames: np.ndarray
     sites: np.ndarray
     substitution: np.ndarray
 
-    def take(self, rows): return Design(self.frames[rows], self.sites[rows], self.substitution[rows])
+    def take(self, rows):
+        return Design(self.frames[rows], self.sites[rows], self.substitution[rows])
 
     def labels(self):
-        "(n,) indices into LABELS; UNSAFE for designs without a safe label."
+        """(n,) indices into LABELS; UNSAFE for designs without a safe label."""
         p, h = self.frames.T
         each = RULES[np.arange(len(SITES)), p[:, None], h[:, None], self.sites + 1]
         whole = np.where((each == 1).any(1), 1, RULES[0, p, h, 1])
@@ -63,74 +71,121 @@ class Design:
         return np.where(self.substitution < 0, whole, np.where(unsafe, UNSAFE, forced))
 
     def tags(self):
-        """What was edited, for instance `plain>negated adverb`; < where the hypothesis is more specific, the frame in
-        brackets where both sides share one that is not plain."""
+        """What was edited, for instance `plain>negated adverb`; < where the hypothesis is more
+        specific, the frame in brackets where both sides share one that is not plain.
+        """
         made = []
-        for (p, h), sites, sub in zip(self.frames.tolist(), self.sites.tolist(), self.substitution.tolist()):
-            words = [f"{FRAME_NAMES[p]}>{FRAME_NAMES[h]}"] if p != h else [f"({FRAME_NAMES[p]})"] if p else []
+        for (p, h), sites, sub in zip(
+            self.frames.tolist(), self.sites.tolist(), self.substitution.tolist()
+        ):
+            words = (
+                [f"{FRAME_NAMES[p]}>{FRAME_NAMES[h]}"]
+                if p != h
+                else [f"({FRAME_NAMES[p]})"]
+                if p
+                else []
+            )
             words += [SUBSTITUTION_NAMES[sub]] if sub >= 0 else []
-            made.append(" ".join(words + [s + "<" * (d < 0) for s, d in zip(SITES, sites) if d]) or "same")
+            made.append(
+                " ".join(words + [s + "<" * (d < 0) for s, d in zip(SITES, sites) if d]) or "same"
+            )
         return made
 
     def kinds(self):
-        "`function` where a grammatical word decides (frames differ, number, tense), `lexical` where content words do."
-        grammar = np.isin(self.substitution, [SUBSTITUTION_NAMES.index("number"), SUBSTITUTION_NAMES.index("tense")])
-        return np.where((self.frames[:, 0] != self.frames[:, 1]) | grammar, "function", "lexical").tolist()
+        """`function` where a grammatical word decides (frames differ, number, tense), `lexical`
+        where content words do.
+        """
+        grammar = np.isin(
+            self.substitution,
+            [SUBSTITUTION_NAMES.index("number"), SUBSTITUTION_NAMES.index("tense")],
+        )
+        return np.where(
+            (self.frames[:, 0] != self.frames[:, 1]) | grammar, "function", "lexical"
+        ).tolist()
 
 # %% ../../nbs/lib/26a_designs.ipynb #e51ef521
 @dataclass(frozen=True)
 class Level:
-    """Which designs are drawn. `frames`: pairs of frames, as often as they stand there; `tries`: how often a
-    substitution is tried (the rest once, `unrelated` never), `share` of the pairs that have one; `replaces`: every
-    pair has one word put for another, and else words are only dropped; `changed`: no pair without an edit. `languages`:
-    in which the number of words lost and gained is evened out over the labels; `sides`: so is what either side looks
-    like alone."""
+    """Which designs are drawn. `frames`: pairs of frames, as often as they stand there; `tries`:
+    how often a substitution is tried (the rest once, `unrelated` never), `share` of the pairs that
+    have one; `replaces`: every pair has one word put for another, and else words are only dropped;
+    `changed`: no pair without an edit. `languages`: in which the number of words lost and gained is
+    evened out over the labels; `sides`: so is what either side looks like alone.
+    """
+
     frames: tuple[tuple[str, str], ...]
     tries: tuple[tuple[str, int], ...] = (("number", 6), ("antonym", 4))
-    share: float = .4
+    share: float = 0.4
     replaces: bool = False
     changed: bool = False
     languages: tuple[str, ...] = ("en",)
     sides: bool = True
 
     def __post_init__(self):
-        object.__setattr__(self, "pairs", np.array([[FRAME_NAMES.index(f) for f in pair] for pair in self.frames]))
+        object.__setattr__(
+            self, "pairs", np.array([[FRAME_NAMES.index(f) for f in pair] for pair in self.frames])
+        )
         tries = dict.fromkeys(SUBSTITUTION_NAMES, 1) | dict(unrelated=0) | dict(self.tries)
         object.__setattr__(self, "often", np.repeat(np.arange(len(tries)), list(tries.values())))
+
 
 BOTH = ("plain", "plain"), ("negated", "negated")
 TURNED = ("plain", "negated"), ("negated", "plain")
 LEVELS = dict(
-    plain=Level((("plain", "plain"),), (("number", 6), ("antonym", 4), ("tense", 0), ("swap", 0)), share=.6,
-                replaces=True, sides=False),
-    negated=Level((*BOTH, *BOTH, *TURNED), share=.3, changed=True),
-    quantified=Level((*((f, f) for f in FRAMES), *[("plain", "plain")] * 2, ("negated", "negated"),
-                      *(*TURNED, ("some", "no"), ("no", "some")) * 2,
-                      ("every", "no"), ("no", "every"), ("every", "some"), ("some", "every")), languages=("tr", "en")))
+    plain=Level(
+        (("plain", "plain"),),
+        (("number", 6), ("antonym", 4), ("tense", 0), ("swap", 0)),
+        share=0.6,
+        replaces=True,
+        sides=False,
+    ),
+    negated=Level((*BOTH, *BOTH, *TURNED), share=0.3, changed=True),
+    quantified=Level(
+        (
+            *((f, f) for f in FRAMES),
+            *[("plain", "plain")] * 2,
+            ("negated", "negated"),
+            *(*TURNED, ("some", "no"), ("no", "some")) * 2,
+            ("every", "no"),
+            ("no", "every"),
+            ("every", "some"),
+            ("some", "every"),
+        ),
+        languages=("tr", "en"),
+    ),
+)
+
 
 def check_level(level):
-    "InputError for a level that does not exist."
-    if level not in LEVELS: raise InputError(f"level={level!r}: the microworld has {', '.join(LEVELS)}")
+    """InputError for a level that does not exist."""
+    if level not in LEVELS:
+        raise InputError(f"level={level!r}: the microworld has {', '.join(LEVELS)}")
 
 # %% ../../nbs/lib/26a_designs.ipynb #2c08b760
-HOW_MANY = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])           # sites a pair
+HOW_MANY = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])  # sites a pair
+
 
 def draw_sites(dice, frames, least=0):
-    "(n, sites) in -1, 0, 1: up to three sites, at least `least` (n,), mostly all of one direction."
+    """(n, sites) in -1, 0, 1: up to three sites, at least `least` (n,), mostly all of one
+    direction.
+    """
     n = len(frames)
     how_many = np.maximum(HOW_MANY[dice.below(n, len(HOW_MANY))], least)
     rank = np.stack([dice.raw(n) for _ in SITES], axis=1).argsort(1).argsort(1)
     # the direction that does not make the pair neutral
     safe = np.where(RULES[:, frames[:, 0], frames[:, 1], 2].T != 1, 1, -1)
     random = 2 * np.stack([dice.below(n, 2) for _ in SITES], axis=1) - 1
-    together, way = dice.chance(n, .7), np.where(dice.chance(n, .75), 1, -1)
+    together, way = dice.chance(n, 0.7), np.where(dice.chance(n, 0.75), 1, -1)
     return np.where(together[:, None], safe * way[:, None], random) * (rank < how_many[:, None])
 
 # %% ../../nbs/lib/26a_designs.ipynb #4b730057
 HYPERNYMS = np.array([s.endswith("hypernym") for s in SITES])
 
+
 def replacing(dice, sites, substitution):
-    "The sites less those that add a word; where there is no substitution, one hypernym more, in either direction."
+    """The sites less those that add a word; where there is no substitution, one hypernym more, in
+    either direction.
+    """
     out = np.abs(sites) * np.where(HYPERNYMS, 2 * dice.below(len(sites), 2)[:, None] - 1, 1)
     which = np.flatnonzero(HYPERNYMS)[dice.below(len(sites), 2)]
     bare = np.flatnonzero((substitution < 0) & (out[:, HYPERNYMS] == 0).all(1))
@@ -139,13 +194,16 @@ def replacing(dice, sites, substitution):
 
 # %% ../../nbs/lib/26a_designs.ipynb #30ae59f7
 def draw_design(dice, n, level=LEVELS["quantified"]):
-    "Designs for n pairs of a `Level`."
+    """Designs for n pairs of a `Level`."""
     frames = level.pairs[dice.below(n, len(level.pairs))]
-    substitution = np.where(dice.chance(n, level.share), level.often[dice.below(n, len(level.often))], -1)
+    substitution = np.where(
+        dice.chance(n, level.share), level.often[dice.below(n, len(level.often))], -1
+    )
     contradicts = FORCED[substitution] == 2
     frames[contradicts] = FRAME_NAMES.index("plain")
     frames[substitution >= 0, 1] = frames[substitution >= 0, 0]
     alike = (frames[:, 0] == frames[:, 1]) & (substitution < 0)
     sites = draw_sites(dice, frames, alike & level.changed)
-    if level.replaces: sites = replacing(dice, sites, substitution)
+    if level.replaces:
+        sites = replacing(dice, sites, substitution)
     return Design(frames, np.where(contradicts[:, None] & AT_SUBJECT, 0, sites), substitution)

@@ -19,52 +19,72 @@ from .speech import BIO, RELATIONS, TAGS, align
 from .typology import PRESETS, SCRIPTS, STRUCTURE, distance
 
 # %% ../../nbs/lib/29_drawing.ipynb #61ff6f04
-ROMAN = ("b d f g k l m n p r s t v z h j c w sh ch th zh kh gh ph dh ts dz ng ny kw gw bh mb nd".split(),
-         "a e i o u y ö ü ä ou ei".split())
+ROMAN = (
+    "b d f g k l m n p r s t v z h j c w sh ch th zh kh gh ph dh ts dz ng ny kw gw bh mb nd".split(),
+    "a e i o u y ö ü ä ou ei".split(),
+)
+
 
 def romanise(text, script):
-    "The letters of a script written in Latin ones; punctuation becomes full stop and comma."
+    """The letters of a script written in Latin ones; punctuation becomes full stop and comma."""
     own = SCRIPTS[script]
-    table = dict(zip(own.consonants, ROMAN[0])) | dict(zip(own.vowels, ROMAN[1])) | dict(zip(own.marks, ".,"))
+    table = (
+        dict(zip(own.consonants, ROMAN[0]))
+        | dict(zip(own.vowels, ROMAN[1]))
+        | dict(zip(own.marks, ".,"))
+    )
     return text if script == "latin" else "".join(table.get(c, c) for c in text)
 
 # %% ../../nbs/lib/29_drawing.ipynb #6ccc1c55
 def sentence_words(speech, i):
-    "The words of a sentence in Latin letters."
+    """The words of a sentence in Latin letters."""
     script = speech.lexicon.language.script
-    return [romanise(word, script) for word in speech.words[speech.starts[i]:speech.starts[i + 1]]]
+    return [
+        romanise(word, script) for word in speech.words[speech.starts[i] : speech.starts[i + 1]]
+    ]
+
 
 def word_links(first, second, i):
-    "Pairs of positions within sentence i of two languages whose words are translations."
-    return [(p - first.starts[i], q - second.starts[i]) for p, q in align(first, second) if first.rows[p] == i]
+    """Pairs of positions within sentence i of two languages whose words are translations."""
+    return [
+        (p - first.starts[i], q - second.starts[i])
+        for p, q in align(first, second)
+        if first.rows[p] == i
+    ]
+
 
 def changed_words(first, second, i):
-    "Positions in the second language's sentence where no word of the first stands unchanged."
+    """Positions in the second language's sentence where no word of the first stands unchanged."""
     a, b = sentence_words(first, i), sentence_words(second, i)
     return set(range(len(b))) - {q for p, q in word_links(first, second, i) if a[p] == b[q]}
 
 # %% ../../nbs/lib/29_drawing.ipynb #5bb447a4
 @dataclass(frozen=True, repr=False)
 class Picture:
-    "A PNG that a notebook shows."
+    """A PNG that a notebook shows."""
+
     png: bytes
 
-    def _repr_png_(self): return self.png
+    def _repr_png_(self):
+        return self.png
+
 
 def picture(fig, dpi=110):
-    "A figure as a PNG of sixteen greys. The figure is closed."
+    """A figure as a PNG of sixteen greys. The figure is closed."""
     import matplotlib.pyplot as plt
     from PIL import Image
+
     drawn, small = BytesIO(), BytesIO()
-    fig.savefig(drawn, dpi=dpi, format="png", facecolor="w", bbox_inches="tight", pad_inches=.05)
+    fig.savefig(drawn, dpi=dpi, format="png", facecolor="w", bbox_inches="tight", pad_inches=0.05)
     plt.close(fig)
     Image.open(drawn).convert("L").quantize(16).save(small, format="png", optimize=True)
     return Picture(small.getvalue())
 
 # %% ../../nbs/lib/29_drawing.ipynb #f0a7e456
 def canvas(width, height):
-    "A figure of so many inches, and one bare axis over all of it."
+    """A figure of so many inches, and one bare axis over all of it."""
     import matplotlib.pyplot as plt
+
     fig = plt.figure(figsize=(width, height))
     ax = fig.add_axes((0, 0, 1, 1))
     ax.axis("off")
@@ -72,137 +92,236 @@ def canvas(width, height):
 
 # %% ../../nbs/lib/29_drawing.ipynb #f29432bd
 def word_places(words, least=3):
-    "x positions of words on a line, centred on 0; the unit is a letter, and a word has room for `least` at least."
+    """x positions of words on a line, centred on 0; the unit is a letter, and a word has room for
+    `least` at least.
+    """
     ends = np.cumsum([0, *(max(least, len(word)) + 2 for word in words)])
     return (ends[1:] + ends[:-1] - ends[-1]) / 2
 
+
 def draw_words(ax, words, y, bold=(), size=8.5, least=3):
-    "Words on a line at height y. Returns their x positions."
+    """Words on a line at height y. Returns their x positions."""
     x = word_places(words, least)
     for k, word in enumerate(words):
-        ax.text(x[k], y, word, ha="center", va="center", fontsize=size, weight="bold" if k in bold else "normal")
+        ax.text(
+            x[k],
+            y,
+            word,
+            ha="center",
+            va="center",
+            fontsize=size,
+            weight="bold" if k in bold else "normal",
+        )
     return x
 
+
 def line_length(speeches, i, least=3):
-    "Letters on the longest line that sentence i makes in some languages."
+    """Letters on the longest line that sentence i makes in some languages."""
     lines = [sentence_words(speech, i) for speech in speeches]
     return max(np.ptp(word_places(words, least)) + len(words[0]) + 2 for words in lines)
 
+
 def draw_links(ax, pairs, above, below):
-    "Lines between aligned words; `above` and `below` are (x positions, y) of the two rows."
+    """Lines between aligned words; `above` and `below` are (x positions, y) of the two rows."""
     for p, q in pairs:
-        ax.plot([above[0][p], below[0][q]], [above[1], below[1]], color=".55", lw=.7, zorder=0)
+        ax.plot([above[0][p], below[0][q]], [above[1], below[1]], color=".55", lw=0.7, zorder=0)
 
 # %% ../../nbs/lib/29_drawing.ipynb #010cb05f
 def tree_layout(filled):
-    "(x, depth) by slot: leaves side by side, a head above the middle of what hangs on it."
+    """(x, depth) by slot: leaves side by side, a head above the middle of what hangs on it."""
     under = {s: [c for c in filled if HEAD[c] == s != c] for s in filled}
     spots, leaf = {}, count()
+
     def settle(slot, depth):
-        for child in under[slot]: settle(child, depth + 1)
+        for child in under[slot]:
+            settle(child, depth + 1)
         x = np.mean([spots[c][0] for c in under[slot]]) if under[slot] else next(leaf)
         spots[slot] = (float(x), depth)
+
     settle(next(s for s in filled if HEAD[s] == s), 0)
     return spots
 
 # %% ../../nbs/lib/29_drawing.ipynb #668e6c09
 def draw_slots(meanings, i):
-    "One meaning as a tree: in each box a concept and the slot that it fills, on the lines the relations."
+    """One meaning as a tree: in each box a concept and the slot that it fills, on the lines the
+    relations.
+    """
     row = meanings.matrix[i]
     spots = tree_layout(np.flatnonzero(row).tolist())
     width, depth = (max(axis) for axis in zip(*spots.values()))
-    fig, ax = canvas(.72 * width + .6, 1.05 * depth + .3)
+    fig, ax = canvas(0.72 * width + 0.6, 1.05 * depth + 0.3)
     for slot, (x, d) in spots.items():
         if HEAD[slot] != slot:
             hx, hd = spots[HEAD[slot]]
-            ax.plot([hx, x], [-hd, -d], color=".6", lw=.8, zorder=0)
-            ax.text((hx + x) / 2, -(hd + d) / 2, SKELETON[slot].relation, fontsize=6, style="italic", ha="center",
-                    va="center", bbox=dict(fc="w", ec="none", pad=.5))
+            ax.plot([hx, x], [-hd, -d], color=".6", lw=0.8, zorder=0)
+            ax.text(
+                (hx + x) / 2,
+                -(hd + d) / 2,
+                SKELETON[slot].relation,
+                fontsize=6,
+                style="italic",
+                ha="center",
+                va="center",
+                bbox=dict(fc="w", ec="none", pad=0.5),
+            )
         text = f"{meanings.world.gloss(row[slot])}\n{SKELETON[slot].name.rsplit('.')[-1]}"
-        ax.text(x, -d, text, fontsize=7, ha="center", va="center", linespacing=1.2,
-                bbox=dict(fc="w", ec="k", lw=.8, ls="--" if FEATURES[slot] else "-", boxstyle="round,pad=.25"))
+        ax.text(
+            x,
+            -d,
+            text,
+            fontsize=7,
+            ha="center",
+            va="center",
+            linespacing=1.2,
+            bbox=dict(
+                fc="w", ec="k", lw=0.8, ls="--" if FEATURES[slot] else "-", boxstyle="round,pad=.25"
+            ),
+        )
     return fig
 
 # %% ../../nbs/lib/29_drawing.ipynb #bd9302c9
 def draw_arc(ax, word, head, y, relation):
-    "An arc from a head's x to a word's, higher the longer, with its relation."
-    t, top = np.linspace(0, np.pi, 40), min(.2 + .035 * abs(head - word) ** .7, .9)
-    ax.plot((word + head) / 2 + (word - head) / 2 * np.cos(t), y + .13 + top * np.sin(t), color=".35", lw=.8)
-    ax.text((word + head) / 2, y + .13 + top, relation, fontsize=5.5, ha="center", va="center",
-            bbox=dict(fc="w", ec="none", pad=.2))
+    """An arc from a head's x to a word's, higher the longer, with its relation."""
+    t, top = np.linspace(0, np.pi, 40), min(0.2 + 0.035 * abs(head - word) ** 0.7, 0.9)
+    ax.plot(
+        (word + head) / 2 + (word - head) / 2 * np.cos(t),
+        y + 0.13 + top * np.sin(t),
+        color=".35",
+        lw=0.8,
+    )
+    ax.text(
+        (word + head) / 2,
+        y + 0.13 + top,
+        relation,
+        fontsize=5.5,
+        ha="center",
+        va="center",
+        bbox=dict(fc="w", ec="none", pad=0.2),
+    )
+
 
 def draw_sentence(ax, speech, i, y=0.0):
-    "One sentence on a line at height y: words, tags and names below, dependency arcs above. Returns x positions."
+    """One sentence on a line at height y: words, tags and names below, dependency arcs above.
+    Returns x positions.
+    """
     span = slice(speech.starts[i], speech.starts[i + 1])
     heads, tags, names = speech.heads[span] - 1, speech.upos[span], speech.entities[span]
     x = draw_words(ax, sentence_words(speech, i), y, least=5)
     for k, relation in enumerate(np.array(RELATIONS)[speech.relations[span]]):
-        ax.text(x[k], y - .17, TAGS[tags[k]], ha="center", va="center", fontsize=5.5, color=".3")
-        if heads[k] < 0: ax.plot([x[k]] * 2, [y + .13, y + .95], color="k", lw=1.2)
-        else: draw_arc(ax, x[k], x[heads[k]], y, relation)
+        ax.text(x[k], y - 0.17, TAGS[tags[k]], ha="center", va="center", fontsize=5.5, color=".3")
+        if heads[k] < 0:
+            ax.plot([x[k]] * 2, [y + 0.13, y + 0.95], color="k", lw=1.2)
+        else:
+            draw_arc(ax, x[k], x[heads[k]], y, relation)
         if names[k]:
             inside = BIO[names[k]].startswith("I")
-            ax.plot([x[k - 1] if inside else x[k] - 3, x[k] + 3], [y - .26] * 2, color="k", lw=1.5)
+            ax.plot([x[k - 1] if inside else x[k] - 3, x[k] + 3], [y - 0.26] * 2, color="k", lw=1.5)
             kind = "" if inside else BIO[names[k]][2:]
-            ax.text(x[k], y - .36, kind, ha="center", va="center", fontsize=6, weight="bold")
+            ax.text(x[k], y - 0.36, kind, ha="center", va="center", fontsize=6, weight="bold")
     return x
 
 # %% ../../nbs/lib/29_drawing.ipynb #d5008eb8
 def draw_meaning(speeches, i, labels=None, trees=True):
-    """One meaning in several languages (a dict of Speech, as `microworld.parallel` gives), aligned words joined by
-    lines; `trees`: with all annotation. Returns the figure."""
-    step, low, high, least = (1.6, .42, .12, 5) if trees else (.62, .16, .16, 3)
+    """One meaning in several languages (a dict of Speech, as `microworld.parallel` gives), aligned
+    words joined by lines; `trees`: with all annotation. Returns the figure.
+    """
+    step, low, high, least = (1.6, 0.42, 0.12, 5) if trees else (0.62, 0.16, 0.16, 3)
     most = line_length(speeches.values(), i, least)
-    fig, ax = canvas(.078 * most, (1.2 if trees else .55) * len(speeches))
+    fig, ax = canvas(0.078 * most, (1.2 if trees else 0.55) * len(speeches))
     before = None
     for row, (name, speech) in enumerate(speeches.items()):
         y = -step * row
-        x = draw_sentence(ax, speech, i, y) if trees else draw_words(ax, sentence_words(speech, i), y)
-        ax.text(-most / 2 - 1, y, (labels or {}).get(name, name), ha="right", va="center", weight="bold", fontsize=9)
-        if before: draw_links(ax, word_links(before[0], speech, i), (before[1], before[2] - low), (x, y + high))
+        x = (
+            draw_sentence(ax, speech, i, y)
+            if trees
+            else draw_words(ax, sentence_words(speech, i), y)
+        )
+        ax.text(
+            -most / 2 - 1,
+            y,
+            (labels or {}).get(name, name),
+            ha="right",
+            va="center",
+            weight="bold",
+            fontsize=9,
+        )
+        if before:
+            draw_links(
+                ax, word_links(before[0], speech, i), (before[1], before[2] - low), (x, y + high)
+            )
         before = speech, x, y
     return fig
 
 # %% ../../nbs/lib/29_drawing.ipynb #b56f3f5a
 def draw_dials(plain, turned, i, columns=2):
-    "Sentence i as it is and under other dials: `turned` is a dict of Speech by what was turned. Returns the figure."
+    """Sentence i as it is and under other dials: `turned` is a dict of Speech by what was turned.
+    Returns the figure.
+    """
     import matplotlib.pyplot as plt
+
     lines, above = -(-len(turned) // columns), sentence_words(plain, i)
     most = line_length((plain, *turned.values()), i)
-    fig, axes = plt.subplots(lines, columns, figsize=(.068 * most * columns, .95 * lines), squeeze=False,
-                             layout="constrained")
-    for ax in axes.flat: ax.axis("off")
+    fig, axes = plt.subplots(
+        lines,
+        columns,
+        figsize=(0.068 * most * columns, 0.95 * lines),
+        squeeze=False,
+        layout="constrained",
+    )
+    for ax in axes.flat:
+        ax.axis("off")
     for ax, (label, speech) in zip(axes.flat, turned.items()):
         ax.set_title(label, fontsize=7.5, loc="left", weight="bold", family="monospace", pad=2)
-        ax.set(xlim=(-most / 2, most / 2), ylim=(-.3, 1.25))
+        ax.set(xlim=(-most / 2, most / 2), ylim=(-0.3, 1.25))
         x = draw_words(ax, above, 1, size=7)
-        below = draw_words(ax, sentence_words(speech, i), 0, changed_words(plain, speech, i), size=7)
-        draw_links(ax, word_links(plain, speech, i), (x, .78), (below, .24))
+        below = draw_words(
+            ax, sentence_words(speech, i), 0, changed_words(plain, speech, i), size=7
+        )
+        draw_links(ax, word_links(plain, speech, i), (x, 0.78), (below, 0.24))
     return fig
 
 # %% ../../nbs/lib/29_drawing.ipynb #4e90b197
 def draw_presets(base="en"):
-    "The presets by distance from one of them, with their settings, those that differ in grey. Returns the figure."
+    """The presets by distance from one of them, with their settings, those that differ in grey.
+    Returns the figure.
+    """
     import matplotlib.pyplot as plt
+
     own = PRESETS[base]
-    near = sorted(PRESETS, key=lambda name: (distance(own, PRESETS[name]), name != base), reverse=True)
+    near = sorted(
+        PRESETS, key=lambda name: (distance(own, PRESETS[name]), name != base), reverse=True
+    )
     values = np.array([[getattr(PRESETS[name], d) for d in STRUCTURE] for name in near])
-    fig, (bars, table) = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, width_ratios=(1, 3.4), layout="constrained")
+    fig, (bars, table) = plt.subplots(
+        1, 2, figsize=(11, 3.6), sharey=True, width_ratios=(1, 3.4), layout="constrained"
+    )
     far = [distance(own, PRESETS[name]) for name in near]
     bars.barh(range(len(near)), far, color=".6")
     bars.set_yticks(range(len(near)), near)
     bars.bar_label(bars.containers[0], fmt="%.2f", fontsize=7, padding=2)
     bars.set(xlabel=f"distance from {base}", xlim=(0, max(far) * 1.2 or 1))
-    table.imshow(values != values[near.index(base)], cmap="Greys", vmin=0, vmax=3, aspect="auto", origin="lower")
+    table.imshow(
+        values != values[near.index(base)],
+        cmap="Greys",
+        vmin=0,
+        vmax=3,
+        aspect="auto",
+        origin="lower",
+    )
     for (row, column), value in np.ndenumerate(values):
         table.text(column, row, value, ha="center", va="center", fontsize=6.5)
-    table.set_xticks(range(len(STRUCTURE)), STRUCTURE, rotation=30, ha="left", rotation_mode="anchor", fontsize=7)
-    table.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False, left=False, length=0)
-    for ax in (bars, table): ax.spines[:].set_visible(False)
+    table.set_xticks(
+        range(len(STRUCTURE)), STRUCTURE, rotation=30, ha="left", rotation_mode="anchor", fontsize=7
+    )
+    table.tick_params(
+        top=True, bottom=False, labeltop=True, labelbottom=False, left=False, length=0
+    )
+    for ax in (bars, table):
+        ax.spines[:].set_visible(False)
     return fig
 
 # %% ../../nbs/lib/29_drawing.ipynb #e12bc4a4
 def rank_frequency(sentences):
-    "(types,) relative frequencies of the words of sentences, the most frequent first."
+    """(types,) relative frequencies of the words of sentences, the most frequent first."""
     counts = np.unique([w for s in sentences for w in s.split()], return_counts=True)[1]
     return np.sort(counts)[::-1] / counts.sum()

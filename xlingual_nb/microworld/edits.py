@@ -15,151 +15,219 @@ import numpy as np
 from .meanings import AT, SKELETON, favourite
 
 # %% ../../nbs/lib/26_edits.ipynb #40020c6f
-LABELS = ("entailment", "neutral", "contradiction")      # the order, and so the integers, of XNLI
+LABELS = ("entailment", "neutral", "contradiction")  # the order, and so the integers, of XNLI
 # truth is kept upwards (1) or downwards (-1) at the subject's noun, in the predicate
 FRAMES = dict(plain=(1, 1), negated=(1, -1), some=(1, 1), no=(-1, -1), every=(-1, 1))
-REGION = dict(adverb="scope", place="scope", adjective="subject", hypernym="subject", relative="subject",
-              possessor="subject", same="same", object_hypernym="object", object_adjective="object", conjunct="aside")
+REGION = dict(
+    adverb="scope",
+    place="scope",
+    adjective="subject",
+    hypernym="subject",
+    relative="subject",
+    possessor="subject",
+    same="same",
+    object_hypernym="object",
+    object_adjective="object",
+    conjunct="aside",
+)
 
 # %% ../../nbs/lib/26_edits.ipynb #679a2a3c
 def follows_in_frame(region, frame, general):
-    "The label where both sides have one frame: entailment if the hypothesis goes the way that keeps truth."
+    """The label where both sides have one frame: entailment if the hypothesis goes the way that
+    keeps truth.
+    """
     subject, scope = FRAMES[frame]
     # is *a cat* under negation any cat? Languages without articles cannot say
-    if region == "object" and scope < 0: return None
+    if region == "object" and scope < 0:
+        return None
     way = dict(subject=subject, scope=scope).get(region, 1)
     return 0 if general is None or general == (way > 0) else 1
 
+
 def follows(region, premise, hypothesis, general):
-    """The label (index into LABELS) of a pair of frames whose hypothesis is more general (True), more specific (False)
-    or equal (None) in a region; None where no label is safe."""
-    if premise == hypothesis: return follows_in_frame(region, premise, general)
-    if region not in ("scope", "same", "subject"): return None
+    """The label (index into LABELS) of a pair of frames whose hypothesis is more general (True),
+    more specific (False) or equal (None) in a region; None where no label is safe.
+    """
+    if premise == hypothesis:
+        return follows_in_frame(region, premise, general)
+    if region not in ("scope", "same", "subject"):
+        return None
     pair = (premise, hypothesis)
-    if pair in (("plain", "negated"), ("negated", "plain")) and region == "subject": return None
-    if pair in (("plain", "negated"), ("some", "no")): return 1 if general is False else 2
-    if pair in (("negated", "plain"), ("no", "some")): return 1 if general is True else 2
+    if pair in (("plain", "negated"), ("negated", "plain")) and region == "subject":
+        return None
+    if pair in (("plain", "negated"), ("some", "no")):
+        return 1 if general is False else 2
+    if pair in (("negated", "plain"), ("no", "some")):
+        return 1 if general is True else 2
     if pair in (("every", "no"), ("no", "every")):
         return 2 if region != "scope" or general is None or general == (premise == "every") else 1
-    if pair == ("every", "some"): return 1 if region == "scope" and general is False else 0
+    if pair == ("every", "some"):
+        return 1 if region == "scope" and general is False else 0
     return 1 if pair == ("some", "every") else None
 
 # %% ../../nbs/lib/26_edits.ipynb #d1960d26
 def clear(matrix, prefix):
-    "A copy of the matrix without anything under a path of the skeleton."
+    """A copy of the matrix without anything under a path of the skeleton."""
     out = matrix.copy()
     out[:, [i for i, s in enumerate(SKELETON) if s.name.startswith(prefix)]] = 0
     return out
 
+
 def put(matrix, slot, values):
-    "A copy with one column replaced."
+    """A copy with one column replaced."""
     out = matrix.copy()
     out[:, AT[slot]] = values
     return out
 
+
 def modifier(world, dice, matrix, role, slot, governor):
-    "The column as it is, empty cells filled with a favourite partner of the governor."
+    """The column as it is, empty cells filled with a favourite partner of the governor."""
     old = matrix[:, AT[slot]]
     return np.where(old > 0, old, favourite(world, dice, role, matrix[:, AT[governor]]))
 
 # %% ../../nbs/lib/26_edits.ipynb #0060e2b8
 class Versions(NamedTuple):
-    "Two versions of each row that differ at a site alone, and where that is possible (n,)."
+    """Two versions of each row that differ at a site alone, and where that is possible (n,)."""
+
     specific: np.ndarray
     general: np.ndarray
     usable: np.ndarray
 
-SUBTREES = dict(place="main.obl.", relative="main.subj.rel.", possessor="main.subj.gen.", conjunct="then.")
+
+SUBTREES = dict(
+    place="main.obl.", relative="main.subj.rel.", possessor="main.subj.gen.", conjunct="then."
+)
+
 
 def versions(world, dice, matrix, site):
-    "The two versions of each row at a site."
-    everywhere, path = np.ones(len(matrix), bool), "main.obj" if site.startswith("object_") else "main.subj"
+    """The two versions of each row at a site."""
+    everywhere, path = (
+        np.ones(len(matrix), bool),
+        "main.obj" if site.startswith("object_") else "main.subj",
+    )
     noun = matrix[:, AT[f"{path}.noun"]]
     common = world.of(noun, "noun", "category")
-    if site == "same": return Versions(matrix, matrix, everywhere)
+    if site == "same":
+        return Versions(matrix, matrix, everywhere)
     if site == "adverb":
         filled = modifier(world, dice, matrix, "adverb", "main.adverb", "main.verb")
-        return Versions(put(matrix, "main.adverb", filled), put(matrix, "main.adverb", 0), everywhere)
+        return Versions(
+            put(matrix, "main.adverb", filled), put(matrix, "main.adverb", 0), everywhere
+        )
     if site.endswith("adjective"):
         slot = f"{path}.adjective"
         filled = modifier(world, dice, matrix, "adjective", slot, f"{path}.noun")
         return Versions(put(matrix, slot, filled), put(matrix, slot, 0), common)
-    if site.endswith("hypernym"): return Versions(matrix, put(matrix, f"{path}.noun", world.parent[noun]), common)
+    if site.endswith("hypernym"):
+        return Versions(matrix, put(matrix, f"{path}.noun", world.parent[noun]), common)
     general = clear(matrix, SUBTREES[site])
-    if site == "conjunct": general[:, AT["and"]] = 0
+    if site == "conjunct":
+        general[:, AT["and"]] = 0
     return Versions(matrix, general, (matrix != general).any(1))
 
 # %% ../../nbs/lib/26_edits.ipynb #bbd5d4ca
 # edit -> label
-SUBSTITUTIONS = dict(number=2, antonym=2, other_adjective=1, other_adverb=1, other_verb=1, name=1, tense=1, swap=1,
-                     unrelated=1)
+SUBSTITUTIONS = dict(
+    number=2,
+    antonym=2,
+    other_adjective=1,
+    other_adverb=1,
+    other_verb=1,
+    name=1,
+    tense=1,
+    swap=1,
+    unrelated=1,
+)
+
 
 class Substituted(NamedTuple):
-    "The changed rows, and where the change was possible (n,)."
+    """The changed rows, and where the change was possible (n,)."""
+
     matrix: np.ndarray
     usable: np.ndarray
 
+
 def another(world, dice, kind, old):
-    "(n,) concepts of a class, none of them the old one."
+    """(n,) concepts of a class, none of them the old one."""
     start, k = world.first[kind], world.size[kind]
     return start + (old - start + 1 + dice.below(len(old), max(1, k - 1))) % k
 
+
 def swap(matrix):
-    "Subject and object exchanged, with all that hangs on them."
+    """Subject and object exchanged, with all that hangs on them."""
     out = matrix.copy()
     for s in SKELETON:
         if s.name.startswith("main.subj.") and s.name != "main.subj.case":
             i, j = AT[s.name], AT[s.name.replace("main.subj", "main.obj", 1)]
             out[:, i], out[:, j] = matrix[:, j], matrix[:, i]
-    return Substituted(out, (matrix[:, AT["main.obj.noun"]] > 0) & (matrix[:, AT["main.obj.quantifier"]] == 0))
+    return Substituted(
+        out, (matrix[:, AT["main.obj.noun"]] > 0) & (matrix[:, AT["main.obj.quantifier"]] == 0)
+    )
 
 # %% ../../nbs/lib/26_edits.ipynb #f2f57186
 # edits that put another word of one class into one slot
-WORD_EDITS = dict(number=("numeral", "main.subj.numeral"), other_adjective=("adjective", "main.subj.adjective"),
-                  other_adverb=("adverb", "main.adverb"), name=("person", "main.subj.noun"))
+WORD_EDITS = dict(
+    number=("numeral", "main.subj.numeral"),
+    other_adjective=("adjective", "main.subj.adjective"),
+    other_adverb=("adverb", "main.adverb"),
+    name=("person", "main.subj.noun"),
+)
+
 
 def antonym(world, adjective):
-    "(n,) the other adjective of each pair."
+    """(n,) the other adjective of each pair."""
     return world.first["adjective"] + ((adjective - world.first["adjective"]) ^ 1)
 
+
 def another_word(world, dice, matrix, edit):
-    "One of the WORD_EDITS: no antonym for an adjective, and no name that has a surname."
+    """One of the WORD_EDITS: no antonym for an adjective, and no name that has a surname."""
     kind, slot = WORD_EDITS[edit]
     old = matrix[:, AT[slot]]
     new, fits = another(world, dice, kind, old), old > 0
-    if edit == "other_adjective": fits &= new != antonym(world, old)
-    if edit == "name": fits = world.of(old, "person") & (matrix[:, AT["main.subj.flat"]] == 0)
+    if edit == "other_adjective":
+        fits &= new != antonym(world, old)
+    if edit == "name":
+        fits = world.of(old, "person") & (matrix[:, AT["main.subj.flat"]] == 0)
     return Substituted(put(matrix, slot, new), fits)
 
 # %% ../../nbs/lib/26_edits.ipynb #bc377536
 def substitute(world, dice, matrix, edit):
-    "Each row with something else put in."
-    if edit in WORD_EDITS: return another_word(world, dice, matrix, edit)
+    """Each row with something else put in."""
+    if edit in WORD_EDITS:
+        return another_word(world, dice, matrix, edit)
     at = lambda slot: matrix[:, AT[slot]]
     adjective, everywhere = at("main.subj.adjective"), np.ones(len(matrix), bool)
     if edit == "antonym":
-        return Substituted(put(matrix, "main.subj.adjective", antonym(world, adjective)), adjective > 0)
+        return Substituted(
+            put(matrix, "main.subj.adjective", antonym(world, adjective)), adjective > 0
+        )
     if edit == "tense":
         other = np.where(at("main.tense") > 0, 0, world.concept("PAST"))
         return Substituted(put(matrix, "main.tense", other), everywhere)
     if edit == "other_verb":
         verb = at("main.verb")
-        kinds = [(world.of(verb, k), another(world, dice, k, verb)) for k in ("verb1", "verb2", "verb3")]
+        kinds = [
+            (world.of(verb, k), another(world, dice, k, verb)) for k in ("verb1", "verb2", "verb3")
+        ]
         return Substituted(put(matrix, "main.verb", np.select(*zip(*kinds))), everywhere)
     changed, fits = swap(matrix)
     adverb = at("main.adverb")
-    other = np.where(dice.chance(len(matrix), .5), 0, another(world, dice, "adverb", adverb))
+    other = np.where(dice.chance(len(matrix), 0.5), 0, another(world, dice, "adverb", adverb))
     return Substituted(put(changed, "main.adverb", other), fits & (adverb > 0))
 
 # %% ../../nbs/lib/26_edits.ipynb #f58bc34b
 def frame(world, matrix, name):
-    "The sentences put into a frame."
-    out, common = matrix.copy(), world.of(matrix[:, AT["main.subj.noun"]], "noun", "category", "realm")
+    """The sentences put into a frame."""
+    out, common = (
+        matrix.copy(),
+        world.of(matrix[:, AT["main.subj.noun"]], "noun", "category", "realm"),
+    )
     quantified = out[:, AT["main.subj.quantifier"]] > 0
     out[quantified, AT["main.subj.article"]] = world.concept("the")
     out[:, AT["main.subj.quantifier"]] = 0
     out[:, AT["main.negation"]] = world.concept("not") if name == "negated" else 0
-    if name in ("plain", "negated"): return Substituted(out, np.ones(len(out), bool))
+    if name in ("plain", "negated"):
+        return Substituted(out, np.ones(len(out), bool))
     out[:, AT["main.subj.quantifier"]] = world.concept(name)
     out[:, AT["main.subj.article"]] = out[:, AT["main.subj.numeral"]] = 0
     out[:, AT["main.subj.plural"]] = world.concept("PL") if name == "some" else 0

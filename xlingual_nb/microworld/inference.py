@@ -14,36 +14,60 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError, installed
-from .designs import (Design, FRAME_NAMES, LEVELS, SITES, SUBSTITUTION_NAMES, UNSAFE,
-                                            check_level, draw_design)
+from xlingual_nb.microworld.designs import (
+    Design,
+    FRAME_NAMES,
+    LEVELS,
+    SITES,
+    SUBSTITUTION_NAMES,
+    UNSAFE,
+    check_level,
+    draw_design,
+)
 from .edits import frame, substitute, versions
-from .meanings import (AT, LONGEST, Meanings, PARTS, SHORTEST, Style, bag_number, block,
-                                             check_part, check_whole, in_part, length)
+from xlingual_nb.microworld.meanings import (
+    AT,
+    LONGEST,
+    Meanings,
+    PARTS,
+    SHORTEST,
+    Style,
+    bag_number,
+    block,
+    check_part,
+    check_whole,
+    in_part,
+    length,
+)
 from .speech import inflect, speak
 from .typology import PRESETS
 from .world import Dice
 
 # %% ../../nbs/lib/27_inference.ipynb #bcf41529
 class Realised(NamedTuple):
-    "Premises and hypotheses (n, slots), and which pairs are as designed (n,)."
+    """Premises and hypotheses (n, slots), and which pairs are as designed (n,)."""
+
     premise: np.ndarray
     hypothesis: np.ndarray
     usable: np.ndarray
 
+
 def touched(both, rows):
-    "(n, slots) booleans: the cells that an edit touches."
+    """(n, slots) booleans: the cells that an edit touches."""
     return (both.specific != both.general) | (both.specific != rows)
 
 # %% ../../nbs/lib/27_inference.ipynb #d0352c33
 def realise(world, dice, rows, design):
-    "Meanings edited as the designs say."
+    """Meanings edited as the designs say."""
     premise, hypothesis, ok = rows.copy(), rows.copy(), rows[:, AT["main.subj.noun"]] > 0
     for s, site in enumerate(SITES):
         mine = np.flatnonzero(design.sites[:, s])
         both = versions(world, dice, rows[mine], site)
         down, cells = (design.sites[mine, s] < 0)[:, None], touched(both, rows[mine])
         premise[mine] = np.where(cells, np.where(down, both.general, both.specific), premise[mine])
-        hypothesis[mine] = np.where(cells, np.where(down, both.specific, both.general), hypothesis[mine])
+        hypothesis[mine] = np.where(
+            cells, np.where(down, both.specific, both.general), hypothesis[mine]
+        )
         ok[mine] &= both.usable
     for f, name in enumerate(FRAME_NAMES):
         for k, side in enumerate((premise, hypothesis)):
@@ -55,34 +79,56 @@ def realise(world, dice, rows, design):
         mine = np.flatnonzero(design.substitution == s)
         new, usable = substitute(world, dice, hypothesis[mine], edit)
         ok[mine] &= usable & (new != hypothesis[mine]).any(1)
-        if edit == "antonym": ok[mine] &= premise[mine, adjective] == hypothesis[mine, adjective]
+        if edit == "antonym":
+            ok[mine] &= premise[mine, adjective] == hypothesis[mine, adjective]
         hypothesis[mine] = new
     return Realised(premise, hypothesis, ok)
 
 # %% ../../nbs/lib/27_inference.ipynb #cd14ecc7
-FULL = Style(plural=.45, numeral=.7, quantifier=0, adjective=.5, category=.3, realm=0, pronoun=0, possessor=.2,
-             relative=.2, oblique=.5, front=0, adverb=.5, negation=0, then=.2, cast_object=.1)
-HYPOTHESES = 6      # how often one sentence is tried
+FULL = Style(
+    plural=0.45,
+    numeral=0.7,
+    quantifier=0,
+    adjective=0.5,
+    category=0.3,
+    realm=0,
+    pronoun=0,
+    possessor=0.2,
+    relative=0.2,
+    oblique=0.5,
+    front=0,
+    adverb=0.5,
+    negation=0,
+    then=0.2,
+    cast_object=0.1,
+)
+HYPOTHESES = 6  # how often one sentence is tried
+
 
 class RawPairs(NamedTuple):
-    "Premises and hypotheses (n, slots) with their design."
+    """Premises and hypotheses (n, slots) with their design."""
+
     premise: np.ndarray
     hypothesis: np.ndarray
     design: Design
 
+
 def usable_pairs(world, dice, rows, part, level="quantified"):
-    "The pairs that a design each makes of rows of meanings, both sides in the part and of fair length."
+    """The pairs that a design each makes of rows of meanings, both sides in the part and of fair
+    length.
+    """
     design = draw_design(dice, len(rows), LEVELS[level])
     p, h, ok = realise(world, dice, rows, design)
     lucky = dice.chance(len(rows), len(PARTS[part]) / 4)
-    for side in (p, h): ok &= (length(side) >= SHORTEST) & (length(side) <= LONGEST) & in_part(world, side, part)
+    for side in (p, h):
+        ok &= (length(side) >= SHORTEST) & (length(side) <= LONGEST) & in_part(world, side, part)
     ok &= ((bag_number(world, p) != bag_number(world, h)) | lucky) & (design.labels() < UNSAFE)
     keep = np.flatnonzero(ok)
     return RawPairs(p[keep], h[keep], design.take(keep))
 
 # %% ../../nbs/lib/27_inference.ipynb #29d23e9c
 def raw_pairs(world, part, count, seed, level="quantified"):
-    "At least `count` pairs, as the designs of a level come."
+    """At least `count` pairs, as the designs of a level come."""
     dice = Dice("nli", world.vocabulary, world.topics, world.variant, part, seed)
     made, have, number = [], 0, 0
     while have < count:
@@ -90,123 +136,194 @@ def raw_pairs(world, part, count, seed, level="quantified"):
         number += 1
         made.append(usable_pairs(world, dice, rows, part, level))
         have += len(made[-1].premise)
-    design = Design(*(np.concatenate([getattr(m.design, f.name) for m in made]) for f in fields(Design)))
-    return RawPairs(np.concatenate([m.premise for m in made]), np.concatenate([m.hypothesis for m in made]), design)
+    design = Design(
+        *(np.concatenate([getattr(m.design, f.name) for m in made]) for f in fields(Design))
+    )
+    return RawPairs(
+        np.concatenate([m.premise for m in made]),
+        np.concatenate([m.hypothesis for m in made]),
+        design,
+    )
 
 # %% ../../nbs/lib/27_inference.ipynb #c14600cc
-VISIBLE = ("main.adverb", "main.obl.noun", "main.subj.adjective", "main.obj.adjective", "main.subj.rel.verb",
-           "main.subj.gen.noun", "and", "main.subj.numeral", "main.tense", "main.subj.plural")
+VISIBLE = (
+    "main.adverb",
+    "main.obl.noun",
+    "main.subj.adjective",
+    "main.obj.adjective",
+    "main.subj.rel.verb",
+    "main.subj.gen.noun",
+    "and",
+    "main.subj.numeral",
+    "main.tense",
+    "main.subj.plural",
+)
+
 
 def difference_classes(world, premise, hypothesis, lang):
-    """(n,) classes of pairs by difference of length, and by how many words of the premise the hypothesis lacks and the
-    other way round, as a language says them."""
+    """(n,) classes of pairs by difference of length, and by how many words of the premise the
+    hypothesis lacks and the other way round, as a language says them.
+    """
     a, b = inflect(premise, lang, world), inflect(hypothesis, lang, world)
-    lacks = lambda x, y: np.minimum([len(set(r) - set(s)) for r, s in zip(x.tolist(), y.tolist())], 8)
+    lacks = lambda x, y: np.minimum(
+        [len(set(r) - set(s)) for r, s in zip(x.tolist(), y.tolist())], 8
+    )
     differences = np.stack([(a > 0).sum(1) - (b > 0).sum(1), lacks(a, b), lacks(b, a)], axis=1)
     return np.unique(differences, axis=0, return_inverse=True)[1].ravel()
 
+
 def visible_features(world, premise, hypothesis, level="quantified"):
-    """What might give a label away, as a list of (n,) integer arrays: for either side alone its frame, modifiers,
-    nouns' levels and length; for both the differences of lengths and words. Of a level, what it evens out."""
+    """What might give a label away, as a list of (n,) integer arrays: for either side alone its
+    frame, modifiers, nouns' levels and length; for both the differences of lengths and words. Of a
+    level, what it evens out.
+    """
     found, level = [], LEVELS[level]
     for side in (premise, hypothesis) * level.sides:
         at = lambda slot: side[:, AT[slot]]
         found.append(at("main.subj.quantifier") * 2 + (at("main.negation") > 0))
         found += [(at(slot) > 0).astype(int) for slot in VISIBLE]
-        found += [world.classes[at("main.subj.noun")], world.classes[at("main.obj.noun")], np.minimum(length(side), 20)]
+        found += [
+            world.classes[at("main.subj.noun")],
+            world.classes[at("main.obj.noun")],
+            np.minimum(length(side), 20),
+        ]
     numbered = [np.unique(f, return_inverse=True)[1].ravel() for f in found]
-    return numbered + [difference_classes(world, premise, hypothesis, PRESETS[name]) for name in level.languages]
+    return numbered + [
+        difference_classes(world, premise, hypothesis, PRESETS[name]) for name in level.languages
+    ]
 
 # %% ../../nbs/lib/27_inference.ipynb #7c17bb8b
 def rake(features, labels, rounds=60):
-    """(n,) weights under which every feature has the same distribution for each label; 0 for rows with a value that
-    some label never shows."""
+    """(n,) weights under which every feature has the same distribution for each label; 0 for rows
+    with a value that some label never shows.
+    """
     weight = np.ones(len(labels))
     for _ in range(rounds):
         for f in reversed(features):
             k = f.max() + 1
             table = np.bincount(f * 3 + labels, weight, 3 * k).reshape(k, 3)
             table = table / np.maximum(np.bincount(labels, weight, 3), 1e-12)
-            target = np.where((table > 1e-9).all(1), (table[:, 0] + table[:, 1] + table[:, 2]) / 3, 0)
+            target = np.where(
+                (table > 1e-9).all(1), (table[:, 0] + table[:, 1] + table[:, 2]) / 3, 0
+            )
             weight = weight * (target[:, None] / np.maximum(table, 1e-12))[f, labels]
     return weight
 
 # %% ../../nbs/lib/27_inference.ipynb #12ce5e1c
 def pick(weight, labels, count, dice):
-    """Row numbers, a third of each label (the first labels get the remainder), drawn without repetition with chances
-    close to the weights."""
+    """Row numbers, a third of each label (the first labels get the remainder), drawn without
+    repetition with chances close to the weights.
+    """
     kept = []
     for label in range(3):
         rows, k = dice.order(len(labels)), (count + 2 - label) // 3
         rows = rows[labels[rows] == label]
         w = weight[rows] / max(1e-12, weight[rows].max())
-        for _ in range(20): w = np.minimum(w, np.add.accumulate(w)[-1] / k)        # nothing twice
+        for _ in range(20):
+            w = np.minimum(w, np.add.accumulate(w)[-1] / k)  # nothing twice
         whole = np.add.accumulate(np.round(w * 2.0**30).astype(np.int64))
         chosen = np.diff(whole * k // whole[-1], prepend=0) > 0
         spare = np.flatnonzero(~chosen)
-        chosen[spare[np.argsort(-w[spare], kind="stable")[:k - chosen.sum()]]] = True    # what rounding lost
+        chosen[spare[np.argsort(-w[spare], kind="stable")[: k - chosen.sum()]]] = (
+            True  # what rounding lost
+        )
         kept.append(rows[chosen])
     return np.concatenate(kept)
 
 # %% ../../nbs/lib/27_inference.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class NliPairs:
-    "Inference pairs as meanings, their `labels` (n,) and the design that made them."
+    """Inference pairs as meanings, their `labels` (n,) and the design that made them."""
+
     premises: Meanings
     hypotheses: Meanings
     labels: np.ndarray
     design: Design
 
-    def __len__(self): return len(self.labels)
+    def __len__(self):
+        return len(self.labels)
 
     def records(self, lexicon):
-        "XNLI's columns, and the edit and its kind: a list of dicts in the language of the lexicon."
+        """XNLI's columns, and the edit and its kind: a list of dicts in the language of the
+        lexicon.
+        """
         texts = [speak(side, lexicon).texts() for side in (self.premises, self.hypotheses)]
         columns = *texts, self.labels.tolist(), self.design.tags(), self.design.kinds()
-        return [dict(zip(("premise", "hypothesis", "label", "edit", "kind"), row)) for row in zip(*columns)]
+        return [
+            dict(zip(("premise", "hypothesis", "label", "edit", "kind"), row))
+            for row in zip(*columns)
+        ]
 
 # %% ../../nbs/lib/27_inference.ipynb #dfa6a183
 @lru_cache(maxsize=16)
-def nli_pairs(world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0, level="quantified"):
-    """`count` NLI pairs of a level (`designs.LEVELS`), a third of each label, picked from `surplus` times as many.
-    `unrelated`: share of the neutral pairs that get another pair's premise for hypothesis; these any comparison of
-    words gives away, so there are none unless asked for. InputError for a part, a count, a share or a level that does
-    not exist."""
+def nli_pairs(
+    world, part="train", count=3000, seed=0, surplus=10, unrelated=0.0, level="quantified"
+):
+    """`count` NLI pairs of a level (`designs.LEVELS`), a third of each label, picked from `surplus`
+    times as many. `unrelated`: share of the neutral pairs that get another pair's premise for
+    hypothesis; these any comparison of words gives away, so there are none unless asked for.
+    InputError for a part, a count, a share or a level that does not exist.
+    """
     check_part(part)
     check_level(level)
-    if not 0 <= unrelated <= 1: raise InputError(f"unrelated={unrelated}: a share is a number between 0 and 1")
+    if not 0 <= unrelated <= 1:
+        raise InputError(f"unrelated={unrelated}: a share is a number between 0 and 1")
     check_whole("size", count, 3)
     P, H, design = raw_pairs(world, part, surplus * count + 2000, seed, level)
     labels = design.labels()
-    rows = pick(rake(visible_features(world, P, H, level), labels), labels, count, Dice("pick", part, seed))
+    rows = pick(
+        rake(visible_features(world, P, H, level), labels), labels, count, Dice("pick", part, seed)
+    )
     rows = rows[Dice("shuffle", part, seed).order(len(rows))]
     P, H, design, labels = P[rows], H[rows], design.take(rows), labels[rows]
-    stray = np.flatnonzero(labels == 1)[:round(unrelated * (labels == 1).sum())]
+    stray = np.flatnonzero(labels == 1)[: round(unrelated * (labels == 1).sum())]
     H[stray] = np.roll(P, 1, axis=0)[stray]
     design.frames[stray], design.sites[stray] = 0, 0
     design.substitution[stray] = SUBSTITUTION_NAMES.index("unrelated")
-    alone = np.arange(len(rows)), np.full(len(rows), -1)          # no documents, no topics
-    premises, hypotheses = (Meanings(world, part, f"{seed}.{name}", matrix, *alone)
-                            for name, matrix in (("premise", P), ("hypothesis", H)))
+    alone = np.arange(len(rows)), np.full(len(rows), -1)  # no documents, no topics
+    premises, hypotheses = (
+        Meanings(world, part, f"{seed}.{name}", matrix, *alone)
+        for name, matrix in (("premise", P), ("hypothesis", H))
+    )
     return NliPairs(premises, hypotheses, labels, design)
 
 # %% ../../nbs/lib/27_inference.ipynb #7eae8290
 def giveaways(train, dev):
-    "Accuracy on `dev` of classifiers that ought to fail, trained on `train` (lists of records): a Series."
+    """Accuracy on `dev` of classifiers that ought to fail, trained on `train` (lists of records): a
+    Series.
+    """
     installed("sklearn", "lab")
     import pandas as pd
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    text = lambda: make_pipeline(CountVectorizer(token_pattern=r"\S+", ngram_range=(1, 2)),
-                                 LogisticRegression(max_iter=200, C=.3))
+
+    text = lambda: make_pipeline(
+        CountVectorizer(token_pattern=r"\S+", ngram_range=(1, 2)),
+        LogisticRegression(max_iter=200, C=0.3),
+    )
     tree = lambda: HistGradientBoostingClassifier(max_iter=60)
     words = lambda r, side: set(r[side].split())
-    views = {"hypothesis alone": (text, lambda r: r["hypothesis"]), "premise alone": (text, lambda r: r["premise"]),
-             "lengths": (tree, lambda r: [len(r["premise"].split()), len(r["hypothesis"].split())]),
-             "set differences": (tree, lambda r: [len(words(r, "premise") - words(r, "hypothesis")),
-                                                  len(words(r, "hypothesis") - words(r, "premise"))])}
+    views = {
+        "hypothesis alone": (text, lambda r: r["hypothesis"]),
+        "premise alone": (text, lambda r: r["premise"]),
+        "lengths": (tree, lambda r: [len(r["premise"].split()), len(r["hypothesis"].split())]),
+        "set differences": (
+            tree,
+            lambda r: [
+                len(words(r, "premise") - words(r, "hypothesis")),
+                len(words(r, "hypothesis") - words(r, "premise")),
+            ],
+        ),
+    }
     labels = [[r["label"] for r in records] for records in (train, dev)]
-    fitted = {name: make().fit([see(r) for r in train], labels[0]) for name, (make, see) in views.items()}
-    return pd.Series({name: fitted[name].score([see(r) for r in dev], labels[1]) for name, (_, see) in views.items()})
+    fitted = {
+        name: make().fit([see(r) for r in train], labels[0]) for name, (make, see) in views.items()
+    }
+    return pd.Series(
+        {
+            name: fitted[name].score([see(r) for r in dev], labels[1])
+            for name, (_, see) in views.items()
+        }
+    )

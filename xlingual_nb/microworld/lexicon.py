@@ -24,28 +24,40 @@ NOUN = dict(plural=("", "PL"), case=("", "ACC", "GEN", "DAT", "LOC"), article=("
 VERB = dict(negation=("", "not"), tense=("", "PAST", "FUT"), agreement=("", "SG", "PLV"))
 ENDINGS = ("PL", "ACC", "GEN", "DAT", "LOC", "the", "a", "not", "PAST", "FUT", "SG", "PLV")
 
+
 def bundles(kind):
-    "The endings of each bundle of a NOUN or VERB, by bundle number: the last feature varies fastest."
+    """The endings of each bundle of a NOUN or VERB, by bundle number: the last feature varies
+    fastest.
+    """
     rows = [()]
-    for values in kind.values(): rows = [r + ((v,) if v else ()) for r in rows for v in values]
+    for values in kind.values():
+        rows = [r + ((v,) if v else ()) for r in rows for v in values]
     return rows
+
 
 NOUN_BUNDLES, VERB_BUNDLES = bundles(NOUN), bundles(VERB)
 
+
 def endings_of(kind):
-    "The bundles that words of a class may bear: common nouns all, names and pronouns case alone."
-    if kind in ("noun", "category", "realm"): return NOUN_BUNDLES
-    if kind in ("verb1", "verb2", "verb3"): return VERB_BUNDLES
+    """The bundles that words of a class may bear: common nouns all, names and pronouns case
+    alone.
+    """
+    if kind in ("noun", "category", "realm"):
+        return NOUN_BUNDLES
+    if kind in ("verb1", "verb2", "verb3"):
+        return VERB_BUNDLES
     return NOUN_BUNDLES[:15:3] if kind in ENTITY_KINDS or kind == "pronoun" else [()]
 
 # %% ../../nbs/lib/24_lexicon.ipynb #ae8e1b53
 class Sounds(NamedTuple):
-    "What a language's syllables are made of."
+    """What a language's syllables are made of."""
+
     script: str
-    patterns: tuple      # such as ("CV", "CVC"), equally likely
+    patterns: tuple  # such as ("CV", "CVC"), equally likely
+
 
 def invent(dice, sounds, syllables):
-    "One pronounceable string of so many syllables."
+    """One pronounceable string of so many syllables."""
     script = SCRIPTS[sounds.script]
     shape = "".join(sounds.patterns[i] for i in dice.below(syllables, len(sounds.patterns)))
     letters = [script.vowels if c == "V" else script.consonants for c in shape]
@@ -53,7 +65,9 @@ def invent(dice, sounds, syllables):
 
 # %% ../../nbs/lib/24_lexicon.ipynb #8cc394c6
 def fresh(dice, sounds, syllables, forms, used):
-    "A stem none of whose `forms(stem)` is used yet, noted as used; longer words are tried when short ones run out."
+    """A stem none of whose `forms(stem)` is used yet, noted as used; longer words are tried when
+    short ones run out.
+    """
     for tries in range(1000):
         stem = invent(dice, sounds, syllables + tries // 12)
         made = forms(stem)
@@ -62,28 +76,46 @@ def fresh(dice, sounds, syllables, forms, used):
             return stem
     raise RuntimeError("the syllables do not suffice")
 
+
 def itself(stem):
-    "The forms of a word that has one."
+    """The forms of a word that has one."""
     return [stem]
 
+
 def paradigm(kind, endings):
-    "A function from a stem of a class to all its forms."
+    """A function from a stem of a class to all its forms."""
     tails = ["".join(endings[e] for e in bundle) for bundle in endings_of(kind)]
     return lambda stem: [stem + t for t in tails]
 
 # %% ../../nbs/lib/24_lexicon.ipynb #a81aa893
-SYLLABLES = dict(verb1=2, verb2=2, verb3=2, noun=2, category=2, realm=2, adjective=2, adverb=2, person=2, surname=3,
-                 place=3, organisation=2, thing=3)                # all others one
-ABUGIDAS = ("devanagari", "thai", "bengali")                      # whose vowels lean on a consonant before them
+SYLLABLES = dict(
+    verb1=2,
+    verb2=2,
+    verb3=2,
+    noun=2,
+    category=2,
+    realm=2,
+    adjective=2,
+    adverb=2,
+    person=2,
+    surname=3,
+    place=3,
+    organisation=2,
+    thing=3,
+)  # all others one
+ABUGIDAS = ("devanagari", "thai", "bengali")  # whose vowels lean on a consonant before them
+
 
 class Words(NamedTuple):
-    "Stems by concept, endings by feature."
+    """Stems by concept, endings by feature."""
+
     stems: tuple
     endings: dict
 
+
 @lru_cache(maxsize=64)
 def native(name, script, patterns, world):
-    "A language's own words and endings, cognates aside."
+    """A language's own words and endings, cognates aside."""
     dice, used = Dice("lexicon", name, script, patterns, world.variant), set()
     short = Sounds(script, ("CV",) if script in ABUGIDAS else ("VC",))
     endings = {e: fresh(dice, short, 1, itself, used) for e in ENDINGS}
@@ -91,67 +123,95 @@ def native(name, script, patterns, world):
     marks = dict(zip(CLOSED["punctuation"], SCRIPTS[script].marks))
     for concept in range(1, len(world)):
         kind = world.names[world.classes[concept]]
-        if kind == "punctuation": stems.append(marks[world.gloss(concept)])
-        else: stems.append(fresh(dice, sounds, SYLLABLES.get(kind, 1), paradigm(kind, endings), used))
+        if kind == "punctuation":
+            stems.append(marks[world.gloss(concept)])
+        else:
+            stems.append(fresh(dice, sounds, SYLLABLES.get(kind, 1), paradigm(kind, endings), used))
     return Words(tuple(stems), endings)
 
 # %% ../../nbs/lib/24_lexicon.ipynb #bd7915a7
 def dial_of(kind):
-    "Which share of cognates governs a class of concepts."
-    if kind in ENTITY_KINDS: return "cognate_names"
-    return "cognate_numerals" if kind == "numeral" else "cognate_grammar" if kind in CLOSED else "cognates"
+    """Which share of cognates governs a class of concepts."""
+    if kind in ENTITY_KINDS:
+        return "cognate_names"
+    return (
+        "cognate_numerals"
+        if kind == "numeral"
+        else "cognate_grammar"
+        if kind in CLOSED
+        else "cognates"
+    )
+
 
 class Borrowed(NamedTuple):
-    "What a language has from another: (concepts,) booleans, and a set of endings."
+    """What a language has from another: (concepts,) booleans, and a set of endings."""
+
     stems: np.ndarray
     endings: set
 
+
 def borrowed(lang, world):
-    "The concepts and features whose stem and ending a language shares."
+    """The concepts and features whose stem and ending a language shares."""
     dials = [dial_of(n) if n != "nothing" else "" for n in world.names]
     which = np.zeros(len(world), bool)
     for dial in ("cognates", "cognate_names", "cognate_numerals", "cognate_grammar"):
         members = np.flatnonzero(np.array([d == dial for d in dials])[world.classes])
         order = members[Dice("cognates", dial, world.variant).order(len(members))]
-        which[order[:round(getattr(lang, dial) * len(members))]] = True
+        which[order[: round(getattr(lang, dial) * len(members))]] = True
     rank = Dice("cognate endings", world.variant).order(len(ENDINGS))
-    return Borrowed(which, {ENDINGS[i] for i in rank[:round(lang.cognate_grammar * len(ENDINGS))]})
+    return Borrowed(which, {ENDINGS[i] for i in rank[: round(lang.cognate_grammar * len(ENDINGS))]})
 
 # %% ../../nbs/lib/24_lexicon.ipynb #1c19d903
 def endings_without_clash(lang, world, own, source, taken, dice):
-    "The language's endings, borrowed ones among them, and the forms of all borrowed stems, no two of them alike."
+    """The language's endings, borrowed ones among them, and the forms of all borrowed stems, no two
+    of them alike.
+    """
     kinds, concepts = [world.names[c] for c in world.classes], np.flatnonzero(taken.stems)
     for attempt in range(200):
-        endings = {e: source.endings[e] if e in taken.endings else t for e, t in own.endings.items()}
+        endings = {
+            e: source.endings[e] if e in taken.endings else t for e, t in own.endings.items()
+        }
         if attempt:
-            used, sounds = {source.endings[e] for e in taken.endings}, Sounds(lang.script, ("CV", "CVC"))
-            endings |= {e: fresh(dice, sounds, 1 + attempt // 20, itself, used) for e in ENDINGS
-                        if e not in taken.endings}
+            used, sounds = (
+                {source.endings[e] for e in taken.endings},
+                Sounds(lang.script, ("CV", "CVC")),
+            )
+            endings |= {
+                e: fresh(dice, sounds, 1 + attempt // 20, itself, used)
+                for e in ENDINGS
+                if e not in taken.endings
+            }
         forms = [f for c in concepts for f in paradigm(kinds[c], endings)(source.stems[c])]
-        if len(set(forms)) == len(forms): break
+        if len(set(forms)) == len(forms):
+            break
     return endings, set(forms)
 
 # %% ../../nbs/lib/24_lexicon.ipynb #7773d34f
 def overlay(lang, world, own, source, taken):
-    "Native words with the borrowed ones laid over them and every clash resolved."
+    """Native words with the borrowed ones laid over them and every clash resolved."""
     dice = Dice("overlay", lang.name, lang.script, world.variant)
     sounds = Sounds(lang.script, tuple(lang.syllables.split()))
     endings, used = endings_without_clash(lang, world, own, source, taken, dice)
     stems = [theirs if t else mine for mine, theirs, t in zip(own.stems, source.stems, taken.stems)]
     for c in range(1, len(world)):
         kind = world.names[world.classes[c]]
-        if taken.stems[c] or kind == "punctuation": continue
+        if taken.stems[c] or kind == "punctuation":
+            continue
         forms = paradigm(kind, endings)
         made = forms(own.stems[c])
-        if used.isdisjoint(made): used.update(made)
-        else: stems[c] = fresh(dice, sounds, SYLLABLES.get(kind, 1), forms, used)
+        if used.isdisjoint(made):
+            used.update(made)
+        else:
+            stems[c] = fresh(dice, sounds, SYLLABLES.get(kind, 1), forms, used)
     return Words(tuple(stems), endings)
 
 # %% ../../nbs/lib/24_lexicon.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """The words of a language for a world: `stems` by concept, `endings` by feature; `cognate` says which stems are
-    another language's."""
+    """The words of a language for a world: `stems` by concept, `endings` by feature; `cognate` says
+    which stems are another language's.
+    """
+
     language: Typology
     world: World
     stems: tuple
@@ -159,7 +219,7 @@ class Lexicon:
     cognate: np.ndarray
 
     def form(self, code):
-        "The string of a form code."
+        """The string of a form code."""
         concept, bundle = divmod(int(code), BUNDLES)
         kind = self.world.names[self.world.classes[concept]]
         rows = VERB_BUNDLES if kind.startswith("verb") else NOUN_BUNDLES
@@ -167,35 +227,54 @@ class Lexicon:
 
 # %% ../../nbs/lib/24_lexicon.ipynb #beae1d31
 def make_lexicon(lang, world, others=None):
-    """The lexicon of a language for a world. `others`: Typology records by name in which `cognates_with` is looked up
-    before the presets. InputError for an unknown source of cognates, or a circle of them."""
+    """The lexicon of a language for a world. `others`: Typology records by name in which
+    `cognates_with` is looked up before the presets. InputError for an unknown source of cognates,
+    or a circle of them.
+    """
     return _lexicon(lang, world, tuple(sorted((others or {}).items())), ())
+
 
 @lru_cache(maxsize=64)
 def _lexicon(lang, world, others, asked):
-    "`asked`: the languages whose cognates led here."
+    """`asked`: the languages whose cognates led here."""
     own, taken = native(lang.name, lang.script, lang.syllables, world), borrowed(lang, world)
-    if not taken.stems.any() and not taken.endings: return Lexicon(lang, world, *own, taken.stems)
+    if not taken.stems.any() and not taken.endings:
+        return Lexicon(lang, world, *own, taken.stems)
     known = PRESETS | dict(others)
     if lang.cognates_with not in known:
-        raise InputError(f"cognates_with={lang.cognates_with!r}: the languages known are {', '.join(known)}")
+        raise InputError(
+            f"cognates_with={lang.cognates_with!r}: the languages known are {', '.join(known)}"
+        )
     if lang.name in asked or lang.cognates_with == lang.name:
         circle = " -> ".join((*asked, lang.name))
-        raise InputError(f"{lang.name}: its cognates come from itself ({circle}): "
-                         "set cognates_with to another language")
+        raise InputError(
+            f"{lang.name}: its cognates come from itself ({circle}): "
+            "set cognates_with to another language"
+        )
     source = _lexicon(known[lang.cognates_with], world, others, asked + (lang.name,))
     return Lexicon(lang, world, *overlay(lang, world, own, source, taken), taken.stems)
 
 # %% ../../nbs/lib/24_lexicon.ipynb #858477d8
 def takes_cognates(a, b):
-    "Whether a language has cognates of another, or of where that one has its own from."
+    """Whether a language has cognates of another, or of where that one has its own from."""
     any_share = any((a.cognates, a.cognate_names, a.cognate_numerals, a.cognate_grammar))
     return bool(a.cognates_with and any_share and a.cognates_with in (b.name, b.cognates_with))
 
+
 def check_scripts(languages):
-    "InputError where two different languages have one script and neither takes cognates from the other."
+    """InputError where two different languages have one script and neither takes cognates from the
+    other.
+    """
     for i, a in enumerate(languages):
         for b in languages[:i]:
-            if a.name == b.name or a.script != b.script or takes_cognates(a, b) or takes_cognates(b, a): continue
-            raise InputError(f"{b.name} and {a.name} are both written in {a.script} and no overlap is asked for: "
-                             "give one another script=, or cognates_with= and a share of cognates")
+            if (
+                a.name == b.name
+                or a.script != b.script
+                or takes_cognates(a, b)
+                or takes_cognates(b, a)
+            ):
+                continue
+            raise InputError(
+                f"{b.name} and {a.name} are both written in {a.script} and no overlap is asked for: "
+                "give one another script=, or cognates_with= and a share of cognates"
+            )

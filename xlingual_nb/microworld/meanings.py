@@ -22,191 +22,279 @@ from .world import Choice, Dice, OPEN, World, zipf_weights
 # %% ../../nbs/lib/22_meanings.ipynb #922b19a9
 @dataclass(frozen=True)
 class Slot:
-    "One column of the skeleton: its name, the slot that it hangs on (itself for the root) and its UD relation."
+    """One column of the skeleton: its name, the slot that it hangs on (itself for the root) and its
+    UD relation.
+    """
+
     name: str
     head: str
     relation: str
 
+
 def nominal(path, governor, relation):
-    "The slots of a noun phrase."
+    """The slots of a noun phrase."""
     head = f"{path}.noun"
-    inside = dict(adp="case", article="det", quantifier="det", numeral="nummod", plural="det", adjective="amod",
-                  noun=relation, flat="flat", case="case")
+    inside = dict(
+        adp="case",
+        article="det",
+        quantifier="det",
+        numeral="nummod",
+        plural="det",
+        adjective="amod",
+        noun=relation,
+        flat="flat",
+        case="case",
+    )
     return [Slot(f"{path}.{k}", governor if k == "noun" else head, r) for k, r in inside.items()]
 
+
 def verbal(path, governor, relation):
-    "The slots of a verb and its little words."
+    """The slots of a verb and its little words."""
     verb = f"{path}.verb"
     little = dict(tense="aux", negation="advmod", adverb="advmod")
-    return [Slot(verb, governor, relation), *(Slot(f"{path}.{k}", verb, r) for k, r in little.items())]
+    return [
+        Slot(verb, governor, relation),
+        *(Slot(f"{path}.{k}", verb, r) for k, r in little.items()),
+    ]
+
 
 def rich(path, governor, relation):
-    "A noun phrase that may have a possessor and a relative clause."
+    """A noun phrase that may have a possessor and a relative clause."""
     noun, rel = f"{path}.noun", f"{path}.rel"
-    return [*nominal(path, governor, relation), *nominal(f"{path}.gen", noun, "nmod"),
-            Slot(f"{rel}.mark", f"{rel}.verb", "nsubj"), *verbal(rel, noun, "acl:relcl"),
-            *nominal(f"{rel}.obj", f"{rel}.verb", "obj")]
+    return [
+        *nominal(path, governor, relation),
+        *nominal(f"{path}.gen", noun, "nmod"),
+        Slot(f"{rel}.mark", f"{rel}.verb", "nsubj"),
+        *verbal(rel, noun, "acl:relcl"),
+        *nominal(f"{rel}.obj", f"{rel}.verb", "obj"),
+    ]
 
 # %% ../../nbs/lib/22_meanings.ipynb #60a72748
-SKELETON = (*verbal("main", "main.verb", "root"), *rich("main.subj", "main.verb", "nsubj"),
-            *rich("main.obj", "main.verb", "obj"), *nominal("main.iobj", "main.verb", "iobj"),
-            *nominal("main.obl", "main.verb", "obl"), *nominal("front", "main.verb", "obl"),
-            Slot("comma", "main.verb", "punct"), Slot("and", "then.verb", "cc"), *verbal("then", "main.verb", "conj"),
-            *nominal("then.subj", "then.verb", "nsubj"), *nominal("then.obj", "then.verb", "obj"),
-            Slot("period", "main.verb", "punct"))
+SKELETON = (
+    *verbal("main", "main.verb", "root"),
+    *rich("main.subj", "main.verb", "nsubj"),
+    *rich("main.obj", "main.verb", "obj"),
+    *nominal("main.iobj", "main.verb", "iobj"),
+    *nominal("main.obl", "main.verb", "obl"),
+    *nominal("front", "main.verb", "obl"),
+    Slot("comma", "main.verb", "punct"),
+    Slot("and", "then.verb", "cc"),
+    *verbal("then", "main.verb", "conj"),
+    *nominal("then.subj", "then.verb", "nsubj"),
+    *nominal("then.obj", "then.verb", "obj"),
+    Slot("period", "main.verb", "punct"),
+)
 AT = {s.name: i for i, s in enumerate(SKELETON)}
 HEAD = np.array([AT[s.head] for s in SKELETON])
-NOMINALS = tuple(s.name[:-5] for s in SKELETON if s.name.endswith(".noun"))      # the paths of all noun phrases
-CLAUSES = tuple(s.name[:-5] for s in SKELETON if s.name.endswith(".verb"))       # and of all clauses
+NOMINALS = tuple(
+    s.name[:-5] for s in SKELETON if s.name.endswith(".noun")
+)  # the paths of all noun phrases
+CLAUSES = tuple(s.name[:-5] for s in SKELETON if s.name.endswith(".verb"))  # and of all clauses
 # slots that English says as endings
 FEATURES = np.array([s.name.rsplit(".")[-1] in ("plural", "case", "tense") for s in SKELETON])
 
+
 def column(matrix, path, name):
-    "(n,) what stands in a slot: `column(matrix, 'main.subj', 'noun')`."
+    """(n,) what stands in a slot: `column(matrix, 'main.subj', 'noun')`."""
     return matrix[:, AT[f"{path}.{name}"]]
 
 # %% ../../nbs/lib/22_meanings.ipynb #a1262863
-PARTS = dict(train=(0, 1), dev=(2,), test=(3,))      # which quarters of all bags
+PARTS = dict(train=(0, 1), dev=(2,), test=(3,))  # which quarters of all bags
+
 
 def check_part(part):
-    "InputError for a part that does not exist."
-    if part not in PARTS: raise InputError(f"part={part!r}: the microworld has {', '.join(PARTS)}")
+    """InputError for a part that does not exist."""
+    if part not in PARTS:
+        raise InputError(f"part={part!r}: the microworld has {', '.join(PARTS)}")
+
 
 def check_whole(name, value, least=1):
-    "InputError for what is no whole number of at least `least`."
+    """InputError for what is no whole number of at least `least`."""
     if type(value) is not int or value < least:
         raise InputError(f"{name}={value!r}: give a whole number, at least {least}")
 
 # %% ../../nbs/lib/22_meanings.ipynb #0e537f7b
 def bag_number(world, matrix):
-    "(n,) 64-bit numbers, equal for rows with the same content words in any order."
+    """(n,) 64-bit numbers, equal for rows with the same content words in any order."""
     mixed = (np.arange(len(world), dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed[~world.of(np.arange(len(world)), *OPEN)] = 0
     bag = mixed[matrix].sum(1, dtype=np.uint64)
     return (bag ^ (bag >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 
+
 def in_part(world, matrix, part):
-    "(n,) booleans: which rows may appear in this part, by the first two bits of their bag's number."
+    """(n,) booleans: which rows may appear in this part, by the first two bits of their bag's
+    number.
+    """
     return np.isin((bag_number(world, matrix) >> np.uint64(62)).astype(np.int64), PARTS[part])
 
 # %% ../../nbs/lib/22_meanings.ipynb #93039635
 @dataclass(frozen=True)
 class Style:
-    "How often a sentence has what it need not have (shares)."
-    plural: float = .35
-    numeral: float = .35        # of plural nouns
-    quantifier: float = .10
-    definite: float = .65
-    adjective: float = .33
-    category: float = .10       # a noun's category said in its stead
-    realm: float = .03
-    pronoun: float = .6         # for the subject of the sentence before
-    two_words: float = .5       # names
-    possessor: float = .10
-    relative: float = .10
-    cast_object: float = .25    # objects that belong to the document's cast
-    oblique: float = .40
-    front: float = .2           # of obliques
-    adverb: float = .25
-    negation: float = .10
-    past: float = .5
-    future: float = .15
-    then: float = .15           # a second clause
+    """How often a sentence has what it need not have (shares)."""
+
+    plural: float = 0.35
+    numeral: float = 0.35  # of plural nouns
+    quantifier: float = 0.10
+    definite: float = 0.65
+    adjective: float = 0.33
+    category: float = 0.10  # a noun's category said in its stead
+    realm: float = 0.03
+    pronoun: float = 0.6  # for the subject of the sentence before
+    two_words: float = 0.5  # names
+    possessor: float = 0.10
+    relative: float = 0.10
+    cast_object: float = 0.25  # objects that belong to the document's cast
+    oblique: float = 0.40
+    front: float = 0.2  # of obliques
+    adverb: float = 0.25
+    negation: float = 0.10
+    past: float = 0.5
+    future: float = 0.15
+    then: float = 0.15  # a second clause
 
 # %% ../../nbs/lib/22_meanings.ipynb #40563139
 @dataclass(frozen=True, eq=False)
 class Draft:
-    "n sentences in the making: the world and chance they are drawn from, and the matrix that is filled in place."
+    """n sentences in the making: the world and chance they are drawn from, and the matrix that is
+    filled in place.
+    """
+
     world: World
     dice: Dice
     style: Style
-    topic: np.ndarray       # (n,)
-    tense: np.ndarray       # (n,) a concept, 0 for the present
-    matrix: np.ndarray      # (n, slots)
+    topic: np.ndarray  # (n,)
+    tense: np.ndarray  # (n,) a concept, 0 for the present
+    matrix: np.ndarray  # (n, slots)
 
-    def __len__(self): return len(self.matrix)
+    def __len__(self):
+        return len(self.matrix)
 
     def fill(self, path, **values):
-        "Write concepts into slots: `draft.fill('main.subj', noun=..., plural=...)`."
-        for name, value in values.items(): self.matrix[:, AT[f"{path}.{name}"]] = value
+        """Write concepts into slots: `draft.fill('main.subj', noun=..., plural=...)`."""
+        for name, value in values.items():
+            self.matrix[:, AT[f"{path}.{name}"]] = value
+
 
 def draft(world, dice, style, topic, tense):
-    "A draft with all slots empty."
+    """A draft with all slots empty."""
     return Draft(world, dice, style, topic, tense, np.zeros((len(topic), len(SKELETON)), np.int32))
 
 # %% ../../nbs/lib/22_meanings.ipynb #53f9e0f8
-FAVOUR = Choice(zipf_weights(4, 1.0)[None])      # the first favourite is the favourite of favourites
+FAVOUR = Choice(zipf_weights(4, 1.0)[None])  # the first favourite is the favourite of favourites
+
 
 def favourite(world, dice, role, governor):
-    "(n,) one of each governor's favourites in a role."
+    """(n,) one of each governor's favourites in a role."""
     return world.favourites[role][governor, FAVOUR.draw(dice, np.zeros(len(governor), np.int64))]
 
+
 def partner(draft, role, governor):
-    "(n,) concepts in a role of the governors: a favourite or (noise) anything, by topic; 0 where there is no governor."
+    """(n,) concepts in a role of the governors: a favourite or (noise) anything, by topic; 0 where
+    there is no governor.
+    """
     world, dice = draft.world, draft.dice
     liked = favourite(world, dice, role, governor)
     other = world.pool[role][world.by_topic[role].draw(dice, draft.topic)]
-    return np.where(governor == 0, 0, np.where(dice.chance(len(governor), world.noise), other, liked))
+    return np.where(
+        governor == 0, 0, np.where(dice.chance(len(governor), world.noise), other, liked)
+    )
 
 # %% ../../nbs/lib/22_meanings.ipynb #f9adf79b
 def entity_rows(draft, core):
-    "(n, 3): core, head, second word: a surname, or an organisation's or thing's own first word becomes the head."
+    """(n, 3): core, head, second word: a surname, or an organisation's or thing's own first word
+    becomes the head.
+    """
     world = draft.world
     more = draft.dice.chance(len(core), draft.style.two_words)
     extra = partner(draft, "surname", core)
     person = world.of(core, "person") & more & world.of(extra, "surname")
     other = world.of(core, "organisation", "thing") & more
-    return np.stack([core, np.where(other, extra, core), np.where(person, extra, np.where(other, core, 0))], axis=1)
+    return np.stack(
+        [core, np.where(other, extra, core), np.where(person, extra, np.where(other, core, 0))],
+        axis=1,
+    )
 
 # %% ../../nbs/lib/22_meanings.ipynb #8263b733
 def mention(draft, path, entity, plain=False):
-    "Fill the noun phrase at `path` with entities (n, 3), where there are any; `plain`: without quantifiers."
+    """Fill the noun phrase at `path` with entities (n, 3), where there are any; `plain`: without
+    quantifiers.
+    """
     world, dice, style, n = draft.world, draft.dice, draft.style, len(entity)
     core, head, flat = entity.T
     noun, above = world.of(core, "noun"), world.parent[core]
-    u = dice.raw(n).astype(float) / 2.0**32         # one draw for both: its upper end a realm, its lower a category
+    u = (
+        dice.raw(n).astype(float) / 2.0**32
+    )  # one draw for both: its upper end a realm, its lower a category
     head = np.where(noun & (u > 1 - style.realm), world.parent[above], head)
     head = np.where(noun & (u < style.category), above, head)
-    quantifier = np.where(dice.chance(n, style.quantifier) & noun & (not plain),
-                          world.first["quantifier"] + dice.below(n, world.size["quantifier"]), 0)
+    quantifier = np.where(
+        dice.chance(n, style.quantifier) & noun & (not plain),
+        world.first["quantifier"] + dice.below(n, world.size["quantifier"]),
+        0,
+    )
     single = np.isin(quantifier, [world.concept("every"), world.concept("no")]) & (quantifier > 0)
     plural = noun & ~single & (dice.chance(n, style.plural) | (quantifier > 0))
-    numeral = np.where(plural & (quantifier == 0) & dice.chance(n, style.numeral),
-                       world.first["numeral"] + dice.below(n, world.size["numeral"]), 0)
+    numeral = np.where(
+        plural & (quantifier == 0) & dice.chance(n, style.numeral),
+        world.first["numeral"] + dice.below(n, world.size["numeral"]),
+        0,
+    )
     article = np.where(dice.chance(n, style.definite), world.concept("the"), world.concept("a"))
     article = np.where(noun & (quantifier == 0), article, 0)
-    adjective = np.where(noun & dice.chance(n, style.adjective), favourite(world, dice, "adjective", core), 0)
-    draft.fill(path, noun=head, flat=flat, quantifier=quantifier, plural=np.where(plural, world.concept("PL"), 0),
-               numeral=numeral, article=article, adjective=adjective)
+    adjective = np.where(
+        noun & dice.chance(n, style.adjective), favourite(world, dice, "adjective", core), 0
+    )
+    draft.fill(
+        path,
+        noun=head,
+        flat=flat,
+        quantifier=quantifier,
+        plural=np.where(plural, world.concept("PL"), 0),
+        numeral=numeral,
+        article=article,
+        adjective=adjective,
+    )
 
 # %% ../../nbs/lib/22_meanings.ipynb #ffa6dadb
 def mark_case(draft, path, case, linker=""):
-    "Note the case of a noun phrase, where there is one, and the adposition that stands for it."
+    """Note the case of a noun phrase, where there is one, and the adposition that stands for it."""
     here = column(draft.matrix, path, "noun") > 0
     draft.matrix[here, AT[f"{path}.case"]] = draft.world.concept(case)
-    if linker: draft.matrix[here, AT[f"{path}.adp"]] = draft.world.concept(linker)
+    if linker:
+        draft.matrix[here, AT[f"{path}.adp"]] = draft.world.concept(linker)
 
 # %% ../../nbs/lib/22_meanings.ipynb #101d8804
 def enrich(draft, path, entity):
-    "Give some noun phrases a possessor or a relative clause."
+    """Give some noun phrases a possessor or a relative clause."""
     world, core = draft.world, entity[:, 0]
-    u = draft.dice.raw(len(core)).astype(float) / 2.0**32         # one draw: owned at its lower end, told at its upper
+    u = (
+        draft.dice.raw(len(core)).astype(float) / 2.0**32
+    )  # one draw: owned at its lower end, told at its upper
     common = world.of(core, "noun")
     owned, told = common & (u < draft.style.possessor), common & (u > 1 - draft.style.relative)
     owner = np.where(owned, partner(draft, "possessor", core), 0)
     mention(draft, f"{path}.gen", entity_rows(draft, owner), plain=True)
     mark_case(draft, f"{path}.gen", "GEN", "of")
     verb = np.where(told, partner(draft, "relative", core), 0)
-    draft.fill(f"{path}.rel", verb=verb, mark=np.where(told, world.concept("who"), 0),
-               tense=np.where(told, draft.tense, 0))
-    mention(draft, f"{path}.rel.obj", entity_rows(draft, partner(draft, "object", verb)), plain=True)
+    draft.fill(
+        f"{path}.rel",
+        verb=verb,
+        mark=np.where(told, world.concept("who"), 0),
+        tense=np.where(told, draft.tense, 0),
+    )
+    mention(
+        draft, f"{path}.rel.obj", entity_rows(draft, partner(draft, "object", verb)), plain=True
+    )
     mark_case(draft, f"{path}.rel.obj", "ACC")
 
 # %% ../../nbs/lib/22_meanings.ipynb #a978521c
 def predicate(draft, path, core, other):
-    """Verb, object, adverb, negation and tense of a clause whose subject's core is `core` (0: no clause); `other`
-    (n, 3) is the member of the cast that may be the object. Returns verb and object entity."""
+    """Verb, object, adverb, negation and tense of a clause whose subject's core is `core` (0: no
+    clause); `other` (n, 3) is the member of the cast that may be the object. Returns verb and
+    object entity.
+    """
     world, dice, style, n = draft.world, draft.dice, draft.style, len(core)
     here, verb = core > 0, partner(draft, "verb", core)
     use = dice.chance(n, style.cast_object)[:, None] & (other[:, :1] != core[:, None])
@@ -214,14 +302,16 @@ def predicate(draft, path, core, other):
     thing = np.where(world.of(verb, "verb2", "verb3")[:, None], np.where(use, other, thing), 0)
     adverb = np.where(here & dice.chance(n, style.adverb), partner(draft, "adverb", verb), 0)
     negation = np.where(here & dice.chance(n, style.negation), world.concept("not"), 0)
-    draft.fill(path, verb=verb, adverb=adverb, negation=negation, tense=np.where(here, draft.tense, 0))
+    draft.fill(
+        path, verb=verb, adverb=adverb, negation=negation, tense=np.where(here, draft.tense, 0)
+    )
     mention(draft, f"{path}.obj", thing)
     mark_case(draft, f"{path}.obj", "ACC")
     return verb, thing
 
 # %% ../../nbs/lib/22_meanings.ipynb #2e8813ce
 def pronominal(draft, path, which):
-    "Replace the noun phrase at `path` in the rows `which` by the pronoun of its number."
+    """Replace the noun phrase at `path` in the rows `which` by the pronoun of its number."""
     world, matrix = draft.world, draft.matrix
     number = matrix[which, AT[f"{path}.plural"]] > 0
     under = [i for name, i in AT.items() if name.startswith(path + ".")]
@@ -231,9 +321,12 @@ def pronominal(draft, path, which):
 
 # %% ../../nbs/lib/22_meanings.ipynb #e7e57407
 def obliques(draft, verb):
-    "Phrases such as *near the noun3*, at the end (`main.obl`) or before a comma (`front`)."
+    """Phrases such as *near the noun3*, at the end (`main.obl`) or before a comma (`front`)."""
     style, u = draft.style, draft.dice.raw(len(draft)).astype(float) / 2.0**32
-    spots = {"main.obl": u < style.oblique * (1 - style.front), "front": u > 1 - style.oblique * style.front}
+    spots = {
+        "main.obl": u < style.oblique * (1 - style.front),
+        "front": u > 1 - style.oblique * style.front,
+    }
     for path, here in spots.items():
         core = np.where(here, partner(draft, "oblique", verb), 0)
         mention(draft, path, entity_rows(draft, core), plain=True)
@@ -243,8 +336,9 @@ def obliques(draft, verb):
 
 # %% ../../nbs/lib/22_meanings.ipynb #112d6c13
 def fill_sentences(draft, subject, other, again):
-    """Write one sentence about each `subject` entity; `other` is somebody else of the same document, `again` says whose
-    subject was the last one's too. Returns the matrix (n, slots)."""
+    """Write one sentence about each `subject` entity; `other` is somebody else of the same
+    document, `again` says whose subject was the last one's too. Returns the matrix (n, slots).
+    """
     world, style, matrix = draft.world, draft.style, draft.matrix
     mention(draft, "main.subj", subject)
     enrich(draft, "main.subj", subject)
@@ -264,11 +358,15 @@ def fill_sentences(draft, subject, other, again):
     return matrix
 
 # %% ../../nbs/lib/22_meanings.ipynb #ba8233ff
-CAST, BLOCK, LONGEST, SHORTEST = 4, 512, 24, 4      # members, documents a block, words a sentence
+CAST, BLOCK, LONGEST, SHORTEST = 4, 512, 24, 4  # members, documents a block, words a sentence
+
 
 @dataclass(frozen=True, eq=False)
 class Meanings:
-    "Rows of meanings with their documents: `matrix` (n, slots) concepts, `document` and `topic` (n,)."
+    """Rows of meanings with their documents: `matrix` (n, slots) concepts, `document` and `topic`
+    (n,).
+    """
+
     world: World
     part: str
     seed: int
@@ -276,35 +374,47 @@ class Meanings:
     document: np.ndarray
     topic: np.ndarray
 
-    def __len__(self): return len(self.matrix)
+    def __len__(self):
+        return len(self.matrix)
 
     def take(self, rows):
-        return replace(self, matrix=self.matrix[rows], document=self.document[rows], topic=self.topic[rows])
+        return replace(
+            self, matrix=self.matrix[rows], document=self.document[rows], topic=self.topic[rows]
+        )
+
 
 def length(matrix):
-    "(n,) words of each meaning as English would say it."
+    """(n,) words of each meaning as English would say it."""
     return (matrix[:, ~FEATURES] > 0).sum(1)
 
 # %% ../../nbs/lib/22_meanings.ipynb #2122b544
 class Plot(NamedTuple):
-    "What each of n sentences is to be about; the arrays have n rows."
-    document: np.ndarray      # number within the block
-    topic: np.ndarray
-    subject: np.ndarray       # (n, 3) entity
-    other: np.ndarray         # (n, 3) somebody else of the cast
-    again: np.ndarray         # whether the subject is the one before
-    tense: np.ndarray         # a concept, 0 for the present
+    """What each of n sentences is to be about; the arrays have n rows."""
 
-    def take(self, rows): return Plot(*(values[rows] for values in self))
+    document: np.ndarray  # number within the block
+    topic: np.ndarray
+    subject: np.ndarray  # (n, 3) entity
+    other: np.ndarray  # (n, 3) somebody else of the cast
+    again: np.ndarray  # whether the subject is the one before
+    tense: np.ndarray  # a concept, 0 for the present
+
+    def take(self, rows):
+        return Plot(*(values[rows] for values in self))
+
 
 def draw_cast(draft):
-    "(documents, CAST, 3) entities that belong to the topics of a draft with one row a document."
+    """(documents, CAST, 3) entities that belong to the topics of a draft with one row a
+    document.
+    """
     pool, by_topic = draft.world.pool["companion"], draft.world.by_topic["companion"]
-    return np.stack([entity_rows(draft, pool[by_topic.draw(draft.dice, draft.topic)]) for _ in range(CAST)], axis=1)
+    return np.stack(
+        [entity_rows(draft, pool[by_topic.draw(draft.dice, draft.topic)]) for _ in range(CAST)],
+        axis=1,
+    )
 
 # %% ../../nbs/lib/22_meanings.ipynb #83388fad
 def draw_plot(world, dice, style):
-    "The plot of a block of documents, of 5 to 11 sentences each."
+    """The plot of a block of documents, of 5 to 11 sentences each."""
     topic = dice.below(BLOCK, world.topics)
     cast = draw_cast(draft(world, dice, style, topic, None))
     document = np.repeat(np.arange(BLOCK), 5 + dice.below(BLOCK, 7))
@@ -312,21 +422,29 @@ def draw_plot(world, dice, style):
     who = Choice(zipf_weights(CAST, 1.0)[None]).draw(dice, np.zeros(n, np.int64))
     again = np.concatenate([[False], (who[1:] == who[:-1]) & (document[1:] == document[:-1])])
     subject, other = cast[document, who], cast[document, (who + 1 + dice.below(n, CAST - 1)) % CAST]
-    usual, now = dice.raw(BLOCK).astype(float)[document] / 2.0**32, dice.chance(n, .8)
+    usual, now = dice.raw(BLOCK).astype(float)[document] / 2.0**32, dice.chance(n, 0.8)
     u = np.where(now, usual, dice.raw(n).astype(float) / 2.0**32)
-    tense = np.where(u < style.past, world.concept("PAST"), np.where(u > 1 - style.future, world.concept("FUT"), 0))
+    tense = np.where(
+        u < style.past,
+        world.concept("PAST"),
+        np.where(u > 1 - style.future, world.concept("FUT"), 0),
+    )
     return Plot(document, topic[document], subject, other, again, tense)
 
 # %% ../../nbs/lib/22_meanings.ipynb #3557e13c
 @lru_cache(maxsize=64)
 def block(world, part, seed, number, style=Style()):
-    "One block of documents, numbered within it; rows in their part, of fair length, subject and object different."
+    """One block of documents, numbered within it; rows in their part, of fair length, subject and
+    object different.
+    """
     dice = Dice("documents", world.vocabulary, world.topics, world.variant, part, seed, number)
     plot = draw_plot(world, dice, style)
     matrix, todo = np.zeros((len(plot.topic), len(SKELETON)), np.int32), np.arange(len(plot.topic))
     while len(todo):
         p = plot.take(todo)
-        made = fill_sentences(draft(world, dice, style, p.topic, p.tense), p.subject, p.other, p.again)
+        made = fill_sentences(
+            draft(world, dice, style, p.topic, p.tense), p.subject, p.other, p.again
+        )
         good = in_part(world, made, part) & (SHORTEST <= length(made)) & (length(made) <= LONGEST)
         good &= made[:, AT["main.obj.noun"]] != p.subject[:, 1]
         matrix[todo[good]] = made[good]
@@ -335,7 +453,9 @@ def block(world, part, seed, number, style=Style()):
 
 # %% ../../nbs/lib/22_meanings.ipynb #f1e2f317
 def make_meanings(world, part="train", count=1000, seed=0):
-    "The first `count` sentences of the endless run of documents that (world, part, seed) names."
+    """The first `count` sentences of the endless run of documents that (world, part, seed)
+    names.
+    """
     check_part(part)
     check_whole("sentences", count)
     blocks, have = [], 0
@@ -343,5 +463,7 @@ def make_meanings(world, part="train", count=1000, seed=0):
         blocks.append(block(world, part, seed, len(blocks)))
         have += len(blocks[-1])
     document = np.concatenate([b.document + i * BLOCK for i, b in enumerate(blocks)])[:count]
-    matrix, topic = (np.concatenate([getattr(b, name) for b in blocks])[:count] for name in ("matrix", "topic"))
+    matrix, topic = (
+        np.concatenate([getattr(b, name) for b in blocks])[:count] for name in ("matrix", "topic")
+    )
     return Meanings(world, part, seed, matrix, document, topic)

@@ -19,27 +19,50 @@ from .world import Dice, ENTITY_KINDS
 from ..text.corpora import Corpus
 
 # %% ../../nbs/lib/25_speech.ipynb #441bd96f
-UPOS = dict(punctuation="PUNCT", article="DET", plural="DET", tense="AUX", case="ADP", conjunction="CCONJ",
-            relativiser="PRON", negation="PART", linker="ADP", quantifier="DET", pronoun="PRON", numeral="NUM",
-            preposition="ADP", noun="NOUN", category="NOUN", realm="NOUN", verb1="VERB", verb2="VERB", verb3="VERB",
-            adjective="ADJ", adverb="ADV", **dict.fromkeys(ENTITY_KINDS, "PROPN"))      # by class of concept
+UPOS = dict(
+    punctuation="PUNCT",
+    article="DET",
+    plural="DET",
+    tense="AUX",
+    case="ADP",
+    conjunction="CCONJ",
+    relativiser="PRON",
+    negation="PART",
+    linker="ADP",
+    quantifier="DET",
+    pronoun="PRON",
+    numeral="NUM",
+    preposition="ADP",
+    noun="NOUN",
+    category="NOUN",
+    realm="NOUN",
+    verb1="VERB",
+    verb2="VERB",
+    verb3="VERB",
+    adjective="ADJ",
+    adverb="ADV",
+    **dict.fromkeys(ENTITY_KINDS, "PROPN"),
+)  # by class of concept
 TAGS = tuple(sorted(set(UPOS.values())))
 RELATIONS = tuple(sorted({s.relation for s in SKELETON}))
 BIO = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
 
 # %% ../../nbs/lib/25_speech.ipynb #b520b7ba
 def said_articles(lang, world):
-    "The articles that a language has, as a word or as an ending."
+    """The articles that a language has, as a word or as an ending."""
     the, a = world.concept("the"), world.concept("a")
     return dict(both=(the, a), definite=(the,), indefinite=(a,), none=())[lang.articles]
 
+
 def noun_bundle(lang, world, matrix, path):
-    "(n,) bundles: what the language says as endings of the noun at `path`."
+    """(n,) bundles: what the language says as endings of the noun at `path`."""
     plural, case, article = (column(matrix, path, name) for name in ("plural", "case", "article"))
     common = world.of(column(matrix, path, "noun"), "noun", "category", "realm")
     bundle = np.zeros(len(matrix), np.int64)
-    if lang.plural == "suffix": bundle += 15 * (common & (plural > 0))
-    if lang.case == "suffix": bundle += 3 * np.where(case > 0, case - world.first["case"] + 1, 0)
+    if lang.plural == "suffix":
+        bundle += 15 * (common & (plural > 0))
+    if lang.case == "suffix":
+        bundle += 3 * np.where(case > 0, case - world.first["case"] + 1, 0)
     if lang.article == "suffix":
         which = np.where(article == world.concept("the"), 1, 2)
         bundle += np.where(common & np.isin(article, said_articles(lang, world)), which, 0)
@@ -47,35 +70,48 @@ def noun_bundle(lang, world, matrix, path):
 
 # %% ../../nbs/lib/25_speech.ipynb #ea63f256
 def unsaid_by_nominals(lang, world, matrix, path):
-    "By name of slot, (n,) booleans: which of a noun phrase's little words the language does not say as words."
+    """By name of slot, (n,) booleans: which of a noun phrase's little words the language does not
+    say as words.
+    """
     case, article = column(matrix, path, "case"), column(matrix, path, "article")
     common = world.of(column(matrix, path, "noun"), "noun", "category", "realm")
     always = np.ones(len(matrix), bool)
     instead = path.endswith((".gen", ".iobj")) and lang.case != "none"
-    return dict(plural=~common if lang.plural == "word" else always,
-                case=case == world.concept("LOC") if lang.case == "word" else always,
-                article=always if lang.article == "suffix" else ~np.isin(article, said_articles(lang, world)),
-                adp=always & instead)
+    return dict(
+        plural=~common if lang.plural == "word" else always,
+        case=case == world.concept("LOC") if lang.case == "word" else always,
+        article=always
+        if lang.article == "suffix"
+        else ~np.isin(article, said_articles(lang, world)),
+        adp=always & instead,
+    )
 
 # %% ../../nbs/lib/25_speech.ipynb #61fd474a
 def verb_bundle(lang, world, matrix, path):
-    "(n,) bundles: what the language says as endings of the verb at `path`."
+    """(n,) bundles: what the language says as endings of the verb at `path`."""
     subject = path.removesuffix(".rel") if path.endswith(".rel") else path + ".subj"
     tense, many = column(matrix, path, "tense"), column(matrix, subject, "plural") > 0
     bundle = np.zeros(len(matrix), np.int64)
-    if lang.tense == "suffix": bundle += 3 * np.where(tense > 0, tense - world.concept("PAST") + 1, 0)
-    if lang.agreement == "suffix": bundle += 1 + many
-    if lang.agreement == "present": bundle += (tense == 0) & ~many
-    if lang.negation == "suffix": bundle += 9 * (column(matrix, path, "negation") > 0)
+    if lang.tense == "suffix":
+        bundle += 3 * np.where(tense > 0, tense - world.concept("PAST") + 1, 0)
+    if lang.agreement == "suffix":
+        bundle += 1 + many
+    if lang.agreement == "present":
+        bundle += (tense == 0) & ~many
+    if lang.negation == "suffix":
+        bundle += 9 * (column(matrix, path, "negation") > 0)
     return bundle
 
+
 def unsaid_by_verbs(lang):
-    "Names of the slots that are no words beside a verb."
+    """Names of the slots that are no words beside a verb."""
     return ["tense"] * (lang.tense != "word") + ["negation"] * (lang.negation == "suffix")
 
 # %% ../../nbs/lib/25_speech.ipynb #6e2bd2ad
 def inflect(matrix, lang, world):
-    "Form codes (n, slots): features said as endings are moved into the bundle of their word, others not said dropped."
+    """Form codes (n, slots): features said as endings are moved into the bundle of their word,
+    others not said dropped.
+    """
     concepts, bundle = matrix.astype(np.int64), np.zeros(matrix.shape, np.int64)
     for path in NOMINALS:
         bundle[:, AT[f"{path}.noun"]] = noun_bundle(lang, world, matrix, path)
@@ -83,27 +119,34 @@ def inflect(matrix, lang, world):
             concepts[gone, AT[f"{path}.{name}"]] = 0
     for path in CLAUSES:
         bundle[:, AT[f"{path}.verb"]] = verb_bundle(lang, world, matrix, path)
-        for name in unsaid_by_verbs(lang): concepts[:, AT[f"{path}.{name}"]] = 0
+        for name in unsaid_by_verbs(lang):
+            concepts[:, AT[f"{path}.{name}"]] = 0
     return np.where(concepts > 0, concepts * BUNDLES + bundle, 0)
 
 # %% ../../nbs/lib/25_speech.ipynb #71d0f126
 def drop_pronouns(codes, matrix, lang, world, dice):
-    "Empty, in place, the subject noun phrases that a pro-drop language leaves unsaid."
+    """Empty, in place, the subject noun phrases that a pro-drop language leaves unsaid."""
     for path in ("main.subj", "then.subj"):
-        gone = world.of(column(matrix, path, "noun"), "pronoun") & dice.chance(len(matrix), lang.pro_drop)
-        for name in ("noun", "case", "plural", "adp"): codes[gone, AT[f"{path}.{name}"]] = 0
+        gone = world.of(column(matrix, path, "noun"), "pronoun") & dice.chance(
+            len(matrix), lang.pro_drop
+        )
+        for name in ("noun", "case", "plural", "adp"):
+            codes[gone, AT[f"{path}.{name}"]] = 0
 
 # %% ../../nbs/lib/25_speech.ipynb #2590e1de
 def sentence_orders(lang, part, seed, n):
-    "(n, slots) in which sequence each sentence says its slots."
-    scrambled = Dice("scramble", lang.name, part, seed).chance(n, 1.0 if lang.order == "free" else lang.scramble)
+    """(n, slots) in which sequence each sentence says its slots."""
+    scrambled = Dice("scramble", lang.name, part, seed).chance(
+        n, 1.0 if lang.order == "free" else lang.scramble
+    )
     drawn = Dice("order", lang.name, part, seed).below(n, 6)
     return orders(lang)[np.where(scrambled, 1 + drawn, 0)]
 
 # %% ../../nbs/lib/25_speech.ipynb #ca27f132
 def entity_tags(world, matrix):
-    """(n, slots) indices into BIO. A name of two words is of the kind of its second, if that is the word for an
-    organisation or a thing."""
+    """(n, slots) indices into BIO. A name of two words is of the kind of its second, if that is the
+    word for an organisation or a thing.
+    """
     kinds = {c: 1 + 2 * ["PER", "ORG", "LOC", "MISC"].index(k) for c, k in ENTITY_KINDS.items()}
     table, tags = np.array([kinds.get(n, 0) for n in world.names]), np.zeros(matrix.shape, np.int64)
     for path in NOMINALS:
@@ -116,9 +159,11 @@ def entity_tags(world, matrix):
 # %% ../../nbs/lib/25_speech.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Speech:
-    """Meanings as a language says them. Flat arrays over tokens: `codes` (word forms), `slots` (columns of the
-    skeleton), `heads` (1-based position of the head in its sentence, 0 for the root); `starts` (n + 1,) marks the
-    sentences."""
+    """Meanings as a language says them. Flat arrays over tokens: `codes` (word forms), `slots`
+    (columns of the skeleton), `heads` (1-based position of the head in its sentence, 0 for the
+    root); `starts` (n + 1,) marks the sentences.
+    """
+
     lexicon: Lexicon
     meanings: Meanings
     codes: np.ndarray
@@ -126,48 +171,55 @@ class Speech:
     heads: np.ndarray
     starts: np.ndarray
 
-    def __len__(self): return len(self.starts) - 1
+    def __len__(self):
+        return len(self.starts) - 1
 
     @property
-    def language(self): return self.lexicon.language.name
+    def language(self):
+        return self.lexicon.language.name
 
     @cached_property
-    def rows(self): return np.repeat(np.arange(len(self)), np.diff(self.starts))
+    def rows(self):
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     @cached_property
-    def classes(self): return self.meanings.world.classes[self.codes // BUNDLES]
+    def classes(self):
+        return self.meanings.world.classes[self.codes // BUNDLES]
 
     @cached_property
     def words(self):
-        "The word strings, as a list over all tokens."
+        """The word strings, as a list over all tokens."""
         kinds, at = np.unique(self.codes, return_inverse=True)
         return np.array([self.lexicon.form(c) for c in kinds], dtype=object)[at].tolist()
 
     @cached_property
     def upos(self):
-        "Indices into TAGS."
+        """Indices into TAGS."""
         table = [TAGS.index(UPOS[n]) if n in UPOS else -1 for n in self.meanings.world.names]
         return np.array(table)[self.classes]
 
     @cached_property
     def relations(self):
-        "Indices into RELATIONS. A dative said by an adposition is `obl`, as in UD; with a case, `iobj`."
+        """Indices into RELATIONS. A dative said by an adposition is `obl`, as in UD; with a case,
+        `iobj`.
+        """
         table = np.array([RELATIONS.index(s.relation) for s in SKELETON])
-        if self.lexicon.language.case == "none": table[AT["main.iobj.noun"]] = RELATIONS.index("obl")
+        if self.lexicon.language.case == "none":
+            table[AT["main.iobj.noun"]] = RELATIONS.index("obl")
         return table[self.slots]
 
     @cached_property
     def entities(self):
-        "Indices into BIO."
+        """Indices into BIO."""
         return entity_tags(self.meanings.world, self.meanings.matrix)[self.rows, self.slots]
 
     def texts(self):
-        "One string a sentence."
+        """One string a sentence."""
         words, ends = self.words, self.starts.tolist()
         return [" ".join(words[a:b]) for a, b in zip(ends, ends[1:])]
 
     def corpus(self):
-        "The text alone, with ids that are the same in every language."
+        """The text alone, with ids that are the same in every language."""
         texts, m = self.texts(), self.meanings
         cuts = [0, *(np.flatnonzero(np.diff(m.document)) + 1).tolist(), len(self)]
         ids = [f"{m.part}.{m.seed}/{d}.{i}" for i, d in enumerate(m.document.tolist())]
@@ -176,7 +228,7 @@ class Speech:
 
 # %% ../../nbs/lib/25_speech.ipynb #ada29c89
 def speak(meanings, lexicon):
-    "Say meanings in the language of the lexicon."
+    """Say meanings in the language of the lexicon."""
     lang, world, matrix, n = lexicon.language, meanings.world, meanings.matrix, len(meanings)
     codes = inflect(matrix, lang, world)
     drop_pronouns(codes, matrix, lang, world, Dice("drop", lang.name, meanings.part, meanings.seed))
@@ -188,12 +240,15 @@ def speak(meanings, lexicon):
     counts = keep.sum(1)
     slots, rows = order[keep], np.repeat(np.arange(n), counts)
     heads = np.where(HEAD[slots] == slots, 0, position[rows, HEAD[slots]])
-    return Speech(lexicon, meanings, said[keep], slots, heads, np.concatenate([[0], counts.cumsum()]))
+    return Speech(
+        lexicon, meanings, said[keep], slots, heads, np.concatenate([[0], counts.cumsum()])
+    )
 
 # %% ../../nbs/lib/25_speech.ipynb #fd7e6a85
 def align(first, second):
-    """(pairs, 2) token positions, counted through the whole of each speech, of the words that say the same slot of the
-    same sentence in two languages."""
+    """(pairs, 2) token positions, counted through the whole of each speech, of the words that say
+    the same slot of the same sentence in two languages.
+    """
     key = lambda s: s.rows * len(SKELETON) + s.slots
     _, i, j = np.intersect1d(key(first), key(second), assume_unique=True, return_indices=True)
     return np.stack([i, j], axis=1)

@@ -12,33 +12,55 @@ from .speech import RELATIONS, TAGS
 
 # %% ../../nbs/lib/28_tasks.ipynb #20c0e000
 def sentence_rows(speech):
-    "For each sentence a dict of lists: tokens, ids of tags, heads (0: root) and relations."
-    columns = dict(tokens=speech.words, upos=speech.upos.tolist(), ner_tags=speech.entities.tolist(),
-                   head=speech.heads.tolist(), deprel=[RELATIONS[r] for r in speech.relations])
+    """For each sentence a dict of lists: tokens, ids of tags, heads (0: root) and relations."""
+    columns = dict(
+        tokens=speech.words,
+        upos=speech.upos.tolist(),
+        ner_tags=speech.entities.tolist(),
+        head=speech.heads.tolist(),
+        deprel=[RELATIONS[r] for r in speech.relations],
+    )
     ends = speech.starts.tolist()
     return [{name: values[a:b] for name, values in columns.items()} for a, b in zip(ends, ends[1:])]
 
 # %% ../../nbs/lib/28_tasks.ipynb #36779d39
 def tag_records(speech):
-    "Part-of-speech records: tokens, upos (indices into TAGS)."
+    """Part-of-speech records: tokens, upos (indices into TAGS)."""
     return [dict(tokens=r["tokens"], upos=r["upos"]) for r in sentence_rows(speech)]
 
+
 def entity_records(speech):
-    "NER records as in PAN-X: tokens, ner_tags (indices into BIO), langs."
-    return [dict(tokens=r["tokens"], ner_tags=r["ner_tags"], langs=[speech.language] * len(r["tokens"]))
-            for r in sentence_rows(speech)]
+    """NER records as in PAN-X: tokens, ner_tags (indices into BIO), langs."""
+    return [
+        dict(tokens=r["tokens"], ner_tags=r["ner_tags"], langs=[speech.language] * len(r["tokens"]))
+        for r in sentence_rows(speech)
+    ]
+
 
 def tree_records(speech):
-    "Parsing records as in Universal Dependencies: tokens, upos, head, deprel."
-    return [dict(tokens=r["tokens"], upos=[TAGS[t] for t in r["upos"]], head=r["head"], deprel=r["deprel"])
-            for r in sentence_rows(speech)]
+    """Parsing records as in Universal Dependencies: tokens, upos, head, deprel."""
+    return [
+        dict(
+            tokens=r["tokens"],
+            upos=[TAGS[t] for t in r["upos"]],
+            head=r["head"],
+            deprel=r["deprel"],
+        )
+        for r in sentence_rows(speech)
+    ]
 
 # %% ../../nbs/lib/28_tasks.ipynb #50549a4c
 def topic_records(speech):
-    "Document records: text (the sentences of one document), label (its topic)."
+    """Document records: text (the sentences of one document), label (its topic)."""
     corpus, first = speech.corpus(), np.unique(speech.meanings.document, return_index=True)[1]
-    return [dict(text=" ".join(d), label=int(t)) for d, t in zip(corpus.documents, speech.meanings.topic[first])]
+    return [
+        dict(text=" ".join(d), label=int(t))
+        for d, t in zip(corpus.documents, speech.meanings.topic[first])
+    ]
+
 
 def language_records(speeches):
-    "Language identification records of several speeches of *different* sentences: text, label (position in the list)."
+    """Language identification records of several speeches of *different* sentences: text, label
+    (position in the list).
+    """
     return [dict(text=t, label=i) for i, s in enumerate(speeches) for t in s.texts()]

@@ -20,10 +20,12 @@ from .meanings import AT
 
 # %% ../../nbs/lib/23_typology.ipynb #d6a4d71c
 class Script(NamedTuple):
-    "The letters that a language is written in."
+    """The letters that a language is written in."""
+
     consonants: str
     vowels: str
-    marks: str          # full stop and comma
+    marks: str  # full stop and comma
+
 
 SCRIPTS = dict(
     latin=Script("bdfgklmnprstvzhjcw", "aeiou", ".,"),
@@ -36,29 +38,49 @@ SCRIPTS = dict(
     georgian=Script("ბგდვზთკლმნპჟრსტფქღყშჩცძწჭხჯჰ", "აეიოუ", "჻⁏"),
     armenian=Script("բգդզթժլխծկհձղճմյնշչպջռսվտրցփքֆ", "աեէըիօ", "։՝"),
     hangul=Script("ㄱㄴㄷㄹㅁㅂㅅㅈㅊㅋㅌㅍㅎ", "ㅏㅓㅗㅜㅡㅣㅐㅔ", "※‥"),
-    bengali=Script("কখগঘচছজটডতথদধনপফবভমরলশসহ", "ািীুূেো", "৽꘏"))
+    bengali=Script("কখগঘচছজটডতথদধনপফবভমরলশসহ", "ািীুূেো", "৽꘏"),
+)
 
 # %% ../../nbs/lib/23_typology.ipynb #7100a698
 ORDERS = tuple("".join(p) for p in permutations("SVO"))
-CHOICES = dict(order=ORDERS + ("free",), script=tuple(SCRIPTS), case=("none", "suffix", "word"),
-               agreement=("none", "present", "suffix"), plural=("none", "suffix", "word"),
-               tense=("none", "suffix", "word"), articles=("none", "definite", "indefinite", "both"),
-               article=("before", "after", "suffix"), negation=("before", "after", "suffix"),
-               **dict.fromkeys(("adposition", "adjective", "genitive", "numeral", "relative"), ("before", "after")))
-SHARES = ("scramble", "pro_drop", "cognates", "cognate_names", "cognate_numerals", "cognate_grammar")
+CHOICES = dict(
+    order=ORDERS + ("free",),
+    script=tuple(SCRIPTS),
+    case=("none", "suffix", "word"),
+    agreement=("none", "present", "suffix"),
+    plural=("none", "suffix", "word"),
+    tense=("none", "suffix", "word"),
+    articles=("none", "definite", "indefinite", "both"),
+    article=("before", "after", "suffix"),
+    negation=("before", "after", "suffix"),
+    **dict.fromkeys(
+        ("adposition", "adjective", "genitive", "numeral", "relative"), ("before", "after")
+    ),
+)
+SHARES = (
+    "scramble",
+    "pro_drop",
+    "cognates",
+    "cognate_names",
+    "cognate_numerals",
+    "cognate_grammar",
+)
 
 # %% ../../nbs/lib/23_typology.ipynb #94bb3258
 @dataclass(frozen=True)
 class Typology:
-    """The dials of a made language. Sides are relative to the noun, or to the verb for negation. Case: accusative,
-    genitive, dative, locative. `agreement`: the verb shows its subject's number, always or in the present only.
-    `article` says where articles stand. Shares of cognates (same stem as in `cognates_with`) are for content words,
-    names, numerals and grammatical words with endings. InputError for an unknown value."""
+    """The dials of a made language. Sides are relative to the noun, or to the verb for negation.
+    Case: accusative, genitive, dative, locative. `agreement`: the verb shows its subject's number,
+    always or in the present only. `article` says where articles stand. Shares of cognates (same
+    stem as in `cognates_with`) are for content words, names, numerals and grammatical words with
+    endings. InputError for an unknown value.
+    """
+
     name: str
     script: str = "latin"
-    syllables: str = "CV CVC"          # patterns of consonants and vowels, equally likely
+    syllables: str = "CV CVC"  # patterns of consonants and vowels, equally likely
     order: str = "SVO"
-    scramble: float = 0.0              # share of sentences whose order is drawn from all six
+    scramble: float = 0.0  # share of sentences whose order is drawn from all six
     adposition: str = "before"
     adjective: str = "before"
     genitive: str = "after"
@@ -71,7 +93,7 @@ class Typology:
     tense: str = "none"
     articles: str = "none"
     article: str = "before"
-    pro_drop: float = 0.0              # share of pronoun subjects left unsaid
+    pro_drop: float = 0.0  # share of pronoun subjects left unsaid
     cognates_with: str = ""
     cognates: float = 0.0
     cognate_names: float = 0.0
@@ -81,127 +103,273 @@ class Typology:
     def __post_init__(self):
         for dial, known in CHOICES.items():
             if getattr(self, dial) not in known:
-                raise InputError(f"{dial}={getattr(self, dial)!r}: choose one of {', '.join(known)}")
+                raise InputError(
+                    f"{dial}={getattr(self, dial)!r}: choose one of {', '.join(known)}"
+                )
         for dial in SHARES:
             value = getattr(self, dial)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not 0 <= value <= 1
+            ):
                 raise InputError(f"{dial}={value!r}: a share is a number between 0 and 1")
-        if not self.syllables.split() or not all(re.fullmatch("C+VC*", s) for s in self.syllables.split()):
-            raise InputError(f"syllables={self.syllables!r}: "
-                             "give patterns such as 'CV CVC', consonants before one vowel")
-        if not self.cognates_with and any(getattr(self, d) for d in SHARES if d.startswith("cognate")):
-            raise InputError(f"{self.name}: cognates are asked for, but not with whom: "
-                             "set cognates_with, for instance to 'en'")
+        if not self.syllables.split() or not all(
+            re.fullmatch("C+VC*", s) for s in self.syllables.split()
+        ):
+            raise InputError(
+                f"syllables={self.syllables!r}: "
+                "give patterns such as 'CV CVC', consonants before one vowel"
+            )
+        if not self.cognates_with and any(
+            getattr(self, d) for d in SHARES if d.startswith("cognate")
+        ):
+            raise InputError(
+                f"{self.name}: cognates are asked for, but not with whom: "
+                "set cognates_with, for instance to 'en'"
+            )
 
 # %% ../../nbs/lib/23_typology.ipynb #816b5fcc
 def _presets():
-    "The preset languages by name."
+    """The preset languages by name."""
     suffix = dict(plural="suffix", tense="suffix", agreement="suffix")
-    romance = dict(adjective="after", **suffix, articles="both", cognates_with="en", cognate_names=.8,
-                   cognate_numerals=.2)
-    indic = dict(order="SOV", scramble=.1, adposition="after", genitive="before", case="word", **suffix, pro_drop=.5)
+    romance = dict(
+        adjective="after",
+        **suffix,
+        articles="both",
+        cognates_with="en",
+        cognate_names=0.8,
+        cognate_numerals=0.2,
+    )
+    indic = dict(
+        order="SOV",
+        scramble=0.1,
+        adposition="after",
+        genitive="before",
+        case="word",
+        **suffix,
+        pro_drop=0.5,
+    )
     rows = [
         Typology("en", plural="suffix", tense="suffix", agreement="present", articles="both"),
-        Typology("fr", negation="after", cognates=.3, **romance),
-        Typology("es", pro_drop=.7, cognates=.25, **romance),
-        Typology("de", syllables="CVC CVCC", negation="after", case="suffix", **suffix, articles="both",
-                 cognates_with="en", cognates=.25, cognate_names=.8, cognate_numerals=.3),
-        Typology("el", "greek", scramble=.3, case="suffix", **suffix, articles="both", pro_drop=.7),
-        Typology("bg", "cyrillic", scramble=.1, **suffix, articles="definite", article="suffix", pro_drop=.7,
-                 cognates_with="ru", cognates=.4, cognate_names=.9, cognate_numerals=.6),
-        Typology("ru", "cyrillic", "CV CVC CCV", scramble=.3, case="suffix", **suffix),
-        Typology("tr", order="SOV", scramble=.2, adposition="after", genitive="before", relative="before",
-                 negation="suffix", case="suffix", **suffix, articles="indefinite", pro_drop=.7,
-                 cognates_with="en", cognates=.05, cognate_names=.6),
-        Typology("ar", "arabic", order="VSO", adjective="after", case="suffix", **suffix, articles="definite",
-                 pro_drop=.7),
-        Typology("vi", adjective="after", plural="word", tense="word", pro_drop=.3, cognates_with="en",
-                 cognate_names=.4),
-        Typology("th", "thai", adjective="after", numeral="after", tense="word", pro_drop=.5),
-        Typology("zh", "bopomofo", "CV", genitive="before", relative="before", tense="word", pro_drop=.5),
+        Typology("fr", negation="after", cognates=0.3, **romance),
+        Typology("es", pro_drop=0.7, cognates=0.25, **romance),
+        Typology(
+            "de",
+            syllables="CVC CVCC",
+            negation="after",
+            case="suffix",
+            **suffix,
+            articles="both",
+            cognates_with="en",
+            cognates=0.25,
+            cognate_names=0.8,
+            cognate_numerals=0.3,
+        ),
+        Typology(
+            "el", "greek", scramble=0.3, case="suffix", **suffix, articles="both", pro_drop=0.7
+        ),
+        Typology(
+            "bg",
+            "cyrillic",
+            scramble=0.1,
+            **suffix,
+            articles="definite",
+            article="suffix",
+            pro_drop=0.7,
+            cognates_with="ru",
+            cognates=0.4,
+            cognate_names=0.9,
+            cognate_numerals=0.6,
+        ),
+        Typology("ru", "cyrillic", "CV CVC CCV", scramble=0.3, case="suffix", **suffix),
+        Typology(
+            "tr",
+            order="SOV",
+            scramble=0.2,
+            adposition="after",
+            genitive="before",
+            relative="before",
+            negation="suffix",
+            case="suffix",
+            **suffix,
+            articles="indefinite",
+            pro_drop=0.7,
+            cognates_with="en",
+            cognates=0.05,
+            cognate_names=0.6,
+        ),
+        Typology(
+            "ar",
+            "arabic",
+            order="VSO",
+            adjective="after",
+            case="suffix",
+            **suffix,
+            articles="definite",
+            pro_drop=0.7,
+        ),
+        Typology(
+            "vi",
+            adjective="after",
+            plural="word",
+            tense="word",
+            pro_drop=0.3,
+            cognates_with="en",
+            cognate_names=0.4,
+        ),
+        Typology("th", "thai", adjective="after", numeral="after", tense="word", pro_drop=0.5),
+        Typology(
+            "zh", "bopomofo", "CV", genitive="before", relative="before", tense="word", pro_drop=0.5
+        ),
         Typology("hi", "devanagari", **indic),
-        Typology("sw", syllables="CV", adjective="after", numeral="after", **suffix, pro_drop=.7, cognates_with="en",
-                 cognates=.05, cognate_names=.6),
-        Typology("ur", "arabic", **indic, cognates_with="ar", cognates=.1, cognate_names=.7)]
+        Typology(
+            "sw",
+            syllables="CV",
+            adjective="after",
+            numeral="after",
+            **suffix,
+            pro_drop=0.7,
+            cognates_with="en",
+            cognates=0.05,
+            cognate_names=0.6,
+        ),
+        Typology("ur", "arabic", **indic, cognates_with="ar", cognates=0.1, cognate_names=0.7),
+    ]
     return {row.name: row for row in rows}
+
 
 PRESETS = _presets()
 
 # %% ../../nbs/lib/23_typology.ipynb #b0f8e5d1
 def preset(which="en", **dials):
-    """A preset by name, or a Typology as it is, with any dials turned: `preset("en", order="SOV")`. InputError for an
-    unknown name or dial."""
-    if isinstance(which, Typology): base = which
-    elif which in PRESETS: base = PRESETS[which]
-    else: raise InputError(f"language {which!r}: the presets are {', '.join(PRESETS)}; or give a Typology of your own")
+    """A preset by name, or a Typology as it is, with any dials turned: `preset("en", order="SOV")`.
+    InputError for an unknown name or dial.
+    """
+    if isinstance(which, Typology):
+        base = which
+    elif which in PRESETS:
+        base = PRESETS[which]
+    else:
+        raise InputError(
+            f"language {which!r}: the presets are {', '.join(PRESETS)}; or give a Typology of your own"
+        )
     known = [f.name for f in fields(Typology)]
     if unknown := sorted(set(dials) - set(known)):
         raise InputError(f"{', '.join(unknown)}: no such dial; a language has {', '.join(known)}")
     return replace(base, **dials)
 
 # %% ../../nbs/lib/23_typology.ipynb #e62ae46a
-STRUCTURE = ("order", "adposition", "adjective", "genitive", "numeral", "relative", "negation", "case", "agreement",
-             "plural", "tense", "articles", "article")
+STRUCTURE = (
+    "order",
+    "adposition",
+    "adjective",
+    "genitive",
+    "numeral",
+    "relative",
+    "negation",
+    "case",
+    "agreement",
+    "plural",
+    "tense",
+    "articles",
+    "article",
+)
+
 
 def distance(a, b):
-    "Share of structural dials in which two languages differ, the shares of scrambling and pro-drop among them: 0 to 1."
-    return (sum(getattr(a, d) != getattr(b, d) for d in STRUCTURE) + abs(a.scramble - b.scramble)
-            + abs(a.pro_drop - b.pro_drop)) / (len(STRUCTURE) + 2)
+    """Share of structural dials in which two languages differ, the shares of scrambling and
+    pro-drop among them: 0 to 1.
+    """
+    return (
+        sum(getattr(a, d) != getattr(b, d) for d in STRUCTURE)
+        + abs(a.scramble - b.scramble)
+        + abs(a.pro_drop - b.pro_drop)
+    ) / (len(STRUCTURE) + 2)
+
 
 def halfway(a, b, name=""):
-    """The language halfway between two: it keeps b's script and sound, takes every second grammatical dial in which
-    they differ from a, and the mean of the shares."""
+    """The language halfway between two: it keeps b's script and sound, takes every second
+    grammatical dial in which they differ from a, and the mean of the shares.
+    """
     differ = [d for d in STRUCTURE if getattr(a, d) != getattr(b, d)]
     shares = {d: (getattr(a, d) + getattr(b, d)) / 2 for d in SHARES if not d.startswith("cognate")}
-    return replace(b, name=name or f"{a.name}-{b.name}", **{d: getattr(a, d) for d in differ[::2]}, **shares)
+    return replace(
+        b, name=name or f"{a.name}-{b.name}", **{d: getattr(a, d) for d in differ[::2]}, **shares
+    )
 
 # %% ../../nbs/lib/23_typology.ipynb #1f58f712
 def own_order(lang):
-    "The order of a sentence that is not scrambled; a language of free order has SVO in its relative clauses."
+    """The order of a sentence that is not scrambled; a language of free order has SVO in its
+    relative clauses.
+    """
     return "SVO" if lang.order == "free" else lang.order
 
+
 def around(inner, names, side):
-    "Names put before or after what there is."
+    """Names put before or after what there is."""
     return names + inner if side == "before" else inner + names
 
 # %% ../../nbs/lib/23_typology.ipynb #443a7298
 def nominal_order(lang, path):
-    "Names of the slots of a noun phrase, in order."
+    """Names of the slots of a noun phrase, in order."""
     here = lambda *names: [f"{path}.{n}" for n in names if f"{path}.{n}" in AT]
     nested, rel = f"{path}.gen.noun" in AT, path + ".rel"
     phrase = around(here("noun", "flat"), here("adjective"), lang.adjective)
     phrase = around(phrase, here("plural"), lang.numeral)
-    if nested: phrase = around(phrase, nominal_order(lang, path + ".gen"), lang.genitive)
-    for name in ("numeral", "quantifier"): phrase = around(phrase, here(name), lang.numeral)
+    if nested:
+        phrase = around(phrase, nominal_order(lang, path + ".gen"), lang.genitive)
+    for name in ("numeral", "quantifier"):
+        phrase = around(phrase, here(name), lang.numeral)
     phrase = around(phrase, here("article"), "before" if lang.article == "suffix" else lang.article)
     if nested:
         clause, mark = clause_order(lang, rel, own_order(lang)), [rel + ".mark"]
-        phrase = around(phrase, mark + clause if lang.relative == "after" else clause + mark, lang.relative)
+        phrase = around(
+            phrase, mark + clause if lang.relative == "after" else clause + mark, lang.relative
+        )
     phrase = around(phrase, here("case"), lang.adposition)
-    between = "after" if lang.genitive == "before" else "before"          # `of` stands between possessor and head
+    between = (
+        "after" if lang.genitive == "before" else "before"
+    )  # `of` stands between possessor and head
     return around(phrase, here("adp"), between if path.endswith(".gen") else lang.adposition)
 
 # %% ../../nbs/lib/23_typology.ipynb #b154ec6b
 def clause_order(lang, path, order):
-    "Names of the slots of a clause with subject, verb and object in `order`; the rest goes by the language's own."
+    """Names of the slots of a clause with subject, verb and object in `order`; the rest goes by the
+    language's own.
+    """
     verb_first = own_order(lang).index("V") < own_order(lang).index("O")
-    verb = around([f"{path}.verb"], [f"{path}.negation"], "before" if lang.negation == "before" else "after")
+    verb = around(
+        [f"{path}.verb"], [f"{path}.negation"], "before" if lang.negation == "before" else "after"
+    )
     verb = around(verb, [f"{path}.tense"], "before" if verb_first else "after")
-    phrase = lambda role: nominal_order(lang, f"{path}.{role}") if f"{path}.{role}.noun" in AT else []
+    phrase = lambda role: (
+        nominal_order(lang, f"{path}.{role}") if f"{path}.{role}.noun" in AT else []
+    )
     adverb = [f"{path}.adverb"]
     if verb_first:
         spoken = dict(S=phrase("subj"), V=verb + adverb, O=phrase("obj") + phrase("iobj"))
         return [name for part in order for name in spoken[part]] + phrase("obl")
-    spoken = dict(S=phrase("subj"), V=adverb + verb, O=phrase("obl") + phrase("iobj") + phrase("obj"))
+    spoken = dict(
+        S=phrase("subj"), V=adverb + verb, O=phrase("obl") + phrase("iobj") + phrase("obj")
+    )
     return [name for part in order for name in spoken[part]]
 
 # %% ../../nbs/lib/23_typology.ipynb #7ae69bdc
 @lru_cache(maxsize=256)
 def orders(lang):
-    "(7, slots) permutations of the skeleton: the language's own order first, then the six that scrambling draws from."
+    """(7, slots) permutations of the skeleton: the language's own order first, then the six that
+    scrambling draws from.
+    """
     rows = []
     for order in (own_order(lang), *ORDERS):
-        names = [*nominal_order(lang, "front"), "comma", *clause_order(lang, "main", order), "and",
-                 *clause_order(lang, "then", order), "period"]
+        names = [
+            *nominal_order(lang, "front"),
+            "comma",
+            *clause_order(lang, "main", order),
+            "and",
+            *clause_order(lang, "then", order),
+            "period",
+        ]
         rows.append([AT[n] for n in names])
     return np.array(rows)

@@ -17,139 +17,212 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/21_world.ipynb #62aa593a
 class Dice:
-    "A stream of 32-bit integers named by its key (any strings and numbers); equal keys give equal streams everywhere."
+    """A stream of 32-bit integers named by its key (any strings and numbers); equal keys give equal
+    streams everywhere.
+    """
 
     def __init__(self, *key):
-        self.bits = np.random.PCG64(np.random.SeedSequence([zlib.crc32(repr(k).encode()) for k in key]))
+        self.bits = np.random.PCG64(
+            np.random.SeedSequence([zlib.crc32(repr(k).encode()) for k in key])
+        )
 
     def raw(self, n):
-        "(n,) uint64 below 2^32."
+        """(n,) uint64 below 2^32."""
         return self.bits.random_raw(n) >> np.uint64(32)
 
     def chance(self, n, share):
-        "(n,) booleans, true with probability `share` (a number or (n,) of them)."
+        """(n,) booleans, true with probability `share` (a number or (n,) of them)."""
         return self.raw(n) < np.round(np.asarray(share) * 2.0**32).astype(np.uint64)
 
     def below(self, n, bound):
-        "(n,) integers in [0, bound)."
+        """(n,) integers in [0, bound)."""
         return (self.raw(n) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
     def order(self, n):
-        "A permutation of 0..n-1."
+        """A permutation of 0..n-1."""
         return np.argsort(self.raw(n), kind="stable")
 
 # %% ../../nbs/lib/21_world.ipynb #216c0780
 class Choice:
-    "Rows of discrete distributions over 0..k-1 from integer weights (rows, k); `draw` picks outcomes of rows."
+    """Rows of discrete distributions over 0..k-1 from integer weights (rows, k); `draw` picks
+    outcomes of rows.
+    """
 
     def __init__(self, weights):
         total = np.asarray(weights, np.uint64).cumsum(1)
         self.k = total.shape[1]
         scaled = (total << np.uint64(32)) // total[:, -1:]
-        self.cumulative = (scaled + (np.arange(len(total), dtype=np.uint64) << np.uint64(32))[:, None]).ravel()
+        self.cumulative = (
+            scaled + (np.arange(len(total), dtype=np.uint64) << np.uint64(32))[:, None]
+        ).ravel()
 
     def draw(self, dice, rows):
-        "(n,) outcomes for (n,) row numbers."
+        """(n,) outcomes for (n,) row numbers."""
         rows = np.asarray(rows)
         marks = (rows.astype(np.uint64) << np.uint64(32)) + dice.raw(len(rows))
         return np.searchsorted(self.cumulative, marks, side="right") - rows * self.k
 
 # %% ../../nbs/lib/21_world.ipynb #ba93ec54
 def zipf_weights(k, exponent):
-    "(k,) integer weights falling as rank to the power -exponent; at least 1, and few enough bits that sums stay exact."
-    return np.maximum(1, np.round(2.0**15 * np.arange(1, k + 1, dtype=float) ** -float(exponent))).astype(np.uint64)
+    """(k,) integer weights falling as rank to the power -exponent; at least 1, and few enough bits
+    that sums stay exact.
+    """
+    return np.maximum(
+        1, np.round(2.0**15 * np.arange(1, k + 1, dtype=float) ** -float(exponent))
+    ).astype(np.uint64)
 
 # %% ../../nbs/lib/21_world.ipynb #5def8c58
 CLOSED = dict(
-    punctuation=(".", ","), article=("the", "a"), plural=("PL",), tense=("PAST", "FUT"),
-    case=("ACC", "GEN", "DAT", "LOC"), conjunction=("and",), relativiser=("who",), negation=("not",),
-    linker=("of", "to"), quantifier=("every", "no", "some", "most", "few"), pronoun=("it", "they", "i", "we"),
+    punctuation=(".", ","),
+    article=("the", "a"),
+    plural=("PL",),
+    tense=("PAST", "FUT"),
+    case=("ACC", "GEN", "DAT", "LOC"),
+    conjunction=("and",),
+    relativiser=("who",),
+    negation=("not",),
+    linker=("of", "to"),
+    quantifier=("every", "no", "some", "most", "few"),
+    pronoun=("it", "they", "i", "we"),
     numeral=tuple("two three four five six seven eight nine ten eleven twelve".split()),
-    preposition=tuple("in on at by near under over behind with from into through against before".split()))
-OPEN = ("noun", "category", "realm", "verb1", "verb2", "verb3", "adjective", "adverb", "person", "surname", "place",
-        "organisation", "thing")
+    preposition=tuple(
+        "in on at by near under over behind with from into through against before".split()
+    ),
+)
+OPEN = (
+    "noun",
+    "category",
+    "realm",
+    "verb1",
+    "verb2",
+    "verb3",
+    "adjective",
+    "adverb",
+    "person",
+    "surname",
+    "place",
+    "organisation",
+    "thing",
+)
 
 # %% ../../nbs/lib/21_world.ipynb #5b1d72a8
 def closed_sizes(vocabulary):
-    "How many concepts of each closed class a world of that many word types has; features cost no word of their own."
+    """How many concepts of each closed class a world of that many word types has; features cost no
+    word of their own.
+    """
     grow = lambda low, high, at: int(min(high, max(low, low + (vocabulary - 128) // at)))
     size = {k: len(v) for k, v in CLOSED.items()}
-    return size | dict(quantifier=grow(3, 5, 200), pronoun=grow(2, 4, 300), numeral=grow(2, 11, 60),
-                       preposition=grow(3, 14, 60), tense=grow(1, 2, 400))
+    return size | dict(
+        quantifier=grow(3, 5, 200),
+        pronoun=grow(2, 4, 300),
+        numeral=grow(2, 11, 60),
+        preposition=grow(3, 14, 60),
+        tense=grow(1, 2, 400),
+    )
 
 # %% ../../nbs/lib/21_world.ipynb #a14e867d
 def class_sizes(vocabulary):
-    "How many concepts of each class a world of so many English word types has. InputError for too few or too many."
+    """How many concepts of each class a world of so many English word types has. InputError for too
+    few or too many.
+    """
     if not 96 <= vocabulary <= 100_000:
-        raise InputError(f"vocabulary={vocabulary}: the microworld's grammar needs 96 to 100,000 English word types")
+        raise InputError(
+            f"vocabulary={vocabulary}: the microworld's grammar needs 96 to 100,000 English word types"
+        )
     size = closed_sizes(vocabulary)
     rest = vocabulary - sum(size[k] for k in size if k not in ("plural", "tense", "case"))
-    nouns, verbs, names = int(rest * .40 / 2), int(rest * .33 / (2 + size["tense"])), int(rest * .11)
+    nouns, verbs, names = (
+        int(rest * 0.40 / 2),
+        int(rest * 0.33 / (2 + size["tense"])),
+        int(rest * 0.11),
+    )
     size["realm"], size["category"] = 2 + (nouns >= 60) + (nouns >= 200), max(4, nouns // 6)
     size["noun"] = nouns - size["realm"] - size["category"]
     size["verb1"], size["verb3"] = max(2, verbs // 5), max(1, verbs // 8)
     size["verb2"] = verbs - size["verb1"] - size["verb3"]
-    for kind, share in dict(surname=6, place=4, organisation=6, thing=6).items(): size[kind] = max(2, names // share)
-    size["person"] = max(2, names - sum(size[k] for k in ("surname", "place", "organisation", "thing")))
-    size["adverb"] = int(rest * .04)
+    for kind, share in dict(surname=6, place=4, organisation=6, thing=6).items():
+        size[kind] = max(2, names // share)
+    size["person"] = max(
+        2, names - sum(size[k] for k in ("surname", "place", "organisation", "thing"))
+    )
+    size["adverb"] = int(rest * 0.04)
     single = ("adverb", "person", "surname", "place", "organisation", "thing")
     used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[k] for k in single)
     size["adjective"] = (rest - used) // 2 * 2
     return size
 
 # %% ../../nbs/lib/21_world.ipynb #26f147b9
-ROLES = dict(verb=dict(verb2=3, verb1=1, verb3=1), object=dict(noun=4, thing=1), oblique=dict(noun=2, place=1),
-             adjective=dict(adjective=1), adverb=dict(adverb=1), preposition=dict(preposition=1),
-             possessor=dict(noun=2, person=1), relative=dict(verb2=1),
-             companion=dict(noun=5, person=2, organisation=1), surname=dict(surname=1, place=1))
-FAVOURITES = 4                                           # of each concept in each role
-ENTITY_KINDS = dict(person="PER", surname="PER", place="LOC", organisation="ORG", thing="MISC")     # classes of names
+ROLES = dict(
+    verb=dict(verb2=3, verb1=1, verb3=1),
+    object=dict(noun=4, thing=1),
+    oblique=dict(noun=2, place=1),
+    adjective=dict(adjective=1),
+    adverb=dict(adverb=1),
+    preposition=dict(preposition=1),
+    possessor=dict(noun=2, person=1),
+    relative=dict(verb2=1),
+    companion=dict(noun=5, person=2, organisation=1),
+    surname=dict(surname=1, place=1),
+)
+FAVOURITES = 4  # of each concept in each role
+ENTITY_KINDS = dict(
+    person="PER", surname="PER", place="LOC", organisation="ORG", thing="MISC"
+)  # classes of names
 
 # %% ../../nbs/lib/21_world.ipynb #21552d64
 @dataclass(frozen=True, eq=False)
 class World:
-    """Concepts, ontology and preferences; make one with `make_world`. Concept ids run from 1; those of class c are
-    `first[c] .. first[c] + size[c] - 1`."""
+    """Concepts, ontology and preferences; make one with `make_world`. Concept ids run from 1; those
+    of class c are `first[c] .. first[c] + size[c] - 1`.
+    """
+
     vocabulary: int
     topics: int
     zipf: float
     noise: float
     variant: int
-    size: dict                    # class -> number of concepts
-    first: dict                   # class -> its first concept
-    classes: np.ndarray           # (concepts,) class number of each concept (index into `names`)
-    names: tuple                  # class names, `nothing` first
-    parent: np.ndarray            # (concepts,) hypernym, 0 if none
-    topic: np.ndarray             # (concepts,) home topic, -1 for the closed class
-    pool: dict                    # role -> its possible partners
-    by_topic: dict                # role -> Choice over the pool, one row a topic
-    favourites: dict              # role -> (concepts, FAVOURITES) concepts
-    members: dict                 # classes asked for before -> (concepts,) booleans
+    size: dict  # class -> number of concepts
+    first: dict  # class -> its first concept
+    classes: np.ndarray  # (concepts,) class number of each concept (index into `names`)
+    names: tuple  # class names, `nothing` first
+    parent: np.ndarray  # (concepts,) hypernym, 0 if none
+    topic: np.ndarray  # (concepts,) home topic, -1 for the closed class
+    pool: dict  # role -> its possible partners
+    by_topic: dict  # role -> Choice over the pool, one row a topic
+    favourites: dict  # role -> (concepts, FAVOURITES) concepts
+    members: dict  # classes asked for before -> (concepts,) booleans
 
-    def __len__(self): return len(self.classes)
+    def __len__(self):
+        return len(self.classes)
 
     def concept(self, name):
-        "The id of a closed-class concept, such as `not` or `PAST`; 0 if this world has none."
+        """The id of a closed-class concept, such as `not` or `PAST`; 0 if this world has none."""
         for c, members in CLOSED.items():
-            if name in members and members.index(name) < self.size[c]: return self.first[c] + members.index(name)
+            if name in members and members.index(name) < self.size[c]:
+                return self.first[c] + members.index(name)
         return 0
 
     def of(self, concepts, *classes):
-        "Which of the concepts belong to one of the classes."
+        """Which of the concepts belong to one of the classes."""
         if classes not in self.members:
             self.members[classes] = np.isin(self.classes, [self.names.index(c) for c in classes])
         return self.members[classes][concepts]
 
     def gloss(self, concept):
-        "A readable name: `not`, `noun7`, `verb2.3`."
-        if concept == 0: return "-"
+        """A readable name: `not`, `noun7`, `verb2.3`."""
+        if concept == 0:
+            return "-"
         name = self.names[self.classes[concept]]
         at = concept - self.first[name]
-        return CLOSED[name][at] if name in CLOSED else f"{name}{'.' if name[-1].isdigit() else ''}{at}"
+        return (
+            CLOSED[name][at] if name in CLOSED else f"{name}{'.' if name[-1].isdigit() else ''}{at}"
+        )
 
 # %% ../../nbs/lib/21_world.ipynb #ed820cce
 def topic_weights(home, topics, zipf, dice):
-    "(topics, words) integer weights: Zipf by a random rank, times 40 at home, 10 in a second topic, 1 elsewhere."
+    """(topics, words) integer weights: Zipf by a random rank, times 40 at home, 10 in a second
+    topic, 1 elsewhere.
+    """
     rank = zipf_weights(len(home), zipf)[dice.order(len(home))]
     second = (home + 1 + dice.below(len(home), max(1, topics - 1))) % topics
     at = np.arange(topics)[:, None]
@@ -157,7 +230,9 @@ def topic_weights(home, topics, zipf, dice):
 
 # %% ../../nbs/lib/21_world.ipynb #fb0e0e55
 def favourite_table(pool, by_topic, home, topics, dice):
-    "(concepts, FAVOURITES) favourite partners of each concept; the even ones of its own topic, the odd ones of any."
+    """(concepts, FAVOURITES) favourite partners of each concept; the even ones of its own topic,
+    the odd ones of any.
+    """
     topic = np.where(home < 0, dice.below(len(home), topics), home)
     near = [pool[by_topic.draw(dice, topic)] for _ in range(FAVOURITES)]
     far = [pool[dice.below(len(home), len(pool))] for _ in range(FAVOURITES)]
@@ -165,20 +240,25 @@ def favourite_table(pool, by_topic, home, topics, dice):
 
 # %% ../../nbs/lib/21_world.ipynb #6d11985e
 def check_world(vocabulary, topics, zipf, noise):
-    "Raise InputError for sizes and shares that make no world."
+    """Raise InputError for sizes and shares that make no world."""
     for name, value in dict(vocabulary=vocabulary, topics=topics).items():
-        if type(value) is not int: raise InputError(f"{name}={value!r}: give a whole number")
-    if not 2 <= topics <= 64: raise InputError(f"topics={topics}: give 2 to 64")
-    if not 0 <= zipf <= 3: raise InputError(f"zipf={zipf}: the exponent lies between 0 (all words alike) and 3")
-    if not 0 <= noise <= 1: raise InputError(f"noise={noise}: a share lies between 0 and 1")
+        if type(value) is not int:
+            raise InputError(f"{name}={value!r}: give a whole number")
+    if not 2 <= topics <= 64:
+        raise InputError(f"topics={topics}: give 2 to 64")
+    if not 0 <= zipf <= 3:
+        raise InputError(f"zipf={zipf}: the exponent lies between 0 (all words alike) and 3")
+    if not 0 <= noise <= 1:
+        raise InputError(f"noise={noise}: a share lies between 0 and 1")
     class_sizes(vocabulary)
 
 # %% ../../nbs/lib/21_world.ipynb #69d3232e
 @lru_cache(maxsize=8)
-def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=.2, variant=0):
-    """The world of that many English word types. `zipf`: exponent of word frequency within a class and topic; `noise`:
-    share of choices by topic alone, favourites aside; `variant`: another world of the same make. InputError for sizes
-    that make no world."""
+def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
+    """The world of that many English word types. `zipf`: exponent of word frequency within a class
+    and topic; `noise`: share of choices by topic alone, favourites aside; `variant`: another world
+    of the same make. InputError for sizes that make no world.
+    """
     check_world(vocabulary, topics, zipf, noise)
     size = class_sizes(vocabulary)
     names, ends = ("nothing", *size), np.cumsum([1, *size.values()])
@@ -189,11 +269,32 @@ def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=.2, variant=0):
     for child, above in (("noun", "category"), ("category", "realm")):
         parent[span[child]] = first[above] + np.arange(size[child]) % size[above]
     dice = Dice("world", vocabulary, topics, variant)
-    for c in OPEN: home[span[c]] = dice.order(size[c]) % topics
+    for c in OPEN:
+        home[span[c]] = dice.order(size[c]) % topics
     weight = {c: topic_weights(home[span[c]], topics, zipf, dice) for c in (*OPEN, "preposition")}
-    pool = {r: np.concatenate([first[c] + np.arange(size[c]) for c in partners]) for r, partners in ROLES.items()}
-    by_topic = {r: Choice(np.hstack([weight[c] * np.uint64(m) for c, m in partners.items()]))
-                for r, partners in ROLES.items()}
+    pool = {
+        r: np.concatenate([first[c] + np.arange(size[c]) for c in partners])
+        for r, partners in ROLES.items()
+    }
+    by_topic = {
+        r: Choice(np.hstack([weight[c] * np.uint64(m) for c, m in partners.items()]))
+        for r, partners in ROLES.items()
+    }
     favourites = {r: favourite_table(pool[r], by_topic[r], home, topics, dice) for r in ROLES}
-    return World(vocabulary, topics, zipf, noise, variant, size, first, classes, names, parent, home, pool, by_topic,
-                 favourites, {})
+    return World(
+        vocabulary,
+        topics,
+        zipf,
+        noise,
+        variant,
+        size,
+        first,
+        classes,
+        names,
+        parent,
+        home,
+        pool,
+        by_topic,
+        favourites,
+        {},
+    )

@@ -21,67 +21,96 @@ from ..text.transforms import within
 
 # %% ../../nbs/lib/31_batches.ipynb #ee7c8b74
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
-ORDER, MASKS, DROPOUT, PAIRS, SLICES = range(5)         # what a generator is for
+ORDER, MASKS, DROPOUT, PAIRS, SLICES = range(5)  # what a generator is for
+
 
 def generator(purpose: int, seed: int, *counters: int) -> np.random.Generator:
-    "The generator for one purpose, seed and place in training; independent of all others."
+    """The generator for one purpose, seed and place in training; independent of all others."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([purpose, seed, *counters])))
 
 # %% ../../nbs/lib/31_batches.ipynb #922b19a9
 @dataclass(frozen=True)
 class Mixture:
-    "The training text of all languages as examples of one or two segments."
-    ids: np.ndarray             # (tokens,), shifted and inverted already
-    first: np.ndarray           # (examples, 2): where the first segment starts in `ids`, and how long it is
-    second: np.ndarray          # (examples, 2): the same of the second; length 0 where there is none
-    language: np.ndarray        # (examples,): index into `views`
-    follows: np.ndarray         # (examples,): does the second follow the first? 1 or 0; (0,) where nobody asks
-    views: tuple[LanguageView, ...]
-    vocabulary: int             # number of entries
-    word_starts: np.ndarray | None = None       # (vocabulary,): which entries begin a word; None: not known
-    padded: bool = False                        # is [PAD] part of an example, up to the longest of its batch?
-    begins: np.ndarray | None = None            # (examples,): the position of its [CLS]; None: the first
-    neighbours: np.ndarray | None = None        # (languages, vocabulary, other languages, k): ids, -1 for none
+    """The training text of all languages as examples of one or two segments."""
 
-    def __len__(self): return len(self.language)
+    ids: np.ndarray  # (tokens,), shifted and inverted already
+    first: np.ndarray  # (examples, 2): where the first segment starts in `ids`, and how long it is
+    second: np.ndarray  # (examples, 2): the same of the second; length 0 where there is none
+    language: np.ndarray  # (examples,): index into `views`
+    follows: (
+        np.ndarray
+    )  # (examples,): does the second follow the first? 1 or 0; (0,) where nobody asks
+    views: tuple[LanguageView, ...]
+    vocabulary: int  # number of entries
+    word_starts: np.ndarray | None = (
+        None  # (vocabulary,): which entries begin a word; None: not known
+    )
+    padded: bool = False  # is [PAD] part of an example, up to the longest of its batch?
+    begins: np.ndarray | None = None  # (examples,): the position of its [CLS]; None: the first
+    neighbours: np.ndarray | None = (
+        None  # (languages, vocabulary, other languages, k): ids, -1 for none
+    )
+
+    def __len__(self):
+        return len(self.language)
 
     @property
     def lengths(self) -> np.ndarray:
-        "Tokens of every example, [CLS] and [SEP] included."
+        """Tokens of every example, [CLS] and [SEP] included."""
         return 2 + self.first[:, 1] + self.second[:, 1] + (self.second[:, 1] > 0)
 
 # %% ../../nbs/lib/31_batches.ipynb #81a3b1d8
 def join(texts: list[Encoded], vocabulary: int) -> tuple[np.ndarray, list[int]]:
-    "All ids end to end, and where each text starts in them. Raises ValueError for an id outside the vocabulary."
-    ids = np.concatenate([e.ids[e.starts[0]:e.starts[-1]] for e in texts]).astype(np.int32)
+    """All ids end to end, and where each text starts in them. Raises ValueError for an id outside
+    the vocabulary.
+    """
+    ids = np.concatenate([e.ids[e.starts[0] : e.starts[-1]] for e in texts]).astype(np.int32)
     if len(ids) and ids.max() >= vocabulary:
         raise ValueError(f"token id {ids.max()} is outside a vocabulary of {vocabulary}")
     return ids, np.cumsum([0, *(e.lengths.sum() for e in texts)]).tolist()
 
 # %% ../../nbs/lib/31_batches.ipynb #e68f0e3b
-def mix(sentences: list[Encoded], views: list[LanguageView], vocabulary: int, max_tokens: int,
-        word_starts=None) -> Mixture:
-    """Join the languages' sentences, each an example, cut to `max_tokens` with its specials. Raises ValueError for an
-    id outside the vocabulary."""
+def mix(
+    sentences: list[Encoded],
+    views: list[LanguageView],
+    vocabulary: int,
+    max_tokens: int,
+    word_starts=None,
+) -> Mixture:
+    """Join the languages' sentences, each an example, cut to `max_tokens` with its specials. Raises
+    ValueError for an id outside the vocabulary.
+    """
     cut = [e.truncate(max_tokens - 2) for e in sentences]
     ids, _ = join(cut, vocabulary)
     lengths = np.concatenate([e.lengths for e in cut])
     first = np.stack([np.cumsum(lengths) - lengths, lengths], 1)
     language = np.repeat(np.arange(len(cut), dtype=np.int8), [len(e) for e in cut])
-    return Mixture(ids, first, second=np.zeros_like(first), language=language, follows=np.empty(0, np.int64),
-                   views=tuple(views), vocabulary=vocabulary, word_starts=word_starts)
+    return Mixture(
+        ids,
+        first,
+        second=np.zeros_like(first),
+        language=language,
+        follows=np.empty(0, np.int64),
+        views=tuple(views),
+        vocabulary=vocabulary,
+        word_starts=word_starts,
+    )
 
 # %% ../../nbs/lib/31_batches.ipynb #d1b44373
 def stretch_end(starts: np.ndarray, begin: int, last: int, room: int) -> int:
-    """The sentence before which a stretch from sentence `begin` ends: when it has `room` tokens, at `last` at the
-    latest."""
+    """The sentence before which a stretch from sentence `begin` ends: when it has `room` tokens, at
+    `last` at the latest.
+    """
     end = begin + 1
-    while end < last and starts[end] - starts[begin] < room: end += 1
+    while end < last and starts[end] - starts[begin] < room:
+        end += 1
     return end
 
 # %% ../../nbs/lib/31_batches.ipynb #e25d9703
 def elsewhere(begins, ends, begin: int, rng) -> tuple[int, int]:
-    "A random sentence of another document (of the same one, where there is no other), and that document's end."
+    """A random sentence of another document (of the same one, where there is no other), and that
+    document's end.
+    """
     number = int(rng.integers(len(begins)))
     if begins[number] == begin and len(begins) > 1:
         number = (number + 1 + int(rng.integers(len(begins) - 1))) % len(begins)
@@ -89,8 +118,9 @@ def elsewhere(begins, ends, begin: int, rng) -> tuple[int, int]:
 
 # %% ../../nbs/lib/31_batches.ipynb #20c8e58f
 def fitted(a: tuple[int, int], b: tuple[int, int], room: int, rng) -> tuple[int, int, int, int]:
-    """(start, length) of two stretches (start, end), the longer one cut at a random end, token by token, until both
-    have room."""
+    """(start, length) of two stretches (start, end), the longer one cut at a random end, token by
+    token, until both have room.
+    """
     a, b = list(map(int, a)), list(map(int, b))
     while (over := a[1] - a[0] + b[1] - b[0] - room) > 0:
         longer, shorter = (a, b) if a[1] - a[0] > b[1] - b[0] else (b, a)
@@ -102,18 +132,24 @@ def fitted(a: tuple[int, int], b: tuple[int, int], room: int, rng) -> tuple[int,
 
 # %% ../../nbs/lib/31_batches.ipynb #42681150
 class SegmentPair(NamedTuple):
-    """Two stretches of a text's ids, where they start and how long they are, and whether the second follows (1) or
-    not (0)."""
+    """Two stretches of a text's ids, where they start and how long they are, and whether the second
+    follows (1) or not (0).
+    """
+
     first: int
     first_length: int
     second: int
     second_length: int
     follows: int
 
-def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng, short: float = 0.0) -> list[SegmentPair]:
-    """Examples of one pass over `text`, whose documents end before the sentences `ends`. `room`: tokens of both
-    segments together; a share `short` of the documents aims at fewer, evenly drawn. A document of one sentence only
-    ever meets a random one."""
+
+def document_pairs(
+    text: Encoded, ends: np.ndarray, room: int, rng, short: float = 0.0
+) -> list[SegmentPair]:
+    """Examples of one pass over `text`, whose documents end before the sentences `ends`. `room`:
+    tokens of both segments together; a share `short` of the documents aims at fewer, evenly drawn.
+    A document of one sentence only ever meets a random one.
+    """
     starts, begins, pairs = text.starts - text.starts[0], np.concatenate([[0], ends[:-1]]), []
     for begin, end in zip(begins.tolist(), ends.tolist()):
         at, aim = begin, int(rng.integers(2, room + 1)) if short and rng.random() < short else room
@@ -121,10 +157,14 @@ def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng, short: float
             stop = stretch_end(starts, at, end, aim)
             middle = at + 1 if stop == at + 1 else at + int(rng.integers(1, stop - at))
             follows = middle < stop and rng.random() < 0.5
-            if follows: second = middle, stop
+            if follows:
+                second = middle, stop
             else:
                 other, last = elsewhere(begins, ends, begin, rng)
-                second = other, stretch_end(starts, other, last, aim - (starts[middle] - starts[at]))
+                second = (
+                    other,
+                    stretch_end(starts, other, last, aim - (starts[middle] - starts[at])),
+                )
                 stop = middle
             stretches = [(starts[a], starts[b]) for a, b in ((at, middle), second)]
             pairs.append(SegmentPair(*fitted(*stretches, room, rng), int(follows)))
@@ -133,45 +173,75 @@ def document_pairs(text: Encoded, ends: np.ndarray, room: int, rng, short: float
 
 # %% ../../nbs/lib/31_batches.ipynb #682e0a0a
 def smoothed(counts: list[int], exponent: float) -> list[int]:
-    """How many examples of each language to take: in proportion to counts ** exponent, about as many together as
-    there are."""
+    """How many examples of each language to take: in proportion to counts ** exponent, about as
+    many together as there are.
+    """
     weights = np.array(counts, float) ** exponent
     return np.maximum(1, np.round(weights / weights.sum() * sum(counts))).astype(int).tolist()
 
 # %% ../../nbs/lib/31_batches.ipynb #dd32726e
 PASSES = 5
 
-def language_pairs(number: int, text: Encoded, ends: np.ndarray, room: int, short: float = 0.0) -> np.ndarray:
-    "(pairs, 5): the fields of `SegmentPair` for all passes over the text of language `number`."
-    passes = [document_pairs(text, ends, room, generator(PAIRS, 0, number, n), short) for n in range(PASSES)]
+
+def language_pairs(
+    number: int, text: Encoded, ends: np.ndarray, room: int, short: float = 0.0
+) -> np.ndarray:
+    """(pairs, 5): the fields of `SegmentPair` for all passes over the text of language `number`."""
+    passes = [
+        document_pairs(text, ends, room, generator(PAIRS, 0, number, n), short)
+        for n in range(PASSES)
+    ]
     return np.array([pair for pairs in passes for pair in pairs], np.int64).reshape(-1, 5)
 
 # %% ../../nbs/lib/31_batches.ipynb #d54b5c95
-def mix_pairs(texts: list[Encoded], ends: list[np.ndarray], views: list[LanguageView], vocabulary: int,
-              max_tokens: int, exponent=1.0, word_starts=None, nsp=True, short=0.0) -> Mixture:
-    """Pairs of segments of every language; `ends`: after which sentences its documents end; `short` as in
-    `document_pairs`. Without `nsp` nobody is asked whether the second follows. Raises ValueError for an id outside the
-    vocabulary."""
+def mix_pairs(
+    texts: list[Encoded],
+    ends: list[np.ndarray],
+    views: list[LanguageView],
+    vocabulary: int,
+    max_tokens: int,
+    exponent=1.0,
+    word_starts=None,
+    nsp=True,
+    short=0.0,
+) -> Mixture:
+    """Pairs of segments of every language; `ends`: after which sentences its documents end; `short`
+    as in `document_pairs`. Without `nsp` nobody is asked whether the second follows. Raises
+    ValueError for an id outside the vocabulary.
+    """
     ids, origins = join(texts, vocabulary)
-    tables = [language_pairs(i, text, last, max_tokens - 3, short) for i, (text, last) in enumerate(zip(texts, ends))]
+    tables = [
+        language_pairs(i, text, last, max_tokens - 3, short)
+        for i, (text, last) in enumerate(zip(texts, ends))
+    ]
     for i, wanted in enumerate(smoothed(list(map(len, tables)), exponent)):
         n = len(tables[i])
         turn = np.arange(n) if wanted == n else generator(PAIRS, 1, i).permutation(n)
         tables[i] = tables[i][np.resize(turn, wanted)] + [origins[i], 0, origins[i], 0, 0]
     table = np.concatenate(tables)
     language = np.repeat(np.arange(len(tables), dtype=np.int8), list(map(len, tables)))
-    return Mixture(ids, first=table[:, :2], second=table[:, 2:4], language=language,
-                   follows=table[:, 4] if nsp else np.empty(0, np.int64), views=tuple(views), vocabulary=vocabulary,
-                   word_starts=word_starts)
+    return Mixture(
+        ids,
+        first=table[:, :2],
+        second=table[:, 2:4],
+        language=language,
+        follows=table[:, 4] if nsp else np.empty(0, np.int64),
+        views=tuple(views),
+        vocabulary=vocabulary,
+        word_starts=word_starts,
+    )
 
 # %% ../../nbs/lib/31_batches.ipynb #2f99c2a8
 def steps_per_epoch(sentences: int, batch: int) -> int:
-    "Steps until every sentence was seen once."
+    """Steps until every sentence was seen once."""
     return -(-sentences // batch)
 
+
 class Order:
-    """Which sentences a step sees: (batch,) indices, fewer at the end of an epoch. Remembers the current epoch's
-    shuffle."""
+    """Which sentences a step sees: (batch,) indices, fewer at the end of an epoch. Remembers the
+    current epoch's shuffle.
+    """
+
     def __init__(self, sentences: int, batch: int, seed: int):
         self.sentences, self.batch, self.seed = sentences, batch, seed
         self.epoch, self.shuffle = None, None
@@ -179,53 +249,88 @@ class Order:
     def __call__(self, step: int) -> np.ndarray:
         epoch, i = divmod(step, steps_per_epoch(self.sentences, self.batch))
         if epoch != self.epoch:
-            self.epoch, self.shuffle = epoch, generator(ORDER, self.seed, epoch).permutation(self.sentences)
-        return self.shuffle[i * self.batch:(i + 1) * self.batch]
+            self.epoch, self.shuffle = (
+                epoch,
+                generator(ORDER, self.seed, epoch).permutation(self.sentences),
+            )
+        return self.shuffle[i * self.batch : (i + 1) * self.batch]
 
 # %% ../../nbs/lib/31_batches.ipynb #eae2fb03
 @dataclass(frozen=True)
 class Sentences:
-    "A batch before packing, flat over its tokens; all are (tokens,), `lengths` is (examples,)."
+    """A batch before packing, flat over its tokens; all are (tokens,), `lengths` is (examples,)."""
+
     ids: np.ndarray
     positions: np.ndarray
-    types: np.ndarray           # segments
-    sentence: np.ndarray        # index of the example in the batch
-    lengths: np.ndarray         # tokens of each example
-    special: np.ndarray         # what special tokens of this language are shifted by
-    content: np.ndarray         # which tokens are text
+    types: np.ndarray  # segments
+    sentence: np.ndarray  # index of the example in the batch
+    lengths: np.ndarray  # tokens of each example
+    special: np.ndarray  # what special tokens of this language are shifted by
+    content: np.ndarray  # which tokens are text
+
 
 def assemble(mixture: Mixture, indices: np.ndarray) -> Sentences:
-    """The examples of a batch with [CLS] and [SEP], end to end, as their languages' views say; a second segment has
-    type 1."""
+    """The examples of a batch with [CLS] and [SEP], end to end, as their languages' views say; a
+    second segment has type 1.
+    """
     (start, length), (other, _) = mixture.first[indices].T, mixture.second[indices].T
     lengths = 2 + length + mixture.second[indices, 1] + (mixture.second[indices, 1] > 0)
     sentence = np.repeat(np.arange(len(indices)), lengths)
     within = np.arange(len(sentence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     middle = length[sentence] + 1
-    opening, closing, second = within == 0, (within == middle) | (within == lengths[sentence] - 1), within > middle
+    opening, closing, second = (
+        within == 0,
+        (within == middle) | (within == lengths[sentence] - 1),
+        within > middle,
+    )
     source = np.where(second, other[sentence] + within - middle - 1, start[sentence] + within - 1)
     ids = mixture.ids[np.where(opening | closing, 0, source)].astype(np.int64)
     language = mixture.language[indices][sentence]
-    def of_view(read): return np.array([read(v) for v in mixture.views])[language]
+
+    def of_view(read):
+        return np.array([read(v) for v in mixture.views])[language]
+
     special = of_view(lambda v: v.special_offset)
     ids[opening], ids[closing] = CLS + special[opening], of_view(lambda v: v.sep(SEP))[closing]
-    positions, types = within + of_view(lambda v: v.position_offset), of_view(lambda v: v.token_type) + second
-    if mixture.begins is not None: positions = positions + mixture.begins[indices][sentence]
-    return Sentences(ids, positions, types, sentence=sentence, lengths=lengths, special=special,
-                     content=~(opening | closing))
+    positions, types = (
+        within + of_view(lambda v: v.position_offset),
+        of_view(lambda v: v.token_type) + second,
+    )
+    if mixture.begins is not None:
+        positions = positions + mixture.begins[indices][sentence]
+    return Sentences(
+        ids,
+        positions,
+        types,
+        sentence=sentence,
+        lengths=lengths,
+        special=special,
+        content=~(opening | closing),
+    )
 
 # %% ../../nbs/lib/31_batches.ipynb #80b085c6
 def neighbours_of(table: np.ndarray, languages: np.ndarray, ids: np.ndarray, rng) -> np.ndarray:
-    "A neighbour (n,) of each id (n,) of a language (n,), from a `Mixture.neighbours`; the id itself where it has none."
+    """A neighbour (n,) of each id (n,) of a language (n,), from a `Mixture.neighbours`; the id
+    itself where it has none.
+    """
     _, _, others, k = table.shape
     found = table[languages, ids, rng.integers(0, others, len(ids)), rng.integers(0, k, len(ids))]
     return np.where(found < 0, ids, found)
 
 # %% ../../nbs/lib/31_batches.ipynb #85f99cb6
-def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng, word_starts=None, languages=None,
-                neighbours=None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (ids with the chosen tokens replaced, indices of the chosen tokens). Specials are never chosen. Whole
-    words need to know which ids begin one, neighbours (`Mixture.neighbours`) the language of each example."""
+def mask_tokens(
+    sentences: Sentences,
+    masking: Masking,
+    vocabulary: int,
+    rng,
+    word_starts=None,
+    languages=None,
+    neighbours=None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (ids with the chosen tokens replaced, indices of the chosen tokens). Specials are
+    never chosen. Whole words need to know which ids begin one, neighbours (`Mixture.neighbours`)
+    the language of each example.
+    """
     draws = rng.random(len(sentences.ids), np.float32)
     if masking.whole_words:
         begins = ~sentences.content | word_starts[sentences.ids]
@@ -247,17 +352,24 @@ def mask_tokens(sentences: Sentences, masking: Masking, vocabulary: int, rng, wo
 
 # %% ../../nbs/lib/31_batches.ipynb #499fd480
 def padded(s: Sentences) -> Sentences:
-    "Every example with [PAD] at its end, up to the longest of the batch; nothing hides it."
+    """Every example with [PAD] at its end, up to the longest of the batch; nothing hides it."""
     longest, starts = int(s.lengths.max()), np.cumsum(s.lengths) - s.lengths
     place = np.minimum(np.arange(longest), s.lengths[:, None] - 1)
     beyond, source = (np.arange(longest) - place).ravel(), (starts[:, None] + place).ravel()
     ids = np.where(beyond > 0, PAD + s.special[source], s.ids[source])
-    return Sentences(ids, s.positions[source] + beyond, s.types[source], sentence=s.sentence[source],
-                     lengths=np.full_like(s.lengths, longest), special=s.special[source], content=s.content[source])
+    return Sentences(
+        ids,
+        s.positions[source] + beyond,
+        s.types[source],
+        sentence=s.sentence[source],
+        lengths=np.full_like(s.lengths, longest),
+        special=s.special[source],
+        content=s.content[source],
+    )
 
 # %% ../../nbs/lib/31_batches.ipynb #0948c51a
 def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, int]:
-    "First-fit decreasing: (row, offset in the row) of every sentence, and the number of rows."
+    """First-fit decreasing: (row, offset in the row) of every sentence, and the number of rows."""
     rows, offsets = np.empty(len(lengths), np.int64), np.empty(len(lengths), np.int64)
     space = np.full(len(lengths), row)
     for i in np.argsort(-lengths, kind="stable"):
@@ -268,23 +380,31 @@ def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, in
 
 # %% ../../nbs/lib/31_batches.ipynb #d40ecfbe
 def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
-    """Slots of a packed batch, each weighted by what it costs: a constant for the matrix products and the row length
-    for attention."""
+    """Slots of a packed batch, each weighted by what it costs: a constant for the matrix products
+    and the row length for attention.
+    """
     groups = lengths[lengths <= rows[0]], lengths[lengths > rows[0]]
     return sum(first_fit(group, row)[2] * row * (200 + row) for group, row in zip(groups, rows))
 
 # %% ../../nbs/lib/31_batches.ipynb #e708788d
 def row_lengths(lengths: np.ndarray, batch: int) -> tuple[int, int]:
-    "Row lengths (short, long), multiples of 8, with the least cost for batches of `batch` sentences of these lengths."
+    """Row lengths (short, long), multiples of 8, with the least cost for batches of `batch`
+    sentences of these lengths.
+    """
     longest = -(-int(lengths.max()) // 8) * 8
-    typical = np.quantile(lengths, (np.arange(batch) + 0.5) / batch, method="inverted_cdf").astype(np.int64)
-    candidates = [s for s in (16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256) if s < longest] + [longest]
+    typical = np.quantile(lengths, (np.arange(batch) + 0.5) / batch, method="inverted_cdf").astype(
+        np.int64
+    )
+    candidates = [s for s in (16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256) if s < longest] + [
+        longest
+    ]
     return min(candidates, key=lambda short: packing_cost(typical, (short, longest))), longest
 
 # %% ../../nbs/lib/31_batches.ipynb #461cf479
 def slices(mixture: Mixture, indices: np.ndarray, most: int, rng) -> Mixture:
-    """The examples `indices`, of one segment each, cut into examples of at most `most` tokens, at random places; tokens
-    keep their positions."""
+    """The examples `indices`, of one segment each, cut into examples of at most `most` tokens, at
+    random places; tokens keep their positions.
+    """
     start, length = mixture.first[indices].T
     head = rng.integers(1, most + 1, len(indices))
     counts = 1 + np.maximum(0, -(-(length - head) // most))
@@ -293,15 +413,23 @@ def slices(mixture: Mixture, indices: np.ndarray, most: int, rng) -> Mixture:
     begin, end = np.maximum(0, end - most), np.minimum(end, length[example])
     begin = np.where(within(counts) > 0, begin, 0)
     first = np.stack([start[example] + begin, end - begin], 1)
-    return replace(mixture, first=first, second=np.zeros_like(first), language=mixture.language[indices][example],
-                   begins=begin)
+    return replace(
+        mixture,
+        first=first,
+        second=np.zeros_like(first),
+        language=mixture.language[indices][example],
+        begins=begin,
+    )
 
 # %% ../../nbs/lib/31_batches.ipynb #100a1eca
 def places(s: Sentences, rows: tuple[int, int]) -> tuple[np.ndarray, list[int]]:
-    "The slot (group, row, column) of every token, (tokens, 3), and how many rows each group has."
+    """The slot (group, row, column) of every token, (tokens, 3), and how many rows each group
+    has.
+    """
     group = (s.lengths > rows[0]).astype(np.int64)
     row, offset, counts = np.empty_like(group), np.empty_like(group), [0, 0]
-    for g in (0, 1): row[group == g], offset[group == g], counts[g] = first_fit(s.lengths[group == g], rows[g])
+    for g in (0, 1):
+        row[group == g], offset[group == g], counts[g] = first_fit(s.lengths[group == g], rows[g])
     starts = np.cumsum(s.lengths) - s.lengths
     column = np.arange(len(s.ids)) - starts[s.sentence] + offset[s.sentence]
     return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
@@ -309,28 +437,53 @@ def places(s: Sentences, rows: tuple[int, int]) -> tuple[np.ndarray, list[int]]:
 # %% ../../nbs/lib/31_batches.ipynb #b014faec
 @dataclass(frozen=True)
 class Batch:
-    "One model's step. The slots are (group, row, column)."
-    groups: tuple[dict[str, np.ndarray], ...]   # for each row group: ids, positions, types, sentence, (rows, length)
-    masked: np.ndarray          # (chosen, 3): slots of the masked tokens
-    labels: np.ndarray          # (chosen,): the ids that stood there
-    opening: np.ndarray         # (examples, 3): slots of [CLS]; (0, 3) where next sentences are not predicted
-    follows: np.ndarray         # (examples,): what is to be predicted there; or (0,)
+    """One model's step. The slots are (group, row, column)."""
+
+    groups: tuple[
+        dict[str, np.ndarray], ...
+    ]  # for each row group: ids, positions, types, sentence, (rows, length)
+    masked: np.ndarray  # (chosen, 3): slots of the masked tokens
+    labels: np.ndarray  # (chosen,): the ids that stood there
+    opening: (
+        np.ndarray
+    )  # (examples, 3): slots of [CLS]; (0, 3) where next sentences are not predicted
+    follows: np.ndarray  # (examples,): what is to be predicted there; or (0,)
 
 # %% ../../nbs/lib/31_batches.ipynb #bd3cd0cd
-def make_batch(mixture: Mixture, indices: np.ndarray, masking: Masking, rows: tuple[int, int], rng) -> Batch:
-    "Assemble, mask and pack the examples `indices` into rows of two lengths."
+def make_batch(
+    mixture: Mixture, indices: np.ndarray, masking: Masking, rows: tuple[int, int], rng
+) -> Batch:
+    """Assemble, mask and pack the examples `indices` into rows of two lengths."""
     s = padded(assemble(mixture, indices)) if mixture.padded else assemble(mixture, indices)
-    ids, chosen = mask_tokens(s, masking, mixture.vocabulary, rng, mixture.word_starts, mixture.language[indices],
-                              mixture.neighbours)
+    ids, chosen = mask_tokens(
+        s,
+        masking,
+        mixture.vocabulary,
+        rng,
+        mixture.word_starts,
+        mixture.language[indices],
+        mixture.neighbours,
+    )
     slots, counts = places(s, rows)
+
     def laid_out(g, values, empty):
         laid = np.full((counts[g], rows[g]), empty, np.int64)
         here = slots[:, 0] == g
         laid[slots[here, 1], slots[here, 2]] = values[here]
         return laid
-    contents = dict(ids=(ids, PAD), positions=(s.positions, 0), types=(s.types, 0), sentence=(s.sentence, -1))
-    groups = tuple({name: laid_out(g, *content) for name, content in contents.items()} for g in (0, 1))
+
+    contents = dict(
+        ids=(ids, PAD), positions=(s.positions, 0), types=(s.types, 0), sentence=(s.sentence, -1)
+    )
+    groups = tuple(
+        {name: laid_out(g, *content) for name, content in contents.items()} for g in (0, 1)
+    )
     asked = len(mixture.follows) > 0
     openings = np.cumsum(s.lengths) - s.lengths if asked else []
-    return Batch(groups, slots[chosen], s.ids[chosen], opening=slots[openings].reshape(-1, 3),
-                 follows=mixture.follows[indices if asked else []])
+    return Batch(
+        groups,
+        slots[chosen],
+        s.ids[chosen],
+        opening=slots[openings].reshape(-1, 3),
+        follows=mixture.follows[indices if asked else []],
+    )

@@ -7,7 +7,9 @@ __all__ = ['HUB', 'PINNED', 'SIZES', 'Known', 'known', 'pinned', 'folder_of', 'f
            'draw_weights', 'make_brought']
 
 # %% ../../nbs/lib/36a_brought.ipynb #2012e082
-import os, re, shutil
+import os
+import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -19,57 +21,97 @@ from ..runs.stages import declare
 from ..text.sources import digest
 
 # %% ../../nbs/lib/36a_brought.ipynb #54b5f2d2
-HUB = re.compile(r"((?:[\w.-]+/)?[\w.-]+)@([0-9a-f]{40})")      # NAME@REVISION
+HUB = re.compile(r"((?:[\w.-]+/)?[\w.-]+)@([0-9a-f]{40})")  # NAME@REVISION
+
 
 class Known(NamedTuple):
-    "What is known of a model of the hub: the revision that is meant, its shape, the entries of its vocabulary."
+    """What is known of a model of the hub: the revision that is meant, its shape, the entries of
+    its vocabulary.
+    """
+
     revision: str
     shape: Shape
     entries: int
 
-PINNED = {"bert-base-multilingual-cased": Known("3f076fdb1ab68d5b2880cb87a0886f315b8146f8",
-                                                Shape(12, 768, 12, 3072, 512), 119_547)}      # the papers' mBERT
+
+PINNED = {
+    "bert-base-multilingual-cased": Known(
+        "3f076fdb1ab68d5b2880cb87a0886f315b8146f8", Shape(12, 768, 12, 3072, 512), 119_547
+    )
+}  # the papers' mBERT
+
 
 def known(checkpoint: str) -> Known | None:
-    "What is known of a checkpoint: of one of `PINNED` at its revision, so that plans need no copy of it."
+    """What is known of a checkpoint: of one of `PINNED` at its revision, so that plans need no copy
+    of it.
+    """
     name, _, revision = checkpoint.partition("@")
     return PINNED[name] if name in PINNED and PINNED[name].revision == revision else None
 
+
 def pinned(checkpoint: str) -> str:
-    """A folder as it is, or a name of the hub with its revision, one of `PINNED` where it has none. InputError for what
-    is neither."""
-    if Path(checkpoint).expanduser().is_dir() or HUB.fullmatch(checkpoint): return checkpoint
-    if checkpoint in PINNED: return f"{checkpoint}@{PINNED[checkpoint].revision}"
-    raise InputError(f"{checkpoint} is no folder: name one that save_pretrained has left, or a model of the hub with "
-                     f"the forty characters of its revision, NAME@REVISION ({', '.join(PINNED)} needs none)")
+    """A folder as it is, or a name of the hub with its revision, one of `PINNED` where it has none.
+    InputError for what is neither.
+    """
+    if Path(checkpoint).expanduser().is_dir() or HUB.fullmatch(checkpoint):
+        return checkpoint
+    if checkpoint in PINNED:
+        return f"{checkpoint}@{PINNED[checkpoint].revision}"
+    raise InputError(
+        f"{checkpoint} is no folder: name one that save_pretrained has left, or a model of the hub with "
+        f"the forty characters of its revision, NAME@REVISION ({', '.join(PINNED)} needs none)"
+    )
+
 
 def folder_of(checkpoint: str, weights: bool = True) -> Path:
-    """The folder of a checkpoint; for a name of the hub that of the copy here, which is fetched where there is none,
-    without its `weights` if these are not wanted. InputError if it does not come."""
-    if not (named := HUB.fullmatch(checkpoint)): return Path(checkpoint).expanduser()
+    """The folder of a checkpoint; for a name of the hub that of the copy here, which is fetched
+    where there is none, without its `weights` if these are not wanted. InputError if it does not
+    come.
+    """
+    if not (named := HUB.fullmatch(checkpoint)):
+        return Path(checkpoint).expanduser()
     from huggingface_hub import snapshot_download
+
     wanted = ["*.txt", "*.model", "*.json", *["*.safetensors"] * weights]
     for here in (True, False):
-        try: found = Path(snapshot_download(named[1], revision=named[2], allow_patterns=wanted, local_files_only=here))
-        except Exception as error: why = (str(error).splitlines() or [type(error).__name__])[0]
+        try:
+            found = Path(
+                snapshot_download(
+                    named[1], revision=named[2], allow_patterns=wanted, local_files_only=here
+                )
+            )
+        except Exception as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
         else:
-            if any(found.glob(wanted[-1])): return found
+            if any(found.glob(wanted[-1])):
+                return found
             why = f"there is no {wanted[-1]}"
-    raise InputError(f"{checkpoint} did not come from the hub ({why}): look at the name and the network, or bring the "
-                     "folder and name that")
+    raise InputError(
+        f"{checkpoint} did not come from the hub ({why}): look at the name and the network, or bring the "
+        "folder and name that"
+    )
 
 # %% ../../nbs/lib/36a_brought.ipynb #bc6987e7
 def files_of(folder: Path) -> list[Path]:
-    "What a checkpoint's folder holds, without folders inside. InputError for one that is no checkpoint."
+    """What a checkpoint's folder holds, without folders inside. InputError for one that is no
+    checkpoint.
+    """
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no checkpoint (no config.json): name a folder that save_pretrained has left")
-    return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        raise InputError(
+            f"{folder} holds no checkpoint (no config.json): name a folder that save_pretrained has left"
+        )
+    return sorted(
+        path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
+    )
+
 
 @dataclass(frozen=True)
 class BroughtSpec:
-    """A checkpoint in a folder, or on the hub (NAME@REVISION): a Hugging Face model, or static vectors
-    (`models.static`). `name`: what tables call it. `fresh`: with weights at random in the place of its own. `seed`: of
-    these, and of whatever is trained on it."""
+    """A checkpoint in a folder, or on the hub (NAME@REVISION): a Hugging Face model, or static
+    vectors (`models.static`). `name`: what tables call it. `fresh`: with weights at random in the
+    place of its own. `seed`: of these, and of whatever is trained on it.
+    """
+
     stage: ClassVar[str] = "brought"
     folder: str
     name: str = ""
@@ -77,56 +119,84 @@ class BroughtSpec:
     seed: int = 0
 
     def source_digests(self) -> dict[str, str]:
-        if named := HUB.fullmatch(self.folder): return {f"checkpoint {named[1]}": named[2]}
+        if named := HUB.fullmatch(self.folder):
+            return {f"checkpoint {named[1]}": named[2]}
         held = files_of(Path(self.folder).expanduser())
         return {f"checkpoint {path.name}": digest(f"file:{path}") for path in held}
 
     @property
     def shape(self) -> Shape | None:
-        "As `size_of` has it; None where that is not known."
+        """As `size_of` has it; None where that is not known."""
         return (size_of(self) or (None,))[0]
 
 # %% ../../nbs/lib/36a_brought.ipynb #2c32b58a
-SIZES = (("num_hidden_layers", "n_layers"), ("hidden_size", "dim"), ("num_attention_heads", "n_heads"),
-         ("intermediate_size", "hidden_dim"))      # BERT's names, and DistilBERT's
+SIZES = (
+    ("num_hidden_layers", "n_layers"),
+    ("hidden_size", "dim"),
+    ("num_attention_heads", "n_heads"),
+    ("intermediate_size", "hidden_dim"),
+)  # BERT's names, and DistilBERT's
+
 
 def size_of(checkpoint) -> tuple[Shape, int] | None:
-    """Shape and entries of the vocabulary of a run's model: as its spec says, or the config of the folder that it is
-    brought from, or of the hub's copy; None where neither does."""
+    """Shape and entries of the vocabulary of a run's model: as its spec says, or the config of the
+    folder that it is brought from, or of the hub's copy; None where neither does.
+    """
     if not isinstance(checkpoint, BroughtSpec):
-        return (checkpoint.shape, checkpoint.tokenizer.size) if hasattr(checkpoint, "shape") else None
-    if told := known(checkpoint.folder): return told[1:]
-    try: config = load_json(folder_of(checkpoint.folder, weights=False) / "config.json") or {}
-    except InputError: return None
-    found = [config.get(ours, config.get(theirs)) for ours, theirs in (*SIZES, ("vocab_size", "vocab_size"))]
+        return (
+            (checkpoint.shape, checkpoint.tokenizer.size) if hasattr(checkpoint, "shape") else None
+        )
+    if told := known(checkpoint.folder):
+        return told[1:]
+    try:
+        config = load_json(folder_of(checkpoint.folder, weights=False) / "config.json") or {}
+    except InputError:
+        return None
+    found = [
+        config.get(ours, config.get(theirs))
+        for ours, theirs in (*SIZES, ("vocab_size", "vocab_size"))
+    ]
     return (Shape(*found[:4], max_tokens=512), found[4]) if all(found) else None
 
 # %% ../../nbs/lib/36a_brought.ipynb #8229813b
 def link(source: Path, target: Path) -> None:
-    """Weights: the same file under another name, where that can be; a copy of anything else, which its owner may edit.
-    What a stopped run has left there is replaced."""
+    """Weights: the same file under another name, where that can be; a copy of anything else, which
+    its owner may edit. What a stopped run has left there is replaced.
+    """
     target.unlink(missing_ok=True)
     if source.suffix == ".safetensors":
-        try: return os.link(source.resolve(), target)
-        except OSError: pass
+        try:
+            return os.link(source.resolve(), target)
+        except OSError:
+            pass
     shutil.copy2(source, target)
 
+
 def draw_weights(folder: Path, seed: int) -> None:
-    "Write a masked language model at random beside a configuration."
-    import torch, transformers
+    """Write a masked language model at random beside a configuration."""
+    import torch
+    import transformers
     from xlingual_nb.models.folders import quiet
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+    config = transformers.AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
 
+
 def make_brought(specs, folders, store, progress):
-    "Put what was brought into the store; of a fresh one all but the weights, which are drawn."
+    """Put what was brought into the store; of a fresh one all but the weights, which are drawn."""
     for spec, folder in zip(specs, folders):
         held = files_of(folder_of(spec.folder))
         for path in held:
-            if not spec.fresh: link(path, folder / path.name)
-            elif ".safetensors" not in path.name: shutil.copy2(path, folder / path.name)
-        if spec.fresh: draw_weights(folder, spec.seed)
+            if not spec.fresh:
+                link(path, folder / path.name)
+            elif ".safetensors" not in path.name:
+                shutil.copy2(path, folder / path.name)
+        if spec.fresh:
+            draw_weights(folder, spec.seed)
+
 
 declare(BroughtSpec, make_brought)

@@ -20,52 +20,83 @@ from torch import nn
 
 from ..errors import InputError, require
 from .encoder import pick_device
-from .folders import (check_folder, load_model, load_tokenizer, no_family, quiet,
-                                        read_views, taken_off)
+from xlingual_nb.models.folders import (
+    check_folder,
+    load_model,
+    load_tokenizer,
+    no_family,
+    quiet,
+    read_views,
+    taken_off,
+)
 from .settings import LanguageView
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #88834bc3
 def find_view(encoder, language) -> LanguageView:
-    "The view of a language, by name (or the view itself); an encoder without views reads every language alike."
-    if isinstance(language, LanguageView): return language
-    if language in encoder.views: return encoder.views[language]
-    if not encoder.views: return LanguageView(language)
+    """The view of a language, by name (or the view itself); an encoder without views reads every
+    language alike.
+    """
+    if isinstance(language, LanguageView):
+        return language
+    if language in encoder.views:
+        return encoder.views[language]
+    if not encoder.views:
+        return LanguageView(language)
     known = ", ".join(encoder.views)
-    raise InputError(f"{encoder.path} knows the languages {known}, not {language!r}: name one of these")
+    raise InputError(
+        f"{encoder.path} knows the languages {known}, not {language!r}: name one of these"
+    )
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #230cc0b6
 def tiny_checkpoint(folder, words=32, languages=(), seed=0, config=None, **sizes) -> Path:
-    """Write a small untrained checkpoint into `folder` and return the folder. `words`: size of the vocabulary with its
-    specials; `languages`: dicts of `LanguageView` fields; `config`: any HF configuration in place of a BERT; `sizes`:
-    the BERT's own."""
+    """Write a small untrained checkpoint into `folder` and return the folder. `words`: size of the
+    vocabulary with its specials; `languages`: dicts of `LanguageView` fields; `config`: any HF
+    configuration in place of a BERT; `sizes`: the BERT's own.
+    """
     folder, specials = Path(folder), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     copies = 1 + max((entry.get("token_offset", 0) for entry in languages), default=0) // words
-    entries = ["::" * copy + word for copy in range(copies) for word in specials + [f"w{i}" for i in range(5, words)]]
+    entries = [
+        "::" * copy + word
+        for copy in range(copies)
+        for word in specials + [f"w{i}" for i in range(5, words)]
+    ]
     shape = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32)
     shape |= dict(max_position_embeddings=24, vocab_size=len(entries), pad_token_id=0) | sizes
     config = config or transformers.BertConfig(**shape)
-    if languages: config.xlingual = dict(languages=list(languages))
-    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(entries)}, unk_token="[UNK]"))
+    if languages:
+        config.xlingual = dict(languages=list(languages))
+    backend = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(entries)}, unk_token="[UNK]")
+    )
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), specials))
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
-        transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(folder)
+        transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(
+            folder
+        )
     return folder
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #a01fc6bf
 def position_table(model: nn.Module) -> nn.Embedding | None:
-    "The learned absolute position embeddings, or None for a model without (rotary or relative positions)."
-    named = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
+    """The learned absolute position embeddings, or None for a model without (rotary or relative
+    positions).
+    """
+    named = (
+        module for name, module in model.named_modules() if name.endswith("position_embeddings")
+    )
     return next((module for module in named if isinstance(module, nn.Embedding)), None)
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #11799bf2
 @dataclass(frozen=True)
 class Checkpoint:
-    """A masked language model in evaluation mode, its tokenizer, special token ids and language views: an `Encoder`.
-    `model` is the module to fine-tune; `headless`: the folder holds no masked-LM head, so the model's own is random."""
+    """A masked language model in evaluation mode, its tokenizer, special token ids and language
+    views: an `Encoder`. `model` is the module to fine-tune; `headless`: the folder holds no
+    masked-LM head, so the model's own is random.
+    """
+
     path: Path
     model: nn.Module
     tokenizer: transformers.PreTrainedTokenizerBase
@@ -78,40 +109,56 @@ class Checkpoint:
     headless: bool = False
 
     @property
-    def depth(self): return self.model.config.num_hidden_layers
+    def depth(self):
+        return self.model.config.num_hidden_layers
 
     @property
-    def width(self): return self.model.config.hidden_size
+    def width(self):
+        return self.model.config.hidden_size
 
     @property
-    def vocabulary(self): return self.model.get_input_embeddings().num_embeddings
+    def vocabulary(self):
+        return self.model.get_input_embeddings().num_embeddings
 
     @property
-    def head(self): return None if self.headless else partial(masked_logits, self)
+    def head(self):
+        return None if self.headless else partial(masked_logits, self)
 
     @property
     def positions(self):
-        "Vectors (positions, H) of the places in a sentence, or None."
-        if (table := position_table(self.model)) is None: return None
-        return table.weight[0 if table.padding_idx is None else table.padding_idx + 1:].float()
+        """Vectors (positions, H) of the places in a sentence, or None."""
+        if (table := position_table(self.model)) is None:
+            return None
+        return table.weight[0 if table.padding_idx is None else table.padding_idx + 1 :].float()
 
-    def view(self, language): return find_view(self, language)
+    def view(self, language):
+        return find_view(self, language)
 
     def room(self, view):
-        "How many tokens besides [CLS] and [SEP]: by the view's positions, the training and the tokenizer's own limit."
+        """How many tokens besides [CLS] and [SEP]: by the view's positions, the training and the
+        tokenizer's own limit.
+        """
         view, config, positions = self.view(view), self.model.config, self.positions
         limit = config.max_position_embeddings if positions is None else len(positions)
-        later = [v.position_offset for v in self.views.values() if v.position_offset > view.position_offset]
+        later = [
+            v.position_offset
+            for v in self.views.values()
+            if v.position_offset > view.position_offset
+        ]
         limit = min([limit, *later]) - view.position_offset
         trained = (getattr(config, "xlingual", None) or {}).get("max_tokens", limit)
         return int(min(limit, trained, self.tokenizer.model_max_length)) - 2
 
-    def layers(self, sentences, groups, view, layers): return run_blocks(self, sentences, groups, view, layers)
+    def layers(self, sentences, groups, view, layers):
+        return run_blocks(self, sentences, groups, view, layers)
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #fc654f64
-def model_inputs(checkpoint: Checkpoint, sentences: Encoded, numbers,
-                 view) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    "Keyword arguments for the model (batch, width) and the flat rows of the content tokens in them, in order."
+def model_inputs(
+    checkpoint: Checkpoint, sentences: Encoded, numbers, view
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Keyword arguments for the model (batch, width) and the flat rows of the content tokens in
+    them, in order.
+    """
     view, n = checkpoint.view(view), sentences.lengths[numbers]
     shape = (len(numbers), int(n.max()) + 2)
     place = np.arange(shape[1])[None, :]
@@ -121,29 +168,44 @@ def model_inputs(checkpoint: Checkpoint, sentences: Encoded, numbers,
     ids[:, 0] = checkpoint.cls + view.special_offset
     ids[np.arange(len(numbers)), n + 1] = view.sep(checkpoint.sep)
     arrays = dict(input_ids=ids, attention_mask=(place <= n[:, None] + 1).astype(np.int64))
-    if view.position_offset: arrays["position_ids"] = np.broadcast_to(place + view.position_offset, shape).copy()
-    if view.token_type: arrays["token_type_ids"] = np.full(shape, view.token_type)
-    if view.position_offset: arrays["position_ids"][place > n[:, None] + 1] = view.position_offset
+    if view.position_offset:
+        arrays["position_ids"] = np.broadcast_to(place + view.position_offset, shape).copy()
+    if view.token_type:
+        arrays["token_type_ids"] = np.full(shape, view.token_type)
+    if view.position_offset:
+        arrays["position_ids"][place > n[:, None] + 1] = view.position_offset
     rows = torch.from_numpy(np.flatnonzero(content)).to(checkpoint.device)
     return {name: torch.from_numpy(a).to(checkpoint.device) for name, a in arrays.items()}, rows
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #ddd6a8f2
 @contextmanager
 def shortened(model, blocks: int):
-    "The model with its first `blocks` blocks only (all, where no stack is found, as in ALBERT); restored on leaving."
+    """The model with its first `blocks` blocks only (all, where no stack is found, as in ALBERT);
+    restored on leaving.
+    """
     depth, base = model.config.num_hidden_layers, model.base_model
-    stacks = [(parent, name, child) for parent in base.modules() for name, child in parent.named_children()
-              if isinstance(child, nn.ModuleList) and len(child) == depth]
-    if len(stacks) != 1 or blocks >= depth or depth == 1: yield; return
-    (parent, name, stack), = stacks
-    setattr(parent, name, stack[:max(1, blocks)])
-    try: yield
-    finally: setattr(parent, name, stack)
+    stacks = [
+        (parent, name, child)
+        for parent in base.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.ModuleList) and len(child) == depth
+    ]
+    if len(stacks) != 1 or blocks >= depth or depth == 1:
+        yield
+        return
+    ((parent, name, stack),) = stacks
+    setattr(parent, name, stack[: max(1, blocks)])
+    try:
+        yield
+    finally:
+        setattr(parent, name, stack)
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #1f14ebfd
 @torch.inference_mode()
 def run_blocks(checkpoint: Checkpoint, sentences: Encoded, groups, view, layers):
-    "For each group of sentence numbers, by layer, the vectors of their content tokens (tokens, H), in order."
+    """For each group of sentence numbers, by layer, the vectors of their content tokens (tokens,
+    H), in order.
+    """
     for k, numbers in enumerate(groups):
         inputs, rows = model_inputs(checkpoint, sentences, numbers, view)
         with shortened(checkpoint.model, max(layers) + 1 if k else checkpoint.depth):
@@ -154,46 +216,71 @@ def run_blocks(checkpoint: Checkpoint, sentences: Encoded, groups, view, layers)
 # %% ../../nbs/lib/36_checkpoints.ipynb #66b6f5a2
 @contextmanager
 def only_rows(model, rows: torch.Tensor):
-    "While open, the head sees only these flat rows of the encoder's output, so its logits are (1, rows, vocabulary)."
+    """While open, the head sees only these flat rows of the encoder's output, so its logits are (1,
+    rows, vocabulary).
+    """
+
     def narrow(module, inputs, output):
         output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[rows].unsqueeze(0)
         return output
+
     handle = model.base_model.register_forward_hook(narrow)
-    try: yield
-    finally: handle.remove()
+    try:
+        yield
+    finally:
+        handle.remove()
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #dbf85a41
-def masked_logits(checkpoint: Checkpoint, sentences: Encoded, numbers, view, asked: torch.Tensor) -> torch.Tensor:
-    "Logits (asked, vocabulary) at those content tokens of these sentences that the mask `asked` picks, in order."
+def masked_logits(
+    checkpoint: Checkpoint, sentences: Encoded, numbers, view, asked: torch.Tensor
+) -> torch.Tensor:
+    """Logits (asked, vocabulary) at those content tokens of these sentences that the mask `asked`
+    picks, in order.
+    """
     inputs, rows = model_inputs(checkpoint, sentences, numbers, view)
-    with only_rows(checkpoint.model, rows[asked]): return checkpoint.model(**inputs).logits[0]
+    with only_rows(checkpoint.model, rows[asked]):
+        return checkpoint.model(**inputs).logits[0]
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #a25d0ec8
 def check_sizes(checkpoint: Checkpoint) -> None:
-    "Tokenizer and views fit the model's tables: vocabulary, segments, positions."
+    """Tokenizer and views fit the model's tables: vocabulary, segments, positions."""
     size, types = checkpoint.vocabulary, getattr(checkpoint.model.config, "type_vocab_size", 0)
     top = max(checkpoint.tokenizer.get_vocab().values())
     if top >= size:
-        raise InputError(f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: "
-                         "save the model's own tokenizer")
+        raise InputError(
+            f"{checkpoint.path}: the tokenizer goes up to id {top} but the model has {size} embeddings: "
+            "save the model's own tokenizer"
+        )
     longest = checkpoint.tokenizer.model_max_length
-    require(longest > 2, f"{checkpoint.path}: model_max_length={longest} in tokenizer_config.json leaves no room "
-            "beside [CLS] and [SEP]: set it to the number of positions")
+    require(
+        longest > 2,
+        f"{checkpoint.path}: model_max_length={longest} in tokenizer_config.json leaves no room "
+        "beside [CLS] and [SEP]: set it to the number of positions",
+    )
     for view in checkpoint.views.values():
         special = view.special_offset + max(checkpoint.cls, checkpoint.sep, checkpoint.mask)
-        wrong = (f"has token ids beyond the {size} embeddings" if max(special, view.token_offset) >= size else
-                 f"wants segment {view.token_type} of {types}" if view.token_type and view.token_type >= types else
-                 f"has no positions from {view.position_offset} on" if checkpoint.room(view) < 1 else "")
+        wrong = (
+            f"has token ids beyond the {size} embeddings"
+            if max(special, view.token_offset) >= size
+            else f"wants segment {view.token_type} of {types}"
+            if view.token_type and view.token_type >= types
+            else f"has no positions from {view.position_offset} on"
+            if checkpoint.room(view) < 1
+            else ""
+        )
         mend = "mend xlingual.languages in config.json"
-        if wrong: raise InputError(f"{checkpoint.path}: language {view.name!r} {wrong}: {mend}")
+        if wrong:
+            raise InputError(f"{checkpoint.path}: language {view.name!r} {wrong}: {mend}")
 
 # %% ../../nbs/lib/36_checkpoints.ipynb #a059868b
 def load_checkpoint(path, device="cpu") -> Checkpoint:
-    """Open a Hugging Face masked language model from a folder: safetensors, local files, no code of the model's own.
+    """Open a Hugging Face masked language model from a folder: safetensors, local files, no code of
+    the model's own.
 
-    `device`: cpu, cuda, cuda:N or auto. Weights are float32. InputError for a missing folder, configuration or
-    tokenizer, weights that are damaged, pickled, NaN or of other layers, a tokenizer without mask token or of another
-    vocabulary, and wrong views."""
+    `device`: cpu, cuda, cuda:N or auto. Weights are float32. InputError for a missing folder,
+    configuration or tokenizer, weights that are damaged, pickled, NaN or of other layers, a
+    tokenizer without mask token or of another vocabulary, and wrong views.
+    """
     path, device = Path(path), pick_device(device)
     check_folder(path)
     tokenizer, specials = load_tokenizer(path)
@@ -203,18 +290,26 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
     check_sizes(checkpoint)
     return checkpoint
 
+
 def outline(path) -> Checkpoint:
-    """A checkpoint without its weights (they are on torch's device `meta`), for a look before anything runs: its
-    tokenizer, its sizes, how much text it takes. InputError for a tokenizer that is not there or not its own, one that
-    takes off what its vocabulary has, and an architecture that is no masked language model of `transformers`."""
+    """A checkpoint without its weights (they are on torch's device `meta`), for a look before
+    anything runs: its tokenizer, its sizes, how much text it takes. InputError for a tokenizer that
+    is not there or not its own, one that takes off what its vocabulary has, and an architecture
+    that is no masked language model of `transformers`.
+    """
     path = Path(path)
     tokenizer, specials = load_tokenizer(path)
     if lost := taken_off(tokenizer):
-        raise InputError(f"the tokenizer in {path} strips accents but its vocabulary has them ({lost}): set "
-                         "strip_accents to false in tokenizer_config.json")
+        raise InputError(
+            f"the tokenizer in {path} strips accents but its vocabulary has them ({lost}): set "
+            "strip_accents to false in tokenizer_config.json"
+        )
     try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        with quiet(), torch.device("meta"): model = transformers.AutoModelForMaskedLM.from_config(config)
+        config = transformers.AutoConfig.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
+        with quiet(), torch.device("meta"):
+            model = transformers.AutoModelForMaskedLM.from_config(config)
     except Exception as error:
         raise InputError(no_family(path, error)) from error
     views = read_views(getattr(config, "xlingual", None), path)

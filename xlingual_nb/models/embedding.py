@@ -27,9 +27,12 @@ from ..text.vocabularies import TokenizerSpec
 # %% ../../nbs/lib/38a_embedding.ipynb #dc7fc0c8
 @dataclass(frozen=True)
 class EmbedSpec:
-    """A folder of static vectors: one space (vocabulary, `size`) trained on the mixed text of `languages` (L1 section
-    2.2: 768 columns). `window`: tokens to either side that count as near; it ends where the `inputs` end, which are
-    sentences, or documents, their sentences joined. `method`: `Word2Vec` (fastText too) or `Glove`."""
+    """A folder of static vectors: one space (vocabulary, `size`) trained on the mixed text of
+    `languages` (L1 section 2.2: 768 columns). `window`: tokens to either side that count as near;
+    it ends where the `inputs` end, which are sentences, or documents, their sentences joined.
+    `method`: `Word2Vec` (fastText too) or `Glove`.
+    """
+
     stage: ClassVar[str] = "embed"
     languages: tuple[Language, ...]
     tokenizer: TokenizerSpec
@@ -46,47 +49,67 @@ class EmbedSpec:
     def __post_init__(self):
         names = [l.name for l in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
-        require(len(set(names)) == len(names), f"languages {', '.join(names)}: give each a name of its own")
+        require(
+            len(set(names)) == len(names),
+            f"languages {', '.join(names)}: give each a name of its own",
+        )
         known = ", ".join(f"METHODS[{name!r}]" for name in METHODS)
-        require(isinstance(self.method, (Word2Vec, Glove)), f"method={self.method!r} is not known: give {known}")
+        require(
+            isinstance(self.method, (Word2Vec, Glove)),
+            f"method={self.method!r} is not known: give {known}",
+        )
         for name, least in dict(size=1, window=1, max_tokens=3, seed=0).items():
-            require(getattr(self, name) >= least, f"{name}={getattr(self, name)}: give {least} or more")
-        require(self.inputs in ("sentences", "documents"), f"inputs={self.inputs!r}: choose sentences or documents")
+            require(
+                getattr(self, name) >= least, f"{name}={getattr(self, name)}: give {least} or more"
+            )
+        require(
+            self.inputs in ("sentences", "documents"),
+            f"inputs={self.inputs!r}: choose sentences or documents",
+        )
         halved = any(t.startswith("half(") for l in self.languages for t in l.transforms)
-        require(self.inputs == "sentences" or not halved, "half of the sentences make no documents: drop half(…)")
+        require(
+            self.inputs == "sentences" or not halved,
+            "half of the sentences make no documents: drop half(…)",
+        )
 
     @property
     def shape(self) -> Shape:
-        "What tasks price their own work by."
+        """What tasks price their own work by."""
         return Shape(1, self.size, 1, 1, self.max_tokens)
 
 # %% ../../nbs/lib/38a_embedding.ipynb #8b5f4acc
-LONGEST = 10_000    # gensim's MAX_WORDS_IN_BATCH
+LONGEST = 10_000  # gensim's MAX_WORDS_IN_BATCH
+
 
 def language_text(spec: EmbedSpec, language: Language, tokenizer, store) -> Encoded:
-    "What one language brings. InputError where it has no more tokens than a window."
+    """What one language brings. InputError where it has no more tokens than a window."""
     text, ends = model_ids(spec, language, tokenizer, store), slice(1, None)
-    if spec.inputs == "documents": ends = document_ends(read_corpus(store.path(language.corpus)))
+    if spec.inputs == "documents":
+        ends = document_ends(read_corpus(store.path(language.corpus)))
     told = f"{language.name}: {len(text.ids)} tokens of text for a window of {spec.window}"
     require(len(text.ids) > spec.window, f"{told}: give more text or a smaller window")
     return pieces(text, ends, LONGEST)
 
+
 def mixed_text(spec: EmbedSpec, tokenizer, store) -> Encoded:
-    "The text of all languages, in an order that the seed decides."
+    """The text of all languages, in an order that the seed decides."""
     texts = [language_text(spec, language, tokenizer, store) for language in spec.languages]
     whole = Encoded.of(run for text in texts for run in text)
     return whole.take(np.random.default_rng(spec.seed).permutation(len(whole)))
 
 # %% ../../nbs/lib/38a_embedding.ipynb #f9da41a5
 def spellings(tokenizer, copies: bool) -> list[str]:
-    "How every id is spelt; the second half, where it is made of `copies`, in other letters."
+    """How every id is spelt; the second half, where it is made of `copies`, in other letters."""
     size = tokenizer.get_vocab_size()
     names = [tokenizer.id_to_token(i) for i in range(size)]
     return names + ["".join(shift_character(c, 200_000) for c in name) for name in names] * copies
 
 # %% ../../nbs/lib/38a_embedding.ipynb #a7011939
 class Readings:
-    "The text as lists of names, to be read again and again; `report(n)` is told before the reading number n, from 0."
+    """The text as lists of names, to be read again and again; `report(n)` is told before the
+    reading number n, from 0.
+    """
+
     def __init__(self, text: Encoded, names, report):
         self.text, self.names, self.report, self.count = text, np.array(names, object), report, 0
 
@@ -97,12 +120,21 @@ class Readings:
 
 # %% ../../nbs/lib/38a_embedding.ipynb #b814c6a1
 def by_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.ndarray:
-    "Vectors (names, size), float32, by word2vec or fastText; names that are not in the text have zeros."
+    """Vectors (names, size), float32, by word2vec or fastText; names that are not in the text have
+    zeros.
+    """
     from gensim.models import FastText, Word2Vec as Plain
+
     method, kind = spec.method, Plain
     same = dict(vector_size=spec.size, window=spec.window, seed=spec.seed, workers=1, min_count=1)
-    same |= dict(sg=int(method.skip_gram), negative=method.negative, sample=method.sample, epochs=method.epochs,
-                 alpha=method.learning_rate, shrink_windows=method.shrink)
+    same |= dict(
+        sg=int(method.skip_gram),
+        negative=method.negative,
+        sample=method.sample,
+        epochs=method.epochs,
+        alpha=method.learning_rate,
+        shrink_windows=method.shrink,
+    )
     if method.letters:
         kind, (shortest, longest) = FastText, method.letters
         same |= dict(min_n=shortest, max_n=longest, bucket=method.buckets)
@@ -115,16 +147,20 @@ def by_gensim(spec: EmbedSpec, text: Encoded, names: list[str], report) -> np.nd
 
 # %% ../../nbs/lib/38a_embedding.ipynb #f75d76cf
 def by_counts(spec: EmbedSpec, text: Encoded, names: list[str], report):
-    "Vectors (names, size), float32, by GloVe."
+    """Vectors (names, size), float32, by GloVe."""
     from xlingual_nb.models import glove
+
     counts = glove.cooccurrences(text, len(names), spec.window)
     return glove.fit(counts, spec.method, spec.size, seed=spec.seed, device=device(), report=report)
 
+
 def make_embeddings(specs, folders, store, progress):
-    "Train the spaces one after another, each into a folder of `models.static`."
+    """Train the spaces one after another, each into a folder of `models.static`."""
     from xlingual_nb.models.static import save_static
+
     for spec, folder in zip(specs, folders):
-        if isinstance(spec.method, Word2Vec): installed("gensim", "lab")
+        if isinstance(spec.method, Word2Vec):
+            installed("gensim", "lab")
         train = by_gensim if isinstance(spec.method, Word2Vec) else by_counts
         tokenizer = tokenizers.load(store.path(spec.tokenizer))
         text, names = mixed_text(spec, tokenizer, store), spellings(tokenizer, shifted(spec))
@@ -133,30 +169,48 @@ def make_embeddings(specs, folders, store, progress):
         save_static(folder, vectors, model_tokenizer(spec, tokenizer), entering)
 
 # %% ../../nbs/lib/38a_embedding.ipynb #5bb6f83f
-SLOWER = {Word2Vec: 6, Glove: 35}   # times as long as a matrix product's takes an operation on looked-up vectors
-CELL = 13_000                       # operations of a matrix product in the time that a cell of GloVe takes besides
+SLOWER = {
+    Word2Vec: 6,
+    Glove: 35,
+}  # times as long as a matrix product's takes an operation on looked-up vectors
+CELL = 13_000  # operations of a matrix product in the time that a cell of GloVe takes besides
+
 
 def check_room(spec: EmbedSpec) -> None:
-    "InputError for a language whose text has no more words than a window; it has at least as many tokens."
+    """InputError for a language whose text has no more words than a window; it has at least as many
+    tokens.
+    """
     for language in spec.languages:
-        if corpus_size(language.corpus)[1] > spec.window: continue      # nearly always so, and quick to count
+        if corpus_size(language.corpus)[1] > spec.window:
+            continue  # nearly always so, and quick to count
         words = sum(map(len, tokenizers.words_of(load_spec(language.corpus).sentences)))
         told = f"{language.name}: {words} words of text for a window of {spec.window}"
         require(words > spec.window, f"{told}: give more text or a smaller window")
 
+
 def embedding_cost(spec: EmbedSpec) -> dict:
-    """FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it knows an upper bound.
-    InputError where gensim is missing or a text too short, so that it comes before anything else is trained."""
-    if isinstance(spec.method, Word2Vec): installed("gensim", "lab")
+    """FLOPs, as matrix products would do them in the time, and bytes on disk. Of GloVe's cells it
+    knows an upper bound. InputError where gensim is missing or a text too short, so that it comes
+    before anything else is trained.
+    """
+    if isinstance(spec.method, Word2Vec):
+        installed("gensim", "lab")
     check_room(spec)
     words = sum(corpus_size(l.corpus)[1] for l in spec.languages) * share(spec)
-    tokens, entries = PIECES.get(spec.tokenizer.kind, 1.3) * words, spec.tokenizer.size * (1 + shifted(spec))
+    tokens, entries = (
+        PIECES.get(spec.tokenizer.kind, 1.3) * words,
+        spec.tokenizer.size * (1 + shifted(spec)),
+    )
     method, column = spec.method, 6 * spec.size * SLOWER[type(spec.method)]
-    if isinstance(method, Glove): work = min(entries ** 2, 2 * spec.window * tokens) * (column + CELL)
+    if isinstance(method, Glove):
+        work = min(entries**2, 2 * spec.window * tokens) * (column + CELL)
     else:
         near = spec.window + 1 if method.shrink else 2 * spec.window
-        rows = (near if method.skip_gram else 1) * (1 + method.negative) + near * bool(method.letters)
+        rows = (near if method.skip_gram else 1) * (1 + method.negative) + near * bool(
+            method.letters
+        )
         work = tokens * column * rows
     return {"flops": method.epochs * work, "bytes": 4 * entries * spec.size}
+
 
 declare(EmbedSpec, make_embeddings, cost=embedding_cost)

@@ -21,35 +21,57 @@ from .settings import Shape
 
 # %% ../../nbs/lib/32_encoder.ipynb #ed71bc1a
 def pick_device(device) -> torch.device:
-    """A torch device from its name; `auto` is the GPU where there is one. Raises InputError for one that is unknown
-    or not there."""
-    if device == "auto": device = "cuda" if torch.cuda.is_available() else "cpu"
-    try: picked = torch.device(device)
+    """A torch device from its name; `auto` is the GPU where there is one. Raises InputError for one
+    that is unknown or not there.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        picked = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device={device!r} is unknown: use cpu, cuda, cuda:1 or auto") from error
     count = torch.cuda.device_count()
     if picked.type == "cuda" and (not torch.cuda.is_available() or (picked.index or 0) >= count):
-        raise InputError(f"device={device!r}, but torch sees {count or 'no'} GPU here: use cpu or auto")
+        raise InputError(
+            f"device={device!r}, but torch sees {count or 'no'} GPU here: use cpu or auto"
+        )
     return picked
 
 # %% ../../nbs/lib/32_encoder.ipynb #0d641767
 def decayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
-    """Names and sizes of the weights that weight decay shrinks; `nsp` adds the pooler and the next sentence
-    classifier, last."""
+    """Names and sizes of the weights that weight decay shrinks; `nsp` adds the pooler and the next
+    sentence classifier, last.
+    """
     h, i = shape.hidden, shape.intermediate
-    sizes = {"embeddings.word_embeddings.weight": (vocabulary, h),
-             "embeddings.position_embeddings.weight": (shape.position_table, h),
-             "embeddings.token_type_embeddings.weight": (shape.segments, h), "transform.dense.weight": (h, h)}
+    sizes = {
+        "embeddings.word_embeddings.weight": (vocabulary, h),
+        "embeddings.position_embeddings.weight": (shape.position_table, h),
+        "embeddings.token_type_embeddings.weight": (shape.segments, h),
+        "transform.dense.weight": (h, h),
+    }
     for l in range(shape.layers):
-        sizes |= {f"{l}.attention.qkv.weight": (3 * h, h), f"{l}.attention.output.dense.weight": (h, h),
-                  f"{l}.intermediate.dense.weight": (i, h), f"{l}.output.dense.weight": (h, i)}
-    return sizes | ({"pooler.dense.weight": (h, h), "seq_relationship.weight": (2, h)} if nsp else {})
+        sizes |= {
+            f"{l}.attention.qkv.weight": (3 * h, h),
+            f"{l}.attention.output.dense.weight": (h, h),
+            f"{l}.intermediate.dense.weight": (i, h),
+            f"{l}.output.dense.weight": (h, i),
+        }
+    return sizes | (
+        {"pooler.dense.weight": (h, h), "seq_relationship.weight": (2, h)} if nsp else {}
+    )
+
 
 def undecayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tuple[int, ...]]:
-    "Names and sizes of biases and layer norms."
+    """Names and sizes of biases and layer norms."""
     h, i = shape.hidden, shape.intermediate
-    sizes = {"embeddings.LayerNorm.weight": (h,), "embeddings.LayerNorm.bias": (h,), "transform.dense.bias": (h,),
-             "transform.LayerNorm.weight": (h,), "transform.LayerNorm.bias": (h,), "bias": (vocabulary,)}
+    sizes = {
+        "embeddings.LayerNorm.weight": (h,),
+        "embeddings.LayerNorm.bias": (h,),
+        "transform.dense.bias": (h,),
+        "transform.LayerNorm.weight": (h,),
+        "transform.LayerNorm.bias": (h,),
+        "bias": (vocabulary,),
+    }
     for l in range(shape.layers):
         sizes |= {f"{l}.attention.qkv.bias": (3 * h,), f"{l}.intermediate.dense.bias": (i,)}
         for part in ("attention.output", "output"):
@@ -58,40 +80,70 @@ def undecayed(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[str, tup
     return sizes | ({"pooler.dense.bias": (h,), "seq_relationship.bias": (2,)} if nsp else {})
 
 # %% ../../nbs/lib/32_encoder.ipynb #22244917
-def flat_parameters(sizes: dict, models: int, device) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    "A zero (models, P) tensor, and a view of it for every name, (models, *size), that asks for gradients."
+def flat_parameters(
+    sizes: dict, models: int, device
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """A zero (models, P) tensor, and a view of it for every name, (models, *size), that asks for
+    gradients.
+    """
     flat = torch.zeros(models, sum(map(math.prod, sizes.values())), device=device)
     parts = zip(sizes.items(), flat.split([math.prod(s) for s in sizes.values()], 1))
-    return flat, {name: part.view(models, *size).detach().requires_grad_() for (name, size), part in parts}
+    return flat, {
+        name: part.view(models, *size).detach().requires_grad_() for (name, size), part in parts
+    }
 
 # %% ../../nbs/lib/32_encoder.ipynb #81c96cc3
 POSITIONS = "embeddings.position_embeddings.weight"
 
+
 def waves(shape: Shape, height: float) -> torch.Tensor:
-    "Sines and cosines over the positions, (positions, hidden), of periods from 2 pi to 20,000 pi."
+    """Sines and cosines over the positions, (positions, hidden), of periods from 2 pi to 20,000
+    pi.
+    """
     periods = 10_000 ** (torch.arange(shape.hidden) // 2 * 2 / shape.hidden)
     angles = torch.arange(shape.position_table)[:, None] / periods
     return height * torch.where(torch.arange(shape.hidden) % 2 == 0, angles.sin(), angles.cos())
 
 # %% ../../nbs/lib/32_encoder.ipynb #7e6de457
 class Stack:
-    """Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps; `weights` their
-    named views. `nsp`: they predict next sentences too; `still_pad`: [PAD] learns nothing as an input; `sines`: their
-    positions start as `waves`."""
-    def __init__(self, shape: Shape, vocabulary: int, seeds, device="cpu", std=0.02, nsp=False, still_pad=False,
-                 sines=False):
-        self.shape, self.vocabulary, self.seeds, self.device, self.nsp = shape, vocabulary, list(seeds), device, nsp
+    """Weights of M BERTs of one shape. `flat` are the two (M, P) vectors that an optimiser steps;
+    `weights` their named views. `nsp`: they predict next sentences too; `still_pad`: [PAD] learns
+    nothing as an input; `sines`: their positions start as `waves`.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocabulary: int,
+        seeds,
+        device="cpu",
+        std=0.02,
+        nsp=False,
+        still_pad=False,
+        sines=False,
+    ):
+        self.shape, self.vocabulary, self.seeds, self.device, self.nsp = (
+            shape,
+            vocabulary,
+            list(seeds),
+            device,
+            nsp,
+        )
         self.still_pad = still_pad
         groups = [sizes(shape, vocabulary, nsp) for sizes in (decayed, undecayed)]
-        self.flat, views = zip(*(flat_parameters(sizes, len(self.seeds), device) for sizes in groups))
+        self.flat, views = zip(
+            *(flat_parameters(sizes, len(self.seeds), device) for sizes in groups)
+        )
         self.weights = views[0] | views[1]
         self.initialise(std)
-        if sines: self.weights[POSITIONS].data.copy_(waves(shape, 2 * std))
+        if sines:
+            self.weights[POSITIONS].data.copy_(waves(shape, 2 * std))
 
-    def __len__(self): return len(self.seeds)
+    def __len__(self):
+        return len(self.seeds)
 
     def backward(self, loss):
-        "Put the gradient of the models' losses (M,) into the flat vectors."
+        """Put the gradient of the models' losses (M,) into the flat vectors."""
         gradients = torch.autograd.grad(loss.sum(), list(self.weights.values()))
         n = len(decayed(self.shape, self.vocabulary, self.nsp))
         for flat, part in zip(self.flat, (gradients[:n], gradients[n:])):
@@ -99,10 +151,12 @@ class Stack:
 
     @torch.no_grad()
     def initialise(self, std):
-        """Normal weights, zero biases, unit layer norms, each model from its own seed on the CPU (so that no device
-        changes the start)."""
+        """Normal weights, zero biases, unit layer norms, each model from its own seed on the CPU
+        (so that no device changes the start).
+        """
         for name, w in self.weights.items():
-            if name.endswith("LayerNorm.weight"): w.fill_(1.0)
+            if name.endswith("LayerNorm.weight"):
+                w.fill_(1.0)
         for m, seed in enumerate(self.seeds):
             draws = torch.Generator().manual_seed(seed)
             for name in decayed(self.shape, self.vocabulary, self.nsp):
@@ -111,199 +165,262 @@ class Stack:
 
 # %% ../../nbs/lib/32_encoder.ipynb #3daafbdf
 def side_by_side(arrays: list[np.ndarray], empty: int) -> np.ndarray:
-    "Arrays of different length, one a model, as one (models, longest, ...) array filled up with `empty`."
+    """Arrays of different length, one a model, as one (models, longest, ...) array filled up with
+    `empty`.
+    """
     out = np.full((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), empty, np.int64)
-    for m, a in enumerate(arrays): out[m, :len(a)] = a
+    for m, a in enumerate(arrays):
+        out[m, : len(a)] = a
     return out
 
 # %% ../../nbs/lib/32_encoder.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A group of rows in a stacked batch: where it starts among the tokens, rows a model, row length, and the
-    sentence in every slot (models * count, length)."""
+    """A group of rows in a stacked batch: where it starts among the tokens, rows a model, row
+    length, and the sentence in every slot (models * count, length).
+    """
+
     start: int
     count: int
     length: int
     sentence: torch.Tensor
 
     @property
-    def stop(self): return self.start + self.count * self.length
+    def stop(self):
+        return self.start + self.count * self.length
 
 # %% ../../nbs/lib/32_encoder.ipynb #ccf1c074
 @dataclass(frozen=True, eq=False)
 class StackedBatch:
-    "The batches of M models. Where one has fewer masked tokens or examples than another, its labels are -100."
-    ids: torch.Tensor           # (M, tokens)
-    positions: torch.Tensor     # (M, tokens)
-    types: torch.Tensor         # (M, tokens)
-    rows: tuple[Rows, ...]      # how the tokens lie in rows
-    masked: torch.Tensor        # (M, chosen): where the masked tokens are among all
-    labels: torch.Tensor        # (M, chosen)
-    opening: torch.Tensor       # (M, examples): where [CLS] are; (M, 0) where next sentences are not predicted
-    follows: torch.Tensor       # (M, examples), or (M, 0)
+    """The batches of M models. Where one has fewer masked tokens or examples than another, its
+    labels are -100.
+    """
+
+    ids: torch.Tensor  # (M, tokens)
+    positions: torch.Tensor  # (M, tokens)
+    types: torch.Tensor  # (M, tokens)
+    rows: tuple[Rows, ...]  # how the tokens lie in rows
+    masked: torch.Tensor  # (M, chosen): where the masked tokens are among all
+    labels: torch.Tensor  # (M, chosen)
+    opening: (
+        torch.Tensor
+    )  # (M, examples): where [CLS] are; (M, 0) where next sentences are not predicted
+    follows: torch.Tensor  # (M, examples), or (M, 0)
 
     def to(self, device):
-        "The same batch on `device`."
-        def move(tensor): return tensor.to(device, non_blocking=True)
+        """The same batch on `device`."""
+
+        def move(tensor):
+            return tensor.to(device, non_blocking=True)
+
         rows = tuple(replace(r, sentence=move(r.sentence)) for r in self.rows)
         names = [f.name for f in fields(self) if f.name != "rows"]
         return replace(self, rows=rows, **{name: move(getattr(self, name)) for name in names})
 
 # %% ../../nbs/lib/32_encoder.ipynb #cc9a8f1e
 def stack_batches(batches: list[Batch]) -> StackedBatch:
-    "One batch a model, side by side."
+    """One batch a model, side by side."""
     parts, rows, start = {"ids": [], "positions": [], "types": []}, [], 0
     for g in range(2):
-        def group(name, empty): return side_by_side([b.groups[g][name] for b in batches], empty)
+
+        def group(name, empty):
+            return side_by_side([b.groups[g][name] for b in batches], empty)
+
         sentence = group("sentence", -1)
         models, count, length = sentence.shape
         rows.append(Rows(start, count, length, torch.from_numpy(sentence.reshape(-1, length))))
         start += count * length
-        for name, part in parts.items(): part.append(group(name, 0).reshape(models, -1))
+        for name, part in parts.items():
+            part.append(group(name, 0).reshape(models, -1))
     first, length = np.array([[r.start, r.length] for r in rows]).T
-    def flat(slots): return first[slots[:, 0]] + slots[:, 1] * length[slots[:, 0]] + slots[:, 2]
-    def filled(arrays, empty): return torch.from_numpy(side_by_side(arrays, empty))
-    return StackedBatch(**{name: torch.from_numpy(np.concatenate(part, 1)) for name, part in parts.items()},
-                        rows=tuple(r for r in rows if r.count),
-                        masked=filled([flat(b.masked) for b in batches], 0),
-                        labels=filled([b.labels for b in batches], -100),
-                        opening=filled([flat(b.opening) for b in batches], 0),
-                        follows=filled([b.follows for b in batches], -100))
+
+    def flat(slots):
+        return first[slots[:, 0]] + slots[:, 1] * length[slots[:, 0]] + slots[:, 2]
+
+    def filled(arrays, empty):
+        return torch.from_numpy(side_by_side(arrays, empty))
+
+    return StackedBatch(
+        **{name: torch.from_numpy(np.concatenate(part, 1)) for name, part in parts.items()},
+        rows=tuple(r for r in rows if r.count),
+        masked=filled([flat(b.masked) for b in batches], 0),
+        labels=filled([b.labels for b in batches], -100),
+        opening=filled([flat(b.opening) for b in batches], 0),
+        follows=filled([b.follows for b in batches], -100),
+    )
 
 # %% ../../nbs/lib/32_encoder.ipynb #24b26176
 def device_bits(n: int, seed: int, device) -> torch.Tensor:
-    "n random 16-bit integers drawn on `device`."
+    """n random 16-bit integers drawn on `device`."""
     g = torch.Generator(device).manual_seed(seed)
     return torch.randint(-32768, 32768, (n,), dtype=torch.int16, device=device, generator=g)
 
 # %% ../../nbs/lib/32_encoder.ipynb #c8dd4ca1
 class Dropout:
-    """The dropout masks of one step, scaled by 1/(1-p): `hidden(i)` (models, tokens, hidden) and `attention(layer,
-    rows)` (models * rows * heads, length, length)."""
+    """The dropout masks of one step, scaled by 1/(1-p): `hidden(i)` (models, tokens, hidden) and
+    `attention(layer, rows)` (models * rows * heads, length, length).
+    """
+
     def __init__(self, p: float, shape: Shape, seeds, step: int, rows, device="cpu"):
         self.shape, self.rows, self.models = shape, rows, len(seeds)
         self.pools = [self.draw(p, seeds, step, r, device) for r in rows]
 
     def per_row(self, length):
-        "(values of one hidden mask, values of one attention mask) in a row."
+        """(values of one hidden mask, values of one attention mask) in a row."""
         return length * self.shape.hidden, self.shape.heads * length * length
 
     def draw(self, p, seeds, step, rows, device):
-        "All masks of a row group, model by model and row by row: (models, rows, values)."
+        """All masks of a row group, model by model and row by row: (models, rows, values)."""
         hidden, attention = self.per_row(rows.length)
         n = rows.count * ((1 + 2 * self.shape.layers) * hidden + self.shape.layers * attention)
         pool = torch.empty(len(seeds), n, device=device)
         for m, seed in enumerate(seeds):
             rng = generator(DROPOUT, seed, step, rows.length)
-            if pool.is_cuda: bits = device_bits(n, int(rng.integers(1 << 62)), device)
-            else: bits = torch.from_numpy(rng.bit_generator.random_raw(-(-n // 4)).view(np.int16)[:n])
+            if pool.is_cuda:
+                bits = device_bits(n, int(rng.integers(1 << 62)), device)
+            else:
+                bits = torch.from_numpy(rng.bit_generator.random_raw(-(-n // 4)).view(np.int16)[:n])
             torch.ge(bits, round(p * 65536) - 32768, out=pool[m])
         return pool.mul_(1 / (1 - p)).view(len(seeds), rows.count, -1)
 
     def hidden(self, i):
-        "Mask number i of hidden states: 0 for the embeddings, then two a layer."
+        """Mask number i of hidden states: 0 for the embeddings, then two a layer."""
         parts = []
         for r, pool in zip(self.rows, self.pools):
             size = self.per_row(r.length)[0]
-            parts.append(pool[:, :, i * size:(i + 1) * size].reshape(self.models, -1, self.shape.hidden))
+            parts.append(
+                pool[:, :, i * size : (i + 1) * size].reshape(self.models, -1, self.shape.hidden)
+            )
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def attention(self, layer, rows):
-        "The mask of a layer's attention weights in a row group."
+        """The mask of a layer's attention weights in a row group."""
         hidden, size = self.per_row(rows.length)
         at = (1 + 2 * self.shape.layers) * hidden + layer * size
         pool = self.pools[self.rows.index(rows)]
-        return pool[:, :, at:at + size].reshape(-1, rows.length, rows.length)
+        return pool[:, :, at : at + size].reshape(-1, rows.length, rows.length)
 
 # %% ../../nbs/lib/32_encoder.ipynb #b31e5838
 def linear(stack: Stack, x, name):
-    "x (M, T, in) through the named weight and bias: (M, T, out)."
-    return torch.baddbmm(stack.weights[name + ".bias"][:, None], x, stack.weights[name + ".weight"].mT)
+    """x (M, T, in) through the named weight and bias: (M, T, out)."""
+    return torch.baddbmm(
+        stack.weights[name + ".bias"][:, None], x, stack.weights[name + ".weight"].mT
+    )
 
 # %% ../../nbs/lib/32_encoder.ipynb #0f473187
 def norm(stack: Stack, x, name):
-    "Layer norm over the last dimension, a gain and bias a model (epsilon 1e-12, as BERT)."
+    """Layer norm over the last dimension, a gain and bias a model (epsilon 1e-12, as BERT)."""
     gain, bias = stack.weights[name + ".LayerNorm.weight"], stack.weights[name + ".LayerNorm.bias"]
-    if len(stack) == 1: return F.layer_norm(x, x.shape[-1:], gain[0], bias[0], 1e-12)
+    if len(stack) == 1:
+        return F.layer_norm(x, x.shape[-1:], gain[0], bias[0], 1e-12)
     return torch.addcmul(bias[:, None], F.layer_norm(x, x.shape[-1:], eps=1e-12), gain[:, None])
 
 # %% ../../nbs/lib/32_encoder.ipynb #6750c682
 def look_up(stack: Stack, name, ids):
-    "Rows `ids` (M, T) of the named tables: (M, T, hidden)."
+    """Rows `ids` (M, T) of the named tables: (M, T, hidden)."""
     table = stack.weights[f"embeddings.{name}.weight"]
     first = torch.arange(len(stack), device=ids.device)[:, None] * table.shape[1]
     return F.embedding(ids + first, table.flatten(0, 1))
 
 # %% ../../nbs/lib/32_encoder.ipynb #348d33e5
 def embed(stack: Stack, batch: StackedBatch, dropout: Dropout | None):
-    "Token, position and segment embeddings, normed: layer 0."
+    """Token, position and segment embeddings, normed: layer 0."""
     words = look_up(stack, "word_embeddings", batch.ids)
-    if stack.still_pad: words = torch.where((batch.ids == PAD)[..., None], words.detach(), words)
+    if stack.still_pad:
+        words = torch.where((batch.ids == PAD)[..., None], words.detach(), words)
     x = words + look_up(stack, "position_embeddings", batch.positions)
     x = norm(stack, x + look_up(stack, "token_type_embeddings", batch.types), "embeddings")
     return x * dropout.hidden(0) if dropout else x
 
 # %% ../../nbs/lib/32_encoder.ipynb #df1743a9
 def attention_mask(rows: Rows, heads: int) -> torch.Tensor:
-    "(models * rows * heads, length, length)."
+    """(models * rows * heads, length, length)."""
     mask = torch.zeros(len(rows.sentence), rows.length, rows.length, device=rows.sentence.device)
     mask.masked_fill_(rows.sentence[:, :, None] != rows.sentence[:, None, :], -math.inf)
     return mask if heads == 1 else mask.repeat_interleave(heads, 0)
 
 # %% ../../nbs/lib/32_encoder.ipynb #132e8202
 def attend(stack: Stack, qkv, rows: Rows, mask, layer, dropout: Dropout | None):
-    """Self-attention within the sentences of a row group: qkv (M, tokens of the group, 3 * hidden) to (M, tokens,
-    hidden)."""
+    """Self-attention within the sentences of a row group: qkv (M, tokens of the group, 3 * hidden)
+    to (M, tokens, hidden).
+    """
     models, tokens, width = qkv.shape
     heads, size = stack.shape.heads, width // 3 // stack.shape.heads
     parts = qkv.reshape(models * rows.count, rows.length, 3, heads, size).permute(2, 0, 3, 1, 4)
     q, k, v = parts.flatten(1, 2).unbind()
-    p = torch.baddbmm(mask, q, k.mT, alpha=size ** -0.5).softmax(-1)
-    if dropout: p = p * dropout.attention(layer, rows)
+    p = torch.baddbmm(mask, q, k.mT, alpha=size**-0.5).softmax(-1)
+    if dropout:
+        p = p * dropout.attention(layer, rows)
     out = torch.bmm(p.to(v.dtype), v).view(-1, heads, rows.length, size).transpose(1, 2)
     return out.reshape(models, tokens, width // 3)
 
 # %% ../../nbs/lib/32_encoder.ipynb #b89b4ca8
 def encoder_layer(stack: Stack, x, rows, masks, layer: int, dropout: Dropout | None):
-    "One layer of BERT on (M, tokens, hidden)."
+    """One layer of BERT on (M, tokens, hidden)."""
     qkv = linear(stack, x, f"{layer}.attention.qkv")
-    a = [attend(stack, qkv[:, r.start:r.stop], r, mask=mask, layer=layer, dropout=dropout)
-         for r, mask in zip(rows, masks)]
+    a = [
+        attend(stack, qkv[:, r.start : r.stop], r, mask=mask, layer=layer, dropout=dropout)
+        for r, mask in zip(rows, masks)
+    ]
     a = linear(stack, a[0] if len(a) == 1 else torch.cat(a, 1), f"{layer}.attention.output.dense")
-    x = norm(stack, x + (a * dropout.hidden(1 + 2 * layer) if dropout else a), f"{layer}.attention.output")
-    f = linear(stack, F.gelu(linear(stack, x, f"{layer}.intermediate.dense")), f"{layer}.output.dense")
+    x = norm(
+        stack,
+        x + (a * dropout.hidden(1 + 2 * layer) if dropout else a),
+        f"{layer}.attention.output",
+    )
+    f = linear(
+        stack, F.gelu(linear(stack, x, f"{layer}.intermediate.dense")), f"{layer}.output.dense"
+    )
     return norm(stack, x + (f * dropout.hidden(2 + 2 * layer) if dropout else f), f"{layer}.output")
 
-def hidden_layers(stack: Stack, batch: StackedBatch, dropout: Dropout | None = None) -> list[torch.Tensor]:
-    "Layer 0 (the embeddings) to the last, each (M, tokens, hidden)."
+
+def hidden_layers(
+    stack: Stack, batch: StackedBatch, dropout: Dropout | None = None
+) -> list[torch.Tensor]:
+    """Layer 0 (the embeddings) to the last, each (M, tokens, hidden)."""
     layers = [embed(stack, batch, dropout)]
     masks = [attention_mask(r, stack.shape.heads) for r in batch.rows]
-    for l in range(stack.shape.layers): layers.append(encoder_layer(stack, layers[-1], batch.rows, masks, l, dropout))
+    for l in range(stack.shape.layers):
+        layers.append(encoder_layer(stack, layers[-1], batch.rows, masks, l, dropout))
     return layers
 
 # %% ../../nbs/lib/32_encoder.ipynb #fc5e010b
 def logits(stack: Stack, x) -> torch.Tensor:
-    "Scores over the vocabulary for (M, n, hidden) states; the output matrix is the word embeddings (tied)."
+    """Scores over the vocabulary for (M, n, hidden) states; the output matrix is the word
+    embeddings (tied).
+    """
     x = norm(stack, F.gelu(linear(stack, x, "transform.dense")), "transform")
-    return torch.baddbmm(stack.weights["bias"][:, None], x, stack.weights["embeddings.word_embeddings.weight"].mT)
+    return torch.baddbmm(
+        stack.weights["bias"][:, None], x, stack.weights["embeddings.word_embeddings.weight"].mT
+    )
+
 
 def next_logits(stack: Stack, x) -> torch.Tensor:
-    "Scores (M, n, 2) of `continued` and `random` for the last states (M, n, hidden) of [CLS]."
+    """Scores (M, n, 2) of `continued` and `random` for the last states (M, n, hidden) of [CLS]."""
     return linear(stack, torch.tanh(linear(stack, x, "pooler.dense")), "seq_relationship")
 
 # %% ../../nbs/lib/32_encoder.ipynb #b79bfe8a
 def mean_loss(scores, labels) -> torch.Tensor:
-    "Mean cross-entropy of each model (M,) for scores (M, n, classes) and labels (M, n), those below 0 left out."
-    each = F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none")
+    """Mean cross-entropy of each model (M,) for scores (M, n, classes) and labels (M, n), those
+    below 0 left out.
+    """
+    each = F.cross_entropy(
+        scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none"
+    )
     return each.view(labels.shape).sum(1) / (labels >= 0).sum(1).clamp(min=1)
 
 # %% ../../nbs/lib/32_encoder.ipynb #da4e3fda
 def losses(stack: Stack, batch: StackedBatch, dropout: Dropout | None = None) -> torch.Tensor:
-    """The loss of each model (M,): mean cross-entropy over its chosen tokens, and that of next sentence prediction
-    where it is asked for (as in BERT, their sum)."""
+    """The loss of each model (M,): mean cross-entropy over its chosen tokens, and that of next
+    sentence prediction where it is asked for (as in BERT, their sum).
+    """
     x = hidden_layers(stack, batch, dropout)[-1]
-    def at(slots): return x.gather(1, slots[..., None].expand(-1, -1, x.shape[-1]))
+
+    def at(slots):
+        return x.gather(1, slots[..., None].expand(-1, -1, x.shape[-1]))
+
     loss = mean_loss(logits(stack, at(batch.masked)), batch.labels)
-    if not stack.nsp: return loss
+    if not stack.nsp:
+        return loss
     random = torch.where(batch.follows < 0, -100, 1 - batch.follows)
     return loss + mean_loss(next_logits(stack, at(batch.opening)), random)

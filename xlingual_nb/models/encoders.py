@@ -26,48 +26,61 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/39_encoders.ipynb #36b9c0d8
 @runtime_checkable
 class Encoder(Protocol):
-    "Whatever turns token ids into vectors: all that measures and tasks know of it."
-    path: Path                              # for messages
-    tokenizer: PreTrainedTokenizerBase      # cuts plain text into ids
-    views: dict[str, LanguageView]          # how each language enters, by name; empty: all alike
+    """Whatever turns token ids into vectors: all that measures and tasks know of it."""
+
+    path: Path  # for messages
+    tokenizer: PreTrainedTokenizerBase  # cuts plain text into ids
+    views: dict[str, LanguageView]  # how each language enters, by name; empty: all alike
     device: torch.device
-    depth: int                              # blocks above layer 0, the embeddings
-    width: int                              # H, numbers a vector
-    vocabulary: int                         # V, token ids are below this
-    cls: int | None                         # ids of special tokens, for the languages without an offset
+    depth: int  # blocks above layer 0, the embeddings
+    width: int  # H, numbers a vector
+    vocabulary: int  # V, token ids are below this
+    cls: int | None  # ids of special tokens, for the languages without an offset
     sep: int | None
     pad: int | None
     mask: int | None
-    positions: torch.Tensor | None          # (positions, H), learned vectors of places in the sentence
-    model: nn.Module | None                 # what can be fine-tuned
-    head: Callable[..., torch.Tensor] | None    # (sentences, numbers, view, asked): masked-LM logits (asked, V)
+    positions: torch.Tensor | None  # (positions, H), learned vectors of places in the sentence
+    model: nn.Module | None  # what can be fine-tuned
+    head: (
+        Callable[..., torch.Tensor] | None
+    )  # (sentences, numbers, view, asked): masked-LM logits (asked, V)
 
     def view(self, language: str | LanguageView) -> LanguageView:
-        "How a language enters. InputError for one that the encoder does not know."
+        """How a language enters. InputError for one that the encoder does not know."""
 
     def room(self, view) -> int:
-        "How many content tokens a sentence of this view may have."
+        """How many content tokens a sentence of this view may have."""
 
-    def layers(self, sentences: Encoded, groups: Iterable[np.ndarray], view,
-               layers: Iterable[int]) -> Iterator[dict[int, torch.Tensor]]:
-        "For each group of sentence numbers, by layer, the vectors of their content tokens (tokens, H), in order."
+    def layers(
+        self, sentences: Encoded, groups: Iterable[np.ndarray], view, layers: Iterable[int]
+    ) -> Iterator[dict[int, torch.Tensor]]:
+        """For each group of sentence numbers, by layer, the vectors of their content tokens
+        (tokens, H), in order.
+        """
 
 # %% ../../nbs/lib/39_encoders.ipynb #0769a35a
 def token_block(encoder: Encoder, view) -> tuple[int, int]:
-    "The half-open range of token ids of a language: from its offset to the next larger one, or to the last id."
+    """The half-open range of token ids of a language: from its offset to the next larger one, or to
+    the last id.
+    """
     view = encoder.view(view)
     later = [v.token_offset for v in encoder.views.values() if v.token_offset > view.token_offset]
     return view.token_offset, min([encoder.vocabulary, *later])
 
 # %% ../../nbs/lib/39_encoders.ipynb #5649883a
 def load_encoder(path, device="cpu") -> Encoder:
-    """Open whatever there is: a Hugging Face masked language model, a folder of static vectors, or a file of word2vec
-    (`.vec`, `.bin`, also `.gz`). `device`: cpu, cuda, cuda:N or auto. InputError for all that does not open."""
+    """Open whatever there is: a Hugging Face masked language model, a folder of static vectors, or
+    a file of word2vec (`.vec`, `.bin`, also `.gz`). `device`: cpu, cuda, cuda:N or auto. InputError
+    for all that does not open.
+    """
     path = Path(path)
-    if path.name.endswith(VECTOR_FILES) and not path.is_dir(): return load_vectors(path, device)
+    if path.name.endswith(VECTOR_FILES) and not path.is_dir():
+        return load_vectors(path, device)
     if path.is_file():
-        raise InputError(f"{path} is neither a folder nor a file of vectors: name one ({', '.join(VECTOR_FILES)}); "
-                         "GloVe's text is a .vec with a first line of its words and columns, `400000 300`")
+        raise InputError(
+            f"{path} is neither a folder nor a file of vectors: name one ({', '.join(VECTOR_FILES)}); "
+            "GloVe's text is a .vec with a first line of its words and columns, `400000 300`"
+        )
     config = load_json(path / "config.json")
     is_static = isinstance(config, dict) and config.get("model_type") == STATIC
     return load_static(path, device) if is_static else load_checkpoint(path, device)

@@ -8,7 +8,8 @@ __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'check_weights', 'check
            'other_sizes', 'unopened', 'load_model']
 
 # %% ../../nbs/lib/35a_folders.ipynb #c3265cde
-import json, unicodedata
+import json
+import unicodedata
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -24,195 +25,335 @@ from .settings import LanguageView
 
 # %% ../../nbs/lib/35a_folders.ipynb #24ad198e
 def read_view(view, where: str) -> LanguageView:
-    "One language of the entry `xlingual`; fields that are not ours are left out. InputError that names the field."
-    kinds, mend = {f.name: f.type for f in fields(LanguageView)}, "mend xlingual.languages in config.json"
-    require(isinstance(view, dict) and isinstance(view.get("name"), str) and view["name"],
-            f"{where} has no name ({view!r}): {mend}")
+    """One language of the entry `xlingual`; fields that are not ours are left out. InputError that
+    names the field.
+    """
+    kinds, mend = (
+        {f.name: f.type for f in fields(LanguageView)},
+        "mend xlingual.languages in config.json",
+    )
+    require(
+        isinstance(view, dict) and isinstance(view.get("name"), str) and view["name"],
+        f"{where} has no name ({view!r}): {mend}",
+    )
     known = {k: v for k, v in view.items() if k in kinds}
     for name, value in known.items():
         kind = {"name": str, "inverted": bool}.get(name, int)
-        fits = type(value) is kind and (kind is not int or value >= 0) or name == "separator" and value is None
+        fits = (type(value) is kind and (kind is not int or value >= 0)) or (
+            name == "separator" and value is None
+        )
         wanted = {bool: "true or false", int: "a whole number, 0 or more"}.get(kind)
         require(fits, f"{where}: {name}={value!r} is not {wanted}: {mend}")
     return LanguageView(**known)
 
+
 def read_views(entry, path="config.json") -> dict[str, LanguageView]:
-    """The language views in a configuration's entry `xlingual`, by name; none where there is no such entry. What does
-    not read as views: InputError that names `path` and the language."""
-    if entry is None: return {}
+    """The language views in a configuration's entry `xlingual`, by name; none where there is no
+    such entry. What does not read as views: InputError that names `path` and the language.
+    """
+    if entry is None:
+        return {}
     declared = entry.get("languages", []) if isinstance(entry, dict) else None
-    require(isinstance(declared, (list, tuple)), f"{path}: xlingual.languages in config.json is no list of languages: "
-            "write [{\"name\": \"en\"}, …], or leave xlingual out")
+    require(
+        isinstance(declared, (list, tuple)),
+        f"{path}: xlingual.languages in config.json is no list of languages: "
+        'write [{"name": "en"}, …], or leave xlingual out',
+    )
     views = [read_view(view, f"{path}: language {n}") for n, view in enumerate(declared, 1)]
     names = [view.name for view in views]
     twice = [name for name in names if names.count(name) > 1]
-    require(not twice, f"{path}: language {''.join(twice[:1])!r} is there twice: mend xlingual.languages in "
-            "config.json")
+    require(
+        not twice,
+        f"{path}: language {''.join(twice[:1])!r} is there twice: mend xlingual.languages in "
+        "config.json",
+    )
     return dict(zip(names, views))
 
 # %% ../../nbs/lib/35a_folders.ipynb #065e0812
 def check_weights(path: Path) -> None:
-    "The folder's safetensors are there and whole, or an InputError says so."
+    """The folder's safetensors are there and whole, or an InputError says so."""
     files = sorted(path.glob("*.safetensors"))
     if not files:
-        raise InputError(f"{path} has no *.safetensors: pickles are not opened here, save it with save_pretrained")
+        raise InputError(
+            f"{path} has no *.safetensors: pickles are not opened here, save it with save_pretrained"
+        )
     for file in files:
         try:
-            with safe_open(file, "pt"): pass
+            with safe_open(file, "pt"):
+                pass
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{file} is cut short or damaged ({error}): copy or save it again") from error
+            raise InputError(
+                f"{file} is cut short or damaged ({error}): copy or save it again"
+            ) from error
 
 # %% ../../nbs/lib/35a_folders.ipynb #da7496bc
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model",
-                   "tokenizer.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+)
+
 
 def check_folder(path: Path) -> dict:
-    "The folder's configuration. InputError unless it is there, with a tokenizer and whole safetensors beside it."
+    """The folder's configuration. InputError unless it is there, with a tokenizer and whole
+    safetensors beside it.
+    """
     config = path / "config.json"
     if not path.is_dir():
-        raise InputError(f"{path} is not a folder: name one with config.json, model.safetensors and tokenizer.json")
+        raise InputError(
+            f"{path} is not a folder: name one with config.json, model.safetensors and tokenizer.json"
+        )
     if not config.is_file():
-        raise InputError(f"{path} has no config.json: name a checkpoint's folder, as save_pretrained leaves it")
+        raise InputError(
+            f"{path} has no config.json: name a checkpoint's folder, as save_pretrained leaves it"
+        )
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
-        raise InputError(f"{path} has no tokenizer (tokenizer.json): save the tokenizer of its training into it")
-    try: declared = dict(json.loads(config.read_text(encoding="utf-8")))
+        raise InputError(
+            f"{path} has no tokenizer (tokenizer.json): save the tokenizer of its training into it"
+        )
+    try:
+        declared = dict(json.loads(config.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{config} is not JSON of a configuration ({error}): save it again") from error
+        raise InputError(
+            f"{config} is not JSON of a configuration ({error}): save it again"
+        ) from error
     check_weights(path)
     return declared
 
 # %% ../../nbs/lib/35a_folders.ipynb #a8fc95b0
-def first_line(error): return f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
+def first_line(error):
+    return f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
+
 
 def lower_cases_by_mistake(tokenizer):
-    "True when the tokenizer lower-cases text though over 1% of its entries have capitals, which it can never produce."
+    """True when the tokenizer lower-cases text though over 1% of its entries have capitals, which
+    it can never produce.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or backend.normalizer is None or backend.normalizer.normalize_str("Ab") != "ab": return False
+    if (
+        backend is None
+        or backend.normalizer is None
+        or backend.normalizer.normalize_str("Ab") != "ab"
+    ):
+        return False
     specials = set(tokenizer.all_special_tokens)
-    words = [w for w in tokenizer.get_vocab() if w not in specials and not w.startswith(("[unused", "<"))]
-    return sum(w != w.lower() for w in words) > .01 * len(words)
+    words = [
+        w for w in tokenizer.get_vocab() if w not in specials and not w.startswith(("[unused", "<"))
+    ]
+    return sum(w != w.lower() for w in words) > 0.01 * len(words)
 
 # %% ../../nbs/lib/35a_folders.ipynb #17351f4f
 def taken_off(tokenizer) -> str:
-    "A few entries with accents, where over 1% have some and the tokenizer takes them off what it reads; else nothing."
+    """A few entries with accents, where over 1% have some and the tokenizer takes them off what it
+    reads; else nothing.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or backend.normalizer is None or backend.normalizer.normalize_str("é") != "e": return ""
+    if (
+        backend is None
+        or backend.normalizer is None
+        or backend.normalizer.normalize_str("é") != "e"
+    ):
+        return ""
     words = sorted(tokenizer.get_vocab())
-    marked = [w for w in words if any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", w))]
-    return ", ".join(marked[:3]) if len(marked) > .01 * len(words) else ""
+    marked = [
+        w
+        for w in words
+        if any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", w))
+    ]
+    return ", ".join(marked[:3]) if len(marked) > 0.01 * len(words) else ""
 
 # %% ../../nbs/lib/35a_folders.ipynb #3416c8f7
 def load_tokenizer(path: Path) -> tuple:
-    "The folder's tokenizer, from local files and without code of its own, and its ids of cls, sep, mask and pad."
-    try: tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    """The folder's tokenizer, from local files and without code of its own, and its ids of cls,
+    sep, mask and pad.
+    """
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:
-        raise InputError(f"the tokenizer in {path} does not open ({first_line(error)}): save it again") from error
+        raise InputError(
+            f"the tokenizer in {path} does not open ({first_line(error)}): save it again"
+        ) from error
     mend = f"the tokenizer in {path} {{}} in tokenizer_config.json".format
     if tokenizer.mask_token_id is None:
-        raise InputError(mend("has no mask token: take BERT, RoBERTa or the like, or, if it is masked, set mask_token"))
+        raise InputError(
+            mend(
+                "has no mask token: take BERT, RoBERTa or the like, or, if it is masked, set mask_token"
+            )
+        )
     cls = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
     sep = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
-    if cls is None or sep is None: raise InputError(mend("has no cls_token or sep_token: set them"))
+    if cls is None or sep is None:
+        raise InputError(mend("has no cls_token or sep_token: set them"))
     if lower_cases_by_mistake(tokenizer):
-        raise InputError(mend("lower-cases but its vocabulary is cased: set do_lower_case to false"))
-    return tokenizer, dict(cls=cls, sep=sep, mask=tokenizer.mask_token_id, pad=tokenizer.pad_token_id or 0)
+        raise InputError(
+            mend("lower-cases but its vocabulary is cased: set do_lower_case to false")
+        )
+    return tokenizer, dict(
+        cls=cls, sep=sep, mask=tokenizer.mask_token_id, pad=tokenizer.pad_token_id or 0
+    )
 
 # %% ../../nbs/lib/35a_folders.ipynb #ac683aee
 @contextmanager
 def quiet():
-    "The transformers library without its progress bars and loading reports, put back afterwards as they were."
+    """The transformers library without its progress bars and loading reports, put back afterwards
+    as they were.
+    """
     bars, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
-    hf_logging.disable_progress_bar(); hf_logging.set_verbosity_error()
-    try: yield
+    hf_logging.disable_progress_bar()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
     finally:
         hf_logging.set_verbosity(level)
-        if bars: hf_logging.enable_progress_bar()
+        if bars:
+            hf_logging.enable_progress_bar()
 
 # %% ../../nbs/lib/35a_folders.ipynb #f13d4b09
 def beyond(model: nn.Module, unexpected) -> list[str]:
-    "Names of weights, among those that found no place, which belong to the encoder of the model."
+    """Names of weights, among those that found no place, which belong to the encoder of the
+    model.
+    """
     parts = {name for name, _ in model.base_model.named_children()}
-    def inner(name): return name.removeprefix(model.base_model_prefix + ".")
-    return sorted(n for n in unexpected if inner(n).split(".")[0] in parts and not n.endswith("_ids"))
+
+    def inner(name):
+        return name.removeprefix(model.base_model_prefix + ".")
+
+    return sorted(
+        n for n in unexpected if inner(n).split(".")[0] in parts and not n.endswith("_ids")
+    )
 
 # %% ../../nbs/lib/35a_folders.ipynb #43eafea6
 def check_numbers(path: Path, model: nn.Module) -> None:
-    "InputError for weights that are NaN or infinite, with the first table that holds any."
+    """InputError for weights that are NaN or infinite, with the first table that holds any."""
     for name, weights in model.named_parameters():
         if wrong := int((~weights.isfinite()).sum()):
-            raise InputError(f"{path}: {wrong} numbers of {name} are NaN or infinite: copy the model again, or take a "
-                             "checkpoint from before its training diverged")
+            raise InputError(
+                f"{path}: {wrong} numbers of {name} are NaN or infinite: copy the model again, or take a "
+                "checkpoint from before its training diverged"
+            )
 
 # %% ../../nbs/lib/35a_folders.ipynb #186c6f58
 @torch.inference_mode()
 def check_states(path: Path, model: nn.Module) -> None:
-    "InputError unless the encoder gives a vector a token at layer 0 and above each of its blocks. On three tokens."
+    """InputError unless the encoder gives a vector a token at layer 0 and above each of its blocks.
+    On three tokens.
+    """
     kind, ids = model.config.model_type, torch.zeros((1, 3), dtype=torch.long)
     fit = "take one that gives a vector a token and layer, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
     require(not model.config.is_encoder_decoder, f"{path}: {kind} is an encoder-decoder: {fit}")
-    try: made = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
-    except Exception as error: raise InputError(f"{path}: {kind} does not run ({first_line(error)}): {fit}") from error
+    try:
+        made = model.base_model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
+        )
+    except Exception as error:
+        raise InputError(f"{path}: {kind} does not run ({first_line(error)}): {fit}") from error
     states = made.hidden_states or (made.last_hidden_state,)
     sizes, depth = {tuple(s.shape[:2]) for s in states}, model.config.num_hidden_layers
-    require(len(states) == depth + 1 and sizes == {(1, 3)},
-            f"{path}: {kind} of {depth} layers gives {len(states)} of sizes {sorted(sizes)} for three tokens: {fit}")
+    require(
+        len(states) == depth + 1 and sizes == {(1, 3)},
+        f"{path}: {kind} of {depth} layers gives {len(states)} of sizes {sorted(sizes)} for three tokens: {fit}",
+    )
 
 # %% ../../nbs/lib/35a_folders.ipynb #a647907b
 def check_head(path: Path, model: nn.Module) -> None:
-    "InputError where a folder's weights have nothing of the head of its `model`; nothing is said where there are none."
+    """InputError where a folder's weights have nothing of the head of its `model`; nothing is said
+    where there are none.
+    """
     inner, held = model.base_model_prefix + ".", set()
     for file in path.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors: held |= {*tensors.keys()}
+        with safe_open(file, "pt") as tensors:
+            held |= {*tensors.keys()}
     head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
-    require(not held or held & head, f"{path} holds no masked-LM head: choose a checkpoint that has one")
+    require(
+        not held or held & head, f"{path} holds no masked-LM head: choose a checkpoint that has one"
+    )
 
 # %% ../../nbs/lib/35a_folders.ipynb #b7a2d915
 def no_family(path: Path, error: Exception) -> str:
-    "That a folder's model is of a family without masked language models, and the mend."
-    return (f"{path}/config.json is of no masked language model that transformers knows ({first_line(error)}): "
-            "take BERT, RoBERTa, DistilBERT, XLM-R or the like")
+    """That a folder's model is of a family without masked language models, and the mend."""
+    return (
+        f"{path}/config.json is of no masked language model that transformers knows ({first_line(error)}): "
+        "take BERT, RoBERTa, DistilBERT, XLM-R or the like"
+    )
+
 
 def other_sizes(path: Path, model: nn.Module) -> list[str]:
-    "The weights in a folder's files that have another size than in its `model`, in words."
+    """The weights in a folder's files that have another size than in its `model`, in words."""
     held, inner = {}, model.base_model_prefix + "."
     for file in path.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
-            held |= {name.removeprefix(inner): tensors.get_slice(name).get_shape() for name in tensors.keys()}
-    sizes = {name: (held.get(name.removeprefix(inner)), [*w.shape]) for name, w in model.named_parameters()}
-    return [f"{name} is {there} in the file and {here} by config.json" for name, (there, here) in sizes.items()
-            if there not in (None, here)]
+            held |= {
+                name.removeprefix(inner): tensors.get_slice(name).get_shape()
+                for name in tensors.keys()
+            }
+    sizes = {
+        name: (held.get(name.removeprefix(inner)), [*w.shape])
+        for name, w in model.named_parameters()
+    }
+    return [
+        f"{name} is {there} in the file and {here} by config.json"
+        for name, (there, here) in sizes.items()
+        if there not in (None, here)
+    ]
+
 
 def unopened(path: Path, error: Exception) -> str:
-    "Why a folder's model does not open, and the mend: another family, or a configuration of the weights' sizes."
+    """Why a folder's model does not open, and the mend: another family, or a configuration of the
+    weights' sizes.
+    """
     why = f"the model in {path} does not open as a masked language model ({first_line(error)})"
     try:
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING: return no_family(path, error)
-        with quiet(), torch.device("meta"): model = transformers.AutoModelForMaskedLM.from_config(config)
+        config = transformers.AutoConfig.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
+        if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING:
+            return no_family(path, error)
+        with quiet(), torch.device("meta"):
+            model = transformers.AutoModelForMaskedLM.from_config(config)
         wrong = other_sizes(path, model)
-    except Exception: wrong = []                            # the first error says more
+    except Exception:
+        wrong = []  # the first error says more
     more = ", …" * (len(wrong) > 1)
-    if wrong: why = f"{path}: {len(wrong)} weights have other sizes than config.json says ({wrong[0]}{more})"
+    if wrong:
+        why = f"{path}: {len(wrong)} weights have other sizes than config.json says ({wrong[0]}{more})"
     return f"{why}: check that config.json belongs to the weights"
 
 # %% ../../nbs/lib/35a_folders.ipynb #a5d52db2
 def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
-    """The folder's masked language model, in evaluation mode, and whether it has no head. InputError for weights that
-    are missing, of other sizes, in no part of the model, or no numbers, and for a family that cannot be measured."""
+    """The folder's masked language model, in evaluation mode, and whether it has no head.
+    InputError for weights that are missing, of other sizes, in no part of the model, or no numbers,
+    and for a family that cannot be measured.
+    """
     try:
         with quiet():
             model, report = transformers.AutoModelForMaskedLM.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False, use_safetensors=True,
-                dtype=torch.float32, output_loading_info=True)
+                path,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
     except Exception as error:
         raise InputError(unopened(path, error)) from error
-    lost = sorted(name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + "."))
+    lost = sorted(
+        name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")
+    )
     if lost:
-        raise InputError(f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
-                         "check that config.json belongs to it")
+        raise InputError(
+            f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
+            "check that config.json belongs to it"
+        )
     if more := beyond(model, report["unexpected_keys"]):
-        raise InputError(f"{path}: {len(more)} weights of the file are in no part of the model ({more[0]}, …): "
-                         "check that config.json belongs to it (its number of layers first)")
+        raise InputError(
+            f"{path}: {len(more)} weights of the file are in no part of the model ({more[0]}, …): "
+            "check that config.json belongs to it (its number of layers first)"
+        )
     check_numbers(path, model)
     check_states(path, model.eval().requires_grad_(False))
     return model.to(device), bool(report["missing_keys"])

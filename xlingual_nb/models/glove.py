@@ -15,22 +15,29 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/37a_glove.ipynb #e2636a2b
 def pairs_at(text: Encoded, distance: int) -> tuple[np.ndarray, np.ndarray]:
-    "All tokens that have a token of their own sentence `distance` places behind them, and those tokens."
+    """All tokens that have a token of their own sentence `distance` places behind them, and those
+    tokens.
+    """
     sentence = np.repeat(np.arange(len(text)), text.lengths)
     together = sentence[:-distance] == sentence[distance:]
     return text.ids[:-distance][together], text.ids[distance:][together]
 
 # %% ../../nbs/lib/37a_glove.ipynb #b740b6c3
 def portions(text: Encoded, tokens: int):
-    "The text in parts of about so many tokens, cut between sentences."
+    """The text in parts of about so many tokens, cut between sentences."""
     cuts = np.searchsorted(text.starts, np.arange(0, len(text.ids) + tokens, tokens))
     for first, last in zip(cuts, cuts[1:]):
-        if first < last: yield text.take(np.arange(first, min(last, len(text))))
+        if first < last:
+            yield text.take(np.arange(first, min(last, len(text))))
 
-def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2 ** 23):
-    """How often tokens stand near one another, each pair one over its distance: a symmetric `scipy.sparse` table
-    (size, size), float64. `pairs`: how many may be in memory before they are added up."""
+
+def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2**23):
+    """How often tokens stand near one another, each pair one over its distance: a symmetric
+    `scipy.sparse` table (size, size), float64. `pairs`: how many may be in memory before they are
+    added up.
+    """
     from scipy.sparse import csr_array
+
     total = csr_array((size, size))
     for part in portions(text, max(1, pairs // window)):
         found = [(*pairs_at(part, d), d) for d in range(1, window + 1)]
@@ -40,37 +47,48 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2 ** 23):
     return total + total.T
 
 # %% ../../nbs/lib/37a_glove.ipynb #90f41b4b
-ONES = -1, -2       # the columns of ones in both tables
+ONES = -1, -2  # the columns of ones in both tables
+
 
 def beginnings(size: int, width: int, seed: int) -> list[torch.Tensor]:
-    "Both tables (size, width + 2) at random, as GloVe begins."
+    """Both tables (size, width + 2) at random, as GloVe begins."""
     dice = torch.Generator().manual_seed(seed)
     tables = [(torch.rand(size, width + 2, generator=dice) - 0.5) / width for _ in ONES]
-    for table, ones in zip(tables, ONES): table[:, ones] = 1
+    for table, ones in zip(tables, ONES):
+        table[:, ones] = 1
     return tables
 
 # %% ../../nbs/lib/37a_glove.ipynb #0e8d6d29
 def slopes(own, other, residual, opposite) -> tuple[torch.Tensor, torch.Tensor]:
-    "The rows (n,) among the cells' `own`, and for each the sum of residual x opposite[other] over its cells (n, H)."
+    """The rows (n,) among the cells' `own`, and for each the sum of residual x opposite[other] over
+    its cells (n, H).
+    """
     own, order = own.sort(stable=True)
     rows, counts = own.unique_consecutive(return_counts=True)
     bags = counts.cumsum(0) - counts
-    return rows, embedding_bag(other[order], opposite, bags, mode="sum", per_sample_weights=residual[order])
+    return rows, embedding_bag(
+        other[order], opposite, bags, mode="sum", per_sample_weights=residual[order]
+    )
+
 
 def gradients(tables, cells) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """For both tables the rows that the cells touch and their gradients of half the loss. `cells`: first and second
-    words, logarithms of their counts, weights."""
+    """For both tables the rows that the cells touch and their gradients of half the loss. `cells`:
+    first and second words, logarithms of their counts, weights.
+    """
     first, second, logs, weights = cells
     rows, columns = tables[0].index_select(0, first), tables[1].index_select(0, second)
     residual = weights * (torch.linalg.vecdot(rows, columns) - logs)
     found = [slopes(first, second, residual, tables[1]), slopes(second, first, residual, tables[0])]
-    for (_, slope), ones in zip(found, ONES): slope[:, ones] = 0
+    for (_, slope), ones in zip(found, ONES):
+        slope[:, ones] = 0
     return found
 
 # %% ../../nbs/lib/37a_glove.ipynb #f5c33341
 @torch.no_grad()
 def descend(tables, squares, cells, rate: float) -> None:
-    "One step of AdaGrad on the rows that the cells touch; `squares` are what the tables' gradients have summed up to."
+    """One step of AdaGrad on the rows that the cells touch; `squares` are what the tables'
+    gradients have summed up to.
+    """
     for table, square, (rows, slope) in zip(tables, squares, gradients(tables, cells)):
         seen = square.index_select(0, rows).addcmul_(slope, slope)
         square[rows] = seen
@@ -79,10 +97,14 @@ def descend(tables, squares, cells, rate: float) -> None:
 # %% ../../nbs/lib/37a_glove.ipynb #3f4dce6a
 def factorise(counts, method: Glove, width: int, seed: int = 0, device: str = "cpu", report=None):
     """Both tables, fitted to `cooccurrences` (V, V). `report(done, total)` hears of every
-    epoch."""
+    epoch.
+    """
     cells, dice = counts.tocoo(), torch.Generator().manual_seed(seed)
     where = [torch.from_numpy(side.astype(np.int32)) for side in cells.coords]
-    numbers = [torch.from_numpy(x.astype(np.float32)) for x in (np.log(cells.data), method.weight(cells.data))]
+    numbers = [
+        torch.from_numpy(x.astype(np.float32))
+        for x in (np.log(cells.data), method.weight(cells.data))
+    ]
     columns = [column.to(device) for column in (*where, *numbers)]
     tables = [table.to(device) for table in beginnings(counts.shape[0], width, seed)]
     squares = [torch.ones_like(table) for table in tables]
@@ -90,12 +112,15 @@ def factorise(counts, method: Glove, width: int, seed: int = 0, device: str = "c
         for batch in torch.randperm(len(cells.data), generator=dice).split(method.batch):
             first, second, *rest = (column.index_select(0, batch.to(device)) for column in columns)
             descend(tables, squares, (first.long(), second.long(), *rest), method.learning_rate)
-        if report: report(epoch + 1, method.epochs)
+        if report:
+            report(epoch + 1, method.epochs)
     return tables
 
 # %% ../../nbs/lib/37a_glove.ipynb #c82bfdc8
 def fit(counts, method: Glove, width: int, **rest) -> torch.Tensor:
-    "Vectors (V, width), float32, of `factorise`; a word without a neighbour has the vector zero."
+    """Vectors (V, width), float32, of `factorise`; a word without a neighbour has the vector
+    zero.
+    """
     tables = factorise(counts, method, width, **rest)
     vectors = (tables[0] + tables[1] if method.add else tables[0])[:, :width].cpu()
     vectors[np.diff(counts.tocsr().indptr) == 0] = 0

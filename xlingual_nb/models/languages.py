@@ -18,46 +18,63 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/34_languages.ipynb #24be054d
 @dataclass(frozen=True)
 class Language:
-    """A name, a corpus, and the transforms of `text.transforms` that its token ids go through, in order. InputError
-    for a transform that does not exist."""
+    """A name, a corpus, and the transforms of `text.transforms` that its token ids go through, in
+    order. InputError for a transform that does not exist.
+    """
+
     name: str
     corpus: CorpusSpec
     transforms: tuple[str, ...] = ()
 
-    def __post_init__(self): transforms.check(self.transforms)
+    def __post_init__(self):
+        transforms.check(self.transforms)
 
 # %% ../../nbs/lib/34_languages.ipynb #d401486c
 def without(chain, *names) -> tuple[str, ...]:
-    "The chain less the transforms whose names begin so."
+    """The chain less the transforms whose names begin so."""
     return tuple(t for t in chain if not t.startswith(names))
 
+
 def lasting_transforms(language: Language) -> tuple[str, ...]:
-    "The transforms of a language when it is measured or fine-tuned (K section 3.2.2: no permutation then)."
+    """The transforms of a language when it is measured or fine-tuned (K section 3.2.2: no
+    permutation then).
+    """
     return without(language.transforms, "half(", "permute")
 
 # %% ../../nbs/lib/34_languages.ipynb #91a5e37e
-def token_ids(language: Language, tokenizer, store, longest: int, chain=None, corpus: Corpus | None = None) -> Encoded:
-    """The token ids of a language, through `chain` in place of its own transforms, and of another `corpus` as this
-    language would say it. Sentences are cut to `longest` tokens, specials included, before they are turned round."""
+def token_ids(
+    language: Language, tokenizer, store, longest: int, chain=None, corpus: Corpus | None = None
+) -> Encoded:
+    """The token ids of a language, through `chain` in place of its own transforms, and of another
+    `corpus` as this language would say it. Sentences are cut to `longest` tokens, specials
+    included, before they are turned round.
+    """
     chain = language.transforms if chain is None else chain
-    if corpus is None: corpus = read_corpus(store.path(language.corpus))
+    if corpus is None:
+        corpus = read_corpus(store.path(language.corpus))
     ids = tokenizers.encode(tokenizer, corpus.sentences).truncate(longest - 2)
     return transforms.apply(chain, ids, tokenizer.get_vocab_size())
 
 # %% ../../nbs/lib/34_languages.ipynb #259899c3
 def document_ends(corpus: Corpus) -> np.ndarray:
-    "(documents,) after how many sentences each document ends."
+    """(documents,) after how many sentences each document ends."""
     return np.cumsum([len(d) for d in corpus.documents])
 
+
 def pieces(text: Encoded, ends, longest: int) -> Encoded:
-    "The text with ends only after the sentences numbered in `ends`, and after every `longest` tokens between them."
+    """The text with ends only after the sentences numbered in `ends`, and after every `longest`
+    tokens between them.
+    """
     starts = np.concatenate([[0], text.starts[ends]])
     inner = [np.arange(first, last, longest) for first, last in zip(starts, starts[1:])]
     return Encoded(text.ids, np.concatenate([*inner, starts[-1:]]).astype(np.int64))
 
 # %% ../../nbs/lib/34_languages.ipynb #07d23015
 def translations(first: Language, second: Language, ids: np.ndarray, size: int) -> np.ndarray:
-    "What two languages on one vocabulary of `size` make of the same pieces: (n, 2) ids."
+    """What two languages on one vocabulary of `size` make of the same pieces: (n, 2) ids."""
     text = Encoded(np.asarray(ids, np.int32), np.arange(len(ids) + 1))
-    both = [transforms.apply(lasting_transforms(language), text, size).ids for language in (first, second)]
+    both = [
+        transforms.apply(lasting_transforms(language), text, size).ids
+        for language in (first, second)
+    ]
     return np.stack(both, 1).astype(np.int64)

@@ -16,27 +16,34 @@ from .neighbours import blocks, check_widths, nearest_means, unit
 
 # %% ../../nbs/lib/39b_mapping.ipynb #2aa750ac
 def normalised(vectors) -> torch.Tensor:
-    "Rows (n, H) of length one about a mean of nearly zero, float32."
+    """Rows (n, H) of length one about a mean of nearly zero, float32."""
     vectors = unit(vectors)
     return unit(vectors - vectors.mean(0))
 
 # %% ../../nbs/lib/39b_mapping.ipynb #556c3fe7
 def procrustes(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    "The orthogonal W (H, H) with the least ||first W - second|| for parallel rows (n, H); float32."
+    """The orthogonal W (H, H) with the least ||first W - second|| for parallel rows (n, H);
+    float32.
+    """
     U, _, V = torch.linalg.svd((first.T @ second).double())
     return (U @ V).to(first.dtype)
 
 # %% ../../nbs/lib/39b_mapping.ipynb #e8b24d4d
 def whitening(vectors: torch.Tensor, least: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
-    """The symmetric matrix (H, H), double, that gives rows (n, H) the identity as their product, and its inverse;
-    directions narrower than `least` of the widest are flat in both."""
+    """The symmetric matrix (H, H), double, that gives rows (n, H) the identity as their product,
+    and its inverse; directions narrower than `least` of the widest are flat in both.
+    """
     _, S, V = torch.linalg.svd(vectors.double(), full_matrices=False)
     wide = S > least * S[0]
-    return (V.T * torch.where(wide, 1 / S, 0.)) @ V, (V.T * torch.where(wide, S, 0.)) @ V
+    return (V.T * torch.where(wide, 1 / S, 0.0)) @ V, (V.T * torch.where(wide, S, 0.0)) @ V
 
-def reweighted(first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both tables (n, H), (m, H) in one space, symmetrically re-weighted by `pairs` (k, 2) of row numbers (Artetxe et
-    al. 2018, section 3.4)."""
+
+def reweighted(
+    first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both tables (n, H), (m, H) in one space, symmetrically re-weighted by `pairs` (k, 2) of row
+    numbers (Artetxe et al. 2018, section 3.4).
+    """
     known = first[pairs[:, 0]], second[pairs[:, 1]]
     (white, colour), (white_, colour_) = map(whitening, known)
     U, S, V = torch.linalg.svd(white @ (known[0].T @ known[1]).double() @ white_)
@@ -47,40 +54,58 @@ def reweighted(first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor) -
 
 # %% ../../nbs/lib/39b_mapping.ipynb #b3628242
 def thinned(scores: torch.Tensor, keep: float, generator) -> torch.Tensor:
-    "Scores with all but a random share `keep` of them dropped, in place."
-    if keep >= 1: return scores
-    return scores.masked_fill_(torch.rand(scores.shape, generator=generator, device=scores.device) >= keep, -torch.inf)
+    """Scores with all but a random share `keep` of them dropped, in place."""
+    if keep >= 1:
+        return scores
+    return scores.masked_fill_(
+        torch.rand(scores.shape, generator=generator, device=scores.device) >= keep, -torch.inf
+    )
 
-def induce(first: torch.Tensor, second: torch.Tensor, keep: float = 1., k: int = 10, generator=None,
-           size: int = 1024) -> tuple[torch.Tensor, float]:
-    """A dictionary (n + m, 2) of unit rows (n, H), (m, H) in one space: of each word of either side its nearest
-    neighbour by CSLS, among a random share `keep` of the pairs; and the objective. `size` rows at a time."""
+
+def induce(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    keep: float = 1.0,
+    k: int = 10,
+    generator=None,
+    size: int = 1024,
+) -> tuple[torch.Tensor, float]:
+    """A dictionary (n + m, 2) of unit rows (n, H), (m, H) in one space: of each word of either side
+    its nearest neighbour by CSLS, among a random share `keep` of the pairs; and the objective.
+    `size` rows at a time.
+    """
     hub, hub_, best, best_ = nearest_means(first, second, k, size)
     forward, backward = [], torch.full((len(second),), -torch.inf, device=first.device)
     of = torch.zeros(len(second), dtype=torch.long, device=first.device)
     for start, scores in blocks(first, second, size):
-        scores.sub_(hub_ / 2).sub_((hub[start:start + size] / 2).unsqueeze(1))
+        scores.sub_(hub_ / 2).sub_((hub[start : start + size] / 2).unsqueeze(1))
         rows = scores if keep >= 1 else thinned(scores.clone(), keep, generator)
         forward.append(rows.argmax(1))
         top, row = thinned(scores, keep, generator).max(0)
         of = torch.where(top > backward, row + start, of)
         backward = torch.maximum(top, backward)
-    ways = [(torch.arange(len(first), device=first.device), torch.cat(forward)),
-            (of, torch.arange(len(second), device=first.device))]
+    ways = [
+        (torch.arange(len(first), device=first.device), torch.cat(forward)),
+        (of, torch.arange(len(second), device=first.device)),
+    ]
     return torch.cat([torch.stack(way, 1) for way in ways]), float(best.mean() + best_.mean()) / 2
 
 # %% ../../nbs/lib/39b_mapping.ipynb #b2b53ffa
 def signatures(vectors: torch.Tensor) -> torch.Tensor:
-    "Normalised rows (n, n): for each word the sorted entries of its row in the root of the similarity matrix."
+    """Normalised rows (n, n): for each word the sorted entries of its row in the root of the
+    similarity matrix.
+    """
     U, S, _ = torch.linalg.svd(vectors, full_matrices=False)
     return normalised(((U * S) @ U.T).sort(1).values)
 
 # %% ../../nbs/lib/39b_mapping.ipynb #5bb7ce2c
 @dataclass(frozen=True)
 class SelfLearning:
-    """Artetxe et al. (2018), section 3 and 4.2: words looked at from the commonest on (`cutoff`, `start` at first),
-    neighbours of CSLS, share of pairs kept at first, its `growth` after `patience` rounds without a rise by
-    `threshold`; `rounds` at most."""
+    """Artetxe et al. (2018), section 3 and 4.2: words looked at from the commonest on (`cutoff`,
+    `start` at first), neighbours of CSLS, share of pairs kept at first, its `growth` after
+    `patience` rounds without a rise by `threshold`; `rounds` at most.
+    """
+
     cutoff: int = 20_000
     start: int = 4_000
     neighbours: int = 10
@@ -94,13 +119,18 @@ class SelfLearning:
     def __post_init__(self):
         sizes = (self.cutoff, self.start, self.neighbours, self.patience, self.rounds)
         require(min(sizes) >= 1, f"{self}: give sizes of at least 1")
-        require(0 < self.keep <= 1 < self.growth,
-                f"keep={self.keep}, growth={self.growth}: give a share, and more than 1")
+        require(
+            0 < self.keep <= 1 < self.growth,
+            f"keep={self.keep}, growth={self.growth}: give a share, and more than 1",
+        )
+
 
 @dataclass(frozen=True)
 class Mapped:
-    """Both tables in one space, (n, H) and (m, H), for cosines; the `pairs` (k, 2) of row numbers that they were fitted
-    to; `history`: (keep, objective) of every round."""
+    """Both tables in one space, (n, H) and (m, H), for cosines; the `pairs` (k, 2) of row numbers
+    that they were fitted to; `history`: (keep, objective) of every round.
+    """
+
     first: torch.Tensor
     second: torch.Tensor
     pairs: torch.Tensor
@@ -108,43 +138,65 @@ class Mapped:
 
 # %% ../../nbs/lib/39b_mapping.ipynb #764ca89a
 def supervised(first, second, pairs, rotation: bool = False) -> Mapped:
-    """Tables (n, H), (m, H) mapped by known pairs (k, 2): what a mapping can reach; `rotation`: by Procrustes alone.
-    InputError for vectors of unequal width, and without pairs."""
+    """Tables (n, H), (m, H) mapped by known pairs (k, 2): what a mapping can reach; `rotation`: by
+    Procrustes alone. InputError for vectors of unequal width, and without pairs.
+    """
     first, second, pairs = (torch.as_tensor(a) for a in (first, second, pairs))
     check_widths(first, second)
     require(len(pairs), "no pair of words to map by: give at least one")
     first, second, pairs = normalised(first), normalised(second), pairs.to(first.device)
-    if not rotation: return Mapped(*reweighted(first, second, pairs), pairs)
+    if not rotation:
+        return Mapped(*reweighted(first, second, pairs), pairs)
     return Mapped(first @ procrustes(first[pairs[:, 0]], second[pairs[:, 1]]), second, pairs)
 
+
 def first_pairs(first: torch.Tensor, second: torch.Tensor, settings: SelfLearning) -> torch.Tensor:
-    "A dictionary of normalised tables from their shapes alone (Artetxe et al. 2018, section 3.2)."
+    """A dictionary of normalised tables from their shapes alone (Artetxe et al. 2018, section
+    3.2).
+    """
     n = min(len(first), len(second), settings.start)
     return induce(signatures(first[:n]), signatures(second[:n]), k=settings.neighbours)[0]
 
-def self_learn(first: torch.Tensor, second: torch.Tensor, pairs: torch.Tensor, settings: SelfLearning, progress=None):
-    """The dictionary that normalised tables settle on from `pairs` (section 3.3), and its history; `progress(keep,
-    objective)` hears of every round."""
+
+def self_learn(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    pairs: torch.Tensor,
+    settings: SelfLearning,
+    progress=None,
+):
+    """The dictionary that normalised tables settle on from `pairs` (section 3.3), and its history;
+    `progress(keep, objective)` hears of every round.
+    """
     generator = torch.Generator(first.device).manual_seed(settings.seed)
-    first, second, keep = first[:settings.cutoff], second[:settings.cutoff], settings.keep
+    first, second, keep = first[: settings.cutoff], second[: settings.cutoff], settings.keep
     history, best, since = [], -torch.inf, 0
     for _ in range(settings.rounds):
         turn = procrustes(first[pairs[:, 0]], second[pairs[:, 1]])
         pairs, objective = induce(first @ turn, second, keep, settings.neighbours, generator)
         history.append((keep, objective))
-        if progress: progress(keep, objective)
-        if objective > best + settings.threshold: best, since = objective, 0
-        else: since += 1
-        if since < settings.patience: continue
-        if keep >= 1: break
-        keep, since = min(1., keep * settings.growth), 0
+        if progress:
+            progress(keep, objective)
+        if objective > best + settings.threshold:
+            best, since = objective, 0
+        else:
+            since += 1
+        if since < settings.patience:
+            continue
+        if keep >= 1:
+            break
+        keep, since = min(1.0, keep * settings.growth), 0
     return pairs, tuple(history)
+
 
 @torch.inference_mode()
 def vecmap(first, second, settings: SelfLearning = SelfLearning(), progress=None) -> Mapped:
-    """Map two tables of word vectors (n, H), (m, H), commonest words first, into one space without any pair known.
+    """Map two tables of word vectors (n, H), (m, H), commonest words first, into one space without
+    any pair known.
 
-    Source: Artetxe, Labaka & Agirre (2018). Runs where `first` is. InputError for vectors of unequal width."""
+    Source: Artetxe, Labaka & Agirre (2018). Runs where `first` is. InputError for vectors of
+    unequal width.
+    """
     first, second = torch.as_tensor(first), torch.as_tensor(second)
     check_widths(first, second)
     first, second = normalised(first), normalised(second).to(first.device)

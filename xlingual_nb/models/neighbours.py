@@ -15,24 +15,35 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/39a_neighbours.ipynb #60176fd4
 def check_widths(first, second) -> None:
-    "Two tables of vectors (n, H) and (m, H), neither empty; InputError otherwise."
+    """Two tables of vectors (n, H) and (m, H), neither empty; InputError otherwise."""
     shapes = tuple(first.shape), tuple(second.shape)
     if any(len(shape) != 2 or not all(shape) for shape in shapes) or shapes[0][1] != shapes[1][1]:
-        raise InputError(f"vectors of shape {shapes[0]} and {shapes[1]}: give two tables of vectors of the same width")
+        raise InputError(
+            f"vectors of shape {shapes[0]} and {shapes[1]}: give two tables of vectors of the same width"
+        )
+
 
 def unit(vectors) -> torch.Tensor:
-    "Rows of length one, float32; rows of zeros stay."
+    """Rows of length one, float32; rows of zeros stay."""
     return normalize(torch.as_tensor(vectors).float(), dim=1)
 
-def blocks(first: torch.Tensor, second: torch.Tensor, size: int = 1024) -> Iterator[tuple[int, torch.Tensor]]:
-    "(number of the first row, similarities of up to `size` rows to all of `second`), one after the other."
-    for start in range(0, len(first), size): yield start, first[start:start + size] @ second.T
+
+def blocks(
+    first: torch.Tensor, second: torch.Tensor, size: int = 1024
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """(number of the first row, similarities of up to `size` rows to all of `second`), one after
+    the other.
+    """
+    for start in range(0, len(first), size):
+        yield start, first[start : start + size] @ second.T
 
 # %% ../../nbs/lib/39a_neighbours.ipynb #d04ff576
-def nearest_means(first: torch.Tensor, second: torch.Tensor, k: int = 10,
-                  size: int = 1024) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of unit rows (n, H) and (m, H): for each row of either the mean cosine of its `k` nearest in the other, (n,) and
-    (m,), then the cosine of its nearest one, (n,) and (m,)."""
+def nearest_means(
+    first: torch.Tensor, second: torch.Tensor, k: int = 10, size: int = 1024
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of unit rows (n, H) and (m, H): for each row of either the mean cosine of its `k` nearest in
+    the other, (n,) and (m,), then the cosine of its nearest one, (n,) and (m,).
+    """
     rows, columns, k_rows, k_columns = [], None, min(k, len(second)), min(k, len(first))
     for _, similar in blocks(first, second, size):
         rows.append(similar.topk(k_rows, 1).values)

@@ -9,7 +9,9 @@ __all__ = ['INPUTS', 'PIECES', 'PretrainSpec', 'check_positions', 'check_neighbo
            'trained_tokens', 'pretraining_cost']
 
 # %% ../../nbs/lib/35_pretraining.ipynb #22a02d0d
-import math, os, time
+import math
+import os
+import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,8 +19,21 @@ import numpy as np
 
 from ..errors import require
 from .batches import UNK
-from .languages import Language, document_ends, lasting_transforms, pieces, token_ids
-from .settings import MASKING, LanguageView, Shape, Training, parameters, step_flops
+from xlingual_nb.models.languages import (
+    Language,
+    document_ends,
+    lasting_transforms,
+    pieces,
+    token_ids,
+)
+from xlingual_nb.models.settings import (
+    MASKING,
+    LanguageView,
+    Shape,
+    Training,
+    parameters,
+    step_flops,
+)
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text import tokenizers, transforms, vocabularies
@@ -29,19 +44,24 @@ from ..text.vocabularies import TokenizerSpec
 # %% ../../nbs/lib/35_pretraining.ipynb #7307a89a
 INPUTS = ("sentences", "documents", "pairs")
 
+
 @dataclass(frozen=True)
 class PretrainSpec:
     """A checkpoint: masked-language modelling on the mixed text of `languages`.
 
-    `lang_pos` and `shift_special` are D's (sections 2.3 and 2.4). `inputs` are single sentences, as D's; documents, cut
-    wherever an input is full (L1 section 2.4); or pairs of segments, as BERT's and K's. On pairs `nsp` adds next
-    sentence prediction (K section 3.4.1). `markers` gives every
-    language a [SEP] of its own (K section 3.4.2), `whole_words` masks all pieces of a word together, and languages
-    are sampled in proportion to their size to the power `exponent`. Size and schedule are `models.settings`.
-    `masking` names a split of its `MASKING`; `snapshots` are the points of training, in percent, at which the model
-    is also kept for learning curves (D Figure 6). `visible_padding` lets every token attend to [PAD], as D's code does;
-    a share `short_pairs` of the documents is cut into shorter pairs (K's code: .1). Where the split has a share of
-    neighbours (D section 4), they are the `nearest` ones of the run `neighbours`, a `models.spaces.SpaceSpec`."""
+    `lang_pos` and `shift_special` are D's (sections 2.3 and 2.4). `inputs` are single sentences, as
+    D's; documents, cut wherever an input is full (L1 section 2.4); or pairs of segments, as BERT's
+    and K's. On pairs `nsp` adds next sentence prediction (K section 3.4.1). `markers` gives every
+    language a [SEP] of its own (K section 3.4.2), `whole_words` masks all pieces of a word
+    together, and languages are sampled in proportion to their size to the power `exponent`. Size
+    and schedule are `models.settings`. `masking` names a split of its `MASKING`; `snapshots` are
+    the points of training, in percent, at which the model is also kept for learning curves (D
+    Figure 6). `visible_padding` lets every token attend to [PAD], as D's code does; a share
+    `short_pairs` of the documents is cut into shorter pairs (K's code: .1). Where the split has a
+    share of neighbours (D section 4), they are the `nearest` ones of the run `neighbours`, a
+    `models.spaces.SpaceSpec`.
+    """
+
     stage: ClassVar[str] = "pretrain"
     languages: tuple[Language, ...]
     tokenizer: TokenizerSpec
@@ -65,166 +85,312 @@ class PretrainSpec:
     def __post_init__(self):
         names, percents = [l.name for l in self.languages], self.snapshots
         require(len(names) > 0, "no language to train on: give at least one")
-        require(len(set(names)) == len(names), f"languages {', '.join(names)}: give each a name of its own")
-        require(self.masking in MASKING, f"masking {self.masking!r}: choose from {', '.join(MASKING)}")
+        require(
+            len(set(names)) == len(names),
+            f"languages {', '.join(names)}: give each a name of its own",
+        )
+        require(
+            self.masking in MASKING, f"masking {self.masking!r}: choose from {', '.join(MASKING)}"
+        )
         require(self.seed >= 0, f"seed={self.seed}: give 0 or more")
-        require(all(0 <= p <= 100 for p in percents), f"snapshots={percents}: percent of the training, from 0 to 100")
+        require(
+            all(0 <= p <= 100 for p in percents),
+            f"snapshots={percents}: percent of the training, from 0 to 100",
+        )
         require(self.inputs in INPUTS, f"inputs={self.inputs!r}: choose {', '.join(INPUTS)}")
         halved = any(t.startswith("half(") for l in self.languages for t in l.transforms)
-        require(self.inputs != "documents" or not halved, "half of the sentences make no documents: drop half(…)")
-        require(self.inputs != "pairs" or not self.training.opening_slice,
-                "opening_slice cuts inputs of one segment: set inputs='sentences' or 'documents'")
-        require(not self.nsp or self.inputs == "pairs", "nsp needs two segments: set inputs='pairs'")
-        require(self.inputs != "pairs" or not self.lang_pos,
-                "lang_pos gives segments to languages, inputs='pairs' to segments: choose one of the two")
-        require(0 <= self.short_pairs <= 1, f"short_pairs={self.short_pairs}: give a share from 0 to 1")
-        require(not self.short_pairs or self.inputs == "pairs", "short_pairs needs two segments: set inputs='pairs'")
-        require(0 <= self.exponent <= 1,
-                f"exponent={self.exponent}: 1 samples languages by their size, 0 evenly; give a number between")
+        require(
+            self.inputs != "documents" or not halved,
+            "half of the sentences make no documents: drop half(…)",
+        )
+        require(
+            self.inputs != "pairs" or not self.training.opening_slice,
+            "opening_slice cuts inputs of one segment: set inputs='sentences' or 'documents'",
+        )
+        require(
+            not self.nsp or self.inputs == "pairs", "nsp needs two segments: set inputs='pairs'"
+        )
+        require(
+            self.inputs != "pairs" or not self.lang_pos,
+            "lang_pos gives segments to languages, inputs='pairs' to segments: choose one of the two",
+        )
+        require(
+            0 <= self.short_pairs <= 1, f"short_pairs={self.short_pairs}: give a share from 0 to 1"
+        )
+        require(
+            not self.short_pairs or self.inputs == "pairs",
+            "short_pairs needs two segments: set inputs='pairs'",
+        )
+        require(
+            0 <= self.exponent <= 1,
+            f"exponent={self.exponent}: 1 samples languages by their size, 0 evenly; give a number between",
+        )
         wanted = MASKING[self.masking].knn > 0
-        require(wanted == (self.neighbours is not None), f"masking={self.masking!r} with neighbours of "
-                f"{'nowhere' if wanted else 'another language'}: give a SpaceSpec to a split that has a share of them")
-        if wanted: check_neighbours(self)
-        if self.lang_pos: check_positions(self)
+        require(
+            wanted == (self.neighbours is not None),
+            f"masking={self.masking!r} with neighbours of "
+            f"{'nowhere' if wanted else 'another language'}: give a SpaceSpec to a split that has a share of them",
+        )
+        if wanted:
+            check_neighbours(self)
+        if self.lang_pos:
+            check_positions(self)
+
 
 def check_positions(spec) -> None:
-    "InputError where positions or segments do not suffice for each language to have its own."
+    """InputError where positions or segments do not suffice for each language to have its own."""
     known, wanted = len(spec.languages), len(spec.languages) * spec.shape.max_tokens
     enough = spec.shape.position_table >= wanted and spec.shape.segments >= known
-    require(enough, f"lang_pos wants {wanted} positions and {known} segments for {known} languages: set positions and "
-            "segments of the shape, or leave it off")
+    require(
+        enough,
+        f"lang_pos wants {wanted} positions and {known} segments for {known} languages: set positions and "
+        "segments of the shape, or leave it off",
+    )
+
 
 def check_neighbours(spec) -> None:
-    "InputError where the neighbours are of other languages or pieces than the model's, or too few."
+    """InputError where the neighbours are of other languages or pieces than the model's, or too
+    few.
+    """
     known = spec.neighbours
     theirs, ours = ([l.name for l in s.languages] for s in (known, spec))
-    require(theirs == ours, f"neighbours of {', '.join(theirs)} for a model of {', '.join(ours)}: name the same")
-    require(known.tokenizer == spec.tokenizer, "neighbours of another vocabulary: give spaces the model's tokenizer")
-    require(1 <= spec.nearest <= known.nearest, f"nearest={spec.nearest}: the spaces keep 1 to {known.nearest}")
+    require(
+        theirs == ours,
+        f"neighbours of {', '.join(theirs)} for a model of {', '.join(ours)}: name the same",
+    )
+    require(
+        known.tokenizer == spec.tokenizer,
+        "neighbours of another vocabulary: give spaces the model's tokenizer",
+    )
+    require(
+        1 <= spec.nearest <= known.nearest,
+        f"nearest={spec.nearest}: the spaces keep 1 to {known.nearest}",
+    )
 
 # %% ../../nbs/lib/35_pretraining.ipynb #5e258e2f
 def shifted(spec: PretrainSpec) -> bool:
-    "Does the model have a second copy of the vocabulary?"
+    """Does the model have a second copy of the vocabulary?"""
     return any(t.startswith("enfake") for l in spec.languages for t in l.transforms)
 
 # %% ../../nbs/lib/35_pretraining.ipynb #ce2afdc4
 def own_specials(spec: PretrainSpec) -> list[str]:
-    "The languages whose special tokens stand behind all pieces: under `shift_special` all that nothing shifts but one."
-    plain = [l.name for l in spec.languages if not any(t.startswith("enfake") for t in l.transforms)]
+    """The languages whose special tokens stand behind all pieces: under `shift_special` all that
+    nothing shifts but one.
+    """
+    plain = [
+        l.name for l in spec.languages if not any(t.startswith("enfake") for t in l.transforms)
+    ]
     return plain[1:] * spec.shift_special
 
+
 def entries(spec: PretrainSpec, size: int) -> int:
-    "Entries of the model's vocabulary, where the tokenizer has `size`."
-    return size * (1 + shifted(spec)) + len(SPECIALS) * len(own_specials(spec)) + spec.markers * len(spec.languages)
+    """Entries of the model's vocabulary, where the tokenizer has `size`."""
+    return (
+        size * (1 + shifted(spec))
+        + len(SPECIALS) * len(own_specials(spec))
+        + spec.markers * len(spec.languages)
+    )
 
 # %% ../../nbs/lib/35_pretraining.ipynb #749e85f6
 def views(spec: PretrainSpec, size: int) -> list[LanguageView]:
-    "One view a language; `size` is the vocabulary of the tokenizer."
-    found, apart, last = [], own_specials(spec), entries(spec, size) - spec.markers * len(spec.languages)
+    """One view a language; `size` is the vocabulary of the tokenizer."""
+    found, apart, last = (
+        [],
+        own_specials(spec),
+        entries(spec, size) - spec.markers * len(spec.languages),
+    )
     for i, language in enumerate(spec.languages):
-        shift, own, name = size * ("enfake" in language.transforms), i * spec.lang_pos, language.name
-        special = last - len(SPECIALS) * (len(apart) - apart.index(name)) if name in apart else shift
+        shift, own, name = (
+            size * ("enfake" in language.transforms),
+            i * spec.lang_pos,
+            language.name,
+        )
+        special = (
+            last - len(SPECIALS) * (len(apart) - apart.index(name)) if name in apart else shift
+        )
         first = own * spec.shape.max_tokens if own else 0
-        found.append(LanguageView(name, token_offset=shift, special_offset=special * spec.shift_special,
-                                  position_offset=first, token_type=own,
-                                  inverted="inv_order" in language.transforms,
-                                  separator=last + i if spec.markers else None))
+        found.append(
+            LanguageView(
+                name,
+                token_offset=shift,
+                special_offset=special * spec.shift_special,
+                position_offset=first,
+                token_type=own,
+                inverted="inv_order" in language.transforms,
+                separator=last + i if spec.markers else None,
+            )
+        )
     return found
 
 # %% ../../nbs/lib/35_pretraining.ipynb #9e2cba0c
 def view(spec: PretrainSpec, size: int, name: str) -> LanguageView:
-    "The view of one language; one that the model was not trained on enters it plainly."
+    """The view of one language; one that the model was not trained on enters it plainly."""
     return next((v for v in views(spec, size) if v.name == name), LanguageView(name))
 
 # %% ../../nbs/lib/35_pretraining.ipynb #47c1667e
 def own_unknown(view: LanguageView, text: Encoded) -> Encoded:
-    "A language's ids with [UNK] shifted as its other special tokens are."
-    return Encoded(np.where(text.ids == UNK, UNK + view.special_offset, text.ids).astype(np.int32), text.starts)
+    """A language's ids with [UNK] shifted as its other special tokens are."""
+    return Encoded(
+        np.where(text.ids == UNK, UNK + view.special_offset, text.ids).astype(np.int32), text.starts
+    )
 
-def model_ids(spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None) -> Encoded:
-    "The ids of a language's sentences as a model reads them (`languages.token_ids`, with its `chain` and `corpus`)."
-    longest = getattr(spec, "max_tokens", None) or spec.shape.max_tokens      # static vectors have no shape
+
+def model_ids(
+    spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None
+) -> Encoded:
+    """The ids of a language's sentences as a model reads them (`languages.token_ids`, with its
+    `chain` and `corpus`).
+    """
+    longest = (
+        getattr(spec, "max_tokens", None) or spec.shape.max_tokens
+    )  # static vectors have no shape
     text = token_ids(language, tokenizer, store, longest, chain=chain, corpus=corpus)
     return own_unknown(view(spec, tokenizer.get_vocab_size(), language.name), text)
 
-def running_ids(spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None) -> Encoded:
-    "The ids of its documents, none of them lost, in as many inputs of the model as they fill."
-    if corpus is None: corpus = read_corpus(store.path(language.corpus))
-    text = token_ids(language, tokenizer, store, longest=2 ** 30, chain=chain, corpus=corpus)
+
+def running_ids(
+    spec: PretrainSpec, language: Language, tokenizer, store, chain=None, corpus=None
+) -> Encoded:
+    """The ids of its documents, none of them lost, in as many inputs of the model as they fill."""
+    if corpus is None:
+        corpus = read_corpus(store.path(language.corpus))
+    text = token_ids(language, tokenizer, store, longest=2**30, chain=chain, corpus=corpus)
     text = own_unknown(view(spec, tokenizer.get_vocab_size(), language.name), text)
     return pieces(text, document_ends(corpus), spec.shape.max_tokens - 2)
 
+
 def reader(spec: PretrainSpec, name: str, tokenizer):
-    "How a checkpoint reads other text of a language: (view, function from plain ids to the language's)."
-    size, known = tokenizer.get_vocab_size(), next((l for l in spec.languages if l.name == name), None)
+    """How a checkpoint reads other text of a language: (view, function from plain ids to the
+    language's).
+    """
+    size, known = (
+        tokenizer.get_vocab_size(),
+        next((l for l in spec.languages if l.name == name), None),
+    )
     chain, seen = lasting_transforms(known) if known else (), view(spec, size, name)
     return seen, lambda text: own_unknown(seen, transforms.apply(chain, text, size))
 
 # %% ../../nbs/lib/35_pretraining.ipynb #7976ce23
 def model_tokenizer(spec: PretrainSpec, tokenizer):
-    """The tokenizer that goes into the checkpoint: with a second copy of every entry, special tokens of a language's
-    own, and a separator a language, where the spec asks for them."""
-    if shifted(spec): tokenizer = tokenizers.pair_vocabulary(tokenizer)
-    if apart := own_specials(spec): tokenizer = vocabularies.add_markers(tokenizer, apart, SPECIALS)
-    return vocabularies.add_markers(tokenizer, [l.name for l in spec.languages]) if spec.markers else tokenizer
+    """The tokenizer that goes into the checkpoint: with a second copy of every entry, special
+    tokens of a language's own, and a separator a language, where the spec asks for them.
+    """
+    if shifted(spec):
+        tokenizer = tokenizers.pair_vocabulary(tokenizer)
+    if apart := own_specials(spec):
+        tokenizer = vocabularies.add_markers(tokenizer, apart, SPECIALS)
+    return (
+        vocabularies.add_markers(tokenizer, [l.name for l in spec.languages])
+        if spec.markers
+        else tokenizer
+    )
 
 # %% ../../nbs/lib/35_pretraining.ipynb #4ef9a554
 def neighbour_table(spec: PretrainSpec, store) -> np.ndarray | None:
-    "`Mixture.neighbours` of the run that the spec names (`models.spaces`), None where it names none."
-    if spec.neighbours is None: return None
+    """`Mixture.neighbours` of the run that the spec names (`models.spaces`), None where it names
+    none.
+    """
+    if spec.neighbours is None:
+        return None
     from safetensors.numpy import load_file
-    return load_file(store.path(spec.neighbours) / "neighbours.safetensors")["neighbours"][..., :spec.nearest]
+
+    return load_file(store.path(spec.neighbours) / "neighbours.safetensors")["neighbours"][
+        ..., : spec.nearest
+    ]
 
 # %% ../../nbs/lib/35_pretraining.ipynb #0f131b6a
 def mixture(spec: PretrainSpec, tokenizer, store):
-    "The examples of a pretraining, a `models.batches.Mixture`, from the corpora in a store."
+    """The examples of a pretraining, a `models.batches.Mixture`, from the corpora in a store."""
     from xlingual_nb.models import batches
+
     size, longest = tokenizer.get_vocab_size(), spec.shape.max_tokens
     read = running_ids if spec.inputs == "documents" else model_ids
     texts = [read(spec, l, tokenizer, store) for l in spec.languages]
-    vocabulary, added = entries(spec, size), dict(padded=spec.visible_padding, neighbours=neighbour_table(spec, store))
-    starts = np.resize(vocabularies.word_starts(tokenizer), vocabulary) if spec.whole_words else None
-    common = dict(views=views(spec, size), vocabulary=vocabulary, max_tokens=longest, word_starts=starts)
-    if spec.inputs != "pairs": return replace(batches.mix(texts, **common), **added)
+    vocabulary, added = (
+        entries(spec, size),
+        dict(padded=spec.visible_padding, neighbours=neighbour_table(spec, store)),
+    )
+    starts = (
+        np.resize(vocabularies.word_starts(tokenizer), vocabulary) if spec.whole_words else None
+    )
+    common = dict(
+        views=views(spec, size), vocabulary=vocabulary, max_tokens=longest, word_starts=starts
+    )
+    if spec.inputs != "pairs":
+        return replace(batches.mix(texts, **common), **added)
     ends = [document_ends(read_corpus(store.path(l.corpus))) for l in spec.languages]
-    pairs = batches.mix_pairs(texts, ends, **common, exponent=spec.exponent, nsp=spec.nsp, short=spec.short_pairs)
+    pairs = batches.mix_pairs(
+        texts, ends, **common, exponent=spec.exponent, nsp=spec.nsp, short=spec.short_pairs
+    )
     return replace(pairs, **added)
 
 # %% ../../nbs/lib/35_pretraining.ipynb #dc454734
 def share(spec: PretrainSpec) -> float:
-    "The part of its corpora that a spec trains on."
-    return 0.5 if all(any(t.startswith("half(") for t in l.transforms) for l in spec.languages) else 1.0
+    """The part of its corpora that a spec trains on."""
+    return (
+        0.5
+        if all(any(t.startswith("half(") for t in l.transforms) for l in spec.languages)
+        else 1.0
+    )
+
 
 def stackable(spec: PretrainSpec) -> tuple:
-    "A key: specs with equal keys can train as one stack."
-    return (spec.shape, spec.training, spec.tokenizer, share(spec), spec.inputs, spec.nsp, spec.markers, spec.exponent,
-            spec.short_pairs, shifted(spec), len(own_specials(spec)), *(l.corpus for l in spec.languages))
+    """A key: specs with equal keys can train as one stack."""
+    return (
+        spec.shape,
+        spec.training,
+        spec.tokenizer,
+        share(spec),
+        spec.inputs,
+        spec.nsp,
+        spec.markers,
+        spec.exponent,
+        spec.short_pairs,
+        shifted(spec),
+        len(own_specials(spec)),
+        *(l.corpus for l in spec.languages),
+    )
 
 # %% ../../nbs/lib/35_pretraining.ipynb #61250179
 def training_job(spec: PretrainSpec, folder, tokenizer, store):
-    "What the training loop needs to know of a checkpoint, a `models.training.Job`."
+    """What the training loop needs to know of a checkpoint, a `models.training.Job`."""
     from xlingual_nb.models import training as loop
+
     masking = replace(MASKING[spec.masking], whole_words=spec.whole_words)
-    job = loop.Job(mixture(spec, tokenizer, store), masking, seed=spec.seed,
-                   tokenizer=model_tokenizer(spec, tokenizer), folder=folder)
+    job = loop.Job(
+        mixture(spec, tokenizer, store),
+        masking,
+        seed=spec.seed,
+        tokenizer=model_tokenizer(spec, tokenizer),
+        folder=folder,
+    )
     steps = loop.total_steps(job, spec.training)
     return replace(job, snapshots=tuple(steps * percent // 100 for percent in spec.snapshots))
 
 # %% ../../nbs/lib/35_pretraining.ipynb #eed6db37
 def reporting(specs, progress, pause: float = 0.5):
-    "A function (done, total) that passes on to `progress` for all of `specs`, at most every `pause` seconds."
+    """A function (done, total) that passes on to `progress` for all of `specs`, at most every
+    `pause` seconds.
+    """
     last = 0.0
+
     def report(done, total):
         nonlocal last
-        if done < total and time.monotonic() - last <= pause: return
+        if done < total and time.monotonic() - last <= pause:
+            return
         last = time.monotonic()
-        for spec in specs: progress(spec, done, total)
+        for spec in specs:
+            progress(spec, done, total)
+
     return report
 
 # %% ../../nbs/lib/35_pretraining.ipynb #ff96660f
 def make_pretraining(specs, folders, store, progress):
-    "Train a group of stackable specs; those that differ in their number of steps after all train in turn."
+    """Train a group of stackable specs; those that differ in their number of steps after all train
+    in turn.
+    """
     from xlingual_nb.models import training as loop
+
     shape, training = specs[0].shape, specs[0].training
     tokenizer, groups = tokenizers.load(store.path(specs[0].tokenizer)), {}
     for spec, folder in zip(specs, folders):
@@ -239,28 +405,41 @@ def make_pretraining(specs, folders, store, progress):
 # %% ../../nbs/lib/35_pretraining.ipynb #1a811cce
 PIECES = {"words": 1.0, "characters": 5.0}  # a word; 1.3 in vocabularies of pieces
 
+
 def input_size(spec: PretrainSpec, language: Language) -> tuple[int, int]:
-    "(inputs, words) of a language's text: sentences, or what a document fills."
-    if spec.inputs != "documents": return corpus_size(language.corpus)
-    room, sizes = (spec.shape.max_tokens - 2) / PIECES.get(spec.tokenizer.kind, 1.3), document_sizes(language.corpus)
+    """(inputs, words) of a language's text: sentences, or what a document fills."""
+    if spec.inputs != "documents":
+        return corpus_size(language.corpus)
+    room, sizes = (
+        (spec.shape.max_tokens - 2) / PIECES.get(spec.tokenizer.kind, 1.3),
+        document_sizes(language.corpus),
+    )
     return sum(math.ceil(size / room) for size in sizes), sum(sizes)
 
+
 def trained_tokens(spec: PretrainSpec) -> float:
-    """How many tokens a pretraining reads. Pairs of segments fill four fifths of the model's length; other text is
-    counted."""
+    """How many tokens a pretraining reads. Pairs of segments fill four fifths of the model's
+    length; other text is counted.
+    """
     steps, batch = spec.training.steps, spec.training.batch
-    if steps and spec.inputs == "pairs": return 0.8 * spec.shape.max_tokens * steps * batch
+    if steps and spec.inputs == "pairs":
+        return 0.8 * spec.shape.max_tokens * steps * batch
     inputs, words = map(sum, zip(*(input_size(spec, l) for l in spec.languages)))
     once = PIECES.get(spec.tokenizer.kind, 1.3) * words + 2 * inputs
-    if steps: return once / inputs * steps * batch
+    if steps:
+        return once / inputs * steps * batch
     return share(spec) * once * spec.training.epochs
 
 # %% ../../nbs/lib/35_pretraining.ipynb #c964709c
 def pretraining_cost(spec: PretrainSpec) -> dict:
-    "FLOPs and bytes on disk of a pretraining."
+    """FLOPs and bytes on disk of a pretraining."""
     vocabulary = entries(spec, spec.tokenizer.size)
     size = 4 * parameters(spec.shape, vocabulary, spec.nsp)
     tokens = trained_tokens(spec) if spec.training.steps or spec.training.epochs else 0
-    return {"flops": step_flops(spec.shape, vocabulary, tokens), "bytes": size * (1 + len(spec.snapshots))}
+    return {
+        "flops": step_flops(spec.shape, vocabulary, tokens),
+        "bytes": size * (1 + len(spec.snapshots)),
+    }
+
 
 declare(PretrainSpec, make_pretraining, group=stackable, cost=pretraining_cost)

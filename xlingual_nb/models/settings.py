@@ -15,8 +15,11 @@ from ..errors import require
 # %% ../../nbs/lib/30_settings.ipynb #922b19a9
 @dataclass(frozen=True)
 class Shape:
-    """Size of a BERT encoder (D section 2.1). `max_tokens` is the longest input, [CLS] and [SEP] included;
-    `positions` the rows of the position table (0: twice that), `segments` those of the table of token types."""
+    """Size of a BERT encoder (D section 2.1). `max_tokens` is the longest input, [CLS] and [SEP]
+    included; `positions` the rows of the position table (0: twice that), `segments` those of the
+    table of token types.
+    """
+
     layers: int = 12
     hidden: int = 64
     heads: int = 1
@@ -28,49 +31,71 @@ class Shape:
     def __post_init__(self):
         smallest = min(self.layers, self.hidden, self.heads, self.intermediate, self.segments)
         require(smallest >= 1, f"{self}: every size must be at least 1")
-        require(self.hidden % self.heads == 0,
-                f"{self.heads} heads do not divide a hidden size of {self.hidden}: choose a divisor")
-        require(self.max_tokens >= 3, f"max_tokens={self.max_tokens}: [CLS], a token and [SEP] take 3")
-        require(not self.positions or self.positions >= self.max_tokens,
-                f"positions={self.positions}: give at least max_tokens={self.max_tokens}, or 0 for twice as many")
+        require(
+            self.hidden % self.heads == 0,
+            f"{self.heads} heads do not divide a hidden size of {self.hidden}: choose a divisor",
+        )
+        require(
+            self.max_tokens >= 3, f"max_tokens={self.max_tokens}: [CLS], a token and [SEP] take 3"
+        )
+        require(
+            not self.positions or self.positions >= self.max_tokens,
+            f"positions={self.positions}: give at least max_tokens={self.max_tokens}, or 0 for twice as many",
+        )
 
     @property
     def position_table(self) -> int:
-        "Rows of the position table."
+        """Rows of the position table."""
         return self.positions or 2 * self.max_tokens
 
 # %% ../../nbs/lib/30_settings.ipynb #aa4bff79
 def parameters(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
-    """Number of parameters of the masked language model (`nsp`: and of its next sentence head), tied output
-    embeddings counted once."""
+    """Number of parameters of the masked language model (`nsp`: and of its next sentence head),
+    tied output embeddings counted once.
+    """
     h, i = shape.hidden, shape.intermediate
     embeddings = (vocabulary + shape.position_table + shape.segments + 2) * h
     layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h
-    return embeddings + shape.layers * layer + h * h + 3 * h + vocabulary + nsp * (h * h + 3 * h + 2)
+    return (
+        embeddings + shape.layers * layer + h * h + 3 * h + vocabulary + nsp * (h * h + 3 * h + 2)
+    )
 
 # %% ../../nbs/lib/30_settings.ipynb #369d2d3b
-def shape_for(layers: int, heads: int, total: float, vocabulary: int, nsp: bool = True, **rest) -> Shape:
-    """The shape of `layers` and `heads` whose number of parameters is nearest to `total`; `rest`: max_tokens,
-    positions (K section 3.3)."""
-    def shape(k): return Shape(layers, k * heads, heads, 4 * k * heads, **rest)
-    def size(k): return parameters(shape(k), vocabulary, nsp)
+def shape_for(
+    layers: int, heads: int, total: float, vocabulary: int, nsp: bool = True, **rest
+) -> Shape:
+    """The shape of `layers` and `heads` whose number of parameters is nearest to `total`; `rest`:
+    max_tokens, positions (K section 3.3).
+    """
+
+    def shape(k):
+        return Shape(layers, k * heads, heads, 4 * k * heads, **rest)
+
+    def size(k):
+        return parameters(shape(k), vocabulary, nsp)
+
     k = 1
-    while size(k + 1) <= total: k += 1
+    while size(k + 1) <= total:
+        k += 1
     return min(shape(k), shape(k + 1), key=lambda s: abs(parameters(s, vocabulary, nsp) - total))
 
 # %% ../../nbs/lib/30_settings.ipynb #85aaff45
 @dataclass(frozen=True)
 class Training:
-    """Length and pace of pretraining (D section 2.1, Table 9), in `epochs`, or in `steps` where these are given.
-    With neither the model stays untrained; `precision` is float32 or bfloat16 (autocast).
+    """Length and pace of pretraining (D section 2.1, Table 9), in `epochs`, or in `steps` where
+    these are given. With neither the model stays untrained; `precision` is float32 or bfloat16
+    (autocast).
 
-    `epsilon` is added to the root of the second moment after the correction for its start at zero, as in PyTorch, or
-    before it, as in the library of D's code (`early_epsilon`). With `still_pad` a [PAD] that replaces a token at random
-    learns nothing as an input, as in that library.
+    `epsilon` is added to the root of the second moment after the correction for its start at zero,
+    as in PyTorch, or before it, as in the library of D's code (`early_epsilon`). With `still_pad` a
+    [PAD] that replaces a token at random learns nothing as an input, as in that library.
 
-    In the first `opening` steps a share `opening_rate` of the tokens is masked, and inputs are cut at random places
-    into slices of at most `opening_slice` pieces (0: they stay whole). With `sines` positions start as sines and
-    cosines of many periods (Vaswani et al., 2017, section 3.5) and not as noise; they are learnt from there."""
+    In the first `opening` steps a share `opening_rate` of the tokens is masked, and inputs are cut
+    at random places into slices of at most `opening_slice` pieces (0: they stay whole). With
+    `sines` positions start as sines and cosines of many periods (Vaswani et al., 2017, section 3.5)
+    and not as noise; they are learnt from there.
+    """
+
     epochs: int = 100
     batch: int = 256
     learning_rate: float = 2e-3
@@ -92,30 +117,52 @@ class Training:
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")
         require(self.steps >= 0, f"steps={self.steps}: give 0 (count in epochs) or more")
         require(self.batch >= 1, f"batch={self.batch}: a batch has at least one sentence")
-        require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
-        require(self.warmup >= 0 and self.learning_rate > 0,
-                f"warmup={self.warmup}, learning_rate={self.learning_rate}: no negative steps, a positive rate")
-        require(self.precision in ("float32", "bfloat16"), f"precision={self.precision!r}: choose float32 or bfloat16")
-        require(min(self.opening, self.opening_slice) >= 0 and 0 < self.opening_rate <= 1,
-                f"opening={self.opening}, opening_rate={self.opening_rate}, opening_slice={self.opening_slice}: "
-                "no negative counts, a share above 0")
+        require(
+            0 <= self.dropout < 1,
+            f"dropout={self.dropout}: give a share from 0 up to, not including, 1",
+        )
+        require(
+            self.warmup >= 0 and self.learning_rate > 0,
+            f"warmup={self.warmup}, learning_rate={self.learning_rate}: no negative steps, a positive rate",
+        )
+        require(
+            self.precision in ("float32", "bfloat16"),
+            f"precision={self.precision!r}: choose float32 or bfloat16",
+        )
+        require(
+            min(self.opening, self.opening_slice) >= 0 and 0 < self.opening_rate <= 1,
+            f"opening={self.opening}, opening_rate={self.opening_rate}, opening_slice={self.opening_slice}: "
+            "no negative counts, a share above 0",
+        )
 
 # %% ../../nbs/lib/30_settings.ipynb #d10b8349
 def learning_rate(training: Training, step: int, steps: int) -> float:
-    "Linear warm-up from zero, then linear decay to zero at `steps` (the schedule of BERT and of D)."
-    if step < training.warmup: return training.learning_rate * step / training.warmup
+    """Linear warm-up from zero, then linear decay to zero at `steps` (the schedule of BERT and of
+    D).
+    """
+    if step < training.warmup:
+        return training.learning_rate * step / training.warmup
     return training.learning_rate * max(0.0, (steps - step) / max(1, steps - training.warmup))
 
 # %% ../../nbs/lib/30_settings.ipynb #fcddf2a8
 def epsilon(training: Training, step: int, decay: float = 0.999) -> float:
-    "What PyTorch's AdamW must be given as epsilon at a step; `decay` is that of the second moment."
-    return training.epsilon / (1 - decay ** (step + 1)) ** 0.5 if training.early_epsilon else training.epsilon
+    """What PyTorch's AdamW must be given as epsilon at a step; `decay` is that of the second
+    moment.
+    """
+    return (
+        training.epsilon / (1 - decay ** (step + 1)) ** 0.5
+        if training.early_epsilon
+        else training.epsilon
+    )
 
 # %% ../../nbs/lib/30_settings.ipynb #dde9f872
 @dataclass(frozen=True)
 class Masking:
-    """Share of tokens chosen, and what becomes of those: [MASK], unchanged, a random token (D section 2.3), or a
-    neighbour from another language (`knn`, D section 4), where `first` replaces tokens of the first language alone."""
+    """Share of tokens chosen, and what becomes of those: [MASK], unchanged, a random token (D
+    section 2.3), or a neighbour from another language (`knn`, D section 4), where `first` replaces
+    tokens of the first language alone.
+    """
+
     mask: float
     keep: float
     random: float
@@ -123,6 +170,7 @@ class Masking:
     whole_words: bool = False
     knn: float = 0.0
     first: bool = False
+
 
 MASKING = {
     "original": Masking(0.8, 0.1, 0.1),
@@ -137,13 +185,17 @@ MASKING = {
 HEADS = ("cls", "siamese")
 FROZEN = ("nothing", "embeddings")
 
+
 @dataclass(frozen=True)
 class FineTuning:
-    """Fine-tuning on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or compares sums over
-    both sentences. `frozen`: what keeps its pretrained values; embeddings that move in the source language alone leave
-    those of the others behind. `frozen_layers`: so many blocks above frozen embeddings keep theirs too. `patience`:
-    epochs without a better accuracy on the source's development pairs before training ends, and the best epoch is kept
-    (0: all epochs, the last is kept)."""
+    """Fine-tuning on sentence pairs; `warmup` is a share of the steps, `head` reads [CLS] alone or
+    compares sums over both sentences. `frozen`: what keeps its pretrained values; embeddings that
+    move in the source language alone leave those of the others behind. `frozen_layers`: so many
+    blocks above frozen embeddings keep theirs too. `patience`: epochs without a better accuracy on
+    the source's development pairs before training ends, and the best epoch is kept (0: all epochs,
+    the last is kept).
+    """
+
     epochs: int = 3
     batch: int = 32
     learning_rate: float = 2e-5
@@ -157,27 +209,41 @@ class FineTuning:
     frozen_layers: int = 0
 
     def __post_init__(self):
-        require(self.epochs >= 1 and self.batch >= 1, f"epochs={self.epochs}, batch={self.batch}: give at least 1")
-        require(self.patience >= 0, f"patience={self.patience}: give epochs to wait, or 0 to train through all")
-        require(0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
-                f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1")
+        require(
+            self.epochs >= 1 and self.batch >= 1,
+            f"epochs={self.epochs}, batch={self.batch}: give at least 1",
+        )
+        require(
+            self.patience >= 0,
+            f"patience={self.patience}: give epochs to wait, or 0 to train through all",
+        )
+        require(
+            0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
+            f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1",
+        )
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
         require(self.head in HEADS, f"head={self.head!r}: choose from {', '.join(HEADS)}")
         require(self.frozen in FROZEN, f"frozen={self.frozen!r}: choose from {', '.join(FROZEN)}")
-        require(self.frozen_layers == 0 or self.frozen_layers > 0 and self.frozen == "embeddings",
-                f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: "
-                "blocks are frozen above frozen embeddings")
+        require(
+            self.frozen_layers == 0 or (self.frozen_layers > 0 and self.frozen == "embeddings"),
+            f"frozen_layers={self.frozen_layers}, frozen={self.frozen!r}: "
+            "blocks are frozen above frozen embeddings",
+        )
 
 # %% ../../nbs/lib/30_settings.ipynb #24a089b1
 SCHEMES = {"bio": "BI", "bioul": "BILU"}
 
+
 @dataclass(frozen=True)
 class Tagging:
-    """A BiLSTM-CRF over frozen features (K section 3.1.3); defaults: the configuration released with K et al. (2020).
-    `hidden`: units a direction; `patience`: epochs without a better F1 on the development set before training ends;
-    `clip`: bound of the gradient's norm; `scheme`: how names are spelt inside, bio or bioul; `layer`: of the encoder
-    (None: the last); `mix`: all layers up to that one, weighed by numbers that are learnt; `loss`: whether a batch's
-    is the `mean` over its sentences or their `sum`, whose gradient meets `clip` far more often."""
+    """A BiLSTM-CRF over frozen features (K section 3.1.3); defaults: the configuration released
+    with K et al. (2020). `hidden`: units a direction; `patience`: epochs without a better F1 on the
+    development set before training ends; `clip`: bound of the gradient's norm; `scheme`: how names
+    are spelt inside, bio or bioul; `layer`: of the encoder (None: the last); `mix`: all layers up
+    to that one, weighed by numbers that are learnt; `loss`: whether a batch's is the `mean` over
+    its sentences or their `sum`, whose gradient meets `clip` far more often.
+    """
+
     hidden: int = 200
     layers: int = 2
     epochs: int = 75
@@ -193,39 +259,63 @@ class Tagging:
 
     def __post_init__(self):
         for name in ("hidden", "layers", "epochs", "patience", "batch"):
-            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} of the tagger: give at least 1")
-        require(self.learning_rate > 0 and self.clip > 0, f"{self}: learning_rate and clip must be positive")
-        require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
+            require(
+                getattr(self, name) >= 1,
+                f"{name}={getattr(self, name)} of the tagger: give at least 1",
+            )
+        require(
+            self.learning_rate > 0 and self.clip > 0,
+            f"{self}: learning_rate and clip must be positive",
+        )
+        require(
+            0 <= self.dropout < 1,
+            f"dropout={self.dropout}: give a share from 0 up to, not including, 1",
+        )
         require(self.scheme in SCHEMES, f"scheme={self.scheme!r}: choose {' or '.join(SCHEMES)}")
-        require(self.layer != 0 or not self.mix, "mix=True of no layers: layer=0 has the embeddings alone")
+        require(
+            self.layer != 0 or not self.mix,
+            "mix=True of no layers: layer=0 has the embeddings alone",
+        )
         require(self.loss in ("mean", "sum"), f"loss={self.loss!r}: choose mean or sum")
 
 # %% ../../nbs/lib/30_settings.ipynb #6e25d29c
 @dataclass(frozen=True)
 class LinearTagging:
-    """Logistic regression over frozen features. `penalties`: on the squared weights, to choose from on the
-    development set; `steps`: of L-BFGS at most, for each; `layer`: of the encoder (None: the last)."""
+    """Logistic regression over frozen features. `penalties`: on the squared weights, to choose from
+    on the development set; `steps`: of L-BFGS at most, for each; `layer`: of the encoder (None: the
+    last).
+    """
+
     penalties: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4)
     steps: int = 100
     layer: int | None = None
 
     def __post_init__(self):
-        fitting = self.penalties and all(a > b for a, b in zip(self.penalties, (*self.penalties[1:], 0)))
+        fitting = self.penalties and all(
+            a > b for a, b in zip(self.penalties, (*self.penalties[1:], 0))
+        )
         require(fitting, f"penalties={self.penalties}: give positive numbers, the strongest first")
         require(self.steps >= 1, f"steps={self.steps} of the tagger: give at least 1")
 
 # %% ../../nbs/lib/30_settings.ipynb #54dbc870
 POOLS, BEYOND = ("lstm", "mean"), ("cut", "slice")
 
-KEPT = 2 ** 27      # numbers of frozen vectors that are kept, half a gigabyte; beyond them the encoder is asked again
+KEPT = (
+    2**27
+)  # numbers of frozen vectors that are kept, half a gigabyte; beyond them the encoder is asked again
+
 
 @dataclass(frozen=True)
 class Readout:
-    """A classifier of sentence pairs over the frozen vectors of their tokens. `pool`: how a sentence becomes a vector:
-    by `layers` of a BiLSTM (`hidden` units a direction), of whose states the greatest over the sentence is taken number
-    by number, or as the `mean` of the tokens' vectors; `units`: of the hidden layer above the pair (0: none); `layer`:
-    of the encoder (None: the last); `beyond`: is a sentence that is too long for the encoder `cut`, or read in slices
-    (`slice`)?; `patience`: epochs without a better accuracy on the source's development pairs before training ends."""
+    """A classifier of sentence pairs over the frozen vectors of their tokens. `pool`: how a
+    sentence becomes a vector: by `layers` of a BiLSTM (`hidden` units a direction), of whose states
+    the greatest over the sentence is taken number by number, or as the `mean` of the tokens'
+    vectors; `units`: of the hidden layer above the pair (0: none); `layer`: of the encoder (None:
+    the last); `beyond`: is a sentence that is too long for the encoder `cut`, or read in slices
+    (`slice`)?; `patience`: epochs without a better accuracy on the source's development pairs
+    before training ends.
+    """
+
     pool: str = "lstm"
     hidden: int = 128
     layers: int = 1
@@ -243,20 +333,30 @@ class Readout:
             value = getattr(self, name)
             require(value in known, f"{name}={value!r} of a readout: choose {' or '.join(known)}")
         for name in ("hidden", "layers", "epochs", "patience", "batch"):
-            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} of a readout: give at least 1")
-        require(self.units >= 0, f"units={self.units} of a readout: give 0 (no hidden layer) or more")
-        require(self.learning_rate > 0 and 0 <= self.dropout < 1,
-                f"learning_rate={self.learning_rate}, dropout={self.dropout}: a positive rate, a share from 0 to 1")
+            require(
+                getattr(self, name) >= 1,
+                f"{name}={getattr(self, name)} of a readout: give at least 1",
+            )
+        require(
+            self.units >= 0, f"units={self.units} of a readout: give 0 (no hidden layer) or more"
+        )
+        require(
+            self.learning_rate > 0 and 0 <= self.dropout < 1,
+            f"learning_rate={self.learning_rate}, dropout={self.dropout}: a positive rate, a share from 0 to 1",
+        )
 
 # %% ../../nbs/lib/30_settings.ipynb #ba1f292c
 @dataclass(frozen=True)
 class Word2Vec:
-    """word2vec with negative sampling (Mikolov et al., 2013), and fastText, where a piece's vector is the mean of its
-    own and of its n-grams' (Bojanowski et al., 2017).
+    """word2vec with negative sampling (Mikolov et al., 2013), and fastText, where a piece's vector
+    is the mean of its own and of its n-grams' (Bojanowski et al., 2017).
 
-    `skip_gram`, else CBOW; `negative`: random words against each pair; `sample`: words above this share of the text
-    are thinned out (0: none); `shrink`: every window is drawn anew, from 1 up to its full size; `letters`: of the
-    shortest and the longest n-gram (none: word2vec), hashed to `buckets` numbers."""
+    `skip_gram`, else CBOW; `negative`: random words against each pair; `sample`: words above this
+    share of the text are thinned out (0: none); `shrink`: every window is drawn anew, from 1 up to
+    its full size; `letters`: of the shortest and the longest n-gram (none: word2vec), hashed to
+    `buckets` numbers.
+    """
+
     epochs: int = 5
     skip_gram: bool = True
     negative: int = 5
@@ -268,18 +368,28 @@ class Word2Vec:
 
     def __post_init__(self):
         for name in ("epochs", "negative", "learning_rate", "buckets"):
-            require(getattr(self, name) > 0, f"{name}={getattr(self, name)} of word2vec: give more than 0")
-        require(0 <= self.sample < 1, f"sample={self.sample} of word2vec: give a share from 0 up to, not including, 1")
+            require(
+                getattr(self, name) > 0,
+                f"{name}={getattr(self, name)} of word2vec: give more than 0",
+            )
+        require(
+            0 <= self.sample < 1,
+            f"sample={self.sample} of word2vec: give a share from 0 up to, not including, 1",
+        )
         fitting = len(self.letters) in (0, 2) and [*self.letters] == sorted(self.letters)
-        require(fitting and min(self.letters, default=1) > 0,
-                f"letters={self.letters} of fastText: give the shortest and the longest n-gram, as (3, 6)")
+        require(
+            fitting and min(self.letters, default=1) > 0,
+            f"letters={self.letters} of fastText: give the shortest and the longest n-gram, as (3, 6)",
+        )
 
 # %% ../../nbs/lib/30_settings.ipynb #ae6364c3
 @dataclass(frozen=True)
 class Glove:
-    """GloVe (Pennington et al., 2014, section 4.2): `epochs` (50 below 300 columns, else 100), AdaGrad's
-    `learning_rate`, cells a `batch`; a cell seen x times weighs (x / x_max) ^ power, at most 1. `add`: a word's two
-    vectors are added, or else the first is taken."""
+    """GloVe (Pennington et al., 2014, section 4.2): `epochs` (50 below 300 columns, else 100),
+    AdaGrad's `learning_rate`, cells a `batch`; a cell seen x times weighs (x / x_max) ^ power, at
+    most 1. `add`: a word's two vectors are added, or else the first is taken.
+    """
+
     epochs: int = 50
     learning_rate: float = 0.05
     x_max: float = 100.0
@@ -289,19 +399,32 @@ class Glove:
 
     def __post_init__(self):
         for name in ("epochs", "learning_rate", "x_max", "batch"):
-            require(getattr(self, name) > 0, f"{name}={getattr(self, name)} of GloVe: give more than 0")
-        require(self.power >= 0, f"power={self.power} of GloVe: give 0 (all cells weigh the same) or more")
+            require(
+                getattr(self, name) > 0, f"{name}={getattr(self, name)} of GloVe: give more than 0"
+            )
+        require(
+            self.power >= 0,
+            f"power={self.power} of GloVe: give 0 (all cells weigh the same) or more",
+        )
 
-    def weight(self, counts): return (counts / self.x_max).clip(max=1) ** self.power
+    def weight(self, counts):
+        return (counts / self.x_max).clip(max=1) ** self.power
 
-METHODS = {"word2vec": Word2Vec(), "fasttext": Word2Vec(learning_rate=0.05, sample=1e-4, letters=(3, 6)),
-           "glove": Glove()}
+
+METHODS = {
+    "word2vec": Word2Vec(),
+    "fasttext": Word2Vec(learning_rate=0.05, sample=1e-4, letters=(3, 6)),
+    "glove": Glove(),
+}
 
 # %% ../../nbs/lib/30_settings.ipynb #740633f5
 @dataclass(frozen=True)
 class LanguageView:
-    """Offsets with which the sentences of a language enter a model (D sections 2.1-2.4). `inverted`: its token order
-    is reversed; `separator`: the id of a [SEP] of its own (K section 3.4.2)."""
+    """Offsets with which the sentences of a language enter a model (D sections 2.1-2.4).
+    `inverted`: its token order is reversed; `separator`: the id of a [SEP] of its own (K section
+    3.4.2).
+    """
+
     name: str
     token_offset: int = 0
     special_offset: int = 0
@@ -311,13 +434,18 @@ class LanguageView:
     separator: int | None = None
 
     def sep(self, ordinary: int) -> int:
-        "The id that ends a sentence of this language, where `ordinary` is the tokenizer's [SEP]."
+        """The id that ends a sentence of this language, where `ordinary` is the tokenizer's
+        [SEP].
+        """
         return ordinary + self.special_offset if self.separator is None else self.separator
 
 # %% ../../nbs/lib/30_settings.ipynb #e1f2f2c1
-def step_flops(shape: Shape, vocabulary: int, tokens: int, row: int = 64, chosen: float = 0.15) -> float:
-    """Floating-point operations of one training step over `tokens` tokens packed in rows of `row` tokens, the output
-    layer on a share `chosen` of them."""
+def step_flops(
+    shape: Shape, vocabulary: int, tokens: int, row: int = 64, chosen: float = 0.15
+) -> float:
+    """Floating-point operations of one training step over `tokens` tokens packed in rows of `row`
+    tokens, the output layer on a share `chosen` of them.
+    """
     h, i = shape.hidden, shape.intermediate
     dense = 2 * shape.layers * tokens * (4 * h * h + 2 * h * i)
     attention = 4 * shape.layers * tokens * row * h

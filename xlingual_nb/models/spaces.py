@@ -30,12 +30,16 @@ from ..text.vocabularies import TokenizerSpec
 # %% ../../nbs/lib/39c_spaces.ipynb #9673c9c6
 FITS = ("vecmap", "known", "nothing")
 
+
 @dataclass(frozen=True)
 class SpaceSpec:
-    """The vectors of several languages in one space, that of the first, and each piece's neighbours (D section 4,
-    appendix A.3). `parts`: the vectors of one language each, on one vocabulary; `fit`: by `vecmap`, by the pairs of a
-    `dictionary` (`known`), or not at all (`nothing`); `rotation`: by an orthogonal map alone; `least`: how often a
-    piece stands in its language's text to have a vector (fastText: 5); `nearest`: neighbours kept."""
+    """The vectors of several languages in one space, that of the first, and each piece's neighbours
+    (D section 4, appendix A.3). `parts`: the vectors of one language each, on one vocabulary;
+    `fit`: by `vecmap`, by the pairs of a `dictionary` (`known`), or not at all (`nothing`);
+    `rotation`: by an orthogonal map alone; `least`: how often a piece stands in its language's text
+    to have a vector (fastText: 5); `nearest`: neighbours kept.
+    """
+
     stage: ClassVar[str] = "space"
     parts: tuple[EmbedSpec, ...]
     fit: str = "vecmap"
@@ -51,55 +55,84 @@ class SpaceSpec:
     def __post_init__(self):
         parts, seeds = self.parts, {part.seed for part in self.parts}
         require(len(parts) > 1, f"{len(parts)} space: give the vectors of two languages or more")
-        require(all(len(part.languages) == 1 for part in parts), "a space of several languages: give one language each")
-        require(len({(part.tokenizer, part.size) for part in parts}) == 1,
-                "spaces of several vocabularies or widths: give the vectors of all languages the same")
-        require(len(seeds) == len(parts), f"seeds {sorted(seeds)} for {len(parts)} spaces: give each a seed of its "
-                "own, or two copies of one text are alike before they are mapped")
+        require(
+            all(len(part.languages) == 1 for part in parts),
+            "a space of several languages: give one language each",
+        )
+        require(
+            len({(part.tokenizer, part.size) for part in parts}) == 1,
+            "spaces of several vocabularies or widths: give the vectors of all languages the same",
+        )
+        require(
+            len(seeds) == len(parts),
+            f"seeds {sorted(seeds)} for {len(parts)} spaces: give each a seed of its "
+            "own, or two copies of one text are alike before they are mapped",
+        )
         require(self.fit in FITS, f"fit={self.fit!r}: choose {', '.join(FITS)}")
-        require((self.fit == "known") == (self.dictionary is not None), f"fit={self.fit!r}, dictionary="
-                f"{self.dictionary}: a dictionary and fit='known' go together")
-        require(self.rotation or len(parts) == 2 or self.fit == "nothing",
-                f"{len(parts)} languages cannot share one re-weighting: set rotation=True")
-        require(min(self.least, self.nearest) >= 1, f"least={self.least}, nearest={self.nearest}: give 1 or more")
+        require(
+            (self.fit == "known") == (self.dictionary is not None),
+            f"fit={self.fit!r}, dictionary="
+            f"{self.dictionary}: a dictionary and fit='known' go together",
+        )
+        require(
+            self.rotation or len(parts) == 2 or self.fit == "nothing",
+            f"{len(parts)} languages cannot share one re-weighting: set rotation=True",
+        )
+        require(
+            min(self.least, self.nearest) >= 1,
+            f"least={self.least}, nearest={self.nearest}: give 1 or more",
+        )
 
     @property
     def languages(self) -> tuple[Language, ...]:
-        "Those of the parts, in their order."
+        """Those of the parts, in their order."""
         return tuple(part.languages[0] for part in self.parts)
 
     @property
     def tokenizer(self) -> TokenizerSpec:
-        "The vocabulary of all parts."
+        """The vocabulary of all parts."""
         return self.parts[0].tokenizer
 
     @property
     def shape(self) -> Shape:
-        "What tasks price their own work by."
+        """What tasks price their own work by."""
         return self.parts[0].shape
 
 # %% ../../nbs/lib/39c_spaces.ipynb #5537a69e
 def own_pieces(part: EmbedSpec, tokenizer, store, least: int) -> np.ndarray:
-    "Ids (n,) of the pieces that a language's text has `least` times or more, the commonest first."
+    """Ids (n,) of the pieces that a language's text has `least` times or more, the commonest
+    first.
+    """
     counts = np.bincount(language_text(part, part.languages[0], tokenizer, store).ids)
-    counts[:len(SPECIALS)] = 0
+    counts[: len(SPECIALS)] = 0
     order = np.argsort(-counts, kind="stable")
     return order[counts[order] >= least]
 
+
 def check_apart(spec: SpaceSpec, ids: list[np.ndarray], tokenizer) -> None:
-    "InputError for a piece of two languages, and for a language with too few pieces to choose neighbours from."
+    """InputError for a piece of two languages, and for a language with too few pieces to choose
+    neighbours from.
+    """
     size, seen = tokenizer.get_vocab_size(), {}
     for language, own in zip(spec.languages, ids):
         told = f"{language.name}: {len(own)} pieces stand {spec.least} times or more in its text"
-        require(len(own) >= max(2, spec.nearest), f"{told}, for {spec.nearest} neighbours: give more text")
+        require(
+            len(own) >= max(2, spec.nearest),
+            f"{told}, for {spec.nearest} neighbours: give more text",
+        )
         for piece in own.tolist():
             other = seen.setdefault(piece, language.name)
-            require(other == language.name, f"the piece {tokenizer.id_to_token(piece % size)!r} is of {other} and of "
-                    f"{language.name}: give each language letters of its own (unicode_shift)")
+            require(
+                other == language.name,
+                f"the piece {tokenizer.id_to_token(piece % size)!r} is of {other} and of "
+                f"{language.name}: give each language letters of its own (unicode_shift)",
+            )
 
 # %% ../../nbs/lib/39c_spaces.ipynb #f4fc487a
 def known_pairs(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokenizer) -> np.ndarray:
-    "(n, 2) places of dictionary words that are one piece each, among the pieces of language `number` and the first."
+    """(n, 2) places of dictionary words that are one piece each, among the pieces of language
+    `number` and the first.
+    """
     chosen, places = (number, 0), []
     languages = [spec.languages[i] for i in chosen]
     pairs = word_pairs(spec.dictionary, [l.name for l in languages], [l.corpus for l in languages])
@@ -112,28 +145,36 @@ def known_pairs(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokenizer) 
     found = np.stack(places, 1)
     return found[(found >= 0).all(1)]
 
+
 def laid_over(spec: SpaceSpec, number: int, tables, ids, tokenizer, progress=None) -> Mapped:
-    "The vectors of language `number` and those of the first, in one space."
+    """The vectors of language `number` and those of the first, in one space."""
     other, home = tables[number], tables[0]
-    if spec.fit == "nothing": return Mapped(normalised(other), normalised(home), None)
+    if spec.fit == "nothing":
+        return Mapped(normalised(other), normalised(home), None)
     if spec.fit == "known":
         pairs = known_pairs(spec, number, ids, tokenizer)
         told = f"{spec.languages[number].name}: no pair of {spec.dictionary.source!r} is one piece on both sides"
         require(len(pairs), f"{told}: give a larger vocabulary or dictionary")
         return supervised(other, home, pairs, spec.rotation)
     mapped = vecmap(other, home, spec.learning, progress)
-    if not spec.rotation: return mapped
+    if not spec.rotation:
+        return mapped
     turned = supervised(other, home, mapped.pairs, rotation=True)
     return Mapped(turned.first, turned.second, mapped.pairs, mapped.history)
 
 # %% ../../nbs/lib/39c_spaces.ipynb #4100c5a2
 def nearest_pieces(first, second, k: int) -> np.ndarray:
-    "Places (n, k) among the rows of `second` (m, H) of the k nearest to each row of `first` (n, H), nearest first."
+    """Places (n, k) among the rows of `second` (m, H) of the k nearest to each row of `first` (n,
+    H), nearest first.
+    """
     rows = [similar.topk(k, 1).indices for _, similar in blocks(unit(first), unit(second))]
     return np.concatenate([places.cpu().numpy() for places in rows])
 
+
 def all_neighbours(tables, ids: list[np.ndarray], vocabulary: int, k: int) -> np.ndarray:
-    "What `batches.Mixture` calls neighbours, (languages, vocabulary, other languages, k) int32."
+    """What `batches.Mixture` calls neighbours, (languages, vocabulary, other languages, k)
+    int32.
+    """
     count = len(tables)
     found = np.full((count, vocabulary, count - 1, k), -1, np.int32)
     for one in range(count):
@@ -143,43 +184,65 @@ def all_neighbours(tables, ids: list[np.ndarray], vocabulary: int, k: int) -> np
 
 # %% ../../nbs/lib/39c_spaces.ipynb #d5bf2a67
 def make_spaces(specs, folders, store, progress):
-    "Lay the languages' spaces over one another, into a folder of `models.static` with the neighbours beside."
+    """Lay the languages' spaces over one another, into a folder of `models.static` with the
+    neighbours beside.
+    """
     import torch
     from safetensors.numpy import load_file, save_file
     from xlingual_nb.models.static import save_static
+
     for spec, folder in zip(specs, folders):
         tokenizer = tokenizers.load(store.path(spec.tokenizer))
         ids = [own_pieces(part, tokenizer, store, spec.least) for part in spec.parts]
         check_apart(spec, ids, tokenizer)
-        trained = [load_file(store.path(part) / "vectors.safetensors")["vectors"] for part in spec.parts]
+        trained = [
+            load_file(store.path(part) / "vectors.safetensors")["vectors"] for part in spec.parts
+        ]
         tables = [torch.from_numpy(vectors[own]).to(device()) for vectors, own in zip(trained, ids)]
         report = lambda keep, objective: progress(spec, keep, 1.0, objective=objective)
         mapped = [laid_over(spec, n, tables, ids, tokenizer, report) for n in range(1, len(tables))]
         together, size = [mapped[0].second, *(m.first for m in mapped)], tokenizer.get_vocab_size()
         vectors = np.zeros((entries(spec, size), spec.parts[0].size), np.float32)
-        for own, table in zip(ids, together): vectors[own] = table.cpu().numpy()
-        save_static(folder, vectors, model_tokenizer(spec, tokenizer), [asdict(view) for view in views(spec, size)])
+        for own, table in zip(ids, together):
+            vectors[own] = table.cpu().numpy()
+        save_static(
+            folder,
+            vectors,
+            model_tokenizer(spec, tokenizer),
+            [asdict(view) for view in views(spec, size)],
+        )
         near = all_neighbours(together, ids, len(vectors), spec.nearest)
         save_file({"neighbours": near}, folder / "neighbours.safetensors")
-        (folder / "measures.json").write_text(json.dumps(told(spec, ids, mapped), indent=1), encoding="utf-8")
+        (folder / "measures.json").write_text(
+            json.dumps(told(spec, ids, mapped), indent=1), encoding="utf-8"
+        )
         progress(spec, 1, 1)
 
+
 def told(spec: SpaceSpec, ids, mapped) -> dict:
-    "How many pieces each language has in the space, and where VecMap came to rest: `rounds` and `objective`."
+    """How many pieces each language has in the space, and where VecMap came to rest: `rounds` and
+    `objective`.
+    """
     names = [l.name for l in spec.languages]
     found = {"pieces": dict(zip(names, map(len, ids)))}
-    if spec.fit != "vecmap": return found
-    rests = {name: {"rounds": len(m.history), "objective": m.history[-1][1]} for name, m in zip(names[1:], mapped)}
+    if spec.fit != "vecmap":
+        return found
+    rests = {
+        name: {"rounds": len(m.history), "objective": m.history[-1][1]}
+        for name, m in zip(names[1:], mapped)
+    }
     return found | {"vecmap": rests}
 
 # %% ../../nbs/lib/39c_spaces.ipynb #f4c4bb42
 ROUNDS = 300
 
+
 def space_cost(spec: SpaceSpec) -> dict:
-    "FLOPs of VecMap's dictionaries, and bytes on disk."
+    """FLOPs of VecMap's dictionaries, and bytes on disk."""
     columns, words = spec.parts[0].size, min(spec.learning.cutoff, spec.tokenizer.size)
     rounds, kept = ROUNDS * (spec.fit == "vecmap") + 1, entries(spec, spec.tokenizer.size)
     disk = 4 * kept * (columns + len(spec.parts) * (len(spec.parts) - 1) * spec.nearest)
-    return {"flops": 4.0 * (len(spec.parts) - 1) * rounds * words ** 2 * columns, "bytes": disk}
+    return {"flops": 4.0 * (len(spec.parts) - 1) * rounds * words**2 * columns, "bytes": disk}
+
 
 declare(SpaceSpec, make_spaces, cost=space_cost)

@@ -29,7 +29,10 @@ from ..text.tokenizers import SPECIALS
 # %% ../../nbs/lib/38_static.ipynb #0cb9730d
 @dataclass(frozen=True, eq=False)
 class StaticVectors:
-    "An `Encoder` of depth 0: row i of `vectors` (V, H), float32, is what token i looks like anywhere."
+    """An `Encoder` of depth 0: row i of `vectors` (V, H), float32, is what token i looks like
+    anywhere.
+    """
+
     path: Path
     vectors: torch.Tensor
     tokenizer: PreTrainedTokenizerBase
@@ -44,20 +47,27 @@ class StaticVectors:
     positions: ClassVar[None] = None
 
     @property
-    def device(self): return self.vectors.device
+    def device(self):
+        return self.vectors.device
 
     @property
-    def width(self): return self.vectors.shape[1]
+    def width(self):
+        return self.vectors.shape[1]
 
     @property
-    def vocabulary(self): return len(self.vectors)
+    def vocabulary(self):
+        return len(self.vectors)
 
-    def view(self, language): return find_view(self, language)
+    def view(self, language):
+        return find_view(self, language)
 
-    def room(self, view): return 2 ** 30    # no sentence is so long, and half of it twice still fits 32 bits
+    def room(self, view):
+        return 2**30  # no sentence is so long, and half of it twice still fits 32 bits
 
     def layers(self, sentences, groups, view, layers):
-        "For each group of sentence numbers, by layer, the vectors of their tokens (tokens, H), in order."
+        """For each group of sentence numbers, by layer, the vectors of their tokens (tokens, H), in
+        order.
+        """
         for numbers in groups:
             ids = torch.from_numpy(sentences.take(numbers).ids).long().to(self.device)
             yield dict.fromkeys(layers, self.vectors[ids])
@@ -65,39 +75,56 @@ class StaticVectors:
 # %% ../../nbs/lib/38_static.ipynb #66cc911c
 UNKNOWN = ("[UNK]", "<unk>")
 
+
 def word_tokenizer(words: list[str]) -> Tokenizer:
-    "A tokenizer of whole words, cut at white space, ids in their order; one of `UNKNOWN` stands for all others."
+    """A tokenizer of whole words, cut at white space, ids in their order; one of `UNKNOWN` stands
+    for all others.
+    """
     unknown = next(word for word in UNKNOWN if word in words)
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=unknown))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=unknown)
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
 
 # %% ../../nbs/lib/38_static.ipynb #9fb55329
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    "The tokenizer as `transformers` has it, with its special tokens named as such."
+    """The tokenizer as `transformers` has it, with its special tokens named as such."""
     known, unknown = tokenizer.get_vocab(), getattr(tokenizer.model, "unk_token", None)
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIALS if token in known}
-    if unknown in known: names["unk_token"] = unknown
+    if unknown in known:
+        names["unk_token"] = unknown
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 # %% ../../nbs/lib/38_static.ipynb #c3ea9a5f
-def static_space(path: Path, vectors, tokenizer: Tokenizer, views=None, device="cpu") -> StaticVectors:
-    "An encoder from a table (V, H), its tokenizer and the languages' views; InputError where they do not fit."
+def static_space(
+    path: Path, vectors, tokenizer: Tokenizer, views=None, device="cpu"
+) -> StaticVectors:
+    """An encoder from a table (V, H), its tokenizer and the languages' views; InputError where they
+    do not fit.
+    """
     vectors = torch.as_tensor(vectors).float()
     if vectors.ndim != 2 or not vectors.numel():
         raise InputError(f"{path}: vectors of shape {tuple(vectors.shape)}: give a table (V, H)")
     size, top = len(vectors), max(tokenizer.get_vocab().values(), default=0)
-    if top >= size: raise InputError(f"{path}: a tokenizer with id {top} for {size} vectors: save their own")
+    if top >= size:
+        raise InputError(f"{path}: a tokenizer with id {top} for {size} vectors: save their own")
     if len(wrong := torch.nonzero(~vectors.isfinite().all(1))):
-        raise InputError(f"{path}: {len(wrong)} vectors hold NaN or infinity (first: row {int(wrong[0])}): drop them")
+        raise InputError(
+            f"{path}: {len(wrong)} vectors hold NaN or infinity (first: row {int(wrong[0])}): drop them"
+        )
     if beyond := [view.name for view in (views or {}).values() if view.token_offset >= size]:
         mend = "mend xlingual.languages in config.json"
-        raise InputError(f"{path}: language {beyond[0]!r} has token ids beyond the {size} vectors: {mend}")
+        raise InputError(
+            f"{path}: language {beyond[0]!r} has token ids beyond the {size} vectors: {mend}"
+        )
     return StaticVectors(path, vectors.to(device), wrap_tokenizer(tokenizer), views or {})
 
 # %% ../../nbs/lib/38_static.ipynb #9c512405
 def load_vectors(path, device="cpu") -> StaticVectors:
-    "The space of a word2vec file: words are tokens, and a file without a vector for unknown words gets [UNK] last."
+    """The space of a word2vec file: words are tokens, and a file without a vector for unknown words
+    gets [UNK] last.
+    """
     path, device = Path(path), pick_device(device)
     words, vectors = read_vectors(path)
     if not set(UNKNOWN) & set(words):
@@ -105,11 +132,14 @@ def load_vectors(path, device="cpu") -> StaticVectors:
     return static_space(path, vectors, word_tokenizer(words), device=device)
 
 # %% ../../nbs/lib/38_static.ipynb #4776767e
-STATIC = "xlingual-static"      # the `model_type` in config.json
+STATIC = "xlingual-static"  # the `model_type` in config.json
+
 
 def save_static(folder, vectors, tokenizer: Tokenizer, languages=()) -> Path:
-    """Write a space into `folder` and return the folder. `vectors`: (V, H), a row a token; `languages`: dicts of
-    `LanguageView` fields, where languages enter in different ways. What does not fit is an InputError."""
+    """Write a space into `folder` and return the folder. `vectors`: (V, H), a row a token;
+    `languages`: dicts of `LanguageView` fields, where languages enter in different ways. What does
+    not fit is an InputError.
+    """
     folder, own = Path(folder), dict(xlingual=dict(languages=list(languages))) if languages else {}
     space = static_space(folder, vectors, tokenizer, read_views(own.get("xlingual")))
     config = dict(model_type=STATIC, vocab_size=space.vocabulary, hidden_size=space.width) | own
@@ -121,17 +151,28 @@ def save_static(folder, vectors, tokenizer: Tokenizer, languages=()) -> Path:
 
 # %% ../../nbs/lib/38_static.ipynb #21452004
 def load_static(path, device="cpu") -> StaticVectors:
-    "Open a folder as `save_static` leaves it. InputError for what is missing, damaged, or does not fit together."
+    """Open a folder as `save_static` leaves it. InputError for what is missing, damaged, or does
+    not fit together.
+    """
     path, device = Path(path), pick_device(device)
     config = check_folder(path)
-    try: tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    try:
+        tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     except Exception as error:
-        raise InputError(f"the tokenizer in {path} does not open ({first_line(error)}): save it again") from error
-    try: vectors = load_file(path / "vectors.safetensors")["vectors"]
+        raise InputError(
+            f"the tokenizer in {path} does not open ({first_line(error)}): save it again"
+        ) from error
+    try:
+        vectors = load_file(path / "vectors.safetensors")["vectors"]
     except (OSError, KeyError):
-        raise InputError(f"{path} has no table `vectors` in vectors.safetensors: save it with save_static") from None
+        raise InputError(
+            f"{path} has no table `vectors` in vectors.safetensors: save it with save_static"
+        ) from None
     space = static_space(path, vectors, tokenizer, read_views(config.get("xlingual"), path), device)
     sizes = config.get("vocab_size", space.vocabulary), config.get("hidden_size", space.width)
-    require(sizes == (space.vocabulary, space.width), f"{path}: config.json says {sizes} but the table is "
-            f"{tuple(space.vectors.shape)}: copy the files of one space")
+    require(
+        sizes == (space.vocabulary, space.width),
+        f"{path}: config.json says {sizes} but the table is "
+        f"{tuple(space.vectors.shape)}: copy the files of one space",
+    )
     return space

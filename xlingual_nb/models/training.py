@@ -8,7 +8,8 @@ __all__ = ['hub_names', 'hub_config', 'save_checkpoint', 'load_checkpoints', 'Jo
            'read_log', 'clip_', 'one_step', 'save_snapshots', 'new_stack', 'pretrain']
 
 # %% ../../nbs/lib/33_training.ipynb #22a02d0d
-import json, time
+import json
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,17 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from .batches import (MASKS, SLICES, Mixture, Order, generator, make_batch, row_lengths, slices,
-                                        steps_per_epoch)
+from xlingual_nb.models.batches import (
+    MASKS,
+    SLICES,
+    Mixture,
+    Order,
+    generator,
+    make_batch,
+    row_lengths,
+    slices,
+    steps_per_epoch,
+)
 from .encoder import Dropout, Stack, losses, pick_device, stack_batches
 from .settings import Masking, Shape, Training, epsilon, learning_rate
 from ..runs.files import whole, write_atomic
@@ -25,29 +35,51 @@ from ..text import tokenizers
 
 # %% ../../nbs/lib/33_training.ipynb #1dcfe4a4
 def hub_names(name: str) -> list[str]:
-    "The Hugging Face names of one of our weights (three for query, key and value)."
-    if name == "bias": return ["cls.predictions.bias"]
-    if name.startswith("transform"): return ["cls.predictions." + name]
-    if name.startswith("seq_relationship"): return ["cls." + name]
-    if name.startswith("pooler"): return ["bert." + name]
-    if name.startswith("embeddings"): return ["bert." + name]
-    if ".qkv." not in name: return ["bert.encoder.layer." + name]
-    return ["bert.encoder.layer." + name.replace(".qkv.", f".self.{part}.") for part in ("query", "key", "value")]
+    """The Hugging Face names of one of our weights (three for query, key and value)."""
+    if name == "bias":
+        return ["cls.predictions.bias"]
+    if name.startswith("transform"):
+        return ["cls.predictions." + name]
+    if name.startswith("seq_relationship"):
+        return ["cls." + name]
+    if name.startswith("pooler"):
+        return ["bert." + name]
+    if name.startswith("embeddings"):
+        return ["bert." + name]
+    if ".qkv." not in name:
+        return ["bert.encoder.layer." + name]
+    return [
+        "bert.encoder.layer." + name.replace(".qkv.", f".self.{part}.")
+        for part in ("query", "key", "value")
+    ]
 
 # %% ../../nbs/lib/33_training.ipynb #c2bbb6ba
 def hub_config(shape: Shape, vocabulary: int, dropout: float, views, nsp: bool = False) -> dict:
-    "config.json of a checkpoint: BERT's own keys, and under `xlingual` how each language enters the model."
-    return {"architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"], "model_type": "bert",
-            "vocab_size": vocabulary, "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
-            "num_attention_heads": shape.heads, "intermediate_size": shape.intermediate,
-            "max_position_embeddings": shape.position_table, "type_vocab_size": shape.segments, "hidden_act": "gelu",
-            "layer_norm_eps": 1e-12, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout,
-            "initializer_range": 0.02, "pad_token_id": 0,
-            "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]}}
+    """config.json of a checkpoint: BERT's own keys, and under `xlingual` how each language enters
+    the model.
+    """
+    return {
+        "architectures": ["BertForPreTraining" if nsp else "BertForMaskedLM"],
+        "model_type": "bert",
+        "vocab_size": vocabulary,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.intermediate,
+        "max_position_embeddings": shape.position_table,
+        "type_vocab_size": shape.segments,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+        "initializer_range": 0.02,
+        "pad_token_id": 0,
+        "xlingual": {"max_tokens": shape.max_tokens, "languages": [vars(v) for v in views]},
+    }
 
 # %% ../../nbs/lib/33_training.ipynb #222184c5
 def save_checkpoint(folder: Path, stack: Stack, model: int, config: dict, tokenizer) -> None:
-    "Write one model of the stack as a Hugging Face folder."
+    """Write one model of the stack as a Hugging Face folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, w in stack.weights.items():
@@ -58,139 +90,192 @@ def save_checkpoint(folder: Path, stack: Stack, model: int, config: dict, tokeni
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     tokenizers.save(tokenizer, folder)
 
+
 def load_checkpoints(folders, device="cpu") -> Stack:
-    "Checkpoints of one shape, written by `save_checkpoint`, as a stack."
+    """Checkpoints of one shape, written by `save_checkpoint`, as a stack."""
     configs = [json.loads((Path(f) / "config.json").read_text(encoding="utf-8")) for f in folders]
     c = configs[0]
-    shape = Shape(c["num_hidden_layers"], c["hidden_size"], c["num_attention_heads"], c["intermediate_size"],
-                  max_tokens=c["xlingual"]["max_tokens"], positions=c["max_position_embeddings"],
-                  segments=c["type_vocab_size"])
-    stack = Stack(shape, c["vocab_size"], range(len(configs)), device, nsp=c["architectures"] == ["BertForPreTraining"])
+    shape = Shape(
+        c["num_hidden_layers"],
+        c["hidden_size"],
+        c["num_attention_heads"],
+        c["intermediate_size"],
+        max_tokens=c["xlingual"]["max_tokens"],
+        positions=c["max_position_embeddings"],
+        segments=c["type_vocab_size"],
+    )
+    stack = Stack(
+        shape,
+        c["vocab_size"],
+        range(len(configs)),
+        device,
+        nsp=c["architectures"] == ["BertForPreTraining"],
+    )
     for m, folder in enumerate(folders):
         tensors = load_file(Path(folder) / "model.safetensors")
-        for name, w in stack.weights.items(): w.data[m] = torch.cat([tensors[n] for n in hub_names(name)])
+        for name, w in stack.weights.items():
+            w.data[m] = torch.cat([tensors[n] for n in hub_names(name)])
     return stack
 
 # %% ../../nbs/lib/33_training.ipynb #922b19a9
 @dataclass(frozen=True)
 class Job:
-    "One model of a stack."
+    """One model of a stack."""
+
     mixture: Mixture
     masking: Masking
     seed: int
-    tokenizer: object                   # goes into the checkpoint
+    tokenizer: object  # goes into the checkpoint
     folder: Path
-    snapshots: tuple[int, ...] = ()     # steps at which the model is kept as well
+    snapshots: tuple[int, ...] = ()  # steps at which the model is kept as well
+
 
 def total_steps(job: Job, training: Training) -> int:
-    "How many steps a training takes: those that are given, or those of its epochs."
+    """How many steps a training takes: those that are given, or those of its epochs."""
     return training.steps or training.epochs * steps_per_epoch(len(job.mixture), training.batch)
 
 # %% ../../nbs/lib/33_training.ipynb #18fabe05
 def job_batch(job: Job, training: Training, indices: np.ndarray, step: int, rows: tuple[int, int]):
-    "What one model reads at a step: the examples `indices`, masked and packed into rows."
+    """What one model reads at a step: the examples `indices`, masked and packed into rows."""
     mixture, masking = job.mixture, job.masking
-    if step < training.opening: masking = replace(masking, rate=training.opening_rate)
+    if step < training.opening:
+        masking = replace(masking, rate=training.opening_rate)
     if step < training.opening and training.opening_slice:
-        mixture = slices(mixture, indices, training.opening_slice, generator(SLICES, job.seed, step))
+        mixture = slices(
+            mixture, indices, training.opening_slice, generator(SLICES, job.seed, step)
+        )
         indices = np.arange(len(mixture))
     return make_batch(mixture, indices, masking, rows, generator(MASKS, job.seed, step))
 
 # %% ../../nbs/lib/33_training.ipynb #7f036b27
 class Steps(torch.utils.data.Dataset):
-    "The stacked batches by step, made in this process or ahead of time by workers: a batch depends on its step alone."
+    """The stacked batches by step, made in this process or ahead of time by workers: a batch
+    depends on its step alone.
+    """
+
     def __init__(self, jobs: list[Job], training: Training, first: int, steps: int):
         self.jobs, self.training, self.first, self.steps = jobs, training, first, steps
         self.orders = [Order(len(j.mixture), training.batch, j.seed) for j in jobs]
         self.rows = row_lengths(np.concatenate([j.mixture.lengths for j in jobs]), training.batch)
 
-    def __len__(self): return self.steps - self.first
+    def __len__(self):
+        return self.steps - self.first
 
     def __getitem__(self, i):
         step = self.first + i
-        return stack_batches([job_batch(job, self.training, order(step), step, self.rows)
-                              for job, order in zip(self.jobs, self.orders)])
+        return stack_batches(
+            [
+                job_batch(job, self.training, order(step), step, self.rows)
+                for job, order in zip(self.jobs, self.orders)
+            ]
+        )
 
 # %% ../../nbs/lib/33_training.ipynb #54a11d28
 def optimiser(stack: Stack, training: Training):
-    "AdamW on the two flat vectors of a stack; weight decay on the first alone."
+    """AdamW on the two flat vectors of a stack; weight decay on the first alone."""
     decays = (training.weight_decay, 0.0)
     groups = [{"params": [flat], "weight_decay": decay} for flat, decay in zip(stack.flat, decays)]
     return torch.optim.AdamW(groups, lr=training.learning_rate, eps=training.epsilon, fused=True)
 
+
 def state_tensors(stack: Stack, adam, model: int) -> dict[str, torch.Tensor]:
-    "Weights and moments of one model, as views of the stack's."
+    """Weights and moments of one model, as views of the stack's."""
     kept = {}
     for i, flat in enumerate(stack.flat):
         kept[f"weights.{i}"] = flat.data[model]
-        for moment in ("exp_avg", "exp_avg_sq"): kept[f"{moment}.{i}"] = adam.state[flat][moment][model]
+        for moment in ("exp_avg", "exp_avg_sq"):
+            kept[f"{moment}.{i}"] = adam.state[flat][moment][model]
     return kept
 
 # %% ../../nbs/lib/33_training.ipynb #1a2263ac
 def save_state(jobs, stack, adam, step: int) -> None:
-    "Keep what a resumed training needs, all models at one step."
+    """Keep what a resumed training needs, all models at one step."""
     for m, job in enumerate(jobs):
         path = job.folder / "resume" / f"{step:08d}.safetensors"
         path.parent.mkdir(exist_ok=True)
         tensors = {k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}
-        with whole(path, durable=False) as beside: save_file(tensors, beside)
+        with whole(path, durable=False) as beside:
+            save_file(tensors, beside)
     for job in jobs:
         for old in (job.folder / "resume").glob("*.safetensors"):
-            if int(old.stem) != step: old.unlink()
+            if int(old.stem) != step:
+                old.unlink()
 
 # %% ../../nbs/lib/33_training.ipynb #f08d256d
 def kept_step(jobs) -> int:
-    "The last step that every job has kept, 0 if there is none."
+    """The last step that every job has kept, 0 if there is none."""
     kept = [{int(p.stem) for p in (j.folder / "resume").glob("*.safetensors")} for j in jobs]
     return max(set.intersection(*kept), default=0)
 
+
 def load_state(jobs, stack, adam, step: int) -> None:
-    "Take up what was kept at a step; at step 0, start with empty moments."
+    """Take up what was kept at a step; at step 0, start with empty moments."""
     for flat in stack.flat:
         moments = {name: torch.zeros_like(flat) for name in ("exp_avg", "exp_avg_sq")}
         adam.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **moments}
-    if not step: return
+    if not step:
+        return
     for m, job in enumerate(jobs):
         kept = load_file(job.folder / "resume" / f"{step:08d}.safetensors")
-        for name, tensor in state_tensors(stack, adam, m).items(): tensor.copy_(kept[name])
+        for name, tensor in state_tensors(stack, adam, m).items():
+            tensor.copy_(kept[name])
 
 # %% ../../nbs/lib/33_training.ipynb #fe103dd3
 def check_finite(jobs, loss, step: int) -> None:
-    "Raises FloatingPointError that names the seed, the step and the mend."
+    """Raises FloatingPointError that names the seed, the step and the mend."""
     for job, value in zip(jobs, loss.tolist()):
         if value != value or value == float("inf"):
-            raise FloatingPointError(f"the loss of seed {job.seed} is {value} at step {step}: lower the learning rate "
-                                     "or lengthen the warm-up")
+            raise FloatingPointError(
+                f"the loss of seed {job.seed} is {value} at step {step}: lower the learning rate "
+                "or lengthen the warm-up"
+            )
 
 # %% ../../nbs/lib/33_training.ipynb #ab9431b1
 def write_logs(jobs, logs, step, loss, rate) -> None:
-    "Add a line to every job's log and write it whole."
+    """Add a line to every job's log and write it whole."""
     check_finite(jobs, loss, step)
     for job, log, value in zip(jobs, logs, loss.tolist()):
         log.append({"step": step, "loss": round(value, 5), "learning_rate": rate})
-        write_atomic(job.folder / "training.jsonl", "".join(json.dumps(line) + "\n" for line in log), durable=False)
+        write_atomic(
+            job.folder / "training.jsonl",
+            "".join(json.dumps(line) + "\n" for line in log),
+            durable=False,
+        )
+
 
 def read_log(folder: Path, before: int | None = None) -> list[dict]:
-    "Lines of a training log, those up to step `before`; a line cut short by a kill is dropped."
+    """Lines of a training log, those up to step `before`; a line cut short by a kill is dropped."""
     path, lines = Path(folder) / "training.jsonl", []
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try: lines.append(json.loads(text))
-        except json.JSONDecodeError: break
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
     return [line for line in lines if before is None or line["step"] <= before]
 
 # %% ../../nbs/lib/33_training.ipynb #4a0dd6d2
 def clip_(stack: Stack, limit: float) -> None:
-    "Scale each model's gradient to a norm of at most `limit`."
+    """Scale each model's gradient to a norm of at most `limit`."""
     norm = torch.stack([flat.grad.square().sum(1) for flat in stack.flat]).sum(0).sqrt()
-    for flat in stack.flat: flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
+    for flat in stack.flat:
+        flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
 
 # %% ../../nbs/lib/33_training.ipynb #4d6ca30f
 def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Training) -> torch.Tensor:
-    "One optimiser step of every model; returns the losses (M,) before it."
+    """One optimiser step of every model; returns the losses (M,) before it."""
     dropout = None
     if training.dropout:
-        dropout = Dropout(training.dropout, stack.shape, stack.seeds, step=step, rows=batch.rows, device=stack.device)
-    with torch.autocast(stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+        dropout = Dropout(
+            training.dropout,
+            stack.shape,
+            stack.seeds,
+            step=step,
+            rows=batch.rows,
+            device=stack.device,
+        )
+    with torch.autocast(
+        stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
+    ):
         loss = losses(stack, batch, dropout)
     stack.backward(loss)
     clip_(stack, training.clip)
@@ -201,37 +286,67 @@ def one_step(stack: Stack, adam, batch, step: int, steps: int, training: Trainin
 
 # %% ../../nbs/lib/33_training.ipynb #e4046e20
 def save_snapshots(jobs, stack, configs, step: int) -> None:
-    "A checkpoint in `step-NNNNNN/` for every job that asked for one at this step."
+    """A checkpoint in `step-NNNNNN/` for every job that asked for one at this step."""
     for m, job in enumerate(jobs):
-        if step in job.snapshots: save_checkpoint(job.folder / f"step-{step:06d}", stack, m, configs[m], job.tokenizer)
+        if step in job.snapshots:
+            save_checkpoint(job.folder / f"step-{step:06d}", stack, m, configs[m], job.tokenizer)
 
 # %% ../../nbs/lib/33_training.ipynb #ad242bc6
-def new_stack(jobs: list[Job], shape: Shape, training: Training, device) -> tuple[Stack, list[dict]]:
-    """The models of the jobs before their first step, and the `config.json` of each. Raises ValueError for jobs that
-    cannot train together."""
+def new_stack(
+    jobs: list[Job], shape: Shape, training: Training, device
+) -> tuple[Stack, list[dict]]:
+    """The models of the jobs before their first step, and the `config.json` of each. Raises
+    ValueError for jobs that cannot train together.
+    """
     steps, mixture = total_steps(jobs[0], training), jobs[0].mixture
     vocabulary, nsp = mixture.vocabulary, len(mixture.follows) > 0
     if any(total_steps(j, training) != steps or j.mixture.vocabulary != vocabulary for j in jobs):
-        raise ValueError("the models of a stack take the same number of steps and have one size of vocabulary")
-    stack = Stack(shape, vocabulary, [j.seed for j in jobs], device, nsp=nsp,
-                  still_pad=training.still_pad, sines=training.sines)
-    return stack, [hub_config(shape, vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs]
+        raise ValueError(
+            "the models of a stack take the same number of steps and have one size of vocabulary"
+        )
+    stack = Stack(
+        shape,
+        vocabulary,
+        [j.seed for j in jobs],
+        device,
+        nsp=nsp,
+        still_pad=training.still_pad,
+        sines=training.sines,
+    )
+    return stack, [
+        hub_config(shape, vocabulary, training.dropout, j.mixture.views, nsp) for j in jobs
+    ]
 
 # %% ../../nbs/lib/33_training.ipynb #59a36540
-def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", progress=lambda done, total: None,
-             workers=0, keep_every=60.0) -> None:
-    """Train one model a job as one stack and write a checkpoint into each job's folder, resuming from what is there.
+def pretrain(
+    jobs: list[Job],
+    shape: Shape,
+    training: Training,
+    device="cpu",
+    progress=lambda done, total: None,
+    workers=0,
+    keep_every=60.0,
+) -> None:
+    """Train one model a job as one stack and write a checkpoint into each job's folder, resuming
+    from what is there.
 
-    The state is kept about every `keep_every` seconds and at the end; `workers` processes prepare batches ahead (for a
-    GPU). Raises FloatingPointError when a loss is not finite, ValueError for jobs that cannot train together."""
+    The state is kept about every `keep_every` seconds and at the end; `workers` processes prepare
+    batches ahead (for a GPU). Raises FloatingPointError when a loss is not finite, ValueError for
+    jobs that cannot train together.
+    """
     steps, device = total_steps(jobs[0], training), pick_device(device)
     stack, configs = new_stack(jobs, shape, training, device)
-    for j in jobs: j.folder.mkdir(parents=True, exist_ok=True)
+    for j in jobs:
+        j.folder.mkdir(parents=True, exist_ok=True)
     adam, first, every = optimiser(stack, training), kept_step(jobs), max(1, steps // 100)
     load_state(jobs, stack, adam, first)
     logs, loss, kept = [read_log(j.folder, first) for j in jobs], 0.0, time.monotonic()
-    batches = torch.utils.data.DataLoader(Steps(jobs, training, first, steps), batch_size=None, num_workers=workers,
-                                          prefetch_factor=4 if workers else None)
+    batches = torch.utils.data.DataLoader(
+        Steps(jobs, training, first, steps),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+    )
     for step, batch in enumerate(batches, first):
         save_snapshots(jobs, stack, configs, step)
         loss = loss + one_step(stack, adam, batch.to(device), step, steps, training)
@@ -245,4 +360,5 @@ def pretrain(jobs: list[Job], shape: Shape, training: Training, device="cpu", pr
                 kept = time.monotonic()
         progress(done, steps)
     save_snapshots(jobs, stack, configs, steps)
-    for m, job in enumerate(jobs): save_checkpoint(job.folder, stack, m, config=configs[m], tokenizer=job.tokenizer)
+    for m, job in enumerate(jobs):
+        save_checkpoint(job.folder, stack, m, config=configs[m], tokenizer=job.tokenizer)

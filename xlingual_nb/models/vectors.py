@@ -6,7 +6,8 @@
 __all__ = ['UTF8', 'VECTOR_FILES', 'text_rows', 'binary_rows', 'shown', 'read_header', 'check_row', 'gather_rows', 'read_vectors']
 
 # %% ../../nbs/lib/37_vectors.ipynb #23af9302
-import gzip, zlib
+import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,14 +17,16 @@ from ..errors import InputError, require
 
 # %% ../../nbs/lib/37_vectors.ipynb #1e2794c2
 def text_rows(file) -> Iterator[tuple[bytes, list[bytes]]]:
-    "Word and columns of each line."
+    """Word and columns of each line."""
     for line in file:
         word, *columns = line.rstrip().split(b" ")
         yield word, columns
 
 # %% ../../nbs/lib/37_vectors.ipynb #c17d0315
-def binary_rows(file, width: int, block: int = 2 ** 20) -> Iterator[tuple[bytes, np.ndarray]]:
-    "Word and numbers of each entry; where the file ends within one, what is left of it, and None."
+def binary_rows(file, width: int, block: int = 2**20) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Word and numbers of each entry; where the file ends within one, what is left of it, and
+    None.
+    """
     rest, size = b"", 4 * width
     while chunk := file.read(block):
         rest, at = rest + chunk, 0
@@ -31,71 +34,110 @@ def binary_rows(file, width: int, block: int = 2 ** 20) -> Iterator[tuple[bytes,
             yield rest[at:space].lstrip(b"\n"), np.frombuffer(rest, "<f4", width, space + 1)
             at = space + 1 + size
         rest = rest[at:]
-    if rest.strip(b"\n"): yield rest, None
+    if rest.strip(b"\n"):
+        yield rest, None
 
 # %% ../../nbs/lib/37_vectors.ipynb #7cefe2a8
 def shown(line: bytes) -> str:
-    "The beginning of a line or a word, for a message."
+    """The beginning of a line or a word, for a message."""
     return repr(line[:40].decode(errors="replace").strip())
 
+
 def read_header(file, path: Path) -> tuple[int, int]:
-    "How many words and columns the first line promises."
+    """How many words and columns the first line promises."""
     line = file.readline(200)
     require(line, f"{path} is empty: copy it again")
     mend = "write the number of words and of columns there, as `400000 300`"
-    try: words, width = map(int, line.split())
+    try:
+        words, width = map(int, line.split())
     except ValueError:
-        raise InputError(f"{path}, line 1: {shown(line)} is no header: {mend}; "
-                         "of a model of fastText, which is a .bin of another kind, give the .vec") from None
+        raise InputError(
+            f"{path}, line 1: {shown(line)} is no header: {mend}; "
+            "of a model of fastText, which is a .bin of another kind, give the .vec"
+        ) from None
     require(words > 0 and width > 0, f"{path}, line 1: {words} words of {width} columns: {mend}")
     return words, width
 
 # %% ../../nbs/lib/37_vectors.ipynb #e7cfd450
 UTF8 = "convert the file; or, in a binary one, line 1 promises the wrong number of columns"
 
+
 def check_row(word: bytes, columns, width: int) -> tuple[str, np.ndarray]:
-    "The word as text and its numbers (width,) float32, or an InputError."
+    """The word as text and its numbers (width,) float32, or an InputError."""
     mend = f"write a word without spaces, then {width} numbers"
-    if columns is None: raise InputError(f"{shown(word)}: the file ends within its numbers: copy it again")
-    if not word or len(columns) != width: raise InputError(f"columns after {shown(word)}: {len(columns)}; {mend}")
-    try: text, row = word.decode(), np.asarray(columns).astype(np.float32)
-    except UnicodeDecodeError: raise InputError(f"{shown(word)} is not UTF-8: {UTF8}") from None
-    except ValueError: raise InputError(f"what follows {shown(word)} are not all numbers: {mend}") from None
-    if not np.isfinite(row).all(): raise InputError(f"{text!r} holds NaN or infinity: leave the word out")
+    if columns is None:
+        raise InputError(f"{shown(word)}: the file ends within its numbers: copy it again")
+    if not word or len(columns) != width:
+        raise InputError(f"columns after {shown(word)}: {len(columns)}; {mend}")
+    try:
+        text, row = word.decode(), np.asarray(columns).astype(np.float32)
+    except UnicodeDecodeError:
+        raise InputError(f"{shown(word)} is not UTF-8: {UTF8}") from None
+    except ValueError:
+        raise InputError(f"what follows {shown(word)} are not all numbers: {mend}") from None
+    if not np.isfinite(row).all():
+        raise InputError(f"{text!r} holds NaN or infinity: leave the word out")
     return text, row
 
 # %% ../../nbs/lib/37_vectors.ipynb #6b8d7db3
 def gather_rows(rows, where, count: int, width: int) -> tuple[list[str], np.ndarray]:
-    "Words and vectors (count, width); `where` names a place. InputError: a broken row, a word twice, too many or few."
-    try: places, vectors = {}, np.empty((count, width), np.float32)
+    """Words and vectors (count, width); `where` names a place. InputError: a broken row, a word
+    twice, too many or few.
+    """
+    try:
+        places, vectors = {}, np.empty((count, width), np.float32)
     except (MemoryError, ValueError):
-        raise InputError(f"{where(-1)}: {count} x {width} numbers are too many: mend line 1") from None
+        raise InputError(
+            f"{where(-1)}: {count} x {width} numbers are too many: mend line 1"
+        ) from None
     for place, row in enumerate(rows):
-        if place == count: raise InputError(f"{where(place)}: line 1 promises {count} words only: mend line 1")
-        try: word, vectors[place] = check_row(*row, width)
-        except InputError as error: raise InputError(f"{where(place)}: {error}") from error
-        if word in places: raise InputError(f"{where(place)}: {word!r} is {where(places[word])} too: leave one out")
+        if place == count:
+            raise InputError(f"{where(place)}: line 1 promises {count} words only: mend line 1")
+        try:
+            word, vectors[place] = check_row(*row, width)
+        except InputError as error:
+            raise InputError(f"{where(place)}: {error}") from error
+        if word in places:
+            raise InputError(
+                f"{where(place)}: {word!r} is {where(places[word])} too: leave one out"
+            )
         places[word] = place
-    missing = f"{where(len(places))} is missing, for line 1 promises {count} words: copy the file again"
+    missing = (
+        f"{where(len(places))} is missing, for line 1 promises {count} words: copy the file again"
+    )
     require(len(places) == count, missing)
     return list(places), vectors
 
 # %% ../../nbs/lib/37_vectors.ipynb #958593cd
 VECTOR_FILES = (".vec", ".vec.gz", ".bin", ".bin.gz")
 
-def read_vectors(path) -> tuple[list[str], np.ndarray]:
-    """Words and vectors (V, H), float32, from a file of word2vec: text (`.vec`) or binary (`.bin`), plain or packed.
 
-    InputError, with the line, for a missing, empty or damaged file, a header that does not fit, wrong columns, NaN, and
-    words that are not UTF-8 or stand twice."""
+def read_vectors(path) -> tuple[list[str], np.ndarray]:
+    """Words and vectors (V, H), float32, from a file of word2vec: text (`.vec`) or binary (`.bin`),
+    plain or packed.
+
+    InputError, with the line, for a missing, empty or damaged file, a header that does not fit,
+    wrong columns, NaN, and words that are not UTF-8 or stand twice.
+    """
     path = Path(path)
-    require(path.name.endswith(VECTOR_FILES), f"{path} is no file of vectors: give a {', '.join(VECTOR_FILES)}")
+    require(
+        path.name.endswith(VECTOR_FILES),
+        f"{path} is no file of vectors: give a {', '.join(VECTOR_FILES)}",
+    )
     require(path.is_file(), f"{path} is not there: name a file of word vectors")
     binary = path.name.removesuffix(".gz").endswith(".bin")
-    def where(place): return f"{path}, word {place + 1}" if binary and place >= 0 else f"{path}, line {place + 2}"
+
+    def where(place):
+        return f"{path}, word {place + 1}" if binary and place >= 0 else f"{path}, line {place + 2}"
+
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file, np.errstate(over="ignore"):
+        with (
+            (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file,
+            np.errstate(over="ignore"),
+        ):
             count, width = read_header(file, path)
-            return gather_rows(binary_rows(file, width) if binary else text_rows(file), where, count, width)
+            return gather_rows(
+                binary_rows(file, width) if binary else text_rows(file), where, count, width
+            )
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{path} is cut short or damaged ({error}): copy it again") from error

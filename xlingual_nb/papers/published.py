@@ -22,87 +22,120 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/10_published.ipynb #d13c9764
 def folder(paper: str) -> Path:
-    "Where the data of a paper lie. Raises InputError for a paper that is not here."
+    """Where the data of a paper lie. Raises InputError for a paper that is not here."""
     root = Path(str(files("xlingual_nb"))) / "papers"
     if not (root / paper / "claims.toml").is_file():
         raise InputError(f"paper {paper!r} is not in the ledger: use one of {', '.join(papers())}")
     return root / paper
 
+
 def papers() -> list[str]:
-    "The papers that are in the ledger."
-    return sorted(p.parent.name for p in (Path(str(files("xlingual_nb"))) / "papers").glob("*/claims.toml"))
+    """The papers that are in the ledger."""
+    return sorted(
+        p.parent.name for p in (Path(str(files("xlingual_nb"))) / "papers").glob("*/claims.toml")
+    )
 
 # %% ../../nbs/lib/10_published.ipynb #de4120b0
-OURS = "ours"       # stands for the paper where a result has no published counterpart
+OURS = "ours"  # stands for the paper where a result has no published counterpart
+
 
 def tables(paper: str) -> list[str]:
-    """The published tables of a paper, in their order, then the figures that print their numbers; none of `OURS`.
-    Raises InputError for a paper that is not here."""
-    if paper == OURS: return []
-    def place(name): return name.startswith("figure"), len(name), name
+    """The published tables of a paper, in their order, then the figures that print their numbers;
+    none of `OURS`. Raises InputError for a paper that is not here.
+    """
+    if paper == OURS:
+        return []
+
+    def place(name):
+        return name.startswith("figure"), len(name), name
+
     return sorted((p.stem for p in folder(paper).glob("*.csv")), key=place)
 
 # %% ../../nbs/lib/10_published.ipynb #c71ff273
-MATCHED = "-matched"    # ends the name of a table whose rows were trained until they fit alike
+MATCHED = "-matched"  # ends the name of a table whose rows were trained until they fit alike
+
 
 def in_print(table: str) -> str:
-    """The published table that a table follows: `table2`, of `table2-released`, the same in another reading, or of
-    `table2-matched`."""
+    """The published table that a table follows: `table2`, of `table2-released`, the same in another
+    reading, or of `table2-matched`.
+    """
     return table.partition("-")[0]
+
 
 @cache
 def _table(paper, table):
     path = folder(paper) / f"{in_print(table)}.csv"
     if not path.is_file():
-        raise InputError(f"{paper} has no table {table!r} in the ledger: use one of {', '.join(tables(paper))}")
+        raise InputError(
+            f"{paper} has no table {table!r} in the ledger: use one of {', '.join(tables(paper))}"
+        )
     return pd.read_csv(path, encoding="utf-8", dtype={"value": float, "sd": float})
 
-def published(paper: str, table: str) -> pd.DataFrame:
-    """A published table, tidy: columns paper, table, row, column, value, sd (NaN where none is printed).
 
-    Rows and columns are labelled and ordered as the paper prints them; `table` is "table1" and so on, or one that
-    follows it (`in_print`).
-    Raises InputError for a paper or table that is not here."""
+def published(paper: str, table: str) -> pd.DataFrame:
+    """A published table, tidy: columns paper, table, row, column, value, sd (NaN where none is
+    printed).
+
+    Rows and columns are labelled and ordered as the paper prints them; `table` is "table1" and so
+    on, or one that follows it (`in_print`). Raises InputError for a paper or table that is not
+    here.
+    """
     return _table(paper, table).copy()
 
 # %% ../../nbs/lib/10_published.ipynb #d7ebfbc2
 @cache
 def _values(paper, table):
-    if in_print(table) not in tables(paper): return {}
+    if in_print(table) not in tables(paper):
+        return {}
     return {(r.row, r.column): r.value for r in _table(paper, table).itertuples()}
 
+
 def printed_value(paper: str, table: str, row: str, column: str) -> float:
-    "The published number beside one of ours; NaN where the paper prints none (a figure, or a row of our own)."
+    """The published number beside one of ours; NaN where the paper prints none (a figure, or a row
+    of our own).
+    """
     return _values(paper, table).get((row, column), float("nan"))
 
+
 def value(paper: str, table: str, row: str, column: str) -> float:
-    """One published number; NaN where the table leaves the cell empty. InputError, with what is spelt like it, for a
-    paper, table, row or column that is not here."""
+    """One published number; NaN where the table leaves the cell empty. InputError, with what is
+    spelt like it, for a paper, table, row or column that is not here.
+    """
     frame = published(paper, table)
     for kind, name in (("row", row), ("column", column)):
         known = frame[kind].unique().tolist()
-        if name in known: continue
+        if name in known:
+            continue
         near = " or ".join(map(repr, get_close_matches(name, known)))
-        meant = f"did you mean {near}?" if near else f"published({paper!r}, {table!r}) has all that there are"
+        meant = (
+            f"did you mean {near}?"
+            if near
+            else f"published({paper!r}, {table!r}) has all that there are"
+        )
         raise InputError(f"{table} of {paper} has no {kind} {name!r}: {meant}")
     return printed_value(paper, table, row, column)
 
 # %% ../../nbs/lib/10_published.ipynb #922b19a9
 TESTS, COMPARISONS = ("above", "below", "within"), ("difference", "ratio", "correlation")
 
+
 @dataclass(frozen=True)
 class Comparison:
-    """`plus` rows against `minus` rows (or "floor") in a column of a table, and the margin to lie above, below or
-    within. ValueError for fields that do not fit together.
+    """`plus` rows against `minus` rows (or "floor") in a column of a table, and the margin to lie
+    above, below or within. ValueError for fields that do not fit together.
 
-    `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation, Pearson's r over
-    the `plus` rows of `column` with `minus_column`. `net`: of every row its floor is subtracted first. `floor`: floor
-    rows of this test, else the claim's; `alive_column`: where its rows must be alive, else `column`. Who has not learnt
-    a task has nothing to lose: every row must be clear of `learnt_floor` in the `learnt_column` or, where a column is a
-    model, all `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all others
-    of the test must lie (`report.verdicts`), or they differ in more than the claim says. `curve`: a number read off
-    each seed's training curve (`measures.statistics`) in place of the column itself. `exact`: no seed can change what
-    is compared, a count on text, say, so that arithmetic decides."""
+    `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation,
+    Pearson's r over the `plus` rows of `column` with `minus_column`. `net`: of every row its floor
+    is subtracted first. `floor`: floor rows of this test, else the claim's; `alive_column`: where
+    its rows must be alive, else `column`. Who has not learnt a task has nothing to lose: every row
+    must be clear of `learnt_floor` in the `learnt_column` or, where a column is a model, all
+    `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all
+    others of the test must lie (`report.verdicts`), or they differ in more than the claim says.
+    `curve`: a number read off each seed's training curve (`measures.statistics`) in place of the
+    column itself. `exact`: no seed can change what is compared, a count on text, say, so that
+    arithmetic decides.
+    """
+
     table: str
     column: str
     plus: tuple[str, ...]
@@ -123,47 +156,64 @@ class Comparison:
     exact: bool = False
 
     def __post_init__(self):
-        if self.test not in TESTS: raise ValueError(f"test {self.test!r} is not above, below or within")
+        if self.test not in TESTS:
+            raise ValueError(f"test {self.test!r} is not above, below or within")
         if self.compare not in COMPARISONS:
             raise ValueError(f"compare {self.compare!r} is not difference, ratio or correlation")
         if self.compare == "ratio" and not (self.minus and self.margin > 0 and self.factor == 1):
             raise ValueError("a ratio needs minus rows, a margin above 0 and no factor")
         if self.net and (self.compare != "difference" or self.minus in ((), "floor")):
-            raise ValueError("net compares rows with rows, above their floors: it needs minus rows and a difference")
+            raise ValueError(
+                "net compares rows with rows, above their floors: it needs minus rows and a difference"
+            )
         if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
             raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
-        if self.factor != 1 and not self.net: raise ValueError("a share of a score needs net: floors have no share")
+        if self.factor != 1 and not self.net:
+            raise ValueError("a share of a score needs net: floors have no share")
         paired = len(self.plus) > 2 and self.minus_column and not self.minus
         if self.compare == "correlation" and not (paired and abs(self.margin) < 1):
-            raise ValueError("a correlation needs three plus rows or more, a minus_column, no minus rows and a margin "
-                             "between -1 and 1")
+            raise ValueError(
+                "a correlation needs three plus rows or more, a minus_column, no minus rows and a margin "
+                "between -1 and 1"
+            )
 
 # %% ../../nbs/lib/10_published.ipynb #1869bd99
 def sides(row: str) -> dict[str, str]:
-    """Source, target and setting of a row label such as `en-es | en | es` or `enfake-es | permutation 1.0 | es`: the
-    last field is the target (a Δ is of the pair's second), and unless the middle one begins with the source, that is
-    the pair's other language; nothing for other labels."""
+    """Source, target and setting of a row label such as `en-es | en | es` or `enfake-es |
+    permutation 1.0 | es`: the last field is the target (a Δ is of the pair's second), and unless
+    the middle one begins with the source, that is the pair's other language; nothing for other
+    labels.
+    """
     pair, *rest = row.split(" | ")
     languages = pair.split("-")
-    if not rest or len(languages) != 2: return {}
+    if not rest or len(languages) != 2:
+        return {}
     *setting, target = rest
     target, setting = languages[1] if target == "Δ" else target, " | ".join(setting)
     named = setting.split(" ")[0]
     source = named if named in languages else languages[languages[0] == target]
     return dict(source=source, target=target, setting=setting)
 
+
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
-    "The floors of a row, their places filled with its label and its sides; none that has places for sides it lacks."
+    """The floors of a row, their places filled with its label and its sides; none that has places
+    for sides it lacks.
+    """
     known = dict(row=row) | sides(row)
-    def fits(floor): return all(name in known for _, name, _, _ in Formatter().parse(floor) if name)
+
+    def fits(floor):
+        return all(name in known for _, name, _, _ in Formatter().parse(floor) if name)
+
     return tuple(floor.format(**known) for floor in floors if fits(floor))
 
 # %% ../../nbs/lib/10_published.ipynb #b9f44e57
-PAPERS = "paper"                    # whose a claim is, if it is not `OURS`
+PAPERS = "paper"  # whose a claim is, if it is not `OURS`
+
 
 @dataclass(frozen=True)
 class Amendment:
-    "That a test was changed after results were seen: when, why, and the verdicts before."
+    """That a test was changed after results were seen: when, why, and the verdicts before."""
+
     when: str
     why: str
     before: str
@@ -171,9 +221,11 @@ class Amendment:
 # %% ../../nbs/lib/10_published.ipynb #ad3db0c4
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims (or, `whose` = `OURS`, what we add), where, the tests that decide it and the scales where
-    they mean something. `alive` None: the rows of the tests; `clear`: how far above the floor is alive. ValueError
-    for another `whose`."""
+    """What a paper claims (or, `whose` = `OURS`, what we add), where, the tests that decide it and
+    the scales where they mean something. `alive` None: the rows of the tests; `clear`: how far
+    above the floor is alive. ValueError for another `whose`.
+    """
+
     id: str
     paper: str
     where: str
@@ -187,56 +239,81 @@ class Claim:
     amended: tuple[Amendment, ...] = ()
 
     def __post_init__(self):
-        if self.whose not in (PAPERS, OURS): raise ValueError(f"whose {self.whose!r} is not {PAPERS} or {OURS}")
+        if self.whose not in (PAPERS, OURS):
+            raise ValueError(f"whose {self.whose!r} is not {PAPERS} or {OURS}")
 
 # %% ../../nbs/lib/10_published.ipynb #ccdb5187
-def _frozen(entry): return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+def _frozen(entry):
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+
 
 def read_claims(path) -> list[Claim]:
-    """The claims of one `claims.toml`. Raises InputError that names the file and the claim for a field that is
-    missing or unknown."""
+    """The claims of one `claims.toml`. Raises InputError that names the file and the claim for a
+    field that is missing or unknown.
+    """
     text = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     read = []
     for entry in text["claim"]:
         try:
             tests = [Comparison(**_frozen(t)) for t in entry["tests"]]
             amended = [Amendment(**a) for a in entry.get("amended", [])]
-            common = dict(paper=text["paper"], floor=tuple(text.get("floor", ())), clear=text.get("clear", 0.05))
+            common = dict(
+                paper=text["paper"],
+                floor=tuple(text.get("floor", ())),
+                clear=text.get("clear", 0.05),
+            )
             read.append(Claim(**(common | _frozen(entry | {"tests": tests, "amended": amended}))))
         except (TypeError, KeyError, ValueError) as error:
-            raise InputError(f"{path}: claim {entry.get('id', '?')}: {error}: mend this entry") from error
+            raise InputError(
+                f"{path}: claim {entry.get('id', '?')}: {error}: mend this entry"
+            ) from error
     return read
 
+
 def claims(paper: str | None = None) -> list[Claim]:
-    "The claims of a paper, or of all of them."
-    return [c for p in ([paper] if paper else papers()) for c in read_claims(folder(p) / "claims.toml")]
+    """The claims of a paper, or of all of them."""
+    return [
+        c for p in ([paper] if paper else papers()) for c in read_claims(folder(p) / "claims.toml")
+    ]
 
 # %% ../../nbs/lib/10_published.ipynb #2d490a26
 @dataclass(frozen=True)
 class StandIn:
-    "In some tables, words of our labels that stand for words of the paper's; `said`: what a verdict must say of it."
+    """In some tables, words of our labels that stand for words of the paper's; `said`: what a
+    verdict must say of it.
+    """
+
     tables: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
     said: str = ""
 
     def printed(self, table: str, label: str) -> str:
-        "A label of ours in the paper's words."
-        for ours, theirs in self.words if table in self.tables else (): label = label.replace(ours, theirs)
+        """A label of ours in the paper's words."""
+        for ours, theirs in self.words if table in self.tables else ():
+            label = label.replace(ours, theirs)
         return label
+
 
 @cache
 def stand_in(paper: str) -> StandIn:
-    "What stands in for what in the tables of a paper; nothing where its file of claims has no `stand_in`."
-    if paper not in papers(): return StandIn()
-    text = tomllib.loads((folder(paper) / "claims.toml").read_text(encoding="utf-8")).get("stand_in", {})
+    """What stands in for what in the tables of a paper; nothing where its file of claims has no
+    `stand_in`.
+    """
+    if paper not in papers():
+        return StandIn()
+    text = tomllib.loads((folder(paper) / "claims.toml").read_text(encoding="utf-8")).get(
+        "stand_in", {}
+    )
     words = tuple(tuple(pair) for pair in text.get("words", ()))
     return StandIn(tuple(text.get("tables", ())), words, text.get("said", ""))
 
 # %% ../../nbs/lib/10_published.ipynb #aafd7448
 @dataclass(frozen=True)
 class Ambiguity:
-    """What the paper says, what its code does, what we chose, and the setting that runs the other reading ("": none
-    yet)."""
+    """What the paper says, what its code does, what we chose, and the setting that runs the other
+    reading ("": none yet).
+    """
+
     id: str
     paper: str
     where: str
@@ -245,8 +322,11 @@ class Ambiguity:
     chosen: str
     switch: str = ""
 
+
 def ambiguities(paper: str | None = None) -> list[Ambiguity]:
-    "The ambiguities of a paper, or of all of them."
+    """The ambiguities of a paper, or of all of them."""
     sources = [folder(p) / "ambiguities.toml" for p in ([paper] if paper else papers())]
     texts = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sources]
-    return [Ambiguity(paper=text["paper"], **entry) for text in texts for entry in text["ambiguity"]]
+    return [
+        Ambiguity(paper=text["paper"], **entry) for text in texts for entry in text["ambiguity"]
+    ]

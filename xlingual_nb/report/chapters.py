@@ -7,7 +7,9 @@ __all__ = ['WIDTH', 'COLOURS', 'say', 'mark', 'enumerated', 'say_earlier', 'list
            'completeness', 'picture', 'small', 'write_figure', 'show_kept', 'compare']
 
 # %% ../../nbs/lib/75_chapters.ipynb #edc1acbe
-import io, json, re
+import io
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,45 +24,64 @@ from .pages import MARKS
 
 # %% ../../nbs/lib/75_chapters.ipynb #bc6fd7a9
 def say(*sentences: str) -> None:
-    "Show sentences as a paragraph of the notebook."
+    """Show sentences as a paragraph of the notebook."""
     display(Markdown(" ".join(" ".join(s.split()) for s in sentences)))
 
+
 def mark(judged: pd.DataFrame, claim: str, corpus: str) -> str:
-    "The verdict on a claim with its mark, `✓ reproduced`, from a frame of verdicts."
+    """The verdict on a claim with its mark, `✓ reproduced`, from a frame of verdicts."""
     found = judged[(judged.claim == claim) & (judged.corpus == corpus)].verdict
     verdict = found.iloc[0] if len(found) else verdicts.VERDICTS[-1]
     return f"{MARKS[verdict]} {verdict}"
 
+
 def enumerated(words: Iterable[str]) -> str:
-    "Words as a sentence has them: `a, b and c`."
+    """Words as a sentence has them: `a, b and c`."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
 
 # %% ../../nbs/lib/75_chapters.ipynb #0999a1f5
 def say_earlier(kept: Kept) -> None:
-    "Say how much of what is kept was made under an earlier reading; nothing where it is none."
-    if sentence := earlier(kept): say(f"**{sentence}**")
+    """Say how much of what is kept was made under an earlier reading; nothing where it is none."""
+    if sentence := earlier(kept):
+        say(f"**{sentence}**")
 
 # %% ../../nbs/lib/75_chapters.ipynb #399869c7
 def listed(frame: pd.DataFrame, name: str) -> HTML:
-    "A frame of words for reading, without its index, numbers to three places; `name` of the table on its page."
+    """A frame of words for reading, without its index, numbers to three places; `name` of the table
+    on its page.
+    """
     look = f"<style>#{name} td, #{name} th {{ text-align: left; vertical-align: top }}</style>"
-    counts = {c: frame[c].astype(object).where(frame[c].notna(), "") for c in frame.select_dtypes("Int64")}
+    counts = {
+        c: frame[c].astype(object).where(frame[c].notna(), "") for c in frame.select_dtypes("Int64")
+    }
     with pd.option_context("display.max_colwidth", None):
-        look_of = dict(index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0)
+        look_of = dict(
+            index=False, na_rep="", float_format="{:.3f}".format, table_id=name, border=0
+        )
         page = frame.assign(**counts).to_html(**look_of)
-    return HTML(look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page))       # a line a row: half the size in a notebook
+    return HTML(
+        look + re.sub(r"\n *(?=<td|<th>|</tr)", "", page)
+    )  # a line a row: half the size in a notebook
+
 
 def said(claim: Claim, judged: pd.DataFrame) -> str:
-    "A claim in our words, and in what language it was measured where one stands in for the paper's."
+    """A claim in our words, and in what language it was measured where one stands in for the
+    paper's.
+    """
     notes = {str(note).split(";")[0] for note in judged[judged.claim == claim.id].note}
     stands = {note for note in notes if "stands in for" in note}
     return " ".join([claim.says, *(f"({note})" for note in sorted(stands))])
 
+
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    "Claims in our words, with the mark of each verdict in `judged`, a column a corpus, and what the marks mean."
+    """Claims in our words, with the mark of each verdict in `judged`, a column a corpus, and what
+    the marks mean.
+    """
     about = list(claims)
-    found = pd.DataFrame({"where": [c.where for c in about], "in our words": [said(c, judged) for c in about]})
+    found = pd.DataFrame(
+        {"where": [c.where for c in about], "in our words": [said(c, judged) for c in about]}
+    )
     met = set()
     for corpus in sorted(judged.corpus.unique()):
         marks = [mark(judged, c.id, corpus) for c in about]
@@ -69,66 +90,109 @@ def claim_table(claims: Iterable[Claim], judged: pd.DataFrame) -> HTML:
     legend = ", ".join(f"{m} {verdict}" for verdict, m in MARKS.items() if f"{m} {verdict}" in met)
     return HTML(f"{listed(found, 'claims').data}<p>{legend}</p>")
 
+
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
-    "Where a paper and its code leave a choice: what each says, what was chosen here, what runs the other reading."
+    """Where a paper and its code leave a choice: what each says, what was chosen here, what runs
+    the other reading.
+    """
     rows = [(a.where, a.text, a.code, a.chosen, a.switch) for a in ambiguities]
-    return listed(pd.DataFrame(rows, columns=["where", "the paper says", "the code does", "here", "switch"]), "choices")
+    return listed(
+        pd.DataFrame(rows, columns=["where", "the paper says", "the code does", "here", "switch"]),
+        "choices",
+    )
 
 # %% ../../nbs/lib/75_chapters.ipynb #0fc19ce3
 def priced(cells: Iterable[Cell], store):
-    "What the runs of some cells would cost (`runs.plan`)."
+    """What the runs of some cells would cost (`runs.plan`)."""
     from xlingual_nb.runs import plan
-    if not (runs := grid_of(cells)): return "nothing to run"
+
+    if not (runs := grid_of(cells)):
+        return "nothing to run"
     made = plan.plan(runs, store)
     return listed(made.assign(FLOPs=made.FLOPs.map("{:.1e}".format)), "plan")
 
+
 def completeness(cells: list[Cell], observations: pd.DataFrame) -> None:
-    "Say how many cells were measured, and show what is missing."
+    """Say how many cells were measured, and show what is missing."""
     print(f"{len(observations)} of {len(cells)} cells measured")
-    if len(observations) == len(cells): return
-    display(missing_cells(cells, observations).style.set_caption("seeds measured, where some are missing"))
+    if len(observations) == len(cells):
+        return
+    display(
+        missing_cells(cells, observations).style.set_caption(
+            "seeds measured, where some are missing"
+        )
+    )
 
 # %% ../../nbs/lib/75_chapters.ipynb #e9f79f58
-WIDTH, COLOURS = 900, 64                        # more than a page has room for, and than lines and letters need
+WIDTH, COLOURS = 900, 64  # more than a page has room for, and than lines and letters need
+
 
 def picture(file, width: int = WIDTH, colours: int = COLOURS) -> Image:
-    "A picture, a path or a file in memory, as small as a page of a notebook wants it."
+    """A picture, a path or a file in memory, as small as a page of a notebook wants it."""
     from PIL import Image as Picture
+
     drawn, reduced = Picture.open(file).convert("RGB"), io.BytesIO()
     drawn.thumbnail((width, drawn.height))
-    look = dict(method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE)     # a rare colour is a colour, too
+    look = dict(
+        method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE
+    )  # a rare colour is a colour, too
     drawn.quantize(colours, **look).save(reduced, format="png", optimize=True)
     return Image(reduced.getvalue())
 
+
 def small(figure) -> Image:
-    "A figure as a small picture for a notebook."
+    """A figure as a small picture for a notebook."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", bbox_inches="tight", dpi=figure.dpi)
     return picture(drawn)
 
-def write_figure(figure, path: Path, caption: str, cells: Iterable[Cell], observations: pd.DataFrame,
-                 claims: Iterable[str] = ()) -> None:
-    """Show a figure, write it with its sidecar (`report.figures`), and say its name; `cells`: those it is drawn from,
-    if they were observed."""
+
+def write_figure(
+    figure,
+    path: Path,
+    caption: str,
+    cells: Iterable[Cell],
+    observations: pd.DataFrame,
+    claims: Iterable[str] = (),
+) -> None:
+    """Show a figure, write it with its sidecar (`report.figures`), and say its name; `cells`: those
+    it is drawn from, if they were observed.
+    """
     display(small(figure))
     print(figures.save(figure, path, caption, grid_of(observed(cells, observations)), claims).name)
 
 # %% ../../nbs/lib/75_chapters.ipynb #75show02
 def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOURS) -> None:
-    "Show kept pictures, each over the caption that its sidecar has."
+    """Show kept pictures, each over the caption that its sidecar has."""
     for path in pictures:
         caption = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["caption"]
         display(picture(path, width, colours), Markdown(f"*{caption}*"))
 
 # %% ../../nbs/lib/75_chapters.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: Places) -> None:
-    """Say how far tables of one's own agree with what is kept at the same scale, and show the cells that differ. Tables
-    that are kept themselves have nothing to be held against."""
+    """Say how far tables of one's own agree with what is kept at the same scale, and show the cells
+    that differ. Tables that are kept themselves have nothing to be held against.
+    """
     if at.keep:
-        said = "these tables are the kept ones now" if len(tidy) else "nothing measured, what is kept stays as it was"
+        said = (
+            "these tables are the kept ones now"
+            if len(tidy)
+            else "nothing measured, what is kept stays as it was"
+        )
         return print(f"{at.kept.notebook}: {said}")
     both = agreement(tidy, at.kept.tables())
     none = f"{at.kept.notebook}: nothing is kept of these tables at scale {at.scale}, so there is nothing to compare"
     print("\n".join(in_words(both)) or none)
-    columns = ["table", "row", "column", "corpus", "value", "value_kept", "n_seeds", "n_seeds_kept", "adjusted"]
-    if both.differ.any(): display(listed(both[both.differ][columns], "differ"))
+    columns = [
+        "table",
+        "row",
+        "column",
+        "corpus",
+        "value",
+        "value_kept",
+        "n_seeds",
+        "n_seeds_kept",
+        "adjusted",
+    ]
+    if both.differ.any():
+        display(listed(both[both.differ][columns], "differ"))

@@ -17,50 +17,78 @@ from ..text.corpora import DATA_SETS
 
 # %% ../../nbs/lib/72b_clone.ipynb #2dba3b2b
 def repository() -> Path:
-    """The root of the clone: the nearest folder upwards with `settings.ini` and `nbs`, else the one that this package
-    lies in. InputError where there is neither."""
+    """The root of the clone: the nearest folder upwards with `settings.ini` and `nbs`, else the one
+    that this package lies in. InputError where there is neither.
+    """
     here = Path.cwd().resolve()
     for folder in (here, *here.parents, Path(xlingual_nb.__file__).resolve().parents[1]):
-        if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir(): return folder
-    raise InputError(f"no notebooks here ({here} is in no clone of xlingual_nb): change to a clone of the repository")
+        if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir():
+            return folder
+    raise InputError(
+        f"no notebooks here ({here} is in no clone of xlingual_nb): change to a clone of the repository"
+    )
 
 # %% ../../nbs/lib/72b_clone.ipynb #0ac10007
 YOURS = "yours"
 
 # %% ../../nbs/lib/72b_clone.ipynb #5a3e0d02
 def data_home() -> Path | None:
-    """The whole path of the data folder: the one that `XLINGUAL_DATA` names, be it there or not, else `data` here or in
-    the clone, the first that holds a data set; else None."""
-    if named := os.environ.get("XLINGUAL_DATA"): return Path(named).expanduser().absolute()
-    try: homes = Path.cwd(), repository()
-    except InputError: homes = (Path.cwd(),)
-    return next((home / "data" for home in homes if any((home / "data" / s).is_dir() for s in DATA_SETS)), None)
+    """The whole path of the data folder: the one that `XLINGUAL_DATA` names, be it there or not,
+    else `data` here or in the clone, the first that holds a data set; else None.
+    """
+    if named := os.environ.get("XLINGUAL_DATA"):
+        return Path(named).expanduser().absolute()
+    try:
+        homes = Path.cwd(), repository()
+    except InputError:
+        homes = (Path.cwd(),)
+    return next(
+        (home / "data" for home in homes if any((home / "data" / s).is_dir() for s in DATA_SETS)),
+        None,
+    )
+
 
 @contextmanager
 def same_data():
-    "Within, whoever works in another folder reads the same data: `XLINGUAL_DATA` names what `data_home` finds."
+    """Within, whoever works in another folder reads the same data: `XLINGUAL_DATA` names what
+    `data_home` finds.
+    """
     before, home = os.environ.get("XLINGUAL_DATA"), data_home()
-    if home: os.environ["XLINGUAL_DATA"] = str(home)
-    try: yield
+    if home:
+        os.environ["XLINGUAL_DATA"] = str(home)
+    try:
+        yield
     finally:
-        if before is not None: os.environ["XLINGUAL_DATA"] = before
-        elif home: os.environ.pop("XLINGUAL_DATA", None)
+        if before is not None:
+            os.environ["XLINGUAL_DATA"] = before
+        elif home:
+            os.environ.pop("XLINGUAL_DATA", None)
 
 # %% ../../nbs/lib/72b_clone.ipynb #5a3e0d04
 def check_place(name: str, folder: Path) -> None:
-    "InputError unless a folder, that of the parameter `name`, can be written in, or be made and then; makes nothing."
+    """InputError unless a folder, that of the parameter `name`, can be written in, or be made and
+    then; makes nothing.
+    """
     place = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
-    if not place.is_dir(): raise InputError(f"{name}={folder}: {place} is no folder: name another place")
-    try: TemporaryFile(dir=place).close()
+    if not place.is_dir():
+        raise InputError(f"{name}={folder}: {place} is no folder: name another place")
+    try:
+        TemporaryFile(dir=place).close()
     except OSError as error:
         why = f"{place} cannot be written in ({error.strerror})"
         raise InputError(f"{name}={folder}: {why}: name another folder") from None
 
+
 def check_places(values: dict) -> None:
-    "InputError unless what a notebook with these parameters makes can be written: its runs, tables and pictures."
+    """InputError unless what a notebook with these parameters makes can be written: its runs,
+    tables and pictures.
+    """
     from xlingual_nb.runs.store import Store
+
     places = {name: values[name] for name in ("results", "figures") if values.get(name)}
     if "store" in values:
         root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
-        if not (root / "VERSION").exists(): places["store"] = root      # what a store has may be all that is needed
-    for name, folder in places.items(): check_place(name, Path(folder))
+        if not (root / "VERSION").exists():
+            places["store"] = root  # what a store has may be all that is needed
+    for name, folder in places.items():
+        check_place(name, Path(folder))

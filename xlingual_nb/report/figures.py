@@ -6,7 +6,8 @@
 __all__ = ['INK', 'style', 'compact', 'save', 'compared_bars', 'similarity_maps', 'curves']
 
 # %% ../../nbs/lib/71_figures.ipynb #44754961
-import io, json
+import io
+import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,61 +20,101 @@ from ..runs.spec import source_digests, run_id
 # %% ../../nbs/lib/71_figures.ipynb #12465020
 INK = ("#1b1b1b", "#0072b2", "#e69f00", "#9ad0c2", "#b0b0b0")  # from dark to light
 
+
 def style() -> None:
-    "The look of every figure: white, thin grid, colours that stay apart in grey."
-    settings = {"figure.dpi": 70, "savefig.dpi": 110, "axes.spines.top": False, "axes.spines.right": False,
-                "grid.color": "#e4e4e4"}
+    """The look of every figure: white, thin grid, colours that stay apart in grey."""
+    settings = {
+        "figure.dpi": 70,
+        "savefig.dpi": 110,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": "#e4e4e4",
+    }
     sns.set_theme(context="notebook", style="whitegrid", palette=INK, font_scale=0.9, rc=settings)
 
 # %% ../../nbs/lib/71_figures.ipynb #3b01071c
 def compact(picture: bytes) -> bytes:
-    """The same PNG in a palette of 256 colours, which is as good to look at for lines and letters, and a third of the
-    size."""
+    """The same PNG in a palette of 256 colours, which is as good to look at for lines and letters,
+    and a third of the size.
+    """
     from PIL import Image
+
     small = io.BytesIO()
-    every, how = Image.open(io.BytesIO(picture)).convert("RGB"), Image.Quantize.MAXCOVERAGE      # keeps rare colours
+    every, how = (
+        Image.open(io.BytesIO(picture)).convert("RGB"),
+        Image.Quantize.MAXCOVERAGE,
+    )  # keeps rare colours
     colours = every.quantize(256, method=how, dither=Image.Dither.NONE)
     colours.save(small, format="png", optimize=True)
     return small.getvalue()
 
 # %% ../../nbs/lib/71_figures.ipynb #c17fde65
 def save(figure, path, caption: str, specs=(), claims=()) -> Path:
-    """Write `path` (PNG) and its sidecar `path.json`, each whole or not at all; closes the figure. `specs`: the runs
-    behind it."""
+    """Write `path` (PNG) and its sidecar `path.json`, each whole or not at all; closes the figure.
+    `specs`: the runs behind it.
+    """
     path, picture = Path(path), io.BytesIO()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
     data = {name: digest[:12] for spec in specs for name, digest in source_digests(spec).items()}
     write_atomic(path, compact(picture.getvalue()))
-    sidecar = {"caption": caption, "claims": list(claims), "data": dict(sorted(data.items())),
-               "runs": sorted({run_id(s)[:12] for s in specs})}
-    write_atomic(path.with_suffix(".json"), json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n")
+    sidecar = {
+        "caption": caption,
+        "claims": list(claims),
+        "data": dict(sorted(data.items())),
+        "runs": sorted({run_id(s)[:12] for s in specs}),
+    }
+    write_atomic(
+        path.with_suffix(".json"), json.dumps(sidecar, indent=1, ensure_ascii=False) + "\n"
+    )
     plt.close(figure)
     return path
 
 # %% ../../nbs/lib/71_figures.ipynb #a3c2032b
 def compared_bars(tidy: pd.DataFrame, column: str):
-    "Horizontal bars of ours (sd over seeds as a line), the published value as a diamond, one bar a row of the table."
+    """Horizontal bars of ours (sd over seeds as a line), the published value as a diamond, one bar
+    a row of the table.
+    """
     part = tidy[tidy.column == column].reset_index(drop=True)
     _, ax = plt.subplots(figsize=(7, 0.38 * len(part) + 1))
-    ax.barh(part.index, part.value, xerr=part.sd.fillna(0), color=INK[1], ecolor=INK[0], height=0.62, label="ours")
-    ax.plot(part.published, part.index, "D", color=INK[2], markeredgecolor=INK[0], markersize=6, linestyle="none",
-            label="published")
+    ax.barh(
+        part.index,
+        part.value,
+        xerr=part.sd.fillna(0),
+        color=INK[1],
+        ecolor=INK[0],
+        height=0.62,
+        label="ours",
+    )
+    ax.plot(
+        part.published,
+        part.index,
+        "D",
+        color=INK[2],
+        markeredgecolor=INK[0],
+        markersize=6,
+        linestyle="none",
+        label="published",
+    )
     ax.set_yticks(part.index, part.row)
     ax.invert_yaxis()
     ax.set_xlabel(column)
     ax.grid(axis="y", visible=False)
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)       # a bar may be anywhere beneath
+    ax.legend(
+        frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
+    )  # a bar may be anywhere beneath
     return ax
 
 # %% ../../nbs/lib/71_figures.ipynb #d79ffd24
 def similarity_maps(maps: dict, half: int):
-    """Cosine similarities of position embeddings, a panel a model (D Figures 5 and 8); `half`: where the second
-    language's positions begin."""
+    """Cosine similarities of position embeddings, a panel a model (D Figures 5 and 8); `half`:
+    where the second language's positions begin.
+    """
     figure, axes = plt.subplots(1, len(maps), figsize=(4.4 * len(maps), 3.9), squeeze=False)
     for ax, (title, values) in zip(axes[0], maps.items()):
         image = ax.imshow(values, cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
-        for line in (ax.axhline, ax.axvline): line(half - 0.5, color="white", linewidth=0.8)
+        for line in (ax.axhline, ax.axvline):
+            line(half - 0.5, color="white", linewidth=0.8)
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("position")
         ax.grid(False)
@@ -82,12 +123,25 @@ def similarity_maps(maps: dict, half: int):
 
 # %% ../../nbs/lib/71_figures.ipynb #56df30c1
 def curves(frame: pd.DataFrame, x: str, y: list[str], style_by: str, logarithmic=()):
-    "Lines of each of `y` over `x`, a panel each, mean and sd over seeds; `style_by` sets colour, dash and marker."
+    """Lines of each of `y` over `x`, a panel each, mean and sd over seeds; `style_by` sets colour,
+    dash and marker.
+    """
     figure, axes = plt.subplots(1, len(y), figsize=(3.6 * len(y), 3.4), squeeze=False)
     for i, (ax, name) in enumerate(zip(axes[0], y)):
-        sns.lineplot(frame, x=x, y=name, hue=style_by, style=style_by, markers=True, errorbar="sd", ax=ax,
-                     legend=i == 0, palette=list(INK[:frame[style_by].nunique()]))
-        if name in logarithmic: ax.set_yscale("log")
+        sns.lineplot(
+            frame,
+            x=x,
+            y=name,
+            hue=style_by,
+            style=style_by,
+            markers=True,
+            errorbar="sd",
+            ax=ax,
+            legend=i == 0,
+            palette=list(INK[: frame[style_by].nunique()]),
+        )
+        if name in logarithmic:
+            ax.set_yscale("log")
         ax.set_title(name, fontsize=10)
         ax.set_ylabel("")
     axes[0][0].legend(title=None, frameon=False, fontsize=8)

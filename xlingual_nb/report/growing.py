@@ -7,7 +7,8 @@ __all__ = ['MADE', 'HELD', 'makings', 'all_kept', 'differences', 'as_kept', 'car
            'unkept', 'still_held', 'gathered']
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b00002
-import hashlib, json
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -16,10 +17,28 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
-from ..experiments.study import (FOUND_BY, Cell, address, addresses, complete, grid_of, observe,
-                                           observed, once)
+from xlingual_nb.experiments.study import (
+    FOUND_BY,
+    Cell,
+    address,
+    addresses,
+    complete,
+    grid_of,
+    observe,
+    observed,
+    once,
+)
 from . import tables
-from .kept import Kept, Places, cells_of, corpus_of, kept_study, may_keep, refuse_less, todays
+from xlingual_nb.report.kept import (
+    Kept,
+    Places,
+    cells_of,
+    corpus_of,
+    kept_study,
+    may_keep,
+    refuse_less,
+    todays,
+)
 from .notebooks import all_values
 from ..runs.digests import code_digest, digest_of
 from ..runs.plan import behind, code_behind
@@ -28,106 +47,159 @@ from ..runs.staleness import Look
 from ..runs.stages import stage_of
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b0000a
-def _digest(told) -> str: return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+def _digest(told) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
 
 def makings(cells: Iterable[Cell]) -> list[str]:
-    """What makes the number of each cell today, as twelve characters: its runs and all that they are made from, with
-    every field of their specs and the code of their stages, how the number is read off them, and the data of all but
-    the first run, whose id stands beside (`MADE`)."""
+    """What makes the number of each cell today, as twelve characters: its runs and all that they
+    are made from, with every field of their specs and the code of their stages, how the number is
+    read off them, and the data of all but the first run, whose id stands beside (`MADE`).
+    """
     cells = list(cells)
-    code = {stage: digest_of(definitions) for stage, definitions in code_behind(grid_of(cells)).items()}
+    code = {
+        stage: digest_of(definitions) for stage, definitions in code_behind(grid_of(cells)).items()
+    }
+
     @cache
     def of_run(run):
         stages = {spec.stage: code[spec.stage] for spec in behind([run]).values()}
         return _digest([plain(run, every=True), stages, of_function(stage_of(run).values)])
+
     @cache
-    def of_function(read): return code_digest(read)
+    def of_function(read):
+        return code_digest(read)
+
     def of_cell(c):
-        drawn, others = of_function(c.drawn) if callable(c.drawn) else c.drawn, [run_id(run) for run in c.runs[1:]]
+        drawn, others = (
+            of_function(c.drawn) if callable(c.drawn) else c.drawn,
+            [run_id(run) for run in c.runs[1:]],
+        )
         told = [[of_run(run) for run in c.runs], drawn, c.minus, c.unit, c.amount, c.step]
         return _digest([*told, others] if others else told)
-    with one_look(): return [of_cell(c) for c in cells]
+
+    with one_look():
+        return [of_cell(c) for c in cells]
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b00006
-MADE = ["made", "run_id"]       # one number: all that makes it, and the data that it is made from
+MADE = ["made", "run_id"]  # one number: all that makes it, and the data that it is made from
 HELD = [*tables.OBSERVED, "step", "made"]
 
+
 def all_kept(kept: Kept, corpus: str) -> pd.DataFrame:
-    """The values by seed that are kept at a scale on a corpus, of which it is known what made them: this notebook's,
-    then those of the others."""
-    paths = sorted((kept.root / "results" / kept.scale).glob("*/seeds.csv"),
-                   key=lambda path: (path.parent.name != kept.notebook, path))
+    """The values by seed that are kept at a scale on a corpus, of which it is known what made them:
+    this notebook's, then those of the others.
+    """
+    paths = sorted(
+        (kept.root / "results" / kept.scale).glob("*/seeds.csv"),
+        key=lambda path: (path.parent.name != kept.notebook, path),
+    )
     seeds = pd.concat([tables.read_seeds(path) for path in paths] or [pd.DataFrame(columns=HELD)])
     return seeds[(seeds.corpus == corpus) & (seeds.made != "")]
 
+
 def differences(cells: Iterable[Cell], numbers: pd.DataFrame) -> pd.DataFrame:
-    "Of the cells that are a difference, those whose two `numbers` are kept, by `MADE`, with the `value` of these."
-    if not (cells := [c for c in cells if c.minus]): return numbers[:0]
+    """Of the cells that are a difference, those whose two `numbers` are kept, by `MADE`, with the
+    `value` of these.
+    """
+    if not (cells := [c for c in cells if c.minus]):
+        return numbers[:0]
     runs, known = [address(c)[-1] for c in cells], numbers.set_index(MADE).value
-    first, second = ([replace(c, drawn=name, minus="") for c, name in zip(cells, names)]
-                     for names in ([c.drawn for c in cells], [c.minus for c in cells]))
+    first, second = (
+        [replace(c, drawn=name, minus="") for c, name in zip(cells, names)]
+        for names in ([c.drawn for c in cells], [c.minus for c in cells])
+    )
     first, second = (known.reindex(zip(makings(side), runs)).to_numpy() for side in (first, second))
     return pd.DataFrame(dict(made=makings(cells), run_id=runs, value=first - second)).dropna()
 
+
 def as_kept(cells: Iterable[Cell], kept: Kept, corpus: str) -> pd.DataFrame:
-    """The kept values by seed of these cells on a corpus, under these cells' names, if they are of the runs that these
-    ask for and all that made them is as it is today (`makings`)."""
-    if not (cells := list(cells)): return pd.DataFrame(columns=HELD)
-    asked = pd.DataFrame([address(c) for c in cells], columns=FOUND_BY).assign(made=makings(cells), corpus=corpus)
+    """The kept values by seed of these cells on a corpus, under these cells' names, if they are of
+    the runs that these ask for and all that made them is as it is today (`makings`).
+    """
+    if not (cells := list(cells)):
+        return pd.DataFrame(columns=HELD)
+    asked = pd.DataFrame([address(c) for c in cells], columns=FOUND_BY).assign(
+        made=makings(cells), corpus=corpus
+    )
     numbers = all_kept(kept, corpus).drop_duplicates(MADE)[[*MADE, "value", "step"]]
     numbers = pd.concat([differences(cells, numbers), numbers]).drop_duplicates(MADE)
     return asked.merge(numbers, on=MADE)[HELD]
 
+
 def carried(cells: Iterable[Cell], at: Places, corpus: str) -> pd.DataFrame:
-    "To `keep`, what is kept of these cells and made as today (`as_kept`); else without rows."
+    """To `keep`, what is kept of these cells and made as today (`as_kept`); else without rows."""
     return as_kept(cells if at.keep else (), at.kept, corpus)
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b0000c
 def standing(kept: Kept, corpus: str) -> list[Cell]:
-    "The cells of today's grid that a notebook keeps, and that would be made today as they were."
+    """The cells of today's grid that a notebook keeps, and that would be made today as they
+    were.
+    """
     study, seeds = kept.tables(), kept.file("seeds")
     study = study[study.corpus == corpus]
-    if study.empty or not seeds.is_file(): return []
+    if study.empty or not seeds.is_file():
+        return []
     own = observed(todays(kept.notebook, kept.scale, study), tables.read_seeds(seeds))
     return observed(own, as_kept(own, kept, corpus))
 
+
 def with_kept(cells: list[Cell], at: Places, corpus: str) -> list[Cell]:
-    """The cells, and to `keep` those beside them that stand as they are kept. Raises InputError, before anything runs,
-    where something kept would be lost all the same."""
-    if at.keep: cells = once([*cells, *standing(at.kept, corpus)])
+    """The cells, and to `keep` those beside them that stand as they are kept. Raises InputError,
+    before anything runs, where something kept would be lost all the same.
+    """
+    if at.keep:
+        cells = once([*cells, *standing(at.kept, corpus)])
     may_keep(at, cells, corpus)
     return cells
 
+
 def check_keep(source: Path, values: dict) -> None:
-    "InputError unless an experiment, the notebook `source`, with all these parameters may be kept."
+    """InputError unless an experiment, the notebook `source`, with all these parameters may be
+    kept.
+    """
     usual, notebook = all_values(source, {}), source.stem
-    own = [n for n in ("languages", "own", "reading", "checkpoint") if values.get(n) != usual.get(n)]
-    if own: raise InputError(f"{notebook}: {own[0]}={values[own[0]]!r} is no part of the kept study: leave out --keep")
+    own = [
+        n for n in ("languages", "own", "reading", "checkpoint") if values.get(n) != usual.get(n)
+    ]
+    if own:
+        raise InputError(
+            f"{notebook}: {own[0]}={values[own[0]]!r} is no part of the kept study: leave out --keep"
+        )
     cells, kept = cells_of(notebook, **values), kept_study(notebook, scale=values["scale"])
     corpus = corpus_of(cells, values)
     refuse_less(kept, [*cells, *standing(kept, corpus)], corpus)
 
 # %% ../../nbs/lib/73b_growing.ipynb #73b00008
 def unkept(cells: list[Cell], held: pd.DataFrame) -> list[Cell]:
-    "The cells of which no value is `held` (`carried`): those that a store has to have."
+    """The cells of which no value is `held` (`carried`): those that a store has to have."""
     there = set(addresses(held))
     return [c for c in cells if address(c) not in there]
 
+
 def still_held(cells: list[Cell], held: pd.DataFrame, store) -> pd.DataFrame:
-    "What is `held` but for runs that another cell has from the store: of one run all numbers are of one making."
+    """What is `held` but for runs that another cell has from the store: of one run all numbers are
+    of one making.
+    """
     again = {run for c in unkept(cells, held) if complete(c, store) for run in c.runs}
     anew = {address(c) for c in cells if again & {*c.runs} and complete(c, store)}
     return held[[there not in anew for there in addresses(held)]]
 
+
 def gathered(cells: list[Cell], held: pd.DataFrame, store, corpus: str) -> pd.DataFrame:
-    """The values that are `held`, and of the other cells what the store has (`study.observe`) with what `made` it:
-    empty where a run is stale."""
+    """The values that are `held`, and of the other cells what the store has (`study.observe`) with
+    what `made` it: empty where a run is stale.
+    """
     held = still_held(cells, held, store)
     rest = unkept(cells, held)
     new = observe(rest, store, corpus)
     rest = observed(rest, new)
     look = Look(store, code_behind(grid_of(rest)))
-    def fresh(c): return all(look.state(run) == "found" for run in c.runs)
-    with one_look(): made = {address(c): name * fresh(c) for c, name in zip(rest, makings(rest))}
+
+    def fresh(c):
+        return all(look.state(run) == "found" for run in c.runs)
+
+    with one_look():
+        made = {address(c): name * fresh(c) for c, name in zip(rest, makings(rest))}
     new = new.assign(made=[made[there] for there in addresses(new)])
     return pd.concat([frame for frame in (held, new) if len(frame)] or [new], ignore_index=True)

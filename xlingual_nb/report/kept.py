@@ -28,100 +28,149 @@ from .clone import YOURS, repository
 # %% ../../nbs/lib/73a_kept.ipynb #7bf9d6ac
 QUOTED = ("paper", "gpu", "laptop")
 
+
 @dataclass(frozen=True)
 class Kept:
-    "The kept study of a notebook at one scale; `scale` is empty where there is none."
+    """The kept study of a notebook at one scale; `scale` is empty where there is none."""
+
     notebook: str
     scale: str
     root: Path
 
     def file(self, name: str) -> Path:
-        "Where one of its tables lies."
+        """Where one of its tables lies."""
         return self.root / "results" / self.scale / self.notebook / f"{name}.csv"
 
     def table(self, name: str) -> pd.DataFrame:
-        "One of its tables, tidy (`report.tables`); without rows where it is not there."
+        """One of its tables, tidy (`report.tables`); without rows where it is not there."""
         path = self.file(name)
-        return tables.read(path) if self.scale and path.is_file() else pd.DataFrame(columns=tables.COLUMNS)
+        return (
+            tables.read(path)
+            if self.scale and path.is_file()
+            else pd.DataFrame(columns=tables.COLUMNS)
+        )
 
     def tables(self) -> pd.DataFrame:
-        "All of its tables, one beneath the other."
-        found = [tables.read(path) for path in tables.result_files(self.file("table").parent)] if self.scale else []
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=tables.COLUMNS)
+        """All of its tables, one beneath the other."""
+        found = (
+            [tables.read(path) for path in tables.result_files(self.file("table").parent)]
+            if self.scale
+            else []
+        )
+        return (
+            pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=tables.COLUMNS)
+        )
 
     def value(self, name: str, row: str, column: str, corpus: str) -> float:
-        "One number of it, the mean over seeds; NaN where it is not there."
+        """One number of it, the mean over seeds; NaN where it is not there."""
         at = self.table(name)
         found = at[(at.row == row) & (at.column == column) & (at.corpus == corpus)].value
         return float(found.iloc[0]) if len(found) else float("nan")
 
     def verdicts(self, claims: Iterable[Claim]) -> pd.DataFrame:
-        "The verdicts on some claims (`report.verdicts`)."
+        """The verdicts on some claims (`report.verdicts`)."""
         path, names = self.root / "results" / self.scale / "verdicts.csv", [c.id for c in claims]
-        found = verdicts.read(path) if self.scale and path.is_file() else pd.DataFrame(columns=verdicts.COLUMNS)
+        found = (
+            verdicts.read(path)
+            if self.scale and path.is_file()
+            else pd.DataFrame(columns=verdicts.COLUMNS)
+        )
         return found[found.claim.isin(names)]
 
     def figures(self, name: str = "*") -> list[Path]:
-        "Its pictures, in order: all, or those of one name."
-        return sorted((self.root / "figures").glob(f"{self.notebook}-{name}-{self.scale}-*.png")) if self.scale else []
+        """Its pictures, in order: all, or those of one name."""
+        return (
+            sorted((self.root / "figures").glob(f"{self.notebook}-{name}-{self.scale}-*.png"))
+            if self.scale
+            else []
+        )
 
 # %% ../../nbs/lib/73a_kept.ipynb #19651b39
 def kept_study(notebook: str, root: Path | None = None, scale: str = "") -> Kept:
-    "The kept study of a notebook, named by its file without suffix: at this scale, or the largest that there is."
+    """The kept study of a notebook, named by its file without suffix: at this scale, or the largest
+    that there is.
+    """
     root = Path(root or repository())
     there = (s for s in QUOTED if any((root / "results" / s / notebook).glob("*.csv")))
     return Kept(notebook, scale or next(there, ""), root)
 
 # %% ../../nbs/lib/73a_kept.ipynb #1aeb6200
 def runs_behind(kept: pd.DataFrame) -> set[str]:
-    "The runs behind kept tables, twelve characters each."
+    """The runs behind kept tables, twelve characters each."""
     return {run for runs in kept.run_ids for run in runs.split()}
 
+
 def outdated(kept: pd.DataFrame, cells: Iterable[Cell]) -> set[str]:
-    "Those of the runs behind kept tables that the cells of today's grid do not ask for."
+    """Those of the runs behind kept tables that the cells of today's grid do not ask for."""
     return runs_behind(kept) - {run_id(c.runs[0])[:12] for c in cells}
 
+
 def cells_of(notebook: str, **values) -> list[Cell]:
-    "The cells of an experiment; of `values` those that its `cells` takes."
+    """The cells of an experiment; of `values` those that its `cells` takes."""
     cells = import_module(f"xlingual_nb.experiments.{notebook[3:]}").cells
     return cells(**{name: values[name] for name in signature(cells).parameters if name in values})
 
+
 def todays(notebook: str, scale: str, kept: pd.DataFrame) -> list[Cell]:
-    "The whole grid of today on the one corpus of kept tables, with as many seeds as any of their cells."
-    return cells_of(notebook, scale=scale, corpus=kept.corpus.iloc[0], seeds=int(kept.n_seeds.max()))
+    """The whole grid of today on the one corpus of kept tables, with as many seeds as any of their
+    cells.
+    """
+    return cells_of(
+        notebook, scale=scale, corpus=kept.corpus.iloc[0], seeds=int(kept.n_seeds.max())
+    )
 
 # %% ../../nbs/lib/73a_kept.ipynb #a128b826
 def earlier(kept: Kept) -> str:
-    """How many of the runs behind kept tables today's grid no longer asks for, in words, and of which corpora that
-    cannot be told here; empty where it is none."""
+    """How many of the runs behind kept tables today's grid no longer asks for, in words, and of
+    which corpora that cannot be told here; empty where it is none.
+    """
     told, unseen, study = [], [], kept.tables()
     for corpus, part in study.groupby("corpus"):
         try:
             today = todays(kept.notebook, kept.scale, part)
-            part = part[part.table.isin({cell.table for cell in today})]    # a table may want data that is not here
+            part = part[
+                part.table.isin({cell.table for cell in today})
+            ]  # a table may want data that is not here
             old = outdated(part, today)
-        except InputError:                              # nor may the text
+        except InputError:  # nor may the text
             unseen.append(corpus)
             continue
-        if old: told.append(f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})")
-    if not told: return ""
+        if old:
+            told.append(
+                f"{len(old)} of {len(runs_behind(part))} runs behind these tables ({corpus})"
+            )
+    if not told:
+        return ""
     why = "were made under an earlier reading, which today's grid no longer has: to be made again."
-    rest = f" Those on {' and '.join(unseen)} were not looked at: the text is not here." if unseen else ""
+    rest = (
+        f" Those on {' and '.join(unseen)} were not looked at: the text is not here."
+        if unseen
+        else ""
+    )
     return f"{' and '.join(told)} {why}{rest}"
 
 # %% ../../nbs/lib/73a_kept.ipynb #364016f4
 ADDRESS = ["table", "row", "column"]
 
+
 def seeds_by_cell(cells: Iterable) -> pd.Series:
-    "Number of seeds by table, row and column, of cells or observations."
-    found = pd.DataFrame([(c.table, c.row, c.column, c.seed) for c in cells], columns=[*ADDRESS, "seed"])
+    """Number of seeds by table, row and column, of cells or observations."""
+    found = pd.DataFrame(
+        [(c.table, c.row, c.column, c.seed) for c in cells], columns=[*ADDRESS, "seed"]
+    )
     return found.groupby(ADDRESS).seed.nunique()
 
+
 def lost(kept: pd.DataFrame, given: Iterable, today: list[Cell]) -> pd.DataFrame:
-    """The cells of kept tables, on one corpus, that have more seeds than what is `given` in their stead: `n_seeds` and
-    `given`."""
+    """The cells of kept tables, on one corpus, that have more seeds than what is `given` in their
+    stead: `n_seeds` and `given`.
+    """
     old, seeds = outdated(kept, today), seeds_by_cell(given)
-    known = kept[[not old & set(runs.split()) for runs in kept.run_ids]].groupby(ADDRESS, sort=False).n_seeds.max()
+    known = (
+        kept[[not old & set(runs.split()) for runs in kept.run_ids]]
+        .groupby(ADDRESS, sort=False)
+        .n_seeds.max()
+    )
     known = known[known.index.isin(seeds_by_cell(today).index)]
     known = known[known.index.get_level_values("table").isin(seeds.index.get_level_values("table"))]
     both = known.to_frame().assign(given=seeds.reindex(known.index).fillna(0).astype(int))
@@ -129,23 +178,31 @@ def lost(kept: pd.DataFrame, given: Iterable, today: list[Cell]) -> pd.DataFrame
 
 # %% ../../nbs/lib/73a_kept.ipynb #a68816f4
 def refuse_less(kept: Kept, given: Iterable, corpus: str) -> None:
-    "InputError where what is `given`, cells or observations, has less than the kept tables on this corpus."
+    """InputError where what is `given`, cells or observations, has less than the kept tables on
+    this corpus.
+    """
     given, study = list(given), kept.tables()
-    if (study := study[study.corpus == corpus]).empty: return
+    if (study := study[study.corpus == corpus]).empty:
+        return
     less = lost(study, given, todays(kept.notebook, kept.scale, study))
-    if less.empty: return
+    if less.empty:
+        return
     table = less.table.iloc[0]
     of, there = less[less.table == table], seeds_by_cell(given)[table]
     rows = set(of.row) - set(there.index.get_level_values("row"))
     what = f"{len(rows)} rows" if rows else f"{len(of)} cells with up to {of.n_seeds.max()} seeds"
-    raise InputError(f"{kept.notebook}: what is kept of {table} ({corpus}) has {what} that this would not have: give "
-                     "the whole grid with as many seeds, or leave out keep")
+    raise InputError(
+        f"{kept.notebook}: what is kept of {table} ({corpus}) has {what} that this would not have: give "
+        "the whole grid with as many seeds, or leave out keep"
+    )
 
 # %% ../../nbs/lib/73a_kept.ipynb #4f34b1b4
 @dataclass(frozen=True)
 class Places:
-    """Where a notebook's own runs are, and where its tables, verdicts and pictures go; `kept` is what is kept at the
-    same scale."""
+    """Where a notebook's own runs are, and where its tables, verdicts and pictures go; `kept` is
+    what is kept at the same scale.
+    """
+
     scale: str
     store: object
     tables: Path
@@ -154,48 +211,91 @@ class Places:
     keep: bool
     kept: Kept
 
-def places(notebook: str, scale: str, store: str = "", results: str = "", figures: str = "", *, keep=False,
-           yours=False) -> Places:
-    """The places that a notebook's parameters name; empty ones are a folder that git ignores or, to `keep`, the kept
-    study's. Raises InputError to keep what is `yours`: in other languages, on other texts, of another reading."""
+
+def places(
+    notebook: str,
+    scale: str,
+    store: str = "",
+    results: str = "",
+    figures: str = "",
+    *,
+    keep=False,
+    yours=False,
+) -> Places:
+    """The places that a notebook's parameters name; empty ones are a folder that git ignores or, to
+    `keep`, the kept study's. Raises InputError to keep what is `yours`: in other languages, on
+    other texts, of another reading.
+    """
     from xlingual_nb.runs.store import Store
+
     if keep and yours:
-        raise InputError("keep: the study that is kept has languages, texts and readings of its own: leave out keep, "
-                         "or languages, own and reading")
+        raise InputError(
+            "keep: the study that is kept has languages, texts and readings of its own: leave out keep, "
+            "or languages, own and reading"
+        )
     root = repository()
     base, kept = root if keep else root / YOURS, kept_study(notebook, root, scale)
     home, pictures = Path(results or base / "results") / scale, Path(figures or base / "figures")
-    return Places(scale, Store(store or root / "runs"), home / notebook, home / "verdicts.csv", pictures, keep, kept)
+    return Places(
+        scale,
+        Store(store or root / "runs"),
+        home / notebook,
+        home / "verdicts.csv",
+        pictures,
+        keep,
+        kept,
+    )
 
 # %% ../../nbs/lib/73a_kept.ipynb #882dbeb1
 def may_keep(at: Places, cells: Iterable[Cell], corpus: str) -> None:
-    "InputError, before anything runs, where `keep` would leave the kept study with less than it has."
-    if at.keep: refuse_less(at.kept, cells, corpus)
+    """InputError, before anything runs, where `keep` would leave the kept study with less than it
+    has.
+    """
+    if at.keep:
+        refuse_less(at.kept, cells, corpus)
+
 
 def corpus_of(cells: list[Cell], values: dict) -> str:
-    """The corpus that a study's parameters name, one that its cells have been found for; where they name none, that of
-    the scale, and of studies of our own the microworld."""
+    """The corpus that a study's parameters name, one that its cells have been found for; where they
+    name none, that of the scale, and of studies of our own the microworld.
+    """
     study, given = study_of(cells[0].paper) if cells else "", values.get("corpus", "auto")
-    if given != "auto": return given
+    if given != "auto":
+        return given
     return sizes_of(study, values["scale"]).corpus if study else "micro"
 
-
 # %% ../../nbs/lib/73a_kept.ipynb #af1726be
-def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim] = (), *, beside=(),
-                  reading: str = "") -> pd.DataFrame:
-    """Write values by seed (`seeds.csv`), a file a table, and the verdicts on `claims`, which are returned, those on
-    the corpora observed. `beside`: notebooks whose values by seed the claims need as well. `reading`: an ending for the
-    files of another reading. Raises InputError to `keep` less than is kept."""
+def write_results(
+    observations: pd.DataFrame,
+    at: Places,
+    claims: Iterable[Claim] = (),
+    *,
+    beside=(),
+    reading: str = "",
+) -> pd.DataFrame:
+    """Write values by seed (`seeds.csv`), a file a table, and the verdicts on `claims`, which are
+    returned, those on the corpora observed. `beside`: notebooks whose values by seed the claims
+    need as well. `reading`: an ending for the files of another reading. Raises InputError to `keep`
+    less than is kept.
+    """
     claims, path = list(claims), at.tables / f"seeds{reading}.csv"
-    if observations.empty: return verdicts.verdicts(observations, at.scale, claims)
+    if observations.empty:
+        return verdicts.verdicts(observations, at.scale, claims)
     if at.keep:
-        for corpus, part in observations.groupby("corpus"): may_keep(at, part.itertuples(), corpus)
+        for corpus, part in observations.groupby("corpus"):
+            may_keep(at, part.itertuples(), corpus)
     seeds = tables.write_seeds(observations, path)
-    for table, part in tables.tidy(seeds).groupby("table"): write_table(part, at.tables, f"{table}{reading}")
-    others = [tables.read_seeds(p) for name in beside if (p := at.tables.parent / name / path.name).is_file()]
+    for table, part in tables.tidy(seeds).groupby("table"):
+        write_table(part, at.tables, f"{table}{reading}")
+    others = [
+        tables.read_seeds(p)
+        for name in beside
+        if (p := at.tables.parent / name / path.name).is_file()
+    ]
     judged = verdicts.verdicts(pd.concat([seeds, *others]), at.scale, claims)
     judged = judged[judged.corpus.isin(seeds.corpus)]
-    if claims and not reading: verdicts.write(judged, at.verdicts, replaced=seeds.table.unique())
+    if claims and not reading:
+        verdicts.write(judged, at.verdicts, replaced=seeds.table.unique())
     home, folder = repository(), at.tables
     where = folder.relative_to(home).as_posix() if folder.is_relative_to(home) else folder.name
     print(f"written to {where}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
@@ -203,36 +303,50 @@ def write_results(observations: pd.DataFrame, at: Places, claims: Iterable[Claim
 
 # %% ../../nbs/lib/73a_kept.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:
-    "Write a table as `report.tables` does, without steps where it is no curve; say so if it had more cells before."
-    if "step" in tidy and tidy.step.isna().all(): tidy = tidy.drop(columns="step")
+    """Write a table as `report.tables` does, without steps where it is no curve; say so if it had
+    more cells before.
+    """
+    if "step" in tidy and tidy.step.isna().all():
+        tidy = tidy.drop(columns="step")
     path = folder / f"{name}.csv"
     before = tables.read(path) if path.is_file() else tidy[:0]
     for corpus, part in tidy.groupby("corpus"):
         gone = (before.corpus == corpus).sum() - len(part)
-        if gone > 0: print(f"{name} ({corpus}): {len(part)} cells replace {len(part) + gone}")
+        if gone > 0:
+            print(f"{name} ({corpus}): {len(part)} cells replace {len(part) + gone}")
     tables.write(tidy, path)
 
 # %% ../../nbs/lib/73a_kept.ipynb #f1fad98e
 SAME = ["paper", "table", "corpus"]
 
+
 def welch(both: pd.DataFrame) -> pd.Series:
-    "Two-sided p of a difference of means, by row; NaN where there is one seed, or no spread on either side."
+    """Two-sided p of a difference of means, by row; NaN where there is one seed, or no spread on
+    either side.
+    """
     from scipy.stats import ttest_ind_from_stats
+
     test = (both.n_seeds > 1) & (both.n_seeds_kept > 1) & (both.sd + both.sd_kept > 0)
     numbers = [f"{name}{side}" for side in ("", "_kept") for name in ("value", "sd", "n_seeds")]
     p = ttest_ind_from_stats(*both.loc[test, numbers].to_numpy(float).T, equal_var=False).pvalue
     return pd.Series(p, both.index[test], float).reindex(both.index)
 
-HALF = 5.01e-6      # half a unit of the sixth digit, to which tables are written, is up to 5e-6 of a number
+
+HALF = 5.01e-6  # half a unit of the sixth digit, to which tables are written, is up to 5e-6 of a number
+
 
 def agreement(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    """The cells that both tables have, one's own values beside the kept ones: `equal` says that runs and values (to six
-    digits) are the same, `p` is Welch's, `adjusted` by Holm's correction over the tested cells of a table, `differ` at
-    a level of .05."""
+    """The cells that both tables have, one's own values beside the kept ones: `equal` says that
+    runs and values (to six digits) are the same, `p` is Welch's, `adjusted` by Holm's correction
+    over the tested cells of a table, `differ` at a level of .05.
+    """
     from xlingual_nb.measures.statistics import holm
+
     keys = [*SAME, "row", "column", *(["step"] if "step" in yours and "step" in kept else [])]
     both = yours.merge(kept, on=keys, suffixes=("", "_kept"))
-    alike = np.isclose(both.value.astype(float), both.value_kept.astype(float), rtol=HALF, atol=0, equal_nan=True)
+    alike = np.isclose(
+        both.value.astype(float), both.value_kept.astype(float), rtol=HALF, atol=0, equal_nan=True
+    )
     both = both.assign(equal=alike & (both.run_ids == both.run_ids_kept), p=float("nan"))
     both.loc[~both.equal, "p"] = welch(both[~both.equal])
     both["adjusted"] = both.groupby(SAME).p.transform(holm)
@@ -240,17 +354,27 @@ def agreement(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
 
 # %% ../../nbs/lib/73a_kept.ipynb #f6142547
 def in_words(compared: pd.DataFrame) -> list[str]:
-    "A sentence a table on how far one's own and what is kept agree (`agreement`)."
-    return [f"{table} ({corpus}): {' '.join(_told(part))}" for (_, table, corpus), part in compared.groupby(SAME)]
+    """A sentence a table on how far one's own and what is kept agree (`agreement`)."""
+    return [
+        f"{table} ({corpus}): {' '.join(_told(part))}"
+        for (_, table, corpus), part in compared.groupby(SAME)
+    ]
+
 
 def _told(part: pd.DataFrame) -> list[str]:
     equal, tested, apart = part.equal.sum(), part.p.notna().sum(), part[part.differ]
-    if equal == len(part): return [f"all {equal} cells are equal, and come from the same runs."]
+    if equal == len(part):
+        return [f"all {equal} cells are equal, and come from the same runs."]
     untested = len(part) - equal - tested
-    told = [f"{len(part)} cells in both;", f"{equal} are equal, from the same runs;" * bool(equal),
-            f"of {tested} tested (Welch, Holm over the table) {len(apart)} differ;" * bool(tested),
-            f"{untested} cannot be tested, without a spread over seeds;" * bool(untested)]
-    named = [f"{r.row}, {r.column}: {r.value:.3g} against {r.value_kept:.3g} kept (p = {r.adjusted:.2g})"
-             for r in apart.sort_values("adjusted").head(3).itertuples()]
+    told = [
+        f"{len(part)} cells in both;",
+        f"{equal} are equal, from the same runs;" * bool(equal),
+        f"of {tested} tested (Welch, Holm over the table) {len(apart)} differ;" * bool(tested),
+        f"{untested} cannot be tested, without a spread over seeds;" * bool(untested),
+    ]
+    named = [
+        f"{r.row}, {r.column}: {r.value:.3g} against {r.value_kept:.3g} kept (p = {r.adjusted:.2g})"
+        for r in apart.sort_values("adjusted").head(3).itertuples()
+    ]
     said = " ".join(filter(None, told)).removesuffix(";") + "."
     return [said] + [f"{'; '.join(named)}{' ...' * (len(apart) > 3)}."] * bool(named)

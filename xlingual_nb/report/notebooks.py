@@ -9,7 +9,14 @@ __all__ = ['MEANINGS', 'TRUTH', 'PATHS', 'experiments', 'resolve', 'heading', 'P
            'execute', 'failure', 'check_injected', 'run_notebook', 'half_written']
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e8fab297
-import ast, difflib, json, logging, os, re, sys, time
+import ast
+import difflib
+import json
+import logging
+import os
+import re
+import sys
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,291 +33,445 @@ from .clone import YOURS, check_places, repository, same_data
 
 # %% ../../nbs/lib/73_notebooks.ipynb #982ee353
 def experiments(folder: Path | None = None) -> dict[str, Path]:
-    "The numbered notebooks by name, in order: `{'07_laboratory': .../nbs/07_laboratory.ipynb}`."
+    """The numbered notebooks by name, in order: `{'07_laboratory':
+    .../nbs/07_laboratory.ipynb}`.
+    """
     folder = repository() / "nbs" if folder is None else Path(folder)
     return {p.stem: p for p in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
 
 # %% ../../nbs/lib/73_notebooks.ipynb #f789ca14
 def resolve(name: str, folder: Path | None = None) -> Path:
-    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names. InputError, with what there is, for
-    anything else."""
+    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names. InputError, with
+    what there is, for anything else.
+    """
     if str(name).endswith(".ipynb"):
-        if (path := Path(name)).is_file(): return path.resolve()
+        if (path := Path(name)).is_file():
+            return path.resolve()
         raise InputError(f"{name}: no such notebook")
     found = experiments(folder)
     for stem, path in found.items():
         number, _, title = stem.partition("_")
-        if name in (stem, title) or (name.isdigit() and int(name) == int(number)): return path
+        if name in (stem, title) or (name.isdigit() and int(name) == int(number)):
+            return path
     near = difflib.get_close_matches(name, [*found, *(s[3:] for s in found)], 1)
     meant = f"; did you mean '{near[0]}'?" if near else "."
     raise InputError(f"no experiment '{name}'{meant} There are: {', '.join(found) or 'none'}")
 
 # %% ../../nbs/lib/73_notebooks.ipynb #057fa045
 def heading(path: Path) -> tuple[str, str]:
-    "Title and one-line subtitle of a notebook, from its first heading and the `>` line beneath it."
+    """Title and one-line subtitle of a notebook, from its first heading and the `>` line beneath
+    it.
+    """
     for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
         m = re.search(r"^#\s+(.+)$(?:\s*^>\s*(.+)$)?", text, re.M)
-        if cell["cell_type"] == "markdown" and m: return m[1].strip(), (m[2] or "").strip()
+        if cell["cell_type"] == "markdown" and m:
+            return m[1].strip(), (m[2] or "").strip()
     return Path(path).stem, ""
 
 # %% ../../nbs/lib/73_notebooks.ipynb #922b19a9
 @dataclass(frozen=True)
 class Parameter:
-    "One line of the `parameters` cell: name, default value, comment."
+    """One line of the `parameters` cell: name, default value, comment."""
+
     name: str
     default: object
     help: str = ""
 
     @property
-    def kind(self) -> str: return type(self.default).__name__
+    def kind(self) -> str:
+        return type(self.default).__name__
 
-MEANINGS = dict(        # of the parameters that notebooks have in common, where a line of theirs has no comment
-    scale="smoke, laptop, gpu or paper: how large a study", corpus="the text: auto, or one that the scale has",
-    seeds="models of each kind; 0: the scale's own number", store="folder of the store; empty: runs/",
-    languages="others than the corpus's own, with commas", own="file of your own texts and sizes (data/README.md)",
-    device="cpu, cuda or cuda:0", results="folder for tables; empty: the usual one",
-    figures="folder for figures; empty: the usual one", keep="write the kept study, not yours/",
-    make_missing="make what the store lacks; False: show what it has",
-    claim="only what some claims compare, as K-order,K-depth, with its floors",
-    only="all, or some tables of the paper, as 4,5", rows="all, small (no large encoder), or some rows, as 0,3,8",
-    reading="how the paper is read where it can be read in two ways; the notebook names them")
+
+MEANINGS = (
+    dict(  # of the parameters that notebooks have in common, where a line of theirs has no comment
+        scale="smoke, laptop, gpu or paper: how large a study",
+        corpus="the text: auto, or one that the scale has",
+        seeds="models of each kind; 0: the scale's own number",
+        store="folder of the store; empty: runs/",
+        languages="others than the corpus's own, with commas",
+        own="file of your own texts and sizes (data/README.md)",
+        device="cpu, cuda or cuda:0",
+        results="folder for tables; empty: the usual one",
+        figures="folder for figures; empty: the usual one",
+        keep="write the kept study, not yours/",
+        make_missing="make what the store lacks; False: show what it has",
+        claim="only what some claims compare, as K-order,K-depth, with its floors",
+        only="all, or some tables of the paper, as 4,5",
+        rows="all, small (no large encoder), or some rows, as 0,3,8",
+        reading="how the paper is read where it can be read in two ways; the notebook names them",
+    )
+)
 
 # %% ../../nbs/lib/73_notebooks.ipynb #7506c5cc
 def tagged(path: Path, tag: str = "parameters") -> dict[int, str]:
-    "{position: source} of the cells with this tag."
-    try: cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, OSError) as error: raise InputError(f"{path}: not a notebook ({error})") from None
-    return {i: "".join(c["source"]) for i, c in enumerate(cells) if tag in c.get("metadata", {}).get("tags", [])}
+    """{position: source} of the cells with this tag."""
+    try:
+        cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError, OSError) as error:
+        raise InputError(f"{path}: not a notebook ({error})") from None
+    return {
+        i: "".join(c["source"])
+        for i, c in enumerate(cells)
+        if tag in c.get("metadata", {}).get("tags", [])
+    }
+
 
 def assigned(source: str) -> list[tuple[str, ast.expr, str]]:
-    "(Name, value, the comment after it) of each assignment to one name."
-    lines = [line.encode() for line in source.splitlines()]     # columns are counted in bytes
+    """(Name, value, the comment after it) of each assignment to one name."""
+    lines = [line.encode() for line in source.splitlines()]  # columns are counted in bytes
     nodes = [n for n in ast.parse(source).body if isinstance(n, (ast.Assign, ast.AnnAssign))]
-    def target(node): return node.targets[0] if isinstance(node, ast.Assign) else node.target
-    def comment(node): return lines[node.end_lineno - 1][node.end_col_offset:].decode().partition("#")[2].strip()
+
+    def target(node):
+        return node.targets[0] if isinstance(node, ast.Assign) else node.target
+
+    def comment(node):
+        return lines[node.end_lineno - 1][node.end_col_offset :].decode().partition("#")[2].strip()
+
     return [(target(n).id, n.value, comment(n)) for n in nodes if isinstance(target(n), ast.Name)]
 
 # %% ../../nbs/lib/73_notebooks.ipynb #ebe0b411
 def parameters(path: Path) -> dict[str, Parameter]:
-    "The parameters of a notebook. InputError unless exactly one cell has the tag and each default is a literal."
+    """The parameters of a notebook. InputError unless exactly one cell has the tag and each default
+    is a literal.
+    """
     path = Path(path)
     if (n := len(cells := tagged(path))) != 1:
-        mend = "join them" if n else "tag the cell of defaults (papermill would run the defaults and say nothing)"
-        raise InputError(f"{path.name}: {n or 'no'} cell{'s' * (n > 1)} tagged 'parameters', one is needed: {mend}")
+        mend = (
+            "join them"
+            if n
+            else "tag the cell of defaults (papermill would run the defaults and say nothing)"
+        )
+        raise InputError(
+            f"{path.name}: {n or 'no'} cell{'s' * (n > 1)} tagged 'parameters', one is needed: {mend}"
+        )
     found = {}
     for name, value, comment in assigned(*cells.values()):
-        try: found[name] = Parameter(name, ast.literal_eval(value), comment or MEANINGS.get(name, ""))
+        try:
+            found[name] = Parameter(
+                name, ast.literal_eval(value), comment or MEANINGS.get(name, "")
+            )
         except ValueError:
-            raise InputError(f"{path.name}: the default of '{name}' is not a literal ({ast.unparse(value)}): "
-                             "write a number, text, list or None") from None
+            raise InputError(
+                f"{path.name}: the default of '{name}' is not a literal ({ast.unparse(value)}): "
+                "write a number, text, list or None"
+            ) from None
     return found
 
 # %% ../../nbs/lib/73_notebooks.ipynb #c127ba7c
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
+
 def read_value(text: str, parameter: Parameter):
-    "The value that a piece of command-line text stands for, by the type of the parameter's default."
-    if isinstance(parameter.default, str): return text
-    if isinstance(parameter.default, bool): return TRUTH.get(text.lower(), text)
-    if isinstance(parameter.default, (list, tuple)) and text[:1] not in "[(": return [t for t in text.split(",") if t]
-    try: return ast.literal_eval(text)
-    except (ValueError, SyntaxError): return text
+    """The value that a piece of command-line text stands for, by the type of the parameter's
+    default.
+    """
+    if isinstance(parameter.default, str):
+        return text
+    if isinstance(parameter.default, bool):
+        return TRUTH.get(text.lower(), text)
+    if isinstance(parameter.default, (list, tuple)) and text[:1] not in "[(":
+        return [t for t in text.split(",") if t]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 # %% ../../nbs/lib/73_notebooks.ipynb #46e3b29b
 def check_value(value, parameter: Parameter, where: str):
-    """The value if it fits the default's type, else InputError. An int may stand for a float, anything for a default of
-    None."""
+    """The value if it fits the default's type, else InputError. An int may stand for a float,
+    anything for a default of None.
+    """
     default = parameter.default
-    if isinstance(default, float) and type(value) is int: return float(value)
-    if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)): return type(default)(value)
-    if default is None or type(value) is type(default): return value
-    raise InputError(f"{where}: {parameter.name}={value!r} is {type(value).__name__}, "
-                     f"it must be {parameter.kind} (default {default!r})")
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
+        return type(default)(value)
+    if default is None or type(value) is type(default):
+        return value
+    raise InputError(
+        f"{where}: {parameter.name}={value!r} is {type(value).__name__}, "
+        f"it must be {parameter.kind} (default {default!r})"
+    )
 
 # %% ../../nbs/lib/73_notebooks.ipynb #1a36ee7a
 def check_parameters(path: Path, given: dict, text: bool = False) -> dict:
-    """The given parameters with their types checked (`text`: they come from a command line). An unknown name is an
-    InputError with the nearest known ones."""
+    """The given parameters with their types checked (`text`: they come from a command line). An
+    unknown name is an InputError with the nearest known ones.
+    """
     known, checked = parameters(path), {}
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 2)
             meant = f"; did you mean {' or '.join(near)}?" if near else "."
-            raise InputError(f"{Path(path).stem}: no parameter '{name}'{meant} It has: {', '.join(known)}")
-        checked[name] = check_value(read_value(value, known[name]) if text else value, known[name], Path(path).stem)
+            raise InputError(
+                f"{Path(path).stem}: no parameter '{name}'{meant} It has: {', '.join(known)}"
+            )
+        checked[name] = check_value(
+            read_value(value, known[name]) if text else value, known[name], Path(path).stem
+        )
     return checked
 
 # %% ../../nbs/lib/73_notebooks.ipynb #a61e8854
 def planned() -> list[str]:
-    "The experiments that declare a grid of runs, by name."
+    """The experiments that declare a grid of runs, by name."""
     return [name for name in experiments() if find_spec(f"xlingual_nb.experiments.{name[3:]}")]
 
 # %% ../../nbs/lib/73_notebooks.ipynb #fa6f4337
 class NotebookError(RuntimeError):
-    "A cell or a grid failed; the message says which, and of a cell where the notebook is kept as far as it got."
+    """A cell or a grid failed; the message says which, and of a cell where the notebook is kept as
+    far as it got.
+    """
+
 
 def all_values(path: Path, given: dict) -> dict:
-    "The parameters of a notebook with the given ones over the defaults."
+    """The parameters of a notebook with the given ones over the defaults."""
     return {p.name: p.default for p in parameters(path).values()} | given
 
+
 def specs_of(path: Path, values: dict) -> list:
-    """The runs that an experiment asks for. InputError where the notebook exports no `grid`, and whatever that finds
-    wrong; NotebookError for a mistake in it."""
+    """The runs that an experiment asks for. InputError where the notebook exports no `grid`, and
+    whatever that finds wrong; NotebookError for a mistake in it.
+    """
     module = f"xlingual_nb.experiments.{path.stem[3:]}"
-    try: grid = import_module(module).grid
+    try:
+        grid = import_module(module).grid
     except (ModuleNotFoundError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name != module: raise
-        raise InputError(f"{path.stem} declares no grid of runs: there is nothing to plan, run it") from None
-    try: return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
-    except InputError: raise
-    except Exception as error: raise NotebookError(f"{path.stem}, grid: {type(error).__name__}: {error}") from error
+        if isinstance(error, ModuleNotFoundError) and error.name != module:
+            raise
+        raise InputError(
+            f"{path.stem} declares no grid of runs: there is nothing to plan, run it"
+        ) from None
+    try:
+        return list(grid(**{n: values[n] for n in signature(grid).parameters if n in values}))
+    except InputError:
+        raise
+    except Exception as error:
+        raise NotebookError(f"{path.stem}, grid: {type(error).__name__}: {error}") from error
 
 # %% ../../nbs/lib/73_notebooks.ipynb #f048f763
 def check_corpus(scale: str, corpus: str) -> None:
-    """InputError for a scale that does not exist, a corpus that no study has at it, or a data folder that is named
-    and not there."""
+    """InputError for a scale that does not exist, a corpus that no study has at it, or a data
+    folder that is named and not there.
+    """
     known = sorted({"auto"} | {c for study in STUDIES for c in corpora(study, scale)})
     if corpus not in known:
-        raise InputError(f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}")
+        raise InputError(
+            f"corpus {corpus!r} does not exist at scale {scale}: choose from {', '.join(known)}"
+        )
     data_folder()
 
+
 def check_device(device: str, here: bool = False) -> None:
-    "InputError for what is no device or, `here`, for one that this machine does not have."
+    """InputError for what is no device or, `here`, for one that this machine does not have."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise InputError(f"device {device!r} does not exist: choose cpu, cuda or cuda:0")
-    if not here or device == "cpu": return
+    if not here or device == "cpu":
+        return
     import torch
+
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(device.partition(":")[2] or 0) >= count:
-        raise InputError(f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu")
+        raise InputError(
+            f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu"
+        )
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e5a87898
-PATHS = "store", "results", "figures", "folder", "own"      # parameters that name a folder or a file
+PATHS = "store", "results", "figures", "folder", "own"  # parameters that name a folder or a file
+
 
 def checked_values(path: Path, given: dict, text: bool = False) -> dict:
-    """All parameters of a notebook, defaults filled in, paths of folders, of a file or of a model of one's own made
-    absolute. InputError for a name, a type, a scale, a corpus or a device that does not exist."""
+    """All parameters of a notebook, defaults filled in, paths of folders, of a file or of a model
+    of one's own made absolute. InputError for a name, a type, a scale, a corpus or a device that
+    does not exist.
+    """
     values = all_values(path, check_parameters(path, given, text))
     brought = Path(values.get("checkpoint") or "-").expanduser()
-    if brought.is_dir(): values["checkpoint"] = str(brought.absolute())
+    if brought.is_dir():
+        values["checkpoint"] = str(brought.absolute())
     for name in PATHS:
-        if values.get(name): values[name] = str(Path(values[name]).expanduser().absolute())
-    if not values.get("own"): check_corpus(values["scale"], values.get("corpus", "auto"))
+        if values.get(name):
+            values[name] = str(Path(values[name]).expanduser().absolute())
+    if not values.get("own"):
+        check_corpus(values["scale"], values.get("corpus", "auto"))
     check_device(values.get("device", "cpu"))
     return values
 
+
 def grid_of(name: str, scale: str, given: dict[str, str]) -> tuple[list, dict]:
-    """The specs of an experiment for these command-line parameters, and the notebook's parameters, defaults filled in.
-    InputError for an experiment, scale or parameter that does not exist."""
+    """The specs of an experiment for these command-line parameters, and the notebook's parameters,
+    defaults filled in. InputError for an experiment, scale or parameter that does not exist.
+    """
     path = resolve(name)
     values = checked_values(path, {"scale": scale, **given}, text=True)
     return specs_of(path, values), values
 
+
 def runnable(path: Path, given: dict, text: bool = False) -> dict:
-    """`checked_values` of a notebook that may run here. InputError as well for what its grid refuses, where it has one,
-    for a device that this machine does not have, and for a place that cannot be written in."""
+    """`checked_values` of a notebook that may run here. InputError as well for what its grid
+    refuses, where it has one, for a device that this machine does not have, and for a place that
+    cannot be written in.
+    """
     values = checked_values(path, given, text)
     check_device(values.get("device", "cpu"), here=True)
     check_places(values)
-    if path.stem in planned(): specs_of(path, values)
+    if path.stem in planned():
+        specs_of(path, values)
     return values
 
 # %% ../../nbs/lib/73_notebooks.ipynb #50b74221
 def announcing(name: str, say):
-    "A papermill engine that says each heading of the notebook when it is reached, with the time since the start."
+    """A papermill engine that says each heading of the notebook when it is reached, with the time
+    since the start.
+    """
     from papermill.engines import NBClientEngine
+
     began = time.monotonic()
 
     class Announcing(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
             start, total = manager.cell_start, len(manager.nb.cells)
+
             def cell_start(cell, cell_index=None, **rest):
                 if cell.cell_type == "markdown" and (m := re.match(r"#+\s+(.+)", cell.source)):
-                    say(f"{name} [{cell_index + 1}/{total}, {time.monotonic() - began:.0f} s] {m[1]}")
+                    say(
+                        f"{name} [{cell_index + 1}/{total}, {time.monotonic() - began:.0f} s] {m[1]}"
+                    )
                 return start(cell, cell_index, **rest)
+
             manager.cell_start = cell_start
             return super().execute_managed_notebook(manager, kernel_name, **options)
+
     return Announcing
 
 # %% ../../nbs/lib/73_notebooks.ipynb #52f9c7af
 def without_grammars() -> None:
-    "Spare this process the grammar of addresses that `jsonschema` builds when it is imported, and does without."
+    """Spare this process the grammar of addresses that `jsonschema` builds when it is imported, and
+    does without.
+    """
     sys.modules.setdefault("rfc3987_syntax", None)
 
 # %% ../../nbs/lib/73_notebooks.ipynb #cf7638c2
 def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> None:
-    """Execute `source` with papermill into `target`. A failing cell: NotebookError (or InputError, if the cell raised
-    that); `target` then holds what there is."""
+    """Execute `source` with papermill into `target`. A failing cell: NotebookError (or InputError,
+    if the cell raised that); `target` then holds what there is.
+    """
     without_grammars()
     import papermill
     from papermill.engines import papermill_engines
+
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
     papermill_engines.register("announcing", announcing(source.stem, say))
-    for name in ("papermill", "asyncio"): logging.getLogger(name).setLevel(logging.CRITICAL)    # we say it in one line
+    for name in ("papermill", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # we say it in one line
     hush = "__import__('logging').getLogger('tornado').setLevel('CRITICAL')"
-    quiet = dict(progress_bar=False,
-                 extra_arguments=["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={hush}"])
+    quiet = dict(
+        progress_bar=False,
+        extra_arguments=["--IPKernelApp.log_level=50", f"--IPKernelApp.exec_lines={hush}"],
+    )
     try:
-        papermill.execute_notebook(str(source), str(target), values, engine_name="announcing", cwd=str(cwd),
-                                   stdout_file=sys.stdout, stderr_file=sys.stderr, autosave_cell_every=5, **quiet)
+        papermill.execute_notebook(
+            str(source),
+            str(target),
+            values,
+            engine_name="announcing",
+            cwd=str(cwd),
+            stdout_file=sys.stdout,
+            stderr_file=sys.stderr,
+            autosave_cell_every=5,
+            **quiet,
+        )
     except papermill.PapermillExecutionError as error:
         raise failure(source, target, error) from None
     except RuntimeError as error:
-        raise NotebookError(f"{source.stem}: the kernel died ({error}); the usual cause is memory") from None
+        raise NotebookError(
+            f"{source.stem}: the kernel died ({error}); the usual cause is memory"
+        ) from None
 
 # %% ../../nbs/lib/73_notebooks.ipynb #465b78b9
 def failure(source: Path, target: Path, error) -> Exception:
-    "What to raise for papermill's execution error: one line that names the cell as counted in the source notebook."
+    """What to raise for papermill's execution error: one line that names the cell as counted in the
+    source notebook.
+    """
     ids = [c.get("id") for c in json.loads(source.read_text(encoding="utf-8"))["cells"]]
     cells = json.loads(target.read_text(encoding="utf-8"))["cells"] if target.exists() else []
-    broken = [c.get("id") for c in cells if any(o["output_type"] == "error" for o in c.get("outputs", []))]
+    broken = [
+        c.get("id") for c in cells if any(o["output_type"] == "error" for o in c.get("outputs", []))
+    ]
     where = f"cell {ids.index(broken[0]) + 1}" if broken and broken[0] in ids else "the parameters"
-    line = shorten(re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0], 400, placeholder=" ...")
-    if error.ename == "InputError": return InputError(f"{source.stem}, {where}: {line}")
+    line = shorten(
+        re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0],
+        400,
+        placeholder=" ...",
+    )
+    if error.ename == "InputError":
+        return InputError(f"{source.stem}, {where}: {line}")
     return NotebookError(f"{source.stem}, {where}: {error.ename}: {line}")
 
 # %% ../../nbs/lib/73_notebooks.ipynb #e322da07
 def check_injected(path: Path) -> None:
-    """NotebookError unless papermill's cell of given values stands right after the cell of defaults: anywhere else the
-    defaults would win."""
+    """NotebookError unless papermill's cell of given values stands right after the cell of
+    defaults: anywhere else the defaults would win.
+    """
     defaults, injected = [*tagged(path)], [*tagged(path, "injected-parameters")]
     if len(defaults) != 1 or injected != [defaults[0] + 1]:
-        raise NotebookError(f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
-                            f"{defaults}: do not trust this run")
+        raise NotebookError(
+            f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
+            f"{defaults}: do not trust this run"
+        )
 
 # %% ../../nbs/lib/73_notebooks.ipynb #82f99b78
-def run_notebook(name, scale: str = "smoke", parameters: dict | None = None, *, out: Path | None = None,
-                 text: bool = False, say=print) -> Path:
+def run_notebook(
+    name,
+    scale: str = "smoke",
+    parameters: dict | None = None,
+    *,
+    out: Path | None = None,
+    text: bool = False,
+    say=print,
+) -> Path:
     """Execute a notebook strictly, in the repository's root; the path of the executed copy,
-    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `yours/results` of the repository, or with the parameter `keep`
-    its `results`).
+    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `yours/results` of the repository, or with
+    the parameter `keep` its `results`).
 
-    `text`: values come from a command line. When a cell fails, what there is stays beside as `<notebook>.failed.ipynb`,
-    and an earlier good copy is left alone. InputError before a kernel starts for what is not `runnable`."""
+    `text`: values come from a command line. When a cell fails, what there is stays beside as
+    `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError before a kernel
+    starts for what is not `runnable`.
+    """
     source, cwd, given = resolve(str(name)), repository(), {"scale": scale, **(parameters or {})}
     values = runnable(source, given, text)
     home = cwd if values.get("keep") else cwd / YOURS
     folder = Path(out or home / "results").resolve() / values["scale"] / source.stem
     folder.mkdir(parents=True, exist_ok=True)
-    final, failed, partial = (folder / f"{source.stem}{end}.ipynb" for end in ("", ".failed", f".partial{os.getpid()}"))
+    final, failed, partial = (
+        folder / f"{source.stem}{end}.ipynb" for end in ("", ".failed", f".partial{os.getpid()}")
+    )
     try:
-        with room(folder), same_data(): execute(source, partial, {n: values[n] for n in given}, cwd, say)
+        with room(folder), same_data():
+            execute(source, partial, {n: values[n] for n in given}, cwd, say)
         check_injected(partial)
         os.replace(partial, final)
         failed.unlink(missing_ok=True)
     except (NotebookError, InputError) as error:
-        if partial.exists(): os.replace(partial, failed)
+        if partial.exists():
+            os.replace(partial, failed)
         raise type(error)(f"{error} (see {os.path.relpath(failed)})") from None
-    finally: partial.unlink(missing_ok=True)
+    finally:
+        partial.unlink(missing_ok=True)
     return final
 
 # %% ../../nbs/lib/73_notebooks.ipynb #9966a191
 def half_written(root: Path) -> list[Path]:
-    "Executed copies under a repository, kept or yours, whose process is gone and that nobody has touched for an hour."
+    """Executed copies under a repository, kept or yours, whose process is gone and that nobody has
+    touched for an hour.
+    """
+
     def dead(path):
         pid = re.search(r"\.partial(\d+)\.ipynb$", path.name)
         return pid and started(int(pid[1])) is None and time.time() - path.stat().st_mtime > SILENT
+
     homes = (Path(root) / "results", Path(root) / YOURS / "results")
-    return [path for home in homes for path in sorted(home.glob("*/*/*.partial*.ipynb")) if dead(path)]
+    return [
+        path for home in homes for path in sorted(home.glob("*/*/*.partial*.ipynb")) if dead(path)
+    ]

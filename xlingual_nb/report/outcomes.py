@@ -21,20 +21,30 @@ from ..papers import published
 from . import tables
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e157688e
-ALPHA = 0.05                    # level of every test
-PERPLEXITY, FIT = "MLM-Perpl. train", 1.3       # what must fit alike, and the ratio that counts as about the same
-SHARE, LEARNT = "Perpl. dev / unigram", 0.5     # what a model of running text must have learnt, and how much at most
+ALPHA = 0.05  # level of every test
+PERPLEXITY, FIT = (
+    "MLM-Perpl. train",
+    1.3,
+)  # what must fit alike, and the ratio that counts as about the same
+SHARE, LEARNT = (
+    "Perpl. dev / unigram",
+    0.5,
+)  # what a model of running text must have learnt, and how much at most
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #dc8e5caa
 PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 Trans. τ"]
 
+
 def as_printed(table, n=5) -> pd.DataFrame:
-    "Observations, `n` seeds a cell, whose means and standard deviations are those of a table of D (`report.tables`)."
+    """Observations, `n` seeds a cell, whose means and standard deviations are those of a table of D
+    (`report.tables`).
+    """
     shape, rows = np.linspace(-1, 1, n), []
     shape = shape / shape.std(ddof=1)
     for label, cells in published.published("dufter2020", table).groupby("row", sort=False):
         spread = cells.set_index("column").sd.fillna(0.02)
-        if "µ" in spread: spread["µ"] = spread[PARTS].mean() / 2
+        if "µ" in spread:
+            spread["µ"] = spread[PARTS].mean() / 2
         for c in cells.itertuples():
             values = c.value + spread[c.column] * (shape[::-1] if c.column == PARTS[0] else shape)
             at = ("dufter2020", table, label, c.column, "printed")
@@ -43,57 +53,84 @@ def as_printed(table, n=5) -> pd.DataFrame:
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #10e6a506
 def run_values(frame):
-    """Look-up in observations of one paper and corpus: (table, row, column, curve) -> Series of values by seed, or
-    None. Its name is the set of runs that it was read off."""
+    """Look-up in observations of one paper and corpus: (table, row, column, curve) -> Series of
+    values by seed, or None. Its name is the set of runs that it was read off.
+    """
     cell = ["table", "row", "column"]
-    ends = frame.sort_values("step").drop_duplicates([*cell, "seed"], keep="last").sort_values("seed")
+    ends = (
+        frame.sort_values("step").drop_duplicates([*cell, "seed"], keep="last").sort_values("seed")
+    )
     values, seeds, runs = (ends[c].to_numpy() for c in ("value", "seed", "run_id"))
-    last = {key: pd.Series(values[at], pd.Index(seeds[at], name="seed"), name=frozenset(runs[at]))
-            for key, at in ends.groupby(cell).indices.items()}
+    last = {
+        key: pd.Series(values[at], pd.Index(seeds[at], name="seed"), name=frozenset(runs[at]))
+        for key, at in ends.groupby(cell).indices.items()
+    }
     words = published.stand_in(next(iter(frame.paper), "")).printed
     for (table, *labels), values in list(last.items()):
         last.setdefault((table, *(words(table, label) for label in labels)), values)
-    def alike(table): return [t for t in frame.table.unique() if t.partition("-")[2] == table.partition("-")[2]]
+
+    def alike(table):
+        return [t for t in frame.table.unique() if t.partition("-")[2] == table.partition("-")[2]]
+
     def look(table, row, column, curve=None):
-        if curve: return curve_numbers(frame[(frame.table == table) & (frame.row == row)], column, curve)
+        if curve:
+            return curve_numbers(frame[(frame.table == table) & (frame.row == row)], column, curve)
         places = ((t, row, column) for t in [table, *alike(table)])
         return next((last[place] for place in places if place in last), None)
+
     return look
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #74bb7187
-BESIDES = dict(step_at_half=[], fit_at_half=["MLM-Perpl. train"], gain_after_best_dev=["MLM-Perpl. dev"])
+BESIDES = dict(
+    step_at_half=[], fit_at_half=["MLM-Perpl. train"], gain_after_best_dev=["MLM-Perpl. dev"]
+)
+
 
 def curve_numbers(part, column, name):
-    """A number (`name`, of `measures.statistics`) read off each seed's training curve in a column; None if there are
-    no curves with that column and those that the number needs `BESIDES`."""
+    """A number (`name`, of `measures.statistics`) read off each seed's training curve in a column;
+    None if there are no curves with that column and those that the number needs `BESIDES`.
+    """
     wide = part[part.step.notna()].pivot(index=["seed", "step"], columns="column", values="value")
     columns = [column, *BESIDES[name]]
-    if wide.empty or any(c not in wide for c in columns): return None
+    if wide.empty or any(c not in wide for c in columns):
+        return None
     wide = wide[columns].dropna().reset_index()
-    def number(curve): return getattr(statistics, name)(*curve.to_numpy().T)
+
+    def number(curve):
+        return getattr(statistics, name)(*curve.to_numpy().T)
+
     return wide.groupby("seed")[["step", *columns]].apply(number).dropna()
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #f6c7a99e
 def published_values(paper):
-    "Look-up in the published tables, with the printed number as its one seed."
+    """Look-up in the published tables, with the printed number as its one seed."""
+
     def look(table, row, column, curve=None):
-        if curve: return None
-        values = [published.printed_value(paper, t, row, column) for t in [table, *published.tables(paper)]]
+        if curve:
+            return None
+        values = [
+            published.printed_value(paper, t, row, column)
+            for t in [table, *published.tables(paper)]
+        ]
         return next((pd.Series([v]) for v in values if not np.isnan(v)), None)
+
     return look
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #4be4188e
 def floors(claim, test, row) -> tuple[str, ...]:
-    "The floors of a row: those that the test names, or else the claim, filled in for the row."
+    """The floors of a row: those that the test names, or else the claim, filled in for the row."""
     return published.floor_names(claim.floor if test.floor is None else test.floor, row)
 
+
 def floors_in_words(claim, test, rows) -> str:
-    "The floors to run for some rows; of each row one would do."
+    """The floors to run for some rows; of each row one would do."""
     return ", ".join(dict.fromkeys(" or ".join(floors(claim, test, row)) for row in rows))
 
+
 def floor_row(claim, test, look, row, column=None) -> str | None:
-    """A row's floor: the one with the highest mean (for perplexity the lowest: an untrained model's best) in a column,
-    by default the test's; None if no floor was run."""
+    """A row's floor: the one with the highest mean (for perplexity the lowest: an untrained model's
+    best) in a column, by default the test's; None if no floor was run.
+    """
     column = column or test.column
     seen = {f: look(test.table, f, column) for f in floors(claim, test, row)}
     means = {f: s.mean() for f, s in seen.items() if s is not None}
@@ -101,11 +138,14 @@ def floor_row(claim, test, look, row, column=None) -> str | None:
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #40f6ed5c
 def correlated(test, look) -> tuple[dict[str, pd.Series], list[str]]:
-    "Fisher's z of the correlation of two columns over the rows, by seed (those that all rows have); rows not run."
+    """Fisher's z of the correlation of two columns over the rows, by seed (those that all rows
+    have); rows not run.
+    """
     columns = (test.column, test.minus_column)
     cells = {(r, c): look(test.table, r, c) for c in columns for r in test.plus}
     missing = list(dict.fromkeys(r for (r, c), s in cells.items() if s is None or s.empty))
-    if missing: return {}, missing
+    if missing:
+        return {}, missing
     wide = pd.DataFrame(cells).dropna()
     first, second = (wide[[(r, c) for r in test.plus]].T.reset_index(drop=True) for c in columns)
     r = first.corrwith(second)
@@ -113,27 +153,41 @@ def correlated(test, look) -> tuple[dict[str, pd.Series], list[str]]:
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #0dce6e7a
 def weighted_rows(claim, test, look) -> tuple[dict[tuple[str, str], float], list[str]]:
-    "The weight of every (row, column) of a test, and the floors that were wanted and not run."
+    """The weight of every (row, column) of a test, and the floors that were wanted and not run."""
     terms = [(1 / len(test.plus), r, test.column) for r in test.plus]
     if test.minus != "floor":
-        terms += [(-test.factor / len(test.minus), r, test.minus_column or test.column) for r in test.minus]
+        terms += [
+            (-test.factor / len(test.minus), r, test.minus_column or test.column)
+            for r in test.minus
+        ]
     above = terms if test.net or test.minus == "floor" else []
     lowest = [(-w, floor_row(claim, test, look, r, c), c) for w, r, c in above]
-    missing = [floors_in_words(claim, test, [r]) for (_, r, _), (_, low, _) in zip(above, lowest) if low is None]
+    missing = [
+        floors_in_words(claim, test, [r])
+        for (_, r, _), (_, low, _) in zip(above, lowest)
+        if low is None
+    ]
     weights = {}
-    for w, r, c in terms + lowest: weights[r, c] = weights.get((r, c), 0.0) + w
-    return {term: w for term, w in weights.items() if abs(w) > 1e-12 and term[0] is not None}, missing
+    for w, r, c in terms + lowest:
+        weights[r, c] = weights.get((r, c), 0.0) + w
+    return {
+        term: w for term, w in weights.items() if abs(w) > 1e-12 and term[0] is not None
+    }, missing
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #bd28023c
 def arm_of(arms, seeds, row, column) -> str:
-    "The arm that values belong to: one that was read off a run of theirs, or else one of their own."
+    """The arm that values belong to: one that was read off a run of theirs, or else one of their
+    own.
+    """
     runs = seeds.name or frozenset()
     shared = (name for name, arm in arms.items() if runs & (arm.name or frozenset()))
     return next(shared, row if seeds.name is None or row not in arms else f"{row}, {column}")
 
+
 def arms(claim, test, look) -> tuple[dict[str, pd.Series], list[str]]:
-    "Weighted values by arm and seed, and the rows that were not run."
-    if test.compare == "correlation": return correlated(test, look)
+    """Weighted values by arm and seed, and the rows that were not run."""
+    if test.compare == "correlation":
+        return correlated(test, look)
     weights, missing = weighted_rows(claim, test, look)
     found = {}
     for (row, column), weight in weights.items():
@@ -143,185 +197,292 @@ def arms(claim, test, look) -> tuple[dict[str, pd.Series], list[str]]:
             continue
         name = arm_of(found, seeds, row, column)
         values = weight * (np.log(seeds) if test.compare == "ratio" else seeds)
-        if name in found: values = (found[name] + values).dropna().rename(seeds.name)
+        if name in found:
+            values = (found[name] + values).dropna().rename(seeds.name)
         found[name] = values
-        if values.empty: missing.append(f"{row} (no seed in both columns)")
+        if values.empty:
+            missing.append(f"{row} (no seed in both columns)")
     return found, list(dict.fromkeys(missing))
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #09024686
-SCALE = dict(difference=(float, float), ratio=(np.log, np.exp), correlation=(np.arctanh, np.tanh))  # there, and back
+SCALE = dict(
+    difference=(float, float), ratio=(np.log, np.exp), correlation=(np.arctanh, np.tanh)
+)  # there, and back
 AGAINST = dict(above="p_below", below="p_above", within="p_outside")
+
 
 @dataclass(frozen=True)
 class Outcome:
-    "One test on one set of runs."
+    """One test on one set of runs."""
+
     test: published.Comparison
-    estimate: Estimate          # on the scale of the test
-    seeds: dict[str, int]       # how many each arm has
-    sds: list[float]            # of each arm
+    estimate: Estimate  # on the scale of the test
+    seeds: dict[str, int]  # how many each arm has
+    sds: list[float]  # of each arm
 
     @property
     def bound(self) -> float:
-        "The margin, on the scale of the test."
+        """The margin, on the scale of the test."""
         return float(SCALE[self.test.compare][0](self.test.margin))
 
     @property
     def settled(self) -> bool:
-        "Whether arithmetic decides: the test is exact, and no seed differs from another."
+        """Whether arithmetic decides: the test is exact, and no seed differs from another."""
         return self.test.exact and not np.nansum(self.sds)
 
     @property
     def p(self) -> float:
-        if self.settled: return float(min(self.distances()) <= 0)
+        if self.settled:
+            return float(min(self.distances()) <= 0)
         return getattr(self.estimate, f"p_{self.test.test}")(self.bound)
 
     @property
     def p_against(self) -> float:
-        if self.settled: return float(min(self.distances()) >= 0)
+        if self.settled:
+            return float(min(self.distances()) >= 0)
         return getattr(self.estimate, AGAINST[self.test.test])(self.bound)
 
     def distances(self, effect=None) -> list[float]:
-        "How far inside its region an effect lies, by default the one seen, from each bound; negative outside."
+        """How far inside its region an effect lies, by default the one seen, from each bound;
+        negative outside.
+        """
         effect = self.estimate.value if effect is None else effect
         above, below = effect - self.bound, self.bound - effect
-        return dict(above=[above], below=[below], within=[below, self.bound + effect])[self.test.test]
+        return dict(above=[above], below=[below], within=[below, self.bound + effect])[
+            self.test.test
+        ]
 
     def shown(self, value) -> float:
-        "A value on the scale of the test, as the effect that it stands for."
+        """A value on the scale of the test, as the effect that it stands for."""
         return float(SCALE[self.test.compare][1](value))
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #c69576f5
 def outcome(claim, test, look) -> Outcome | list[str]:
-    "What came of a test, or the list of rows that were not run."
+    """What came of a test, or the list of rows that were not run."""
     weighted, missing = arms(claim, test, look)
-    if missing: return missing
+    if missing:
+        return missing
     estimate = contrast(weighted.values(), np.ones(len(weighted)))
     sds = [s.std() if len(s) > 1 else np.nan for s in weighted.values()]
     return Outcome(test, estimate, seeds={r: len(s) for r, s in weighted.items()}, sds=sds)
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #a53202ae
 def living_rows(claim, test) -> tuple[str, ...]:
-    "The rows of which one must be alive: the claim's; of a share what it is a share of; else all that are compared."
-    if claim.alive is not None: return claim.alive
-    if test.net: return test.minus
+    """The rows of which one must be alive: the claim's; of a share what it is a share of; else all
+    that are compared.
+    """
+    if claim.alive is not None:
+        return claim.alive
+    if test.net:
+        return test.minus
     return test.plus + (() if test.minus == "floor" else test.minus)
 
+
 def heights(values, column):
-    "Scores as they are, perplexities turned over, so that high is good."
+    """Scores as they are, perplexities turned over, so that high is good."""
     return -np.log(values) if "Perpl." in column and values is not None else values
 
+
 def clear_of_floor(claim, test, look, row, column) -> bool | None:
-    "Whether a row stands clear of its floor; None if one of the two was not run."
+    """Whether a row stands clear of its floor; None if one of the two was not run."""
     low = floor_row(claim, test, look, row, column)
     seen = [None if r is None else heights(look(test.table, r, column), column) for r in (row, low)]
-    if any(s is None for s in seen): return None
+    if any(s is None for s in seen):
+        return None
     above = contrast(seen, [1, -1])
-    return above.value > (np.log(2) if "Perpl." in column else claim.clear) and not above.p_above() >= ALPHA
+    return (
+        above.value > (np.log(2) if "Perpl." in column else claim.clear)
+        and not above.p_above() >= ALPHA
+    )
+
 
 def alive(claim, test, look) -> bool | None:
-    """Whether some row of the comparison stands clear of its floor; None if no floor was run. `alive = []` in a
-    claim: no need to."""
+    """Whether some row of the comparison stands clear of its floor; None if no floor was run.
+    `alive = []` in a claim: no need to.
+    """
     rows = living_rows(claim, test)
-    told = [clear_of_floor(claim, test, look, row, test.alive_column or test.column) for row in rows]
+    told = [
+        clear_of_floor(claim, test, look, row, test.alive_column or test.column) for row in rows
+    ]
     return True if not rows else None if set(told) == {None} else any(told)
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #23c39bcd
 def aligned(claim, test, look) -> str:
-    "How many models stand clear of their floor, as text: of the plus rows, against the minus rows; of scores only."
-    if test.compare != "difference" or test.curve: return ""
-    if any(word in test.column for word in ("Perpl.", "Δ", "diagonal")): return ""
+    """How many models stand clear of their floor, as text: of the plus rows, against the minus
+    rows; of scores only.
+    """
+    if test.compare != "difference" or test.curve:
+        return ""
+    if any(word in test.column for word in ("Perpl.", "Δ", "diagonal")):
+        return ""
+
     def count(rows, column):
         lows = [floor_row(claim, test, look, r, column) for r in rows]
-        seen = [(look(test.table, r, column), look(test.table, low, column)) for r, low in zip(rows, lows) if low]
+        seen = [
+            (look(test.table, r, column), look(test.table, low, column))
+            for r, low in zip(rows, lows)
+            if low
+        ]
         above = [v > low.mean() + claim.clear for v, low in seen if v is not None]
         return f"{sum(a.sum() for a in above)} of {sum(map(len, above))}" if above else ""
+
     sides = [(test.plus, test.column)]
-    if test.minus != "floor": sides.append((test.minus, test.minus_column or test.column))
+    if test.minus != "floor":
+        sides.append((test.minus, test.minus_column or test.column))
     return " against ".join(filter(None, (count(*side) for side in sides)))
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6c54295d
 def misfit(test, look) -> str:
-    "Which row of a test fits its training text worse than its `fit` rows, beyond `FIT`, as text; empty if none does."
-    rows = [r for r in test.plus + (() if test.minus == "floor" else test.minus) if r not in test.fit]
+    """Which row of a test fits its training text worse than its `fit` rows, beyond `FIT`, as text;
+    empty if none does.
+    """
+    rows = [
+        r for r in test.plus + (() if test.minus == "floor" else test.minus) if r not in test.fit
+    ]
     seen = {r: look(test.table, r, PERPLEXITY) for r in (*test.fit, *rows)} if test.fit else {}
-    if lost := [r for r, values in seen.items() if values is None]: return f"{PERPLEXITY} of {', '.join(lost)} not run"
+    if lost := [r for r, values in seen.items() if values is None]:
+        return f"{PERPLEXITY} of {', '.join(lost)} not run"
     logs = {r: np.log(values).mean() for r, values in seen.items()}
     usual = np.mean([logs[r] for r in test.fit]) if test.fit else 0.0
     worst = max(rows, key=logs.get, default=None) if logs else None
-    if worst is None or logs[worst] - usual <= np.log(FIT): return ""
+    if worst is None or logs[worst] - usual <= np.log(FIT):
+        return ""
     return f"{PERPLEXITY} of {worst} is {np.exp(logs[worst] - usual):.2f} times that of {', '.join(test.fit)}"
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e441f55e
 def caught_up(test, look) -> bool:
-    "Whether all rows of a test are there as trained to a like fit, with as many seeds, and some as other models."
+    """Whether all rows of a test are there as trained to a like fit, with as many seeds, and some
+    as other models.
+    """
     rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
-    usual, longer = ([look(t, row, test.column) for row in rows] for t in (test.table, test.table + published.MATCHED))
-    if not test.fit or any(seen is None for seen in (*usual, *longer)): return False
-    return all(len(b) >= len(a) for a, b in zip(usual, longer)) and any(a.name != b.name for a, b in zip(usual, longer))
+    usual, longer = (
+        [look(t, row, test.column) for row in rows]
+        for t in (test.table, test.table + published.MATCHED)
+    )
+    if not test.fit or any(seen is None for seen in (*usual, *longer)):
+        return False
+    return all(len(b) >= len(a) for a, b in zip(usual, longer)) and any(
+        a.name != b.name for a, b in zip(usual, longer)
+    )
+
 
 def at_like_fit(claim, look):
-    "A claim whose tests of like fit are asked of the rows that were trained to it, where there are such."
-    tests = (replace(t, table=t.table + published.MATCHED) if caught_up(t, look) else t for t in claim.tests)
+    """A claim whose tests of like fit are asked of the rows that were trained to it, where there
+    are such.
+    """
+    tests = (
+        replace(t, table=t.table + published.MATCHED) if caught_up(t, look) else t
+        for t in claim.tests
+    )
     return replace(claim, tests=tuple(tests))
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #e701e06f
 def unlearnt(test, look) -> str:
-    "Which row of a test reads its text not much better than frequencies would, as text; empty if none does."
+    """Which row of a test reads its text not much better than frequencies would, as text; empty if
+    none does.
+    """
     for row in test.plus + (() if test.minus == "floor" else test.minus):
         seen = look(test.table, row, SHARE)
         stuck = [] if seen is None else seen[seen > LEARNT]
-        if len(stuck): return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(seen)} seeds"
+        if len(stuck):
+            return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(seen)} seeds"
     return ""
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #71a1ea51
 def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
-    """Whether what a test compares stands clear of the `learnt_floor`, by column and row (`papers.published`); None if
-    one of the two was not run, nothing where the test has no such floor."""
-    if not test.learnt_floor: return {}
+    """Whether what a test compares stands clear of the `learnt_floor`, by column and row
+    (`papers.published`); None if one of the two was not run, nothing where the test has no such
+    floor.
+    """
+    if not test.learnt_floor:
+        return {}
     rows, columns = test.learnt_rows, (test.column, test.minus_column or test.column)
-    if not rows: rows, columns = test.plus + (() if test.minus == "floor" else test.minus), (test.learnt_column,)
+    if not rows:
+        rows, columns = (
+            test.plus + (() if test.minus == "floor" else test.minus),
+            (test.learnt_column,),
+        )
     at_home = replace(test, floor=test.learnt_floor)
-    return {(column, row): clear_of_floor(claim, at_home, look, row, column) for column in columns for row in rows}
+    return {
+        (column, row): clear_of_floor(claim, at_home, look, row, column)
+        for column in columns
+        for row in rows
+    }
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #6a04506e
 @dataclass(frozen=True)
 class Levels:
-    "What Holm's correction leaves of `ALPHA` to a claim: to be reproduced (`holds`), and to its contrary (`falls`)."
+    """What Holm's correction leaves of `ALPHA` to a claim: to be reproduced (`holds`), and to its
+    contrary (`falls`).
+    """
+
     holds: float = ALPHA
     falls: float = ALPHA
 
+
 def chance(outcomes, effects, levels: Levels) -> float:
-    """Chance to decide a claim with the seeds there are, if its tests have these effects (on their scales): for it if
-    all lie where they should, else against it. NaN where the spread is not known."""
+    """Chance to decide a claim with the seeds there are, if its tests have these effects (on their
+    scales): for it if all lie where they should, else against it. NaN where the spread is not
+    known.
+    """
+
     def shown(o, distances, level):
-        return 1 - sum(1 - power(d, o.sds, np.ones(len(o.sds)), list(o.seeds.values()), level) for d in distances)
-    if any(n < 2 for o in outcomes for n in o.seeds.values()) or np.isnan(effects).any(): return np.nan
+        return 1 - sum(
+            1 - power(d, o.sds, np.ones(len(o.sds)), list(o.seeds.values()), level)
+            for d in distances
+        )
+
+    if any(n < 2 for o in outcomes for n in o.seeds.values()) or np.isnan(effects).any():
+        return np.nan
     inside = [min(o.distances(e)) for o, e in zip(outcomes, effects)]
     if min(inside) > 0:
-        return max(0.0, 1 - sum(1 - shown(o, o.distances(e), levels.holds) for o, e in zip(outcomes, effects)))
-    return max(shown(o, [-d], levels.falls / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0)
+        return max(
+            0.0,
+            1 - sum(1 - shown(o, o.distances(e), levels.holds) for o, e in zip(outcomes, effects)),
+        )
+    return max(
+        shown(o, [-d], levels.falls / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0
+    )
+
 
 def published_effects(claim) -> list[float]:
-    "The effect of the published numbers in each test of a claim, on the test's scale; NaN where they are not printed."
+    """The effect of the published numbers in each test of a claim, on the test's scale; NaN where
+    they are not printed.
+    """
     outcomes = [outcome(claim, t, published_values(claim.paper)) for t in claim.tests]
     return [o.estimate.value if isinstance(o, Outcome) else np.nan for o in outcomes]
 
 # %% ../../nbs/lib/71a_outcomes.ipynb #95aa265c
 def alone(test) -> list[published.Comparison]:
-    "The tests of each language that a test pools, in their order; none where it does not pool."
-    if len(test.plus) < 2 or test.compare != "difference" or not all(published.sides(r) for r in test.plus): return []
-    if test.minus == "floor": return [replace(test, plus=(r,)) for r in test.plus]
+    """The tests of each language that a test pools, in their order; none where it does not pool."""
+    if (
+        len(test.plus) < 2
+        or test.compare != "difference"
+        or not all(published.sides(r) for r in test.plus)
+    ):
+        return []
+    if test.minus == "floor":
+        return [replace(test, plus=(r,)) for r in test.plus]
     targets = [published.sides(r).get("target") for r in (*test.plus, *test.minus)]
-    if None in targets or set(targets[:len(test.plus)]) != set(targets[len(test.plus):]): return []
-    def of(rows, target): return tuple(r for r in rows if published.sides(r)["target"] == target)
-    return [replace(test, plus=of(test.plus, t), minus=of(test.minus, t)) for t in dict.fromkeys(targets)]
+    if None in targets or set(targets[: len(test.plus)]) != set(targets[len(test.plus) :]):
+        return []
+
+    def of(rows, target):
+        return tuple(r for r in rows if published.sides(r)["target"] == target)
+
+    return [
+        replace(test, plus=of(test.plus, t), minus=of(test.minus, t))
+        for t in dict.fromkeys(targets)
+    ]
+
 
 def apart(claim, test, look) -> str:
-    "Effect and uncorrected p of each language that a test pools, as text."
+    """Effect and uncorrected p of each language that a test pools, as text."""
     told = []
     for one in alone(test):
         o = outcome(claim, one, look)
-        if isinstance(o, list): continue
+        if isinstance(o, list):
+            continue
         p = "" if np.isnan(o.p) else f" (p {'< .001' if o.p < 0.001 else f'{o.p:.3f}'})"
         told.append(f"{published.sides(one.plus[0])['target']} {o.estimate.value:.3g}{p}")
     return "; ".join(told)

@@ -9,7 +9,10 @@ __all__ = ['STYLE', 'MARKS', 'INTRODUCTION', 'PLACEBO', 'page', 'write_page', 'n
            'NotebookPage', 'front_page', 'notebook_pages', 'write_report']
 
 # %% ../../nbs/lib/74_pages.ipynb #1a30005e
-import base64, html, json, re
+import base64
+import html
+import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,106 +50,156 @@ summary { cursor: pointer; padding: .2rem 0; }
 @media print { nav { display: none; } details > * { display: block; } }
 """
 
+
 def page(title: str, body: str, up: str | None = None) -> str:
-    "A whole HTML page around `body`; `up` is a link back to the front page."
+    """A whole HTML page around `body`; `up` is a link back to the front page."""
     nav = f'<nav><a href="{up}">All results</a></nav>' if up else ""
-    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>{nav}\n{body}\n"
-            f"<footer><p>xlingual_nb {xlingual_nb.__version__}</p></footer></body></html>\n")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>{nav}\n{body}\n"
+        f"<footer><p>xlingual_nb {xlingual_nb.__version__}</p></footer></body></html>\n"
+    )
 
 # %% ../../nbs/lib/74_pages.ipynb #4625d740
 def write_page(path: Path, text: str) -> None:
-    "Write a page whole or not at all, in a folder that may not be there yet."
+    """Write a page whole or not at all, in a folder that may not be there yet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with room(path.parent): write_atomic(path, text)
+    with room(path.parent):
+        write_atomic(path, text)
 
 # %% ../../nbs/lib/74_pages.ipynb #479469fc
 def number(value) -> str:
-    "A cell of a table: three significant digits for a float, nothing for a missing value."
-    if value is None or value is pd.NA or value != value: return ""
-    if not isinstance(value, float): return str(value)
+    """A cell of a table: three significant digits for a float, nothing for a missing value."""
+    if value is None or value is pd.NA or value != value:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 # %% ../../nbs/lib/74_pages.ipynb #cb74292a
 def html_table(frame: pd.DataFrame) -> str:
-    "A data frame as an HTML table that scrolls by itself on a narrow screen; text is escaped, numbers stand right."
+    """A data frame as an HTML table that scrolls by itself on a narrow screen; text is escaped,
+    numbers stand right.
+    """
     head = "".join(f"<th>{html.escape(str(c))}</th>" for c in frame.columns)
+
     def cell(v):
-        if isinstance(v, (int, float)): return f'<td class="number">{number(v)}</td>'
+        if isinstance(v, (int, float)):
+            return f'<td class="number">{number(v)}</td>'
         return f"<td>{html.escape(number(v))}</td>"
-    rows = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in frame.astype(object).itertuples(index=False))
+
+    rows = "".join(
+        f"<tr>{''.join(map(cell, row))}</tr>\n"
+        for row in frame.astype(object).itertuples(index=False)
+    )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
 
 # %% ../../nbs/lib/74_pages.ipynb #3471e88b
 def readable(notebook):
-    "A copy of a notebook without `#| hide` cells and without directive lines."
+    """A copy of a notebook without `#| hide` cells and without directive lines."""
     kept = []
     for cell in (c.copy() for c in notebook.cells):
         if cell.cell_type == "code":
             hidden = re.search(r"^#\|\s*hide\s*$", cell.source, re.M)
-            if hidden or "remove-cell" in cell.metadata.get("tags", []): continue
+            if hidden or "remove-cell" in cell.metadata.get("tags", []):
+                continue
             cell.source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M)
-            if not cell.source.strip(): continue
+            if not cell.source.strip():
+                continue
         kept.append(cell)
     return type(notebook)({**notebook, "cells": kept})
 
 # %% ../../nbs/lib/74_pages.ipynb #7524f555
 def notebook_body(path: Path, images: Path | None = None) -> str:
-    """The HTML of an executed notebook, without head; pictures that its text names are looked for from `images` and
-    put inside."""
+    """The HTML of an executed notebook, without head; pictures that its text names are looked for
+    from `images` and put inside.
+    """
     without_grammars()
     import nbformat
     from nbconvert import HTMLExporter
-    exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True,
-                            exclude_anchor_links=True, embed_images=True)
+
+    exporter = HTMLExporter(
+        template_name="basic",
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
+        embed_images=True,
+    )
     notebook = readable(nbformat.read(path, 4))
     about = {"metadata": {"path": str(images or Path(path).parent), "name": Path(path).stem}}
     body, _ = exporter.from_notebook_node(notebook, about)
     body = re.sub(r"<script\b.*?</script>", "", body, flags=re.S)
-    return body.replace("No description has been provided for this image", f"Figure of {html.escape(heading(path)[0])}")
+    return body.replace(
+        "No description has been provided for this image",
+        f"Figure of {html.escape(heading(path)[0])}",
+    )
 
 # %% ../../nbs/lib/74_pages.ipynb #a8511d66
 def fetched(text: str) -> list[str]:
-    "What a browser would fetch to show this page: sources, style sheets and imports that are not inside it."
+    """What a browser would fetch to show this page: sources, style sheets and imports that are not
+    inside it.
+    """
     source = r"""<(?:img|script|iframe|source|video|audio|embed)\b[^>]*?\bsrc=["']([^"']+)"""
-    sheet, style = r"""<link\b[^>]*?\bhref=["']([^"']+)""", r"""(?:@import|url\()\s*["']?([^"')]+)"""
+    sheet, style = (
+        r"""<link\b[^>]*?\bhref=["']([^"']+)""",
+        r"""(?:@import|url\()\s*["']?([^"')]+)""",
+    )
     found = re.findall("|".join((source, sheet, style)), text, re.I)
     return [u for group in found for u in group if u and not u.startswith("data:")]
 
 # %% ../../nbs/lib/74_pages.ipynb #9fed3df1
-MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "?", "at floor": "⊥", "confounded": "≠",
-         "not trained": "○", "not run at this scale": "–"}
+MARKS = {
+    "reproduced": "✓",
+    "not reproduced": "✗",
+    "inconclusive": "?",
+    "at floor": "⊥",
+    "confounded": "≠",
+    "not trained": "○",
+    "not run at this scale": "–",
+}
+
 
 def by_scale(names) -> list[str]:
-    "Scales from small to large; a folder of another name goes last."
+    """Scales from small to large; a folder of another name goes last."""
     return sorted(names, key=lambda s: ([*SCALES, s].index(s), s))
 
 # %% ../../nbs/lib/74_pages.ipynb #8c3d0588
 def read_verdicts(results: Path) -> pd.DataFrame:
-    """All `results/<scale>/verdicts.csv` as one frame with a `scale` column, scales in order of size; empty when
-    nothing was run."""
+    """All `results/<scale>/verdicts.csv` as one frame with a `scale` column, scales in order of
+    size; empty when nothing was run.
+    """
     found = {p.parent.name: p for p in Path(results).glob("*/verdicts.csv")}
     frames = [pd.read_csv(found[s], dtype={"claim": str}).assign(scale=s) for s in by_scale(found)]
-    if not frames: return pd.DataFrame(columns=["claim", "paper", "where", "corpus", "verdict", "scale"])
+    if not frames:
+        return pd.DataFrame(columns=["claim", "paper", "where", "corpus", "verdict", "scale"])
     return pd.concat(frames, ignore_index=True)
 
 # %% ../../nbs/lib/74_pages.ipynb #c7870aa4
 def score(verdicts: pd.DataFrame) -> pd.DataFrame:
-    "How many claims have each verdict, one row a paper, scale and corpus."
+    """How many claims have each verdict, one row a paper, scale and corpus."""
     keys = [c for c in ("paper", "scale", "corpus") if c in verdicts]
-    counts = verdicts.groupby(keys, sort=False, dropna=False)["verdict"].value_counts().unstack(fill_value=0)
-    counts = counts.reindex(columns=[*MARKS, *(c for c in counts.columns if c not in MARKS)], fill_value=0)
+    counts = (
+        verdicts.groupby(keys, sort=False, dropna=False)["verdict"]
+        .value_counts()
+        .unstack(fill_value=0)
+    )
+    counts = counts.reindex(
+        columns=[*MARKS, *(c for c in counts.columns if c not in MARKS)], fill_value=0
+    )
     return counts.assign(claims=counts.sum(axis=1)).reset_index().rename_axis(None, axis=1)
 
 # %% ../../nbs/lib/74_pages.ipynb #b7404222
 def scores(verdicts: pd.DataFrame) -> str:
-    "The score of the papers' claims, and of ours apart."
+    """The score of the papers' claims, and of ours apart."""
     from xlingual_nb.papers import published
     from xlingual_nb.report.verdicts import decided, whose
+
     owner, parts = whose(verdicts), ["<h2>Score</h2>"]
     parts.append(html_table(score(verdicts[owner == published.PAPERS])))
-    parts += ["<p>Of the papers' own claims that can be tested at a scale, those decided, one way or the other:</p>"]
+    parts += [
+        "<p>Of the papers' own claims that can be tested at a scale, those decided, one way or the other:</p>"
+    ]
     scales = [(scale, verdicts[verdicts.scale == scale]) for scale in verdicts.scale.unique()]
     shares = [decided(part, scale).assign(scale=scale).round(2) for scale, part in scales]
     parts.append(html_table(pd.concat(shares)))
@@ -157,33 +210,66 @@ def scores(verdicts: pd.DataFrame) -> str:
 
 # %% ../../nbs/lib/74_pages.ipynb #ac9dca37
 def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
-    """Verdicts for the eye: the claim in words, where the paper makes it, the verdict with its mark, the effect with
-    its interval, power where it is inconclusive, and what was amended in its test."""
+    """Verdicts for the eye: the claim in words, where the paper makes it, the verdict with its
+    mark, the effect with its interval, power where it is inconclusive, and what was amended in its
+    test.
+    """
     from xlingual_nb.report.verdicts import amendments, shown_power
     from xlingual_nb.papers import published
+
     changed, ours = amendments(), {c.id for c in published.claims() if c.whose == published.OURS}
-    def note(v): return "; ".join(s for s in (v.get("note"), changed.get(v.claim)) if isinstance(s, str) and s) or None
-    def power(v): return shown_power(v) or None if "power_published" in v else None
-    def said(v, column): return text if isinstance(text := v.get(column), str) and text else None
+
+    def note(v):
+        return (
+            "; ".join(s for s in (v.get("note"), changed.get(v.claim)) if isinstance(s, str) and s)
+            or None
+        )
+
+    def power(v):
+        return shown_power(v) or None if "power_published" in v else None
+
+    def said(v, column):
+        return text if isinstance(text := v.get(column), str) and text else None
+
     def interval(v):
         bounds = "" if pd.isna(v.low) else f" [{number(float(v.low))}, {number(float(v.high))}]"
         return number(float(v.effect)) + bounds
+
     def in_words(v):
         words = f"{v.claim}: {texts[v.claim]}" if v.claim in texts else v.claim
         return f"{words} (ours)" if v.claim in ours else words
-    rows = [{"": MARKS.get(v.verdict, ""), "verdict": v.verdict, "claim": in_words(v),
-             "paper, where": f"{v.paper}, {v['where']}", "corpus": v.get("corpus", ""),
-             "effect [interval]": interval(v), "p": v.p, "n": v.n_seeds, "published": v.published,
-             "power": power(v), "aligned": said(v, "aligned"), "by language": said(v, "apart"), "note": note(v)}
-            for _, v in verdicts.iterrows()]
+
+    rows = [
+        {
+            "": MARKS.get(v.verdict, ""),
+            "verdict": v.verdict,
+            "claim": in_words(v),
+            "paper, where": f"{v.paper}, {v['where']}",
+            "corpus": v.get("corpus", ""),
+            "effect [interval]": interval(v),
+            "p": v.p,
+            "n": v.n_seeds,
+            "published": v.published,
+            "power": power(v),
+            "aligned": said(v, "aligned"),
+            "by language": said(v, "apart"),
+            "note": note(v),
+        }
+        for _, v in verdicts.iterrows()
+    ]
     return html_table(pd.DataFrame(rows).dropna(axis=1, how="all"))
 
 # %% ../../nbs/lib/74_pages.ipynb #e4ea050b
 def html_figure(path: Path) -> str:
-    "A figure inside the page with the caption of its sidecar; the rest of the sidecar folds away."
+    """A figure inside the page with the caption of its sidecar; the rest of the sidecar folds
+    away.
+    """
     beside = path.with_suffix(".json")
     sidecar = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
-    caption, data = str(sidecar.pop("caption", path.stem)), base64.b64encode(path.read_bytes()).decode()
+    caption, data = (
+        str(sidecar.pop("caption", path.stem)),
+        base64.b64encode(path.read_bytes()).decode(),
+    )
     source = html.escape(json.dumps(sidecar, indent=1, ensure_ascii=False))
     rest = f"<details><summary>Made from</summary><pre>{source}</pre></details>" if sidecar else ""
     kind = "svg+xml" if path.suffix == ".svg" else path.suffix[1:]
@@ -200,22 +286,30 @@ scale that was run. Small scales show whether an effect is there, not how large 
 floor</em>: the rows compared are no better than models that know nothing. <em>Confounded</em>: the models compared
 differ in more than the claim says. <em>Not trained</em>: a model compared has not learnt its text or its task.</p>"""
 
+
 def claim_texts() -> dict[str, str]:
-    "The ledger's claims in words, by id."
+    """The ledger's claims in words, by id."""
     from xlingual_nb.papers import published
+
     return {c.id: c.says for c in published.claims()}
 
 # %% ../../nbs/lib/74_pages.ipynb #5cef51a7
 def verdict_sections(verdicts: pd.DataFrame) -> list[str]:
-    "The score, and the verdicts of every scale."
+    """The score, and the verdicts of every scale."""
     parts, texts = [scores(verdicts), "<h2>Verdicts</h2>"], claim_texts()
     for scale, group in verdicts.groupby("scale", sort=False):
         parts.append(f"<h3>Scale: {html.escape(scale)}</h3>")
-        if scale == "smoke": parts.append('<p class="note">A check that everything runs: the numbers mean nothing.</p>')
+        if scale == "smoke":
+            parts.append(
+                '<p class="note">A check that everything runs: the numbers mean nothing.</p>'
+            )
         tested = group.verdict != "not run at this scale"
-        if tested.any(): parts.append(verdict_table(group[tested], texts))
+        if tested.any():
+            parts.append(verdict_table(group[tested], texts))
         if len(rest := group[~tested]):
-            fold = f"<summary>{len(rest)} not run at this scale</summary>{verdict_table(rest, texts)}"
+            fold = (
+                f"<summary>{len(rest)} not run at this scale</summary>{verdict_table(rest, texts)}"
+            )
             parts.append(f"<details>{fold}</details>")
     return parts
 
@@ -225,25 +319,39 @@ PLACEBO = """<h2>Placebo</h2>
 labels dealt out at random, all models of one kind. Shown is the share of studies in which the ledger called even one
 false claim reproduced, with its 95% interval, beside the rate that it states.</p>"""
 
+
 def placebo_section(measured: Path) -> list[str]:
-    "What `benchmarks/placebo.py` has measured; nothing where it was not run."
-    return [PLACEBO, html_table(pd.read_csv(measured, encoding="utf-8"))] if measured.is_file() else []
+    """What `benchmarks/placebo.py` has measured; nothing where it was not run."""
+    return (
+        [PLACEBO, html_table(pd.read_csv(measured, encoding="utf-8"))] if measured.is_file() else []
+    )
 
 # %% ../../nbs/lib/74_pages.ipynb #38974372
 def flat_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    "A wide table with its row labels as a column and its column levels joined into one line each."
+    """A wide table with its row labels as a column and its column levels joined into one line
+    each.
+    """
     frame = frame.rename_axis("row").reset_index()
-    def name(c): return " ".join(str(p) for p in c if str(p)) if isinstance(c, tuple) else str(c)
+
+    def name(c):
+        return " ".join(str(p) for p in c if str(p)) if isinstance(c, tuple) else str(c)
+
     return frame.set_axis([name(c) for c in frame.columns], axis=1)
 
 # %% ../../nbs/lib/74_pages.ipynb #fc1c6718
 def result_tables(results: Path, kept: Path | None = None) -> str:
-    """Every result table, folded, ours beside the published one; with a folder of `kept` results those as well, and
-    how far the two agree. Training curves are left to the figures."""
+    """Every result table, folded, ours beside the published one; with a folder of `kept` results
+    those as well, and how far the two agree. Training curves are left to the figures.
+    """
     folds = []
     for scale in by_scale({p.parents[1].name for p in Path(results).glob("*/*/*.csv")}):
-        for path in (p for folder in sorted(Path(results, scale).iterdir()) for p in tables.result_files(folder)):
-            if "step" in (frame := tables.read(path)): continue
+        for path in (
+            p
+            for folder in sorted(Path(results, scale).iterdir())
+            for p in tables.result_files(folder)
+        ):
+            if "step" in (frame := tables.read(path)):
+                continue
             at = Path(kept or "nowhere", path.relative_to(results))
             other = tables.read(at) if at.is_file() else frame[:0]
             for (paper, name), part in frame.groupby(["paper", "table"], sort=False):
@@ -255,25 +363,41 @@ def result_tables(results: Path, kept: Path | None = None) -> str:
 
 # %% ../../nbs/lib/74_pages.ipynb #fbe2e6de
 def both_verdicts(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    "One's own verdicts beside the kept ones, those that differ first; without claims that one's own do not decide."
+    """One's own verdicts beside the kept ones, those that differ first; without claims that one's
+    own do not decide.
+    """
     keys, idle = ["claim", "scale", "corpus"], "not run at this scale"
-    both = yours[yours.verdict != idle].merge(kept[[*keys, "verdict"]], "left", keys, suffixes=("", " (kept)"))
-    both = both.rename(columns={"verdict": "yours", "verdict (kept)": "kept"}).fillna({"kept": idle})
+    both = yours[yours.verdict != idle].merge(
+        kept[[*keys, "verdict"]], "left", keys, suffixes=("", " (kept)")
+    )
+    both = both.rename(columns={"verdict": "yours", "verdict (kept)": "kept"}).fillna(
+        {"kept": idle}
+    )
     first = both.assign(same=both.yours == both.kept).sort_values("same", kind="stable")
     return first[["claim", "paper", "where", "scale", "corpus", "yours", "kept"]]
 
+
 def yours_sections(results: Path, yours: Path) -> list[str]:
-    "What a user's own folder holds, beside the kept results; nothing where it is empty."
+    """What a user's own folder holds, beside the kept results; nothing where it is empty."""
     both = both_verdicts(read_verdicts(yours / "results"), read_verdicts(results))
     folds, parts = result_tables(yours / "results", results), []
-    if len(both): parts = [f"<p>{(both.yours == both.kept).sum()} of {len(both)} verdicts are the kept ones.</p>"]
-    if len(both): parts.append(html_table(both))
-    found = [*parts, *[folds] * bool(folds), *map(html_figure, sorted((yours / "figures").glob("*.png")))]
+    if len(both):
+        parts = [
+            f"<p>{(both.yours == both.kept).sum()} of {len(both)} verdicts are the kept ones.</p>"
+        ]
+    if len(both):
+        parts.append(html_table(both))
+    found = [
+        *parts,
+        *[folds] * bool(folds),
+        *map(html_figure, sorted((yours / "figures").glob("*.png"))),
+    ]
     return ["<h2>Yours</h2>", *found] if found else []
 
 # %% ../../nbs/lib/74_pages.ipynb #5687915b
 class NotebookPage(NamedTuple):
-    "The page of an executed notebook, of the kept study or of `yours`."
+    """The page of an executed notebook, of the kept study or of `yours`."""
+
     scale: str
     notebook: str
     title: str
@@ -281,53 +405,72 @@ class NotebookPage(NamedTuple):
 
     @property
     def place(self) -> str:
-        "Where it lies in the report."
+        """Where it lies in the report."""
         return f"{'yours-' * self.yours}{self.scale}/{self.notebook}.html"
 
     def link(self) -> str:
-        "A line of the list on the front page."
+        """A line of the list on the front page."""
         name = html.escape(f"{self.notebook}: {self.title}")
-        return f'<li><a href="{self.place}">{name}</a> ({self.scale}{", yours" * self.yours})</li>\n'
+        return (
+            f'<li><a href="{self.place}">{name}</a> ({self.scale}{", yours" * self.yours})</li>\n'
+        )
 
 # %% ../../nbs/lib/74_pages.ipynb #e24edd72
 def front_page(results: Path, figures: Path, pages: list[NotebookPage], yours: Path) -> str:
-    "The page to start from."
+    """The page to start from."""
     verdicts, parts = read_verdicts(results), [INTRODUCTION]
     none = '<p class="note">No verdicts yet: run one (<code>xlingual run laboratory --scale laptop</code>).</p>'
     parts += verdict_sections(verdicts) if len(verdicts) else [none]
-    if len(verdicts): parts += placebo_section(results.parent / "benchmarks/results/placebo.csv")
+    if len(verdicts):
+        parts += placebo_section(results.parent / "benchmarks/results/placebo.csv")
     parts += yours_sections(results, yours)
-    if folds := result_tables(results): parts += ["<h2>Tables</h2>", folds]
+    if folds := result_tables(results):
+        parts += ["<h2>Tables</h2>", folds]
     drawn = sorted(p for p in Path(figures).glob("**/*") if p.suffix in (".png", ".svg"))
     drawn = [p for p in drawn if "-smoke-" not in p.name] or drawn
-    if drawn: parts += ["<h2>Figures</h2>", *map(html_figure, drawn)]
+    if drawn:
+        parts += ["<h2>Figures</h2>", *map(html_figure, drawn)]
     links = "".join(p.link() for p in pages)
     parts += ["<h2>Notebooks</h2>", f"<ul>{links}</ul>" if links else "<p>None was run yet.</p>"]
     return page("xlingual_nb: results", "\n".join(parts))
 
 # %% ../../nbs/lib/74_pages.ipynb #f8bf24f3
 def notebook_pages(results: Path, yours: bool = False) -> dict[NotebookPage, Path]:
-    "The executed notebooks of all scales, in order, and where each lies."
+    """The executed notebooks of all scales, in order, and where each lies."""
     found = {}
     for scale in by_scale({p.parents[1].name for p in results.glob("*/*/*.ipynb")}):
-        for path in sorted(p for p in results.glob(f"{scale}/*/*.ipynb") if p.stem == p.parent.name):
+        for path in sorted(
+            p for p in results.glob(f"{scale}/*/*.ipynb") if p.stem == p.parent.name
+        ):
             found[NotebookPage(scale, path.stem, heading(path)[0], yours)] = path
     return found
 
-def write_report(out: Path | None = None, results: Path | None = None, figures: Path | None = None) -> Path:
-    """Write a page per executed notebook (`<out>/<scale>/<notebook>.html`) and the front page, `<out>/index.html`,
-    whose path is returned. Defaults are `report`, `results` and `figures` of the repository; what a user has made is
-    looked for in the folder `yours` beside `results`. Pages of notebooks that are gone are deleted."""
+
+def write_report(
+    out: Path | None = None, results: Path | None = None, figures: Path | None = None
+) -> Path:
+    """Write a page per executed notebook (`<out>/<scale>/<notebook>.html`) and the front page,
+    `<out>/index.html`, whose path is returned. Defaults are `report`, `results` and `figures` of
+    the repository; what a user has made is looked for in the folder `yours` beside `results`. Pages
+    of notebooks that are gone are deleted.
+    """
     root = repository() if None in (out, results, figures) else None
     out, results = Path(out or root / "report"), Path(results or root / "results")
     figures, yours = Path(figures or root / "figures"), results.parent / YOURS
     pages = notebook_pages(results) | notebook_pages(yours / "results", yours=True)
     for one, path in pages.items():
         note = f"{one.notebook}, {'yours, ' * one.yours}run at scale {one.scale}"
-        body = f'<p class="note">{html.escape(note)}</p>' + notebook_body(path, figures.parent / "nbs")
+        body = f'<p class="note">{html.escape(note)}</p>' + notebook_body(
+            path, figures.parent / "nbs"
+        )
         write_page(out / one.place, page(one.title, body, "../index.html"))
     write_page(out / "index.html", front_page(results, figures, list(pages), yours))
-    ours = {page for scale in SCALES for page in out.glob(f"*{scale}/*.html")
-            if page.parent.name in (scale, f"{YOURS}-{scale}")}
-    for old in ours - {out / one.place for one in pages}: old.unlink()
+    ours = {
+        page
+        for scale in SCALES
+        for page in out.glob(f"*{scale}/*.html")
+        if page.parent.name in (scale, f"{YOURS}-{scale}")
+    }
+    for old in ours - {out / one.place for one in pages}:
+        old.unlink()
     return out / "index.html"

@@ -22,7 +22,9 @@ from .verdicts import examine
 
 # %% ../../nbs/lib/72a_placebo.ipynb #4bed22f7
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
-    "The cells of all kept tables of a scale and corpus but for curves: mean, sd, number of seeds and runs of each."
+    """The cells of all kept tables of a scale and corpus but for curves: mean, sd, number of seeds
+    and runs of each.
+    """
     folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
     files = [path for folder in folders for path in tables.result_files(folder)]
     frame = pd.concat([tables.read(path) for path in files], ignore_index=True)
@@ -33,108 +35,158 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
     usual = frame.groupby(["paper", "column"]).sd.transform("median")
     return frame.assign(sd=frame.sd.fillna(usual).fillna(0.0)).reset_index(drop=True)
 
-KNOW_NOTHING = ("never saw the target", "majority class", "lengths", "set differences", "hypothesis alone",
-                "true lexicon")
+
+KNOW_NOTHING = (
+    "never saw the target",
+    "majority class",
+    "lengths",
+    "set differences",
+    "hypothesis alone",
+    "true lexicon",
+)
+
 
 def is_floor(row: str) -> bool:
-    "Whether a row label is that of a floor, or of what a true lexicon gives: of no trained model."
+    """Whether a row label is that of a floor, or of what a true lexicon gives: of no trained
+    model.
+    """
     return "untrained" in row or row.startswith(KNOW_NOTHING)
 
 # %% ../../nbs/lib/72a_placebo.ipynb #70526714
 def drawn(cells, rng) -> pd.DataFrame:
-    "Observations: as many draws as a cell has seeds (`report.tables.OBSERVED`)."
+    """Observations: as many draws as a cell has seeds (`report.tables.OBSERVED`)."""
     at = cells.loc[cells.index.repeat(cells.n_seeds)]
     seed = at.groupby(level=0).cumcount().to_numpy()
-    def run(ids, row, s): return ids[s] if s < len(ids) else f"{row}, {s}"
+
+    def run(ids, row, s):
+        return ids[s] if s < len(ids) else f"{row}, {s}"
+
     told = zip(at.table, at.row, at.run_ids, seed)
     runs = [f"{table}: {run(ids.split(), row, s)}" for table, row, ids, s in told]
-    made = at.assign(seed=seed, run_id=runs, value=rng.normal(at.value, at.sd)).reset_index(drop=True)
+    made = at.assign(seed=seed, run_id=runs, value=rng.normal(at.value, at.sd)).reset_index(
+        drop=True
+    )
     return made[tables.OBSERVED]
 
 # %% ../../nbs/lib/72a_placebo.ipynb #185dfa74
 def by_column(cells, change) -> pd.DataFrame:
-    "The cells, with what `change` makes of each column of each table."
+    """The cells, with what `change` makes of each column of each table."""
     parts = [change(part) for _, part in cells.groupby(["paper", "table", "column"], sort=False)]
     return pd.concat([p for p in parts if len(p)], ignore_index=True)
 
+
 def own_floor(row: str, known) -> str | None:
-    "The untrained row that a row stands on: of its own source and target, with language-specific positions if it has."
+    """The untrained row that a row stands on: of its own source and target, with language-specific
+    positions if it has.
+    """
     if sides := published.sides(row):
-        return next((f for f in known if f == "untrained | {source} | {target}".format(**sides)), None)
+        return next(
+            (f for f in known if f == "untrained | {source} | {target}".format(**sides)), None
+        )
     names = sorted(r for r in known if "untrained" in r)
     return next(iter([r for r in names if ("lang-pos" in r) == ("lang-pos" in row)] or names), None)
 
+
 def untrained(cells, rng=None) -> pd.DataFrame:
-    "What is true where every row is as its untrained one; rows whose floor was not run are left out."
+    """What is true where every row is as its untrained one; rows whose floor was not run are left
+    out.
+    """
+
     def alike(part):
         known = part.set_index("row")[["value", "sd"]]
         floors = {r: r if is_floor(r) else own_floor(r, known.index) for r in part.row}
         part = part[part.row.map(floors).isin(known.index)]
         return part.assign(**{c: part.row.map(floors).map(known[c]) for c in known})
+
     return by_column(cells, alike)
+
 
 def one_condition(cells, rng) -> pd.DataFrame:
-    "What is true where all rows of a table but floors are as one of them, drawn at random."
+    """What is true where all rows of a table but floors are as one of them, drawn at random."""
     rows = cells.row[~cells.row.map(is_floor)].groupby(cells.table).unique()
     chosen = {table: rng.choice(names) for table, names in rows.items()}
+
     def alike(part):
         free, one = ~part.row.map(is_floor), part[part.row == chosen.get(part.table.iloc[0])]
-        if one.empty: return part
-        return part.assign(value=part.value.mask(free, one.value.iloc[0]), sd=part.sd.mask(free, one.sd.iloc[0]))
+        if one.empty:
+            return part
+        return part.assign(
+            value=part.value.mask(free, one.value.iloc[0]), sd=part.sd.mask(free, one.sd.iloc[0])
+        )
+
     return by_column(cells, alike)
 
+
 def shuffled(cells, rng=None) -> pd.DataFrame:
-    "What is true where labels are dealt out: every row but floors has the mean of all."
+    """What is true where labels are dealt out: every row but floors has the mean of all."""
+
     def alike(part):
         free = ~part.row.map(is_floor)
         return part.assign(value=part.value.mask(free, part.value[free].mean()))
+
     return by_column(cells, alike)
 
+
 def dealt(observations, rng) -> pd.DataFrame:
-    """Observations with the row labels of a table, but for floors, dealt out anew for each seed. A deal that gives all
-    labels of a table back is the study itself, no placebo, and is dealt again."""
+    """Observations with the row labels of a table, but for floors, dealt out anew for each seed. A
+    deal that gives all labels of a table back is the study itself, no placebo, and is dealt again.
+    """
+
     def deal(part):
         rows = part.row.unique()
         return part.row.map(dict(zip(rows, rng.permutation(rows))))
+
     free = observations[~observations.row.map(is_floor)]
     free = free[free.groupby(["table", "seed"]).row.transform("nunique") > 1]
     labels = observations.row.copy()
     for _, table in free.groupby("table"):
         while labels[table.index].equals(table.row):
-            labels[table.index] = pd.concat([deal(part) for _, part in table.groupby("seed")]).reindex(table.index)
+            labels[table.index] = pd.concat(
+                [deal(part) for _, part in table.groupby("seed")]
+            ).reindex(table.index)
     return observations.assign(row=labels)
 
+
 def mislabelled(cells, rng) -> pd.DataFrame:
-    """Draws of the shuffled world. Each seed has a model of every row, whose labels are dealt out; then a row keeps as
-    many as it has. (Dealt among themselves, rows with more seeds than the rest would stay apart from it.)"""
+    """Draws of the shuffled world. Each seed has a model of every row, whose labels are dealt out;
+    then a row keeps as many as it has. (Dealt among themselves, rows with more seeds than the rest
+    would stay apart from it.)
+    """
     most = cells.groupby("table").n_seeds.transform("max")
     seen = dealt(drawn(cells.assign(n_seeds=most), rng), rng)
     own = cells.set_index(["table", "row", "column"]).n_seeds
     here = pd.MultiIndex.from_frame(seen[own.index.names])
     return seen[seen.seed < own.reindex(here).to_numpy()].reset_index(drop=True)
 
+
 WORLDS = {"untrained": untrained, "shuffled": shuffled, "one condition": one_condition}
 
 # %% ../../nbs/lib/72a_placebo.ipynb #383d1501
 def holds(claim, look) -> bool | None:
-    "Whether a claim is true of the means that `look` knows; None where rows were not run."
+    """Whether a claim is true of the means that `look` knows; None where rows were not run."""
     found = [outcome(claim, test, look) for test in claim.tests]
-    if not all(isinstance(o, Outcome) for o in found): return None
+    if not all(isinstance(o, Outcome) for o in found):
+        return None
     return all(min(o.distances()) > 0 for o in found)
 
+
 def reproduced(claims, observations, scale) -> set[str]:
-    "The claims that the ledger calls reproduced, all of one paper."
+    """The claims that the ledger calls reproduced, all of one paper."""
     look = run_values(observations.assign(step=np.nan))
     adjusted = holm([examine(at_like_fit(c, look), scale, look).p for c in claims])
     return {c.id for c, p in zip(claims, adjusted) if p < ALPHA}
 
+
 def false_claims(claims, true) -> set[str]:
-    "The claims that do not hold of the means of some cells."
+    """The claims that do not hold of the means of some cells."""
     means = run_values(true.assign(seed=0, run_id="", step=np.nan))
     return {c.id for c in claims if holds(at_like_fit(c, means), means) is False}
 
+
 def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
-    "`n` studies of one paper in a world: how many of its claims are false in each, and how many of those reproduced."
+    """`n` studies of one paper in a world: how many of its claims are false in each, and how many
+    of those reproduced.
+    """
     rng, claims, told = np.random.default_rng(seed), published.claims(cells.paper.iloc[0]), []
     true = WORLDS[world](cells, rng)
     false = false_claims(claims, true)
@@ -148,18 +200,31 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
 
 # %% ../../nbs/lib/72a_placebo.ipynb #2e7ba622
 def rate(found: pd.DataFrame) -> dict[str, float]:
-    "What came of `studies`: how many, false claims in each, those reproduced, studies with any, and their share."
+    """What came of `studies`: how many, false claims in each, those reproduced, studies with any,
+    and their share.
+    """
     wrong = int((found.reproduced > 0).sum())
     low, high = stats.binomtest(wrong, len(found)).proportion_ci(method="exact")
-    return dict(studies=len(found), false_claims=float(found.false.mean()), reproduced=int(found.reproduced.sum()),
-                studies_with_any=wrong, share=wrong / len(found), low=float(low), high=float(high), stated=ALPHA)
+    return dict(
+        studies=len(found),
+        false_claims=float(found.false.mean()),
+        reproduced=int(found.reproduced.sum()),
+        studies_with_any=wrong,
+        share=wrong / len(found),
+        low=float(low),
+        high=float(high),
+        stated=ALPHA,
+    )
 
 # %% ../../nbs/lib/72a_placebo.ipynb #f1171f0d
 def rates(results, scale, n, seed=0) -> Iterator[dict]:
-    "One row after the other, the rate of each world for each paper and corpus that has kept tables."
+    """One row after the other, the rate of each world for each paper and corpus that has kept
+    tables.
+    """
     for corpus in ("micro", "bible"):
         for paper, cells in kept_cells(results, scale, corpus).groupby("paper"):
-            if paper not in published.papers(): continue
+            if paper not in published.papers():
+                continue
             for world in WORLDS:
                 found = studies(cells.reset_index(drop=True), world, scale, n, seed)
                 yield dict(scale=scale, paper=paper, corpus=corpus, world=world) | rate(found)

@@ -17,17 +17,33 @@ from ..papers.published import in_print, printed_value, published, stand_in, tab
 
 # %% ../../nbs/lib/70_tables.ipynb #dba60208
 OBSERVED = ["paper", "table", "row", "column", "corpus", "seed", "value", "run_id"]
-COLUMNS = ["paper", "table", "row", "column", "corpus", "value", "sd", "n_seeds", "published", "run_ids"]
+COLUMNS = [
+    "paper",
+    "table",
+    "row",
+    "column",
+    "corpus",
+    "value",
+    "sd",
+    "n_seeds",
+    "published",
+    "run_ids",
+]
 
 # %% ../../nbs/lib/70_tables.ipynb #1acbad47
 def checked(observations) -> pd.DataFrame:
-    """Observations with columns `OBSERVED`, `step` and `made` (`report.growing`), empty where it is not known. Raises
-    InputError for a missing column or two values for one cell and seed."""
+    """Observations with columns `OBSERVED`, `step` and `made` (`report.growing`), empty where it is
+    not known. Raises InputError for a missing column or two values for one cell and seed.
+    """
     missing = [c for c in OBSERVED if c not in observations]
     if missing:
-        raise InputError(f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
-                         f"{', '.join(OBSERVED)}")
-    frame = observations.assign(step=observations.get("step", float("nan")), made=observations.get("made", ""))
+        raise InputError(
+            f"observations lack the column {missing[0]!r}: give one row a cell and seed with "
+            f"{', '.join(OBSERVED)}"
+        )
+    frame = observations.assign(
+        step=observations.get("step", float("nan")), made=observations.get("made", "")
+    )
     frame = frame[[*OBSERVED, "step", "made"]].drop_duplicates()
     twice = frame[frame.duplicated(["paper", "table", "row", "column", "corpus", "seed", "step"])]
     if len(twice):
@@ -37,145 +53,222 @@ def checked(observations) -> pd.DataFrame:
 
 # %% ../../nbs/lib/70_tables.ipynb #7b22610c
 def printed(frame) -> list[tuple[str, str]]:
-    "The (paper, table) pairs in a frame that the ledger has published numbers for."
+    """The (paper, table) pairs in a frame that the ledger has published numbers for."""
     pairs = frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None)
     return [(paper, table) for paper, table in pairs if in_print(table) in tables(paper)]
 
 # %% ../../nbs/lib/70_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
-    "Sorted by paper, table, corpus, then as the paper prints rows and columns or what they stand for, then by step."
+    """Sorted by paper, table, corpus, then as the paper prints rows and columns or what they stand
+    for, then by step.
+    """
+
     def place(kind):
         labels = {pair: published(*pair)[kind].unique() for pair in printed(frame)}
         known = {(*pair, label): i for pair in labels for i, label in enumerate(labels[pair])}
         cells = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
         words = {cell: stand_in(cell[0]).printed(*cell[1:]) for cell in set(cells)}
         return [(known.get((*cell[:2], words[cell]), len(known)), cell[2]) for cell in cells]
+
     keys = dict(_row=place("row"), _column=place("column"))
     by = ["paper", "table", "corpus", "_row", *(["step"] if "step" in frame else []), "_column"]
     return frame.assign(**keys).sort_values(by, ignore_index=True).drop(columns=list(keys))
 
 # %% ../../nbs/lib/70_tables.ipynb #b86a1b9d
 def tidy(observations) -> pd.DataFrame:
-    """Means over seeds: `COLUMNS`, sd NaN with one seed, published NaN where the paper prints nothing; and `step`
-    where there are curves."""
+    """Means over seeds: `COLUMNS`, sd NaN with one seed, published NaN where the paper prints
+    nothing; and `step` where there are curves.
+    """
     frame = checked(observations).sort_values("seed")
     keys = ["paper", "table", "row", "column", "corpus", "step"]
-    def shortened(ids): return " ".join(dict.fromkeys(str(i)[:12] for i in ids))
+
+    def shortened(ids):
+        return " ".join(dict.fromkeys(str(i)[:12] for i in ids))
+
     cells = frame.groupby(keys, dropna=False, sort=False)
-    means = cells.agg(value=("value", "mean"), sd=("value", "std"), n_seeds=("seed", "nunique"),
-                      run_ids=("run_id", shortened)).reset_index()
+    means = cells.agg(
+        value=("value", "mean"),
+        sd=("value", "std"),
+        n_seeds=("seed", "nunique"),
+        run_ids=("run_id", shortened),
+    ).reset_index()
     means["published"] = [printed_value(*cell) for cell in means[keys[:4]].itertuples(index=False)]
     step = ["step"] if means.step.notna().any() else []
     return in_order(means[COLUMNS[:5] + step + COLUMNS[5:]])
 
 # %% ../../nbs/lib/70_tables.ipynb #6702204b
 def text(frame, digits: int = 6) -> str:
-    "CSV with stable formatting: so many significant digits, \\n at line ends, empty for missing."
+    r"""CSV with stable formatting: so many significant digits, \n at line ends, empty for
+    missing.
+    """
     return frame.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")
 
 # %% ../../nbs/lib/70_tables.ipynb #43dfb24d
-def read(path, columns=tuple(COLUMNS), numbers=("value", "sd", "published", "step")) -> pd.DataFrame:
-    """A table as `write` leaves it: empty `numbers` are NaN, empty texts stay empty. Raises InputError if the file is
-    not such a table."""
-    try: frame = pd.read_csv(path, encoding="utf-8", keep_default_na=False, na_values={c: [""] for c in numbers})
+def read(
+    path, columns=tuple(COLUMNS), numbers=("value", "sd", "published", "step")
+) -> pd.DataFrame:
+    """A table as `write` leaves it: empty `numbers` are NaN, empty texts stay empty. Raises
+    InputError if the file is not such a table.
+    """
+    try:
+        frame = pd.read_csv(
+            path, encoding="utf-8", keep_default_na=False, na_values={c: [""] for c in numbers}
+        )
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a result table ({error}): delete it and run again") from error
+        raise InputError(
+            f"{path}: cannot be read as a result table ({error}): delete it and run again"
+        ) from error
     missing = [c for c in columns if c not in frame]
-    if missing: raise InputError(f"{path}: column {missing[0]!r} is missing: delete the file and run again")
+    if missing:
+        raise InputError(f"{path}: column {missing[0]!r} is missing: delete the file and run again")
     return frame
 
+
 def result_files(folder: Path) -> list[Path]:
-    "The result tables in a folder, among whatever else lies there."
-    def is_table(path): return set(COLUMNS) <= set(path.read_text(encoding="utf-8").split("\n", 1)[0].split(","))
+    """The result tables in a folder, among whatever else lies there."""
+
+    def is_table(path):
+        return set(COLUMNS) <= set(path.read_text(encoding="utf-8").split("\n", 1)[0].split(","))
+
     return [path for path in sorted(folder.glob("*.csv")) if is_table(path)]
 
 # %% ../../nbs/lib/70_tables.ipynb #16e01a8c
 def write(tidy, path) -> Path:
-    """Put results into a file: rows of the same paper, table and corpus are replaced, all others stay. Whole or not
-    at all; of two at once, one after the other."""
+    """Put results into a file: rows of the same paper, table and corpus are replaced, all others
+    stay. Whole or not at all; of two at once, one after the other.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with guard(path.parent):
         others = beside_new(read(path), tidy) if path.exists() else tidy[:0]
-        if len(others): tidy = in_order(pd.concat([others, tidy], ignore_index=True))
+        if len(others):
+            tidy = in_order(pd.concat([others, tidy], ignore_index=True))
         write_atomic(path, text(tidy))
     return path
 
+
 def beside_new(old, new) -> pd.DataFrame:
-    "The rows of papers, tables and corpora that new ones do not speak of."
+    """The rows of papers, tables and corpora that new ones do not speak of."""
     keys = ["paper", "table", "corpus"]
     fresh = set(new[keys].itertuples(index=False, name=None))
     return old[[key not in fresh for key in old[keys].itertuples(index=False, name=None)]]
 
 # %% ../../nbs/lib/70_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
-    "Observations as `write_seeds` leaves them, `checked`. Raises InputError if the file holds anything else."
+    """Observations as `write_seeds` leaves them, `checked`. Raises InputError if the file holds
+    anything else.
+    """
     numbers = {c: [""] for c in ("value", "step")}
-    exactly = dict(float_precision="round_trip", keep_default_na=False, na_values=numbers, dtype={"made": str})
-    try: frame = pd.read_csv(path, encoding="utf-8", **exactly)
+    exactly = dict(
+        float_precision="round_trip", keep_default_na=False, na_values=numbers, dtype={"made": str}
+    )
+    try:
+        frame = pd.read_csv(path, encoding="utf-8", **exactly)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as values by seed ({error}): delete it and run again") from error
+        raise InputError(
+            f"{path}: cannot be read as values by seed ({error}): delete it and run again"
+        ) from error
     return checked(frame.astype({"step": float}) if "step" in frame else frame)
 
+
 def write_seeds(observations, path) -> pd.DataFrame:
-    """Put observations into a file, to ten digits: those of the same paper, table and corpus are replaced, all others
-    stay. Returns what the file then holds: what is made from that can be made again from the file."""
+    """Put observations into a file, to ten digits: those of the same paper, table and corpus are
+    replaced, all others stay. Returns what the file then holds: what is made from that can be made
+    again from the file.
+    """
     path, frame = Path(path), checked(observations)
     path.parent.mkdir(parents=True, exist_ok=True)
     with guard(path.parent):
         others = beside_new(read_seeds(path), frame) if path.exists() else frame[:0]
-        if len(others): frame = pd.concat([others, frame], ignore_index=True)
+        if len(others):
+            frame = pd.concat([others, frame], ignore_index=True)
         write_atomic(path, text(in_order(frame.sort_values("seed", kind="stable")), digits=10))
         return read_seeds(path)
 
 # %% ../../nbs/lib/70_tables.ipynb #d56c5f50
 def cell(mean, sd, column) -> str:
-    "A number as a table shows it: two places for scores, three digits for perplexities, ± sd where there is one."
-    if pd.isna(mean): return ""
+    """A number as a table shows it: two places for scores, three digits for perplexities, ± sd
+    where there is one.
+    """
+    if pd.isna(mean):
+        return ""
+
     def form(x):
-        if "Perpl." not in column: return f"{x:.2f}"
+        if "Perpl." not in column:
+            return f"{x:.2f}"
         return f"{x:.3g}" if x < 1000 else f"{x:.0f}"
+
     return form(mean) + (f" ±{form(sd)}" if pd.notna(sd) else "")
 
 # %% ../../nbs/lib/70_tables.ipynb #7030e427
 def beside(tidy, kept=None) -> pd.DataFrame:
-    """One table, ours beside the published, as strings: a row a table row; under each column, ours (several corpora:
-    a column each) and published. With cells of a `kept` table it is yours, kept and published."""
-    spread = {(r.row, r.column): r.sd for paper, table in printed(tidy) for r in published(paper, table).itertuples()}
+    """One table, ours beside the published, as strings: a row a table row; under each column, ours
+    (several corpora: a column each) and published. With cells of a `kept` table it is yours, kept
+    and published.
+    """
+    spread = {
+        (r.row, r.column): r.sd
+        for paper, table in printed(tidy)
+        for r in published(paper, table).itertuples()
+    }
     shared = tidy[COLUMNS[:5]].merge(tidy[:0] if kept is None else kept)
     many, columns, cells = tidy.corpus.nunique() > 1, list(tidy.column.unique()), {}
-    def put(t, name, mean, sd): cells.setdefault((t.column, name), {})[t.row] = cell(mean, sd, t.column)
+
+    def put(t, name, mean, sd):
+        cells.setdefault((t.column, name), {})[t.row] = cell(mean, sd, t.column)
+
     for t in tidy.itertuples():
         put(t, t.corpus if many else "yours" if len(shared) else "ours", t.value, t.sd)
         put(t, "published", t.published, spread.get((t.row, t.column)))
-    for t in shared.itertuples(): put(t, f"{t.corpus}, kept" if many else "kept", t.value, t.sd)
-    def place(key): return columns.index(key[0]), key[1] == "published", key[1].endswith("kept")
+    for t in shared.itertuples():
+        put(t, f"{t.corpus}, kept" if many else "kept", t.value, t.sd)
+
+    def place(key):
+        return columns.index(key[0]), key[1] == "published", key[1].endswith("kept")
+
     order = pd.MultiIndex.from_tuples(sorted(cells, key=place))
     return pd.DataFrame(cells, index=tidy.row.unique(), columns=order).fillna("")
 
 # %% ../../nbs/lib/70_tables.ipynb #376e9535
 def told_seeds(tidy) -> str:
-    "How many seeds the numbers of a table are means of, in words."
+    """How many seeds the numbers of a table are means of, in words."""
     least, most = int(tidy.n_seeds.min()), int(tidy.n_seeds.max())
-    return f"{least} to {most} seeds a number" if least < most else f"{most} seed{'s' * (most > 1)} a number"
+    return (
+        f"{least} to {most} seeds a number"
+        if least < most
+        else f"{most} seed{'s' * (most > 1)} a number"
+    )
+
 
 def display(tidy, caption=None, kept=None):
-    """`beside`, styled: the published columns in grey italics, the number of seeds after a caption. Returns a pandas
-    Styler, named by the tables and by where those columns stand, since two tables of one name on a page share their
-    style."""
+    """`beside`, styled: the published columns in grey italics, the number of seeds after a caption.
+    Returns a pandas Styler, named by the tables and by where those columns stand, since two tables
+    of one name on a page share their style.
+    """
     frame = beside(tidy, kept)
-    name = [*tidy.table.unique(), *(str(at) for at, (_, whose) in enumerate(frame) if whose == "published")]
+    name = [
+        *tidy.table.unique(),
+        *(str(at) for at, (_, whose) in enumerate(frame) if whose == "published"),
+    ]
     grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
-    plain = [{"selector": "td", "props": "white-space: nowrap; text-align: right"},
-             {"selector": "th", "props": "text-align: left"}]
-    styled = frame.style.set_uuid("_".join(name)).set_caption(f"{caption}; {told_seeds(tidy)}" if caption else "")
+    plain = [
+        {"selector": "td", "props": "white-space: nowrap; text-align: right"},
+        {"selector": "th", "props": "text-align: left"},
+    ]
+    styled = frame.style.set_uuid("_".join(name)).set_caption(
+        f"{caption}; {told_seeds(tidy)}" if caption else ""
+    )
     styled = styled.set_table_styles({column: grey for column in frame if column[1] == "published"})
     return styled.set_table_styles(plain, overwrite=False)
 
 # %% ../../nbs/lib/70_tables.ipynb #2f56993e
 def alone(tidy) -> pd.DataFrame:
-    "Ours without published columns, as strings: a row a table row (and corpus, if several)."
+    """Ours without published columns, as strings: a row a table row (and corpus, if several)."""
     rows = ["row"] + ["corpus"] * (tidy.corpus.nunique() > 1)
-    shown = tidy.assign(shown=[cell(*c) for c in tidy[["value", "sd", "column"]].itertuples(index=False)])
-    wide = shown.pivot_table(index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False)
+    shown = tidy.assign(
+        shown=[cell(*c) for c in tidy[["value", "sd", "column"]].itertuples(index=False)]
+    )
+    wide = shown.pivot_table(
+        index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False
+    )
     return wide.rename_axis(columns=None)

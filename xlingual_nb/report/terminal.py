@@ -7,7 +7,8 @@ __all__ = ['UsageError', 'line_of', 'stopped', 'exit_of', 'settle', 'print_table
            'print_listing', 'parameters_of', 'print_parameters', 'check_out', 'assignments', 'short', 'check_stage']
 
 # %% ../../nbs/lib/76_terminal.ipynb #6b8871c6
-import json, os
+import json
+import os
 from pathlib import Path
 
 import typer
@@ -16,24 +17,31 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/76_terminal.ipynb #b0463bf2
 def line_of(error: BaseException) -> str:
-    "An error as one line. The kind of error is said too, unless the message was written for the user."
+    """An error as one line. The kind of error is said too, unless the message was written for the
+    user.
+    """
     text = " ".join(str(error).split()) or type(error).__name__
     told = isinstance(error, InputError) or type(error).__name__ == "NotebookError"
     return text if told else f"{type(error).__name__}: {text}"
 
 # %% ../../nbs/lib/76_terminal.ipynb #c0e61cbc
 def stopped(command: str = "") -> str:
-    "What is said when a command was interrupted."
-    if command != "run": return "stopped; nothing is half-written, and the same command begins again"
-    return ("stopped; every finished run is kept, and what was computed of the others: "
-            "the same command goes on from there")
+    """What is said when a command was interrupted."""
+    if command != "run":
+        return "stopped; nothing is half-written, and the same command begins again"
+    return (
+        "stopped; every finished run is kept, and what was computed of the others: "
+        "the same command goes on from there"
+    )
 
 # %% ../../nbs/lib/76_terminal.ipynb #3f44cb4d
-UsageError = typer.BadParameter.__base__       # of click, or of the copy of click inside Typer
+UsageError = typer.BadParameter.__base__  # of click, or of the copy of click inside Typer
+
 
 def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
-    "Exit code and line for what ended a command."
-    if isinstance(error, (KeyboardInterrupt, typer.Abort)): return 130, stopped(command)
+    """Exit code and line for what ended a command."""
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return 130, stopped(command)
     if isinstance(error, UsageError):
         place = error.ctx.command_path if error.ctx else "xlingual"
         return 2, f"{error.format_message()} ({place} --help)"
@@ -41,101 +49,142 @@ def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
 
 # %% ../../nbs/lib/76_terminal.ipynb #861f1806
 def settle(*streams) -> None:
-    "Have streams write ? for letters that they do not know. InputError where the working folder is gone."
+    """Have streams write ? for letters that they do not know. InputError where the working folder
+    is gone.
+    """
     for stream in streams:
-        if hasattr(stream, "reconfigure"): stream.reconfigure(errors="replace")
-    try: os.getcwd()
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        os.getcwd()
     except FileNotFoundError:
         raise InputError("the working folder is gone: change to one that is there (cd)") from None
 
 # %% ../../nbs/lib/76_terminal.ipynb #2b50cde3
 def print_table(frame, empty: str = "nothing") -> None:
-    "Print a data frame as plain columns, whole; `empty` where it has no rows."
+    """Print a data frame as plain columns, whole; `empty` where it has no rows."""
     print(frame.to_string(index=False, na_rep="", max_colwidth=None) if len(frame) else empty)
 
+
 def rows_of(frame) -> list[dict]:
-    "The rows of a data frame as plain values; None for what is missing."
-    def plain(value): return value.item() if hasattr(value, "item") else value
+    """The rows of a data frame as plain values; None for what is missing."""
+
+    def plain(value):
+        return value.item() if hasattr(value, "item") else value
+
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return [{name: plain(value) for name, value in row.items()} for row in rows]
 
+
 def print_json(told) -> None:
-    "Print plain values as JSON."
+    """Print plain values as JSON."""
     print(json.dumps(told, indent=1, ensure_ascii=False))
 
 # %% ../../nbs/lib/76_terminal.ipynb #e7cd7189
 def listing() -> dict:
-    "Experiments with the scales that they were run at, papers with their tables and claims, and files of results."
+    """Experiments with the scales that they were run at, papers with their tables and claims, and
+    files of results.
+    """
     from xlingual_nb.papers import published
     from xlingual_nb.report.clone import YOURS, repository
     from xlingual_nb.report.notebooks import experiments, heading
+
     homes, made = [(root := repository()) / "results", root / YOURS / "results"], []
     for name, path in experiments().items():
-        scales = sorted({p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")})
-        made.append(dict(name=name) | dict(zip(("title", "about"), heading(path))) | dict(run_at=scales))
-    papers = [dict(paper=p, claims=len(published.claims(p)), tables=list(published.tables(p)))
-              for p in published.papers()]
-    files = [p.relative_to(root).as_posix() for home in homes for p in sorted(home.glob("*/**/*.csv"))]
+        scales = sorted(
+            {p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")}
+        )
+        made.append(
+            dict(name=name) | dict(zip(("title", "about"), heading(path))) | dict(run_at=scales)
+        )
+    papers = [
+        dict(paper=p, claims=len(published.claims(p)), tables=list(published.tables(p)))
+        for p in published.papers()
+    ]
+    files = [
+        p.relative_to(root).as_posix() for home in homes for p in sorted(home.glob("*/**/*.csv"))
+    ]
     return dict(experiments=made, papers=papers, results=files)
 
+
 def print_listing(told: dict) -> None:
-    "Print what `listing` found."
+    """Print what `listing` found."""
     print("Experiments (xlingual run NAME --scale SCALE; xlingual list NAME shows the parameters)")
     for e in told["experiments"]:
         runs = f"  [run at: {', '.join(e['run_at'])}]" if e["run_at"] else ""
         print(f"  {e['name']:<18} {': '.join((e['title'], e['about']))}{runs}")
     print("Papers")
-    for p in told["papers"]: print(f"  {p['paper']:<18} {p['claims']} claims; {', '.join(p['tables'])}")
+    for p in told["papers"]:
+        print(f"  {p['paper']:<18} {p['claims']} claims; {', '.join(p['tables'])}")
     print("Results")
-    for file in told["results"]: print(f"  {file}")
+    for file in told["results"]:
+        print(f"  {file}")
 
 # %% ../../nbs/lib/76_terminal.ipynb #86c35cd6
 def parameters_of(name: str) -> dict:
-    "A notebook's name, title, and parameters with their defaults and meanings."
+    """A notebook's name, title, and parameters with their defaults and meanings."""
     from xlingual_nb.report.notebooks import heading, parameters, resolve
+
     found = parameters(path := resolve(name)).values()
     rows = [dict(name=p.name, kind=p.kind, default=p.default, meaning=p.help) for p in found]
     return dict(name=path.stem, title=heading(path)[0], parameters=rows)
 
+
 def print_parameters(told: dict) -> None:
-    "Print what `parameters_of` found."
-    print(f"{told['name']}: {told['title']}\nParameters (xlingual run {told['name']} -p NAME=VALUE)")
-    for p in told["parameters"]: print(f"  {p['name']:<14} {p['default']!r:<10} {p['meaning']}")
+    """Print what `parameters_of` found."""
+    print(
+        f"{told['name']}: {told['title']}\nParameters (xlingual run {told['name']} -p NAME=VALUE)"
+    )
+    for p in told["parameters"]:
+        print(f"  {p['name']:<14} {p['default']!r:<10} {p['meaning']}")
 
 # %% ../../nbs/lib/76_terminal.ipynb #f019957b
 def check_out(path) -> None:
-    "InputError unless a file can be written there; an earlier one is left as it is."
-    if path.is_dir(): raise InputError(f"--out {path} is a folder: name a file in it")
+    """InputError unless a file can be written there; an earlier one is left as it is."""
+    if path.is_dir():
+        raise InputError(f"--out {path} is a folder: name a file in it")
     new = not path.exists()
-    try: open(path, "ab").close()
+    try:
+        open(path, "ab").close()
     except OSError as error:
-        raise InputError(f"--out {path} cannot be written ({error.strerror}): name another file") from None
-    if new: path.unlink()
+        raise InputError(
+            f"--out {path} cannot be written ({error.strerror}): name another file"
+        ) from None
+    if new:
+        path.unlink()
 
 # %% ../../nbs/lib/76_terminal.ipynb #d6ca278d
 def assignments(given: list[str] | None, option: str = "-p") -> dict[str, str]:
-    "`['seeds=5']` as `{'seeds': '5'}`. InputError for anything without a name and `=`, and for a name given twice."
+    """`['seeds=5']` as `{'seeds': '5'}`. InputError for anything without a name and `=`, and for a
+    name given twice.
+    """
     values = {}
     for text in given or []:
         name, mark, value = text.partition("=")
-        if not (mark and name.strip()): raise InputError(f"{option} {text}: write {option} NAME=VALUE")
-        if name.strip() in values: raise InputError(f"{option} {name.strip()} is given twice: give it once")
+        if not (mark and name.strip()):
+            raise InputError(f"{option} {text}: write {option} NAME=VALUE")
+        if name.strip() in values:
+            raise InputError(f"{option} {name.strip()} is given twice: give it once")
         values[name.strip()] = value
     return values
 
 # %% ../../nbs/lib/76_terminal.ipynb #158073d7
 def short(path: Path) -> str:
-    "A path for the eye: relative to the working directory where it lies under it."
+    """A path for the eye: relative to the working directory where it lies under it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 # %% ../../nbs/lib/76_terminal.ipynb #ea961fa5
 def check_stage(stage: str, frame) -> None:
-    "InputError for a stage that no experiment declares and that no run of `list_runs` is of."
-    if stage in set(frame.stage): return
+    """InputError for a stage that no experiment declares and that no run of `list_runs` is of."""
+    if stage in set(frame.stage):
+        return
     from importlib import import_module
     from pkgutil import iter_modules
     from xlingual_nb import experiments
     from xlingual_nb.runs.stages import declared
-    for module in iter_modules(experiments.__path__): import_module(f"{experiments.__name__}.{module.name}")
+
+    for module in iter_modules(experiments.__path__):
+        import_module(f"{experiments.__name__}.{module.name}")
     known = sorted({*declared(), *frame.stage} - {""})
-    if stage not in known: raise InputError(f"--stage {stage} does not exist: choose from {', '.join(known)}")
+    if stage not in known:
+        raise InputError(f"--stage {stage} does not exist: choose from {', '.join(known)}")

@@ -18,52 +18,105 @@ from ..runs.files import guard, write_atomic
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
-from .outcomes import (ALPHA, Levels, Outcome, aligned, alive, apart, at_like_fit, chance,
-                                         floors_in_words,
-                                         living_rows, misfit, outcome, published_effects, published_values, run_values,
-                                         taught, unlearnt)
+from xlingual_nb.report.outcomes import (
+    ALPHA,
+    Levels,
+    Outcome,
+    aligned,
+    alive,
+    apart,
+    at_like_fit,
+    chance,
+    floors_in_words,
+    living_rows,
+    misfit,
+    outcome,
+    published_effects,
+    published_values,
+    run_values,
+    taught,
+    unlearnt,
+)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #ca76f447
-FIRST = ["claim", "paper", "where", "corpus", "verdict", "effect", "low", "high", "p", "n_seeds", "published", "note"]
+FIRST = [
+    "claim",
+    "paper",
+    "where",
+    "corpus",
+    "verdict",
+    "effect",
+    "low",
+    "high",
+    "p",
+    "n_seeds",
+    "published",
+    "note",
+]
 COLUMNS = [*FIRST[:-1], "power_published", "power_observed", "aligned", "apart", "note"]
-VERDICTS = ("reproduced", "not reproduced", "inconclusive", "at floor", "confounded", "not trained",
-            "not run at this scale")
+VERDICTS = (
+    "reproduced",
+    "not reproduced",
+    "inconclusive",
+    "at floor",
+    "confounded",
+    "not trained",
+    "not run at this scale",
+)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #edbc360e
 @dataclass(frozen=True)
 class Examined:
-    "A claim before the correction for many."
+    """A claim before the correction for many."""
+
     claim: published.Claim
     outcomes: list[Outcome]
-    verdict: str = "not run at this scale"      # the verdict where nothing is to be decided
+    verdict: str = "not run at this scale"  # the verdict where nothing is to be decided
     note: str = ""
-    p: float = np.nan                           # for the claim, NaN where nothing is to be decided
+    p: float = np.nan  # for the claim, NaN where nothing is to be decided
     against: float = np.nan
 
+
 def examine(claim, scale, look) -> Examined:
-    "A claim's outcomes, and p for and against; or a note, why it cannot be decided."
+    """A claim's outcomes, and p for and against; or a note, why it cannot be decided."""
     results = [outcome(claim, t, look) for t in claim.tests]
     missing = list(dict.fromkeys(r for rows in results if isinstance(rows, list) for r in rows))
     idle = Examined(claim, [] if missing else results)
-    if scale == "smoke": return replace(idle, note="smoke only shows that the code runs: its numbers mean nothing")
+    if scale == "smoke":
+        return replace(idle, note="smoke only shows that the code runs: its numbers mean nothing")
     if scale not in claim.scales:
         return replace(idle, note=f"its test means something only at: {', '.join(claim.scales)}")
-    if missing: return replace(idle, note=f"not run: {', '.join(missing)}")
+    if missing:
+        return replace(idle, note=f"not run: {', '.join(missing)}")
     if stuck := next(filter(None, (unlearnt(t, look) for t in claim.tests)), ""):
         return replace(idle, verdict="not trained", note=stuck)
     home = {at: told for t in claim.tests for at, told in taught(claim, t, look).items()}
-    def of(told): return ", ".join(f"{column} of {row}" for (column, row), found in home.items() if found is told)
-    if None in home.values(): return replace(idle, outcomes=[], note=f"not run: {of(None)}")
+
+    def of(told):
+        return ", ".join(
+            f"{column} of {row}" for (column, row), found in home.items() if found is told
+        )
+
+    if None in home.values():
+        return replace(idle, outcomes=[], note=f"not run: {of(None)}")
     if False in home.values():
         why = f"at its floor: {of(False)}: who has not learnt has nothing to lose"
         return replace(idle, verdict="not trained", note=why)
     living = [alive(claim, t, look) for t in claim.tests]
     if None in living:
         test = claim.tests[living.index(None)]
-        return replace(idle, outcomes=[], note=f"not run: {floors_in_words(claim, test, living_rows(claim, test))}")
+        return replace(
+            idle,
+            outcomes=[],
+            note=f"not run: {floors_in_words(claim, test, living_rows(claim, test))}",
+        )
     tested = replace(idle, verdict="inconclusive")
     if not all(living):
-        return replace(tested, verdict="at floor", note="the rows compared are at their floor: that decides nothing")
+        return replace(
+            tested,
+            verdict="at floor",
+            note="the rows compared are at their floor: that decides nothing",
+        )
     if unlike := next(filter(None, (misfit(t, look) for t in claim.tests)), ""):
         return replace(tested, verdict="confounded", note=f"fit differs: {unlike}")
     against = min((o.p_against for o in results if not np.isnan(o.p_against)), default=np.nan)
@@ -72,12 +125,18 @@ def examine(claim, scale, look) -> Examined:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #c828c075
 def seeds_wanted(outcomes, levels: Levels) -> str:
-    "How many more seeds would decide (chance .8), as text; against a claim any one of its tests would do."
+    """How many more seeds would decide (chance .8), as text; against a claim any one of its tests
+    would do.
+    """
     single = [r for o in outcomes for r, n in o.seeds.items() if n < 2]
-    if single: return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
+    if single:
+        return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
     if any(sum(o.sds) == 0 and not o.settled for o in outcomes):
         return "the seeds do not differ at all: no spread to judge by"
-    def need(o, distances, level): return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
+
+    def need(o, distances, level):
+        return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
+
     fallen = [o for o in outcomes if min(o.distances()) <= 0]
     if fallen:
         needs = [need(o, [-min(o.distances())], levels.falls / len(outcomes)) for o in fallen]
@@ -87,61 +146,102 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
         needs, side = [need(o, o.distances(), levels.holds) for o in outcomes], "for"
         most = None if None in needs else max(needs)
     now = min(n for o in outcomes for n in o.seeds.values())
-    if most is None: return "more than 100 seeds would be needed: it is too close to its margin"
+    if most is None:
+        return "more than 100 seeds would be needed: it is too close to its margin"
     more = f"about {max(most - now, 1)} more seeds would decide it, {side} the claim"
     return f"{more}, if effect and spread are as they look"
 
 # %% ../../nbs/lib/72_verdicts.ipynb #7331151c
 def decide(examined, adjusted, against, levels: Levels) -> tuple[str, str]:
-    "Verdict and note of a claim, from its adjusted p for and against; `levels` are left to it by the correction."
+    """Verdict and note of a claim, from its adjusted p for and against; `levels` are left to it by
+    the correction.
+    """
     if np.isnan(examined.p) and not against < ALPHA:
         return examined.verdict, examined.note or seeds_wanted(examined.outcomes, levels)
-    told = "no seed changes what is compared: arithmetic decides" if all(o.settled for o in examined.outcomes) else ""
-    if adjusted < ALPHA: return "reproduced", told
-    if against < ALPHA: return "not reproduced", told or f"the contrary holds, p = {against:.2g}"
+    told = (
+        "no seed changes what is compared: arithmetic decides"
+        if all(o.settled for o in examined.outcomes)
+        else ""
+    )
+    if adjusted < ALPHA:
+        return "reproduced", told
+    if against < ALPHA:
+        return "not reproduced", told or f"the contrary holds, p = {against:.2g}"
     return "inconclusive", seeds_wanted(examined.outcomes, levels)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #e34cb510
 def deciding(outcomes, verdict) -> int:
-    "Which of several outcomes decides: the one that falls, or else the weakest."
-    def doubt(o): return -o.p_against if verdict == "not reproduced" else np.nan_to_num(o.p, nan=np.inf)
+    """Which of several outcomes decides: the one that falls, or else the weakest."""
+
+    def doubt(o):
+        return -o.p_against if verdict == "not reproduced" else np.nan_to_num(o.p, nan=np.inf)
+
     return max(range(len(outcomes)), key=lambda i: doubt(outcomes[i]), default=0)
 
+
 def powers(examined, levels: Levels) -> dict[str, float]:
-    "The chance that an inconclusive claim had to be decided, were the effect the published one or the one observed."
+    """The chance that an inconclusive claim had to be decided, were the effect the published one or
+    the one observed.
+    """
     claim, outcomes = examined.claim, examined.outcomes
-    return dict(power_published=chance(outcomes, published_effects(claim), levels),
-                power_observed=chance(outcomes, [o.estimate.value for o in outcomes], levels))
+    return dict(
+        power_published=chance(outcomes, published_effects(claim), levels),
+        power_observed=chance(outcomes, [o.estimate.value for o in outcomes], levels),
+    )
+
 
 def shown_effect(examined, at, decided) -> dict:
-    "The effect of one outcome, with its interval where the claim could be `decided`, and the fewest seeds of any arm."
+    """The effect of one outcome, with its interval where the claim could be `decided`, and the
+    fewest seeds of any arm.
+    """
     o = examined.outcomes[at]
     low, high = o.estimate.interval() if decided else (np.nan, np.nan)
-    return dict(effect=o.shown(o.estimate.value), low=o.shown(low), high=o.shown(high),
-                n_seeds=min(n for x in examined.outcomes for n in x.seeds.values()))
+    return dict(
+        effect=o.shown(o.estimate.value),
+        low=o.shown(low),
+        high=o.shown(high),
+        n_seeds=min(n for x in examined.outcomes for n in x.seeds.values()),
+    )
+
 
 def verdict_row(examined, verdict, note, adjusted, corpus, look, levels=Levels()) -> dict:
-    "One row of the verdict table. Of several tests it shows the one that decides."
+    """One row of the verdict table. Of several tests it shows the one that decides."""
     claim, outcomes = examined.claim, examined.outcomes
-    row = dict(claim=claim.id, paper=claim.paper, where=claim.where, corpus=corpus, verdict=verdict, note=note,
-               p=adjusted, n_seeds=0)
+    row = dict(
+        claim=claim.id,
+        paper=claim.paper,
+        where=claim.where,
+        corpus=corpus,
+        verdict=verdict,
+        note=note,
+        p=adjusted,
+        n_seeds=0,
+    )
     at = deciding(outcomes, verdict)
     test = claim.tests[at]
-    if outcomes: row |= shown_effect(examined, at, decided=verdict != VERDICTS[-1])
+    if outcomes:
+        row |= shown_effect(examined, at, decided=verdict != VERDICTS[-1])
     if outcomes and verdict != VERDICTS[-1]:
         row |= dict(aligned=aligned(claim, test, look), apart=apart(claim, test, look))
-    if verdict == "inconclusive": row |= powers(examined, levels)
-    if len(outcomes) > 1: row["note"] = f"shown: {test.column} of {' + '.join(test.plus)}" + (note and f"; {note}")
+    if verdict == "inconclusive":
+        row |= powers(examined, levels)
+    if len(outcomes) > 1:
+        row["note"] = f"shown: {test.column} of {' + '.join(test.plus)}" + (note and f"; {note}")
     paper = outcome(claim, test, published_values(claim.paper))
-    return row if isinstance(paper, list) else row | dict(published=paper.shown(paper.estimate.value))
+    return (
+        row if isinstance(paper, list) else row | dict(published=paper.shown(paper.estimate.value))
+    )
 
 # %% ../../nbs/lib/72_verdicts.ipynb #5ffcd31f
 def judge(examined, corpus, look) -> list[dict]:
-    "Rows of the verdict table for the claims of one paper, their p values corrected."
+    """Rows of the verdict table for the claims of one paper, their p values corrected."""
     adjusted, against = holm([e.p for e in examined]), holm([e.against for e in examined])
     rows = []
     for e, p, q in zip(examined, adjusted, against):
-        rivals = sum(other.p >= e.p for other in examined), sum(other.against >= e.against for other in examined)
+        rivals = (
+            sum(other.p >= e.p for other in examined),
+            sum(other.against >= e.against for other in examined),
+        )
         levels = Levels(*(ALPHA / max(n, 1) for n in rivals))
         verdict, note = decide(e, p, q, levels)
         rows.append(verdict_row(e, verdict, note, p, corpus, look, levels))
@@ -149,28 +249,39 @@ def judge(examined, corpus, look) -> list[dict]:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #9ae04f3e
 def stood_in(claim, frame) -> str:
-    "What a verdict must say of the language that was measured; empty where it is the paper's."
+    """What a verdict must say of the language that was measured; empty where it is the paper's."""
     stands = published.stand_in(claim.paper)
     part = frame[frame.table.isin([t.table for t in claim.tests if t.table in stands.tables])]
-    return stands.said if any(stands.printed(t, c) != c for t, c in zip(part.table, part.column)) else ""
+    return (
+        stands.said
+        if any(stands.printed(t, c) != c for t, c in zip(part.table, part.column))
+        else ""
+    )
+
 
 def matched(claim) -> str:
-    "What a verdict must say of rows that were trained for longer, to fit alike; empty where none was."
+    """What a verdict must say of rows that were trained for longer, to fit alike; empty where none
+    was.
+    """
     longer = any(t.table.endswith(published.MATCHED) for t in claim.tests)
     return "rows trained for longer, to fit alike" if longer else ""
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0da78386
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
-    """The verdict on every claim, for each corpus in `observations` (see `report.tables`); `claims`: by default, of
-    the papers observed.
+    """The verdict on every claim, for each corpus in `observations` (see `report.tables`);
+    `claims`: by default, of the papers observed.
 
-    Columns `COLUMNS`: effect with its 95% interval, Holm-adjusted p, fewest seeds in any arm, the effect of the
-    published numbers; of an inconclusive claim its power, were the effect the published or the observed one; models
-    clear of their floor; effects by language where several are pooled; and a note. Of a claim with several tests the
-    deciding one is shown. Ratios are ratios, not logs."""
+    Columns `COLUMNS`: effect with its 95% interval, Holm-adjusted p, fewest seeds in any arm, the
+    effect of the published numbers; of an inconclusive claim its power, were the effect the
+    published or the observed one; models clear of their floor; effects by language where several
+    are pooled; and a note. Of a claim with several tests the deciding one is shown. Ratios are
+    ratios, not logs.
+    """
     frame = tables.checked(observations)
     if claims is None:
-        claims = [c for paper in frame.paper.unique() for c in published.claims(paper)] or published.claims()
+        claims = [
+            c for paper in frame.paper.unique() for c in published.claims(paper)
+        ] or published.claims()
     rows = []
     for corpus in sorted(frame.corpus.unique()) or [""]:
         for paper in dict.fromkeys(c.paper for c in claims):
@@ -178,56 +289,73 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
             look = run_values(part)
             about = [at_like_fit(c, look) for c in claims if c.paper == paper]
             judged = judge([examine(c, scale, look) for c in about], corpus, look)
-            rows += [row | dict(note="; ".join(filter(None, (stood_in(c, part), matched(c), row["note"]))))
-                     for c, row in zip(about, judged)]
+            rows += [
+                row
+                | dict(note="; ".join(filter(None, (stood_in(c, part), matched(c), row["note"]))))
+                for c, row in zip(about, judged)
+            ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #430e6162
 def read(path) -> pd.DataFrame:
-    """A verdict table as `write` leaves it; one of an older version lacks the last columns, which are then empty.
-    Raises InputError if the file is not one."""
+    """A verdict table as `write` leaves it; one of an older version lacks the last columns, which
+    are then empty. Raises InputError if the file is not one.
+    """
     numbers = ("effect", "low", "high", "p", "published", "power_published", "power_observed")
     found = tables.read(path, columns=FIRST, numbers=numbers)
     return found.reindex(columns=COLUMNS).fillna(dict.fromkeys(("aligned", "apart"), ""))
 
+
 def whose(frame) -> pd.Series:
-    "Whose each claim is: the paper's, or ours."
+    """Whose each claim is: the paper's, or ours."""
     return frame.claim.map({c.id: c.whose for c in published.claims()}).fillna(published.PAPERS)
 
+
 def summary(frame) -> str:
-    "Counts by verdict, in one line: claims of the papers, and ours apart."
+    """Counts by verdict, in one line: claims of the papers, and ours apart."""
     told = []
     for owner, words in ((published.PAPERS, "claims of the papers"), (published.OURS, "of ours")):
         counts = frame.verdict[whose(frame) == owner].value_counts()
         said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
-        if said: told.append(f"{counts.sum()} {words}: {said}")
+        if said:
+            told.append(f"{counts.sum()} {words}: {said}")
     return "; ".join(told)
 
 # %% ../../nbs/lib/72_verdicts.ipynb #1c609640
 def decided(frame, scale: str) -> pd.DataFrame:
-    """By paper and corpus on which it was run, how many of the paper's own claims are valid at a scale, of how many the
-    rows are run (a corpus may lack their languages), how many are decided, one way or the other, and their shares of
-    both."""
+    """By paper and corpus on which it was run, how many of the paper's own claims are valid at a
+    scale, of how many the rows are run (a corpus may lack their languages), how many are decided,
+    one way or the other, and their shares of both.
+    """
     valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
     rows = []
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
         own = [c.id for c in valid if c.paper == paper]
         told = part[part.claim.isin(own)].verdict
         ran, done = (told != VERDICTS[-1]).sum(), told.isin(VERDICTS[:2]).sum()
-        if ran: rows.append((paper, corpus, len(own), ran, done, done / len(own), done / ran))
-    return pd.DataFrame(rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"])
+        if ran:
+            rows.append((paper, corpus, len(own), ran, done, done / len(own), done / ran))
+    return pd.DataFrame(
+        rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"]
+    )
 
 # %% ../../nbs/lib/72_verdicts.ipynb #0d881af1
 def write(frame, path, replaced=()) -> Path:
-    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their rows were not run
-    and the claim speaks of a table that was not `replaced`. Whole or not at all; of two at once, one by one."""
+    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their
+    rows were not run and the claim speaks of a table that was not `replaced`. Whole or not at all;
+    of two at once, one by one.
+    """
     path, about = Path(path), {c.id: {t.table for t in c.tests} for c in published.claims()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    def idle(found): return (found.verdict == VERDICTS[-1]) & (found.n_seeds == 0)
+
+    def idle(found):
+        return (found.verdict == VERDICTS[-1]) & (found.n_seeds == 0)
+
     bare = frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
     frame = frame.assign(_idle=idle(frame) & ~bare)
     with guard(path.parent):
-        if path.exists(): frame = pd.concat([frame, read(path).assign(_idle=idle)], ignore_index=True)
+        if path.exists():
+            frame = pd.concat([frame, read(path).assign(_idle=idle)], ignore_index=True)
         frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
         frame = frame.assign(_place=frame.claim.map({claim: i for i, claim in enumerate(about)}))
         frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
@@ -236,43 +364,81 @@ def write(frame, path, replaced=()) -> Path:
 
 # %% ../../nbs/lib/72_verdicts.ipynb #2aee117e
 def amendments() -> dict[str, str]:
-    "By claim, when and why its test was changed after results had been seen, and the verdicts before."
-    told = {c.id: [f"amended {a.when}: {a.why} (before: {a.before})" for a in c.amended] for c in published.claims()}
+    """By claim, when and why its test was changed after results had been seen, and the verdicts
+    before.
+    """
+    told = {
+        c.id: [f"amended {a.when}: {a.why} (before: {a.before})" for a in c.amended]
+        for c in published.claims()
+    }
     return {claim: "; ".join(said) for claim, said in told.items() if said}
 
+
 def in_digits(x) -> str:
-    "A number to three digits; nothing where there is none."
+    """A number to three digits; nothing where there is none."""
     return "" if pd.isna(x) else f"{x:.3g}"
 
+
 def shown_power(row) -> str:
-    "The power of a row of the table, in words."
+    """The power of a row of the table, in words."""
     both = (("published", row.power_published), ("observed", row.power_observed))
     return ", ".join(f"{p:.2f} if as {name}" for name, p in both if pd.notna(p))
 
+
 def as_text(frame) -> pd.DataFrame:
-    """The verdicts for reading, as strings: the claim in words, whose it is, the corpus, effect with interval, p, the
-    published effect, power; the note says, too, what was amended."""
+    """The verdicts for reading, as strings: the claim in words, whose it is, the corpus, effect
+    with interval, p, the published effect, power; the note says, too, what was amended.
+    """
     says, changed = {c.id: c.says for c in published.claims()}, amendments()
-    def interval(r): return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
-    def shown_p(p): return "" if pd.isna(p) else "<.001" if p < 0.001 else f"{p:.3f}"
+
+    def interval(r):
+        return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""
+
+    def shown_p(p):
+        return "" if pd.isna(p) else "<.001" if p < 0.001 else f"{p:.3f}"
+
     rows = list(frame.itertuples())
     notes = ["; ".join(filter(None, (r.note, changed.get(r.claim)))) for r in rows]
-    return pd.DataFrame({"claim": frame.claim.map(says).fillna(frame.claim), "whose": whose(frame),
-                         "where": frame["where"], "corpus": frame.corpus, "verdict": frame.verdict,
-                         "effect [95%]": [in_digits(r.effect) + interval(r) for r in rows],
-                         "p": [shown_p(p) for p in frame.p], "fewest seeds": frame.n_seeds,
-                         "published": frame.published.map(in_digits), "power": [shown_power(r) for r in rows],
-                         "aligned": frame.aligned.fillna(""), "by language": frame.apart.fillna(""), "note": notes})
+    return pd.DataFrame(
+        {
+            "claim": frame.claim.map(says).fillna(frame.claim),
+            "whose": whose(frame),
+            "where": frame["where"],
+            "corpus": frame.corpus,
+            "verdict": frame.verdict,
+            "effect [95%]": [in_digits(r.effect) + interval(r) for r in rows],
+            "p": [shown_p(p) for p in frame.p],
+            "fewest seeds": frame.n_seeds,
+            "published": frame.published.map(in_digits),
+            "power": [shown_power(r) for r in rows],
+            "aligned": frame.aligned.fillna(""),
+            "by language": frame.apart.fillna(""),
+            "note": notes,
+        }
+    )
 
 # %% ../../nbs/lib/72_verdicts.ipynb #8ac4cb34
 LEGEND = """Of several tests the one that decides is shown. aligned: single models of each side that are clear of their
 floor's mean (a row is at its floor where its own mean is not, by the spread of both); by language: the effect in each;
 power: the chance that the seeds there are had to decide, were the effect the published or the observed one."""
 
+
 def display(frame, run_only=True):
-    "`as_text`, styled, with a `LEGEND`. A pandas Styler; `run_only` leaves out what was not run at this scale."
+    """`as_text`, styled, with a `LEGEND`. A pandas Styler; `run_only` leaves out what was not run
+    at this scale.
+    """
     shown = as_text(frame[frame.verdict != VERDICTS[-1]] if run_only else frame)
-    def bold(verdict): return "font-weight: bold" if verdict in VERDICTS[:2] else ""
+
+    def bold(verdict):
+        return "font-weight: bold" if verdict in VERDICTS[:2] else ""
+
     left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
-    styled = shown.style.hide(axis="index").map(bold, subset=["verdict"]).set_uuid("verdicts").set_table_styles(left)
-    return styled.set_caption(LEGEND if len(shown) else "none of these claims was run at this scale")
+    styled = (
+        shown.style.hide(axis="index")
+        .map(bold, subset=["verdict"])
+        .set_uuid("verdicts")
+        .set_table_styles(left)
+    )
+    return styled.set_caption(
+        LEGEND if len(shown) else "none of these claims was run at this scale"
+    )

@@ -7,32 +7,43 @@ __all__ = ['QUIET', 'NOTES', 'FUNCTIONS', 'COMPREHENSIONS', 'IMPORTS', 'Bare', '
            'Marker', 'pieces', 'role']
 
 # %% ../../nbs/lib/02a_bare.ipynb #9473bb64
-import ast, re
+import ast
+import re
 from importlib.util import resolve_name
 
 # %% ../../nbs/lib/02a_bare.ipynb #62c4c04d
 QUIET = {("xlingual_nb.errors", ("require",)), ("xlingual_nb.runs.stages", ("declare",))}
-NOTES = ("ClassVar", "InitVar", "KW_ONLY")      # annotations of a class that change what it does
+NOTES = ("ClassVar", "InitVar", "KW_ONLY")  # annotations of a class that change what it does
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
+
 class Bare(ast.NodeTransformer):
-    "Takes out of a tree what cannot change a result; changes the tree. `quiet`: its names for the `QUIET` functions."
-    def __init__(self, quiet=()): self.quiet, self.in_class = set(quiet), False
+    """Takes out of a tree what cannot change a result; changes the tree. `quiet`: its names for the
+    `QUIET` functions.
+    """
+
+    def __init__(self, quiet=()):
+        self.quiet, self.in_class = set(quiet), False
 
     def visit(self, node):
         before, function = self.in_class, isinstance(node, (*FUNCTIONS, ast.Lambda))
-        self.in_class = isinstance(node, ast.ClassDef) or before and not function
+        self.in_class = isinstance(node, ast.ClassDef) or (before and not function)
         node = super().visit(node)
         self.in_class = before
         return filled(node)
 
     def visit_Expr(self, node):
-        "No docstrings, nor other bare constants; no call of a quiet function."
+        """No docstrings, nor other bare constants; no call of a quiet function."""
         value = node.value
-        quiet = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in self.quiet
+        quiet = (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Name)
+            and value.func.id in self.quiet
+        )
         return None if quiet or isinstance(value, ast.Constant) else self.generic_visit(node)
 
-    def visit_Pass(self, node): return None
+    def visit_Pass(self, node):
+        return None
 
     def visit_arg(self, node):
         node.annotation = None
@@ -41,94 +52,150 @@ class Bare(ast.NodeTransformer):
     def _function(self, node):
         node.returns = None
         return self.generic_visit(node)
+
     visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def visit_AnnAssign(self, node):
-        node.annotation = ast.Constant(next((k for k in NOTES if k in ast.unparse(node.annotation)), ...))
-        if self.in_class: return self.generic_visit(node)
-        return node.value and self.generic_visit(ast.Assign([node.target], node.value, lineno=node.lineno))
+        node.annotation = ast.Constant(
+            next((k for k in NOTES if k in ast.unparse(node.annotation)), ...)
+        )
+        if self.in_class:
+            return self.generic_visit(node)
+        return node.value and self.generic_visit(
+            ast.Assign([node.target], node.value, lineno=node.lineno)
+        )
 
     def visit_Raise(self, node):
-        if isinstance(node.exc, ast.Call): node.exc = node.exc.func
+        if isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
         return self.generic_visit(node)
 
     def visit_Assert(self, node):
         node.msg = None
         return self.generic_visit(node)
 
+
 def filled(node):
-    "Python wants a `pass` where nothing is left."
-    if isinstance(getattr(node, "body", None), list) and not node.body: node.body = [ast.Pass()]
+    """Python wants a `pass` where nothing is left."""
+    if isinstance(getattr(node, "body", None), list) and not node.body:
+        node.body = [ast.Pass()]
     return node
 
 # %% ../../nbs/lib/02a_bare.ipynb #3fd032ce
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORTS = (ast.Import, ast.ImportFrom)
 
+
 def origins(node, package: str) -> dict[str, tuple]:
-    "The names that an import statement binds: {name: (module, path inside it)}; relative imports start at `package`."
+    """The names that an import statement binds: {name: (module, path inside it)}; relative imports
+    start at `package`.
+    """
     if isinstance(node, ast.Import):
-        names = [(a.asname, a.name) if a.asname else (a.name.split(".")[0],) * 2 for a in node.names]
+        names = [
+            (a.asname, a.name) if a.asname else (a.name.split(".")[0],) * 2 for a in node.names
+        ]
         return {name: (module, ()) for name, module in names}
-    base = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
+    base = (
+        resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
+    )
     return {a.asname or a.name: (base, (a.name,)) for a in node.names}
 
 # %% ../../nbs/lib/02a_bare.ipynb #70224b5d
 def own_names(node) -> list[str]:
-    "The names that a node itself binds, those in it left aside."
-    if isinstance(node, ast.Name): return [node.id] if not isinstance(node.ctx, ast.Load) else []
-    if isinstance(node, ast.NamedExpr): return [node.target.id]
-    if isinstance(node, ast.MatchMapping): return [node.rest] if node.rest else []
+    """The names that a node itself binds, those in it left aside."""
+    if isinstance(node, ast.Name):
+        return [node.id] if not isinstance(node.ctx, ast.Load) else []
+    if isinstance(node, ast.NamedExpr):
+        return [node.target.id]
+    if isinstance(node, ast.MatchMapping):
+        return [node.rest] if node.rest else []
     named = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
     return [node.name] if isinstance(node, named) and node.name else []
 
+
 def bindings(nodes, module: str, package: str) -> dict[str, set]:
-    "The names that statements bind in their own scope, each with the places it is imported from (none: made here)."
+    """The names that statements bind in their own scope, each with the places it is imported from
+    (none: made here).
+    """
     found, elsewhere = {}, {}
+
     def look(node, inside=False):
         if isinstance(node, IMPORTS):
-            for name, place in origins(node, package).items(): found.setdefault(name, set()).add(place)
-        elif isinstance(node, ast.Global): elsewhere.update({n: {(module, (n,))} for n in node.names})
-        elif isinstance(node, ast.Nonlocal): elsewhere.update(dict.fromkeys(node.names))
-        elif not (inside and isinstance(node, ast.Name)):           # of a comprehension only `:=` is seen outside
-            for name in own_names(node): found.setdefault(name, set())
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)): return
-        for child in ast.iter_child_nodes(node): look(child, inside or isinstance(node, COMPREHENSIONS))
-    for node in nodes: look(node)
+            for name, place in origins(node, package).items():
+                found.setdefault(name, set()).add(place)
+        elif isinstance(node, ast.Global):
+            elsewhere.update({n: {(module, (n,))} for n in node.names})
+        elif isinstance(node, ast.Nonlocal):
+            elsewhere.update(dict.fromkeys(node.names))
+        elif not (
+            inside and isinstance(node, ast.Name)
+        ):  # of a comprehension only `:=` is seen outside
+            for name in own_names(node):
+                found.setdefault(name, set())
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)):
+            return
+        for child in ast.iter_child_nodes(node):
+            look(child, inside or isinstance(node, COMPREHENSIONS))
+
+    for node in nodes:
+        look(node)
     return {name: places for name, places in (found | elsewhere).items() if places is not None}
 
 # %% ../../nbs/lib/02a_bare.ipynb #03f43fcf
 class Marker(ast.NodeTransformer):
-    """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import statements. Changes the tree.
+    """Marks the names that a tree takes from outside, ⟨module:name⟩, and drops its import
+    statements. Changes the tree.
 
-    `knows(name)` says whether the module has a name at its top; Python's own names are left as they are."""
+    `knows(name)` says whether the module has a name at its top; Python's own names are left as they
+    are.
+    """
+
     def __init__(self, module: str, package: str, knows):
-        self.module, self.package, self.knows, self.scopes, self.in_class = module, package, knows, [], False
+        self.module, self.package, self.knows, self.scopes, self.in_class = (
+            module,
+            package,
+            knows,
+            [],
+            False,
+        )
 
     def places(self, name: str) -> set:
         for scope in reversed(self.scopes):
-            if name in scope: return scope[name]
+            if name in scope:
+                return scope[name]
         return {(self.module, (name,))} if self.knows(name) else set()
 
-    def visit(self, node): return filled(super().visit(node))
+    def visit(self, node):
+        return filled(super().visit(node))
 
     def _name(self, node):
         dots, at = [], node
-        while isinstance(at, ast.Attribute): dots.insert(0, at.attr); at = at.value
-        own = self.in_class and at is node and not isinstance(node.ctx, ast.Load)       # a class attribute
+        while isinstance(at, ast.Attribute):
+            dots.insert(0, at.attr)
+            at = at.value
+        own = (
+            self.in_class and at is node and not isinstance(node.ctx, ast.Load)
+        )  # a class attribute
         places = self.places(at.id) if isinstance(at, ast.Name) and not own else ()
-        if not places: return self.generic_visit(node)
-        return ast.Name("⟨" + "|".join(sorted(f"{m}:{'.'.join((*path, *dots))}" for m, path in places)) + "⟩", node.ctx)
+        if not places:
+            return self.generic_visit(node)
+        return ast.Name(
+            "⟨" + "|".join(sorted(f"{m}:{'.'.join((*path, *dots))}" for m, path in places)) + "⟩",
+            node.ctx,
+        )
+
     visit_Name = visit_Attribute = _name
 
-    def bindings(self, nodes) -> dict: return bindings(nodes, self.module, self.package)
+    def bindings(self, nodes) -> dict:
+        return bindings(nodes, self.module, self.package)
 
     def inside(self, names: dict, nodes: list, in_class: bool = False) -> list:
-        "Nodes in a scope of their own, which has these names."
+        """Nodes in a scope of their own, which has these names."""
         before, self.in_class = self.in_class, in_class
         self.scopes.append(names)
         nodes = [kept for n in nodes if (kept := self.visit(n)) is not None]
-        self.scopes.pop(); self.in_class = before
+        self.scopes.pop()
+        self.in_class = before
         return nodes
 
     def _function(self, node):
@@ -136,11 +203,15 @@ class Marker(ast.NodeTransformer):
         body = [node.body] if lone else node.body
         every = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x]
         every += [p.name for p in getattr(node, "type_params", ())]
-        a.defaults, a.kw_defaults = ([d and self.visit(d) for d in ds] for ds in (a.defaults, a.kw_defaults))
-        if not lone: node.decorator_list = [self.visit(d) for d in node.decorator_list]
+        a.defaults, a.kw_defaults = (
+            [d and self.visit(d) for d in ds] for ds in (a.defaults, a.kw_defaults)
+        )
+        if not lone:
+            node.decorator_list = [self.visit(d) for d in node.decorator_list]
         body = self.inside({n: set() for n in every} | self.bindings(body), body)
         node.body = body[0] if lone else body
         return node
+
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _function
 
     def _comprehension(self, node):
@@ -150,28 +221,49 @@ class Marker(ast.NodeTransformer):
         node = self.generic_visit(node)
         self.scopes.pop()
         return node
+
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_ClassDef(self, node):
         for part in ("decorator_list", "bases", "keywords"):
             setattr(node, part, [self.visit(n) for n in getattr(node, part)])
-        node.body = self.inside({n: p for n, p in self.bindings(node.body).items() if p}, node.body, in_class=True)
+        node.body = self.inside(
+            {n: p for n, p in self.bindings(node.body).items() if p}, node.body, in_class=True
+        )
         return node
 
-    def _import(self, node): return None
+    def _import(self, node):
+        return None
+
     visit_Import = visit_ImportFrom = _import
 
 # %% ../../nbs/lib/02a_bare.ipynb #33692aa7
 def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
-    "A statement as bare text, a class in pieces: [(text, its `role` or \"\")]. Changes the tree."
+    """A statement as bare text, a class in pieces: [(text, its `role` or "")]. Changes the tree."""
     bare, body = Bare(quiet).visit(node), []
     bare = bare and marker.visit(bare)
-    if isinstance(bare, ast.ClassDef): bare.body, body = [ast.Pass()], bare.body
+    if isinstance(bare, ast.ClassDef):
+        bare.body, body = [ast.Pass()], bare.body
     return ([(ast.unparse(bare), "")] if bare else []) + [(ast.unparse(n), role(n)) for n in body]
 
+
 def role(node) -> str:
-    "Of a statement in a class: `default` (a dataclass field with one), `id` (what run ids ask), or nothing."
-    if isinstance(node, FUNCTIONS): return "id" if node.name == "source_digests" else ""
-    if not isinstance(node, ast.AnnAssign) or node.value is None or node.annotation.value == "ClassVar": return ""
-    made = isinstance(node.value, ast.Call) and re.search(r"\bfield\b", ast.unparse(node.value.func))
-    return "default" if not made or any(k.arg in ("default", "default_factory") for k in node.value.keywords) else ""
+    """Of a statement in a class: `default` (a dataclass field with one), `id` (what run ids ask),
+    or nothing.
+    """
+    if isinstance(node, FUNCTIONS):
+        return "id" if node.name == "source_digests" else ""
+    if (
+        not isinstance(node, ast.AnnAssign)
+        or node.value is None
+        or node.annotation.value == "ClassVar"
+    ):
+        return ""
+    made = isinstance(node.value, ast.Call) and re.search(
+        r"\bfield\b", ast.unparse(node.value.func)
+    )
+    return (
+        "default"
+        if not made or any(k.arg in ("default", "default_factory") for k in node.value.keywords)
+        else ""
+    )

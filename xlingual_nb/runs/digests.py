@@ -6,7 +6,10 @@
 __all__ = ['parts', 'behind', 'labels', 'texts', 'definitions', 'digest_of', 'code_digest', 'changes', 'edited']
 
 # %% ../../nbs/lib/03_digests.ipynb #46583e3e
-import hashlib, inspect, json, sys
+import hashlib
+import inspect
+import json
+import sys
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
@@ -19,31 +22,52 @@ from .spec import spec_classes
 
 # %% ../../nbs/lib/03_digests.ipynb #16575392
 def parts(value, seen=()):
-    """The functions and classes that a maker consists of, and the plain values bound into it, itself first.
+    """The functions and classes that a maker consists of, and the plain values bound into it,
+    itself first.
 
-    Of a list or a dictionary, which may change while runs are made, only the functions and classes count."""
-    if any(value is s for s in seen): return
-    def each(values): return (p for v in values for p in parts(v, (*seen, value)))
-    if isinstance(value, partial): yield from each([value.func, *value.args, *value.keywords.items()])
-    elif isinstance(value, MethodType): yield from each([value.__func__, value.__self__])
-    elif isinstance(value, dict): yield from each(filter(callable, value.values()))
-    elif isinstance(value, list): yield from each(filter(callable, value))
-    elif isinstance(value, tuple): yield from each(value)
-    elif isinstance(value, type): yield value
+    Of a list or a dictionary, which may change while runs are made, only the functions and classes
+    count.
+    """
+    if any(value is s for s in seen):
+        return
+
+    def each(values):
+        return (p for v in values for p in parts(v, (*seen, value)))
+
+    if isinstance(value, partial):
+        yield from each([value.func, *value.args, *value.keywords.items()])
+    elif isinstance(value, MethodType):
+        yield from each([value.__func__, value.__self__])
+    elif isinstance(value, dict):
+        yield from each(filter(callable, value.values()))
+    elif isinstance(value, list):
+        yield from each(filter(callable, value))
+    elif isinstance(value, tuple):
+        yield from each(value)
+    elif isinstance(value, type):
+        yield value
     elif callable(value) and _named(value):
         yield (function := inspect.unwrap(value))
         yield from each(cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
-    elif is_dataclass(value): yield from each([type(value), *(getattr(value, f.name) for f in fields(value))])
-    else: yield value if constant(value) is not None else type(value)
+    elif is_dataclass(value):
+        yield from each([type(value), *(getattr(value, f.name) for f in fields(value))])
+    else:
+        yield value if constant(value) is not None else type(value)
 
-def _named(thing) -> bool: return hasattr(thing, "__qualname__")
+
+def _named(thing) -> bool:
+    return hasattr(thing, "__qualname__")
 
 # %% ../../nbs/lib/03_digests.ipynb #212e6d8a
 def behind(make, spec: type | None = None, sources: Sources | None = None):
-    "(what `reached` finds behind a maker and its spec class, places of spec classes, what is bound in, `Sources`)"
+    """(what `reached` finds behind a maker and its spec class, places of spec classes, what is
+    bound in, `Sources`)
+    """
     things, specs = list(parts(make)), spec_classes(spec) if spec else []
     sources = sources or Sources(*(t.__module__ for t in (*things[:1], *specs)))
-    roots = {t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)}
+    roots = {
+        t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)
+    }
     other = [t for t in things if not _named(t) or t not in roots]
     bound = [f"{t.__module__}.{t.__qualname__}" if _named(t) else constant(t) for t in other]
     classes = {roots[s] for s in specs if s in roots}
@@ -51,47 +75,74 @@ def behind(make, spec: type | None = None, sources: Sources | None = None):
 
 # %% ../../nbs/lib/03_digests.ipynb #c1102ba9
 def labels(places) -> dict[tuple, str]:
-    "{(module, name): as short a name as tells these definitions apart}; what a module does on import is `module()`."
+    """{(module, name): as short a name as tells these definitions apart}; what a module does on
+    import is `module()`.
+    """
+
     def forms(place):
         module, name = place
-        if not name: return f"{module.rpartition('.')[2]}()", f"{module}()"
+        if not name:
+            return f"{module.rpartition('.')[2]}()", f"{module}()"
         return name, f"{module.rpartition('.')[2]}.{name}", f"{module}.{name}"
+
     counts = Counter(form for place in places for form in set(forms(place)))
-    return {place: next((f for f in forms(place) if counts[f] == 1), forms(place)[-1]) for place in places}
+    return {
+        place: next((f for f in forms(place) if counts[f] == 1), forms(place)[-1])
+        for place in places
+    }
 
 # %% ../../nbs/lib/03_digests.ipynb #de532060
 def texts(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
-    "{name: bare text} of all that a maker and its spec class reach, marks replaced by what they stand for."
+    """{name: bare text} of all that a maker and its spec class reach, marks replaced by what they
+    stand for.
+    """
     found, classes, bound, sources = behind(make, spec, sources)
     names, used = labels(found), set()
+
     def told(module, name, rest):
         used.add((module, name))
         whole = module and name == "*"
-        return ".".join((module.rpartition(".")[2] if whole else names.get((module, name), name), *rest))
-    def clear(text): return OUTSIDE.sub(lambda mark: "|".join(sorted(told(*t) for t in meant(mark[1], sources))), text)
+        return ".".join(
+            (module.rpartition(".")[2] if whole else names.get((module, name), name), *rest)
+        )
+
+    def clear(text):
+        return OUTSIDE.sub(
+            lambda mark: "|".join(sorted(told(*t) for t in meant(mark[1], sources))), text
+        )
+
     clean = {names[place]: clear(text) for place, text in found.items()}
     for module, name in sorted(classes & used):
         fields = [text for text, role in sources.module(module).pieces(name) if role == "default"]
-        clean |= {f"{names[module, name]}.{text.partition(':')[0]}=": clear(text) for text in fields}
+        clean |= {
+            f"{names[module, name]}.{text.partition(':')[0]}=": clear(text) for text in fields
+        }
     return clean | ({"()": json.dumps(bound)} if bound else {})
 
 # %% ../../nbs/lib/03_digests.ipynb #a339be06
 def definitions(make, spec: type | None = None, sources: Sources | None = None) -> dict[str, str]:
-    "{name: digest} of every definition that a maker and its spec class reach; as `texts`."
-    return {n: hashlib.sha256(t.encode()).hexdigest()[:16] for n, t in sorted(texts(make, spec, sources).items())}
+    """{name: digest} of every definition that a maker and its spec class reach; as `texts`."""
+    return {
+        n: hashlib.sha256(t.encode()).hexdigest()[:16]
+        for n, t in sorted(texts(make, spec, sources).items())
+    }
+
 
 def digest_of(definitions: dict[str, str]) -> str:
-    "One SHA-256 for all definitions but the defaults, of which a new one changes nothing."
+    """One SHA-256 for all definitions but the defaults, of which a new one changes nothing."""
     counted = {n: d for n, d in definitions.items() if n[-1] != "="}
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
+
 def code_digest(make, spec: type | None = None) -> str:
-    "SHA-256 of the code behind a maker and its spec class."
+    """SHA-256 of the code behind a maker and its spec class."""
     return digest_of(definitions(make, spec))
 
 # %% ../../nbs/lib/03_digests.ipynb #c44b5b4a
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    "What differs between two tables of `definitions`, in words; empty when nothing does that counts."
+    """What differs between two tables of `definitions`, in words; empty when nothing does that
+    counts.
+    """
     gone = [f"{n} is no longer reached" for n in old if n not in new]
     other = [f"{n.rstrip('=')} has changed" for n in old if n in new and old[n] != new[n]]
     return other + gone + [f"{n} is new" for n in new if n not in old and n[-1] != "="]
@@ -101,25 +152,42 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 def _compiled(file: Path, stamp) -> dict[str, str]:
     def inside(code):
         for c in code.co_consts:
-            if isinstance(c, CodeType): yield from [(c.co_qualname, bytecode(c)), *inside(c)]
-    return dict(inside(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True)))
+            if isinstance(c, CodeType):
+                yield from [(c.co_qualname, bytecode(c)), *inside(c)]
+
+    return dict(
+        inside(compile(file.read_text(encoding="utf-8"), str(file), "exec", dont_inherit=True))
+    )
+
 
 def _loaded(module: ModuleType) -> dict[str, str]:
-    classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    classes = [
+        c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
+    ]
     every = [v for thing in (module, *classes) for v in vars(thing).values()]
     every = [getattr(v, "__func__", getattr(v, "fget", v)) for v in every]
-    functions = [f for v in every if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)]
-    return {f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__}
+    functions = [
+        f for v in every if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)
+    ]
+    return {
+        f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__
+    }
 
 # %% ../../nbs/lib/03_digests.ipynb #24ed49fc
 def edited(make, spec: type | None = None) -> list[str]:
-    "Those definitions behind a maker whose functions in memory differ from their file: edited after the import."
+    """Those definitions behind a maker whose functions in memory differ from their file: edited
+    after the import.
+    """
     places = behind(make, spec)[0]
     found = []
     for name in sorted({module for module, _ in places} & set(sys.modules)):
         file, loader = source_of(name), type(getattr(sys.modules[name], "__loader__", None))
-        if file is None or loader is not SourceFileLoader: continue         # pytest, for one, rewrites what it imports
-        text, loaded = _compiled(file, (file.stat().st_mtime_ns, file.stat().st_size)), _loaded(sys.modules[name])
+        if file is None or loader is not SourceFileLoader:
+            continue  # pytest, for one, rewrites what it imports
+        text, loaded = (
+            _compiled(file, (file.stat().st_mtime_ns, file.stat().st_size)),
+            _loaded(sys.modules[name]),
+        )
         wrong = {q.split(".")[0] for q, c in loaded.items() if q in text and text[q] != c}
         found += [f"{name}.{n}" for n in sorted(wrong) if (name, n) in places]
     return found

@@ -16,7 +16,7 @@ from .digests import changes, definitions, edited
 from .executors import Failure, Inline, Job
 from .files import LIMIT, DiskFull, room, write_atomic
 from .making import begin, finish, publish, renew
-from .plan import code_behind, needed, plan, results     # noqa: F401
+from .plan import code_behind, needed, plan, results  # noqa: F401
 from .progress import Progress, Watch, human
 from .spec import one_look, parents, run_id
 from .staleness import Look
@@ -27,49 +27,74 @@ _all_ = ["plan", "results"]
 
 # %% ../../nbs/lib/09_engine.ipynb #14e994e6
 def split(buckets: list[list], stack: int, workers: int) -> list[list]:
-    "Deal buckets of stackable runs into groups of at most `stack`, in numbers that keep all workers busy."
+    """Deal buckets of stackable runs into groups of at most `stack`, in numbers that keep all
+    workers busy.
+    """
     counts = [-(-len(b) // stack) for b in buckets]
     while sum(counts) % workers and any(c < len(b) for b, c in zip(buckets, counts)):
         sizes = [len(b) / c if c < len(b) else 0 for b, c in zip(buckets, counts)]
         counts[sizes.index(max(sizes))] += 1
+
     def deal(bucket, n):
         small, more = divmod(len(bucket), n)
         ends = [i * small + min(i, more) for i in range(n + 1)]
         return [bucket[a:b] for a, b in zip(ends, ends[1:])]
+
     return [group for bucket, n in zip(buckets, counts) for group in deal(bucket, n)]
 
 # %% ../../nbs/lib/09_engine.ipynb #d848a314
-def make_runs(root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool):
-    """Make those of `specs` that are not there yet and nobody else is making; with `wait`, see the others finished too.
+def make_runs(
+    root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool
+):
+    """Make those of `specs` that are not there yet and nobody else is making; with `wait`, see the
+    others finished too.
 
-    `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began."""
+    `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began.
+    """
     store, todo = Store(root, create=False), list(specs)
     if changes(code[kind.stage], definitions(make, kind)):
-        raise InputError(f"the code of stage {kind.stage!r} was edited while the study was running; "
-                         "run again to go on with the new code")
-    def ready(spec): return Look(store, None if accept_stale else code).state(spec) == "found"
+        raise InputError(
+            f"the code of stage {kind.stage!r} was edited while the study was running; "
+            "run again to go on with the new code"
+        )
+
+    def ready(spec):
+        return Look(store, None if accept_stale else code).state(spec) == "found"
+
     while todo := [s for s in todo if not ready(s)]:
         with ExitStack() as locks:
-            def ours(spec): return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
+
+            def ours(spec):
+                return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
+
             mine = set(takewhile(ours, sorted(todo, key=run_id)))
-            if mine: _make(store, make, [s for s in todo if s in mine], code, accept_stale)
+            if mine:
+                _make(store, make, [s for s in todo if s in mine], code, accept_stale)
         todo = [s for s in todo if s not in mine]
-        if not wait: return
-        if todo and not mine: time.sleep(.3)
+        if not wait:
+            return
+        if todo and not mine:
+            time.sleep(0.3)
+
 
 def _make(store, make, specs, code, keep):
-    for parent in dict.fromkeys(p for s in specs for p in parents(s)): store.sound(parent)
+    for parent in dict.fromkeys(p for s in specs for p in parents(s)):
+        store.sound(parent)
     specs = [s for s in specs if not renew(store, s, code)]
     folders = {run_id(s): begin(store, s, code, keep) for s in specs}
     specs = [s for s in specs if not finish(store, s)]
-    if not specs: return
+    if not specs:
+        return
     folders = {run_id(s): folders[run_id(s)] for s in specs}
     with room(store.root):
-        for folder in folders.values(): write_atomic(folder / ".group", " ".join(sorted(folders)))
+        for folder in folders.values():
+            write_atomic(folder / ".group", " ".join(sorted(folders)))
         progress = Progress(folders, store.held)
-        try: make(specs, list(folders.values()), store, progress)
+        try:
+            make(specs, list(folders.values()), store, progress)
         except Exception as error:
-            for key in folders: progress.log(key, "failed", error=f"{type(error).__name__}: {error}")
+            for key in folders:
+                progress.log(key, "failed", error=f"{type(error).__name__}: {error}")
             raise
         for spec in specs:
             progress.log(run_id(spec), "done", seconds=round(progress.seconds(run_id(spec)), 2))
@@ -77,7 +102,8 @@ def _make(store, make, specs, code, keep):
 
 # %% ../../nbs/lib/09_engine.ipynb #d7ce0c2d
 class Study:
-    "The state of one `run`: what waits, what is queued, what is done, what has failed."
+    """The state of one `run`: what waits, what is queued, what is done, what has failed."""
+
     def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
         self.nodes, self.store, self.code, self.executor = nodes, store, code, executor
         self.stack, self.accept, self.tell = stack, accept_stale, tell
@@ -85,7 +111,7 @@ class Study:
         self.failed, self.skipped, self._groups = {}, set(), {}
 
     def release(self):
-        "Submit every bucket whose members are all ready, long groups first."
+        """Submit every bucket whose members are all ready, long groups first."""
         buckets = {}
         for key, node in self.waiting.items():
             group, begun = stage_of(node.spec).group, self.store.root / "partial" / key / ".group"
@@ -94,57 +120,92 @@ class Study:
             buckets.setdefault(bucket, []).append(node)
         ready = [b for b in buckets.values() if all(n.before <= self.done for n in b)]
         groups = split(ready, self.stack, self.executor.workers)
-        for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)): self.submit(group)
+        for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)):
+            self.submit(group)
 
     def submit(self, group, wait=False):
         stage, keys = stage_of(group[0].spec), [n.key for n in group]
         name = f"{stage.name} {keys[0][:12]}" + f" and {len(keys) - 1} more" * (len(keys) > 1)
         self._groups[name] = (group, wait)
-        for key in keys: self.waiting.pop(key, None); self.queued.add(key)
-        self.executor.submit(Job(name, make_runs, (str(self.store.root), stage.spec, stage.make,
-                                                   tuple(n.spec for n in group), self.code, self.accept, wait)))
+        for key in keys:
+            self.waiting.pop(key, None)
+            self.queued.add(key)
+        self.executor.submit(
+            Job(
+                name,
+                make_runs,
+                (
+                    str(self.store.root),
+                    stage.spec,
+                    stage.make,
+                    tuple(n.spec for n in group),
+                    self.code,
+                    self.accept,
+                    wait,
+                ),
+            )
+        )
 
     def ended(self, job: Job, failure: Failure | None):
-        "Book the end of a job."
+        """Book the end of a job."""
         group, waited = self._groups.pop(job.name)
         look = Look(self.store, None if self.accept else self.code)
         there = [n for n in group if look.state(n.spec) == "found"]
         rest = [n for n in group if n not in there]
-        self.done |= {n.key for n in there}; self.queued -= {n.key for n in group}
-        if rest and failure is None and not waited:                         # somebody else is making them
+        self.done |= {n.key for n in there}
+        self.queued -= {n.key for n in group}
+        if rest and failure is None and not waited:  # somebody else is making them
             self.say_who(rest)
             self.submit(rest, wait=True)
         elif len(group) > 1 and rest and (failure is None or failure.kind != "full"):
-            for node in rest: self.submit([node], wait=True)
-        elif rest: self.fail(rest, failure or Failure(f"{job.name}: was made, but is not found in the store"))
+            for node in rest:
+                self.submit([node], wait=True)
+        elif rest:
+            self.fail(
+                rest, failure or Failure(f"{job.name}: was made, but is not found in the store")
+            )
 
     def say_who(self, group):
-        "Say who is making runs that we wait for, and where the lock of the first one is."
+        """Say who is making runs that we wait for, and where the lock of the first one is."""
         makers = [who for n in group if (who := self.store.maker(n.spec))]
         for who in {who.partition(" (")[0]: who for who in reversed(makers)}.values():
             count = sum(other.startswith(who.partition("(")[0]) for other in makers)
-            self.tell(f"waiting for {count} {group[0].spec.stage} run{'s' * (count > 1)} of {who}; to be taken over if "
-                      f"that process dies, or is elsewhere and silent for {human(LIMIT)}")
+            self.tell(
+                f"waiting for {count} {group[0].spec.stage} run{'s' * (count > 1)} of {who}; to be taken over if "
+                f"that process dies, or is elsewhere and silent for {human(LIMIT)}"
+            )
 
     def fail(self, group, failure):
         self.failed |= {n.key: failure for n in group}
         lost = {n.key for n in group}
-        for key, node in list(self.waiting.items()):    # inputs come first, so one pass reaches all that depend on them
-            if node.before & lost: lost.add(key); self.skipped.add(key); del self.waiting[key]
+        for key, node in list(
+            self.waiting.items()
+        ):  # inputs come first, so one pass reaches all that depend on them
+            if node.before & lost:
+                lost.add(key)
+                self.skipped.add(key)
+                del self.waiting[key]
 
 # %% ../../nbs/lib/09_engine.ipynb #f9ac4ffd
 class RunsFailed(RuntimeError):
-    "Some runs failed; `failures` lists (spec, Failure). All others are in the store."
-    def __init__(self, message, failures): super().__init__(message); self.failures = failures
+    """Some runs failed; `failures` lists (spec, Failure). All others are in the store."""
 
-def run(specs, store, executor=None, stack: int = 4, progress: bool = True, accept_stale: bool = False) -> None:
+    def __init__(self, message, failures):
+        super().__init__(message)
+        self.failures = failures
+
+
+def run(
+    specs, store, executor=None, stack: int = 4, progress: bool = True, accept_stale: bool = False
+) -> None:
     """See to it that every spec of `specs`, and all that it needs, is in the store.
 
-    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their code has changed) are
-    said to be so and made again, unless `accept_stale`. `executor` (default `Inline()`) says where; `stack` bounds how
-    many runs of equal kind are made as one. Independent runs go on when one fails; then RunsFailed tells of all
-    failures (InputError when every one is the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was
-    computed."""
+    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their
+    code has changed) are said to be so and made again, unless `accept_stale`. `executor` (default
+    `Inline()`) says where; `stack` bounds how many runs of equal kind are made as one. Independent
+    runs go on when one fails; then RunsFailed tells of all failures (InputError when every one is
+    the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was computed.
+    """
     store, executor = store if isinstance(store, Store) else Store(store), executor or Inline()
     tell = print if progress else lambda *_: None
     with one_look():
@@ -152,8 +213,10 @@ def run(specs, store, executor=None, stack: int = 4, progress: bool = True, acce
         look = Look(store, code)
         nodes = needed(specs, Look(store) if accept_stale else look)
         _say_stale(specs, nodes, look, tell)
-    if not nodes: return
-    if isinstance(executor, Inline): _refuse_edited({n.spec.stage for n in nodes.values()})
+    if not nodes:
+        return
+    if isinstance(executor, Inline):
+        _refuse_edited({n.spec.stage for n in nodes.values()})
     study, began = Study(nodes, store, code, executor, stack, accept_stale, tell), time.monotonic()
     try:
         with Watch(study, progress):
@@ -162,10 +225,13 @@ def run(specs, store, executor=None, stack: int = 4, progress: bool = True, acce
                 study.ended(job, failure)
                 study.release()
     except KeyboardInterrupt:
-        tell("stopped; what was computed is kept, and the same command goes on from here"); raise
-    finally: executor.close()
+        tell("stopped; what was computed is kept, and the same command goes on from here")
+        raise
+    finally:
+        executor.close()
     tell(f"{len(study.done)} of {len(nodes)} runs made in {human(time.monotonic() - began)}")
-    if study.failed: raise _failed(study)
+    if study.failed:
+        raise _failed(study)
 
 # %% ../../nbs/lib/09_engine.ipynb #42485926
 def _say_stale(specs, nodes, look, tell):
@@ -173,26 +239,43 @@ def _say_stale(specs, nodes, look, tell):
     old = [k for k, s in every.items() if look.state(s) == "stale"]
     again = sum(k in nodes for k in old)
     why = "runs are stale (the code that made them, or what they read, has changed)"
-    if again: tell(f"{again} {why} and are made again, unless their own code and inputs come out the same")
-    if len(old) > again: tell(f"{len(old) - again} {why} and are accepted as they are")
+    if again:
+        tell(
+            f"{again} {why} and are made again, unless their own code and inputs come out the same"
+        )
+    if len(old) > again:
+        tell(f"{len(old) - again} {why} and are accepted as they are")
     damaged = sum(look.state(n.spec) == "damaged" for n in nodes.values())
-    if damaged: tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
+    if damaged:
+        tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
+
 
 def _refuse_edited(names):
-    changed = sorted({d for name in names for d in edited(declared()[name].make, declared()[name].spec)})
-    if not changed: return
-    raise InputError(f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
-                     "what the files say; restart the kernel, or use Processes()")
+    changed = sorted(
+        {d for name in names for d in edited(declared()[name].make, declared()[name].spec)}
+    )
+    if not changed:
+        return
+    raise InputError(
+        f"{', '.join(changed)}: edited since this Python imported it, so what is made here would not be "
+        "what the files say; restart the kernel, or use Processes()"
+    )
+
 
 def _failed(study: Study) -> Exception:
     lines = {}
-    for key, failure in study.failed.items(): lines.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
+    for key, failure in study.failed.items():
+        lines.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
     kinds = {f.kind for f in study.failed.values()}
-    if "full" in kinds: return DiskFull(next(f.line for f in study.failed.values() if f.kind == "full"))
-    if kinds == {"user"}: return InputError(next(iter(lines)) + f" (and {len(lines) - 1} more)" * (len(lines) > 1))
+    if "full" in kinds:
+        return DiskFull(next(f.line for f in study.failed.values() if f.kind == "full"))
+    if kinds == {"user"}:
+        return InputError(next(iter(lines)) + f" (and {len(lines) - 1} more)" * (len(lines) > 1))
     trace = next(f.trace for f in study.failed.values() if f.kind not in ("user", "full"))
     head = f"{len(study.failed)} of {len(study.nodes)} runs failed"
     head += f", {len(study.skipped)} more needed them and were not tried" * bool(study.skipped)
     body = "\n".join(f"  {len(s)} x {s[0]}: {line}" for line, s in lines.items())
     failures = [(study.nodes[k].spec, f) for k, f in study.failed.items()]
-    return RunsFailed(f"{head}; the others are kept:\n{body}\nThe first in full:\n{trace}", failures)
+    return RunsFailed(
+        f"{head}; the others are kept:\n{body}\nThe first in full:\n{trace}", failures
+    )

@@ -6,10 +6,18 @@
 __all__ = ['Job', 'Failure', 'attempt', 'Inline', 'clean_environment', 'Stop', 'serve', 'Worker', 'cores', 'Processes', 'device']
 
 # %% ../../nbs/lib/06_executors.ipynb #604490ef
-import os, pickle, queue, signal, subprocess, sys, tempfile, threading, traceback
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
 from collections import deque
 from dataclasses import dataclass
-from typing import Callable
+from collections.abc import Callable
 
 from ..errors import InputError
 from .files import DiskFull
@@ -17,93 +25,153 @@ from .files import DiskFull
 # %% ../../nbs/lib/06_executors.ipynb #922b19a9
 @dataclass(frozen=True)
 class Job:
-    "A name for people, a function that can be found by its module and name, and its arguments."
+    """A name for people, a function that can be found by its module and name, and its arguments."""
+
     name: str
     call: Callable
     args: tuple = ()
 
+
 @dataclass(frozen=True)
 class Failure:
-    """Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to mend), `full` (disk),
-    `died`, `bug`."""
+    """Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to
+    mend), `full` (disk), `died`, `bug`.
+    """
+
     line: str
     trace: str = ""
     kind: str = "bug"
 
+
 def attempt(job: Job) -> Failure | None:
-    "Do a job here; an exception becomes a Failure."
-    try: job.call(*job.args)
+    """Do a job here; an exception becomes a Failure."""
+    try:
+        job.call(*job.args)
     except (Exception, SystemExit) as error:
-        kind = "full" if isinstance(error, DiskFull) else "user" if isinstance(error, InputError) else "bug"
+        kind = (
+            "full"
+            if isinstance(error, DiskFull)
+            else "user"
+            if isinstance(error, InputError)
+            else "bug"
+        )
         line = f"{type(error).__name__}: {error}" if kind == "bug" else str(error)
         return Failure(line, traceback.format_exc(), kind)
 
 # %% ../../nbs/lib/06_executors.ipynb #956a5041
 class Inline:
-    "Jobs one after another in this process."
+    """Jobs one after another in this process."""
+
     workers = 1
-    def __init__(self): self._jobs = deque()
-    def submit(self, job: Job): self._jobs.append(job)
+
+    def __init__(self):
+        self._jobs = deque()
+
+    def submit(self, job: Job):
+        self._jobs.append(job)
+
     def as_completed(self):
         while self._jobs:
             job = self._jobs.popleft()
             yield job, attempt(job)
-    def close(self): self._jobs.clear()
+
+    def close(self):
+        self._jobs.clear()
 
 # %% ../../nbs/lib/06_executors.ipynb #e54c7cbc
 def clean_environment(threads: int = 1) -> dict:
-    """The environment of a worker: ours, our import path, `threads` threads for every library, an allocator that
-    keeps its memory."""
-    count = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    keep = dict(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="100000000000", MALLOC_TOP_PAD_="268435456")
+    """The environment of a worker: ours, our import path, `threads` threads for every library, an
+    allocator that keeps its memory.
+    """
+    count = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+    )
+    keep = dict(
+        MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="100000000000", MALLOC_TOP_PAD_="268435456"
+    )
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)
     return {**os.environ, **count, **keep, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": path}
 
 # %% ../../nbs/lib/06_executors.ipynb #f9b0e0c8
-class Stop(BaseException): "The worker was asked to stop: lets a job give back its locks on the way out."
+class Stop(BaseException):
+    """The worker was asked to stop: lets a job give back its locks on the way out."""
+
 
 def serve():
-    "The life of a worker: read a job from standard input, do it, answer with None or a Failure; until the input ends."
+    """The life of a worker: read a job from standard input, do it, answer with None or a Failure;
+    until the input ends.
+    """
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)                               # what jobs print must not get among the answers
+    os.dup2(2, 1)  # what jobs print must not get among the answers
     jobs = queue.Queue()
+
     def listen():
         while True:
-            try: jobs.put(pickle.load(sys.stdin.buffer))
-            except (EOFError, OSError): os._exit(0)
-    def stop(*_): raise Stop
+            try:
+                jobs.put(pickle.load(sys.stdin.buffer))
+            except (EOFError, OSError):
+                os._exit(0)
+
+    def stop(*_):
+        raise Stop
+
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=listen, daemon=True).start()
     try:
-        while True: _answer(jobs.get(), answers)
-    except (Stop, BrokenPipeError): os._exit(143)
+        while True:
+            _answer(jobs.get(), answers)
+    except (Stop, BrokenPipeError):
+        os._exit(143)
+
 
 def _answer(packed: bytes, answers):
-    try: job = Job(*pickle.loads(packed))
+    try:
+        job = Job(*pickle.loads(packed))
     except Exception as error:
-        line = (f"a job cannot be loaded in a fresh process ({error}): what is given to Processes must live in a "
-                "module, not in a notebook or a script; or use Inline")
+        line = (
+            f"a job cannot be loaded in a fresh process ({error}): what is given to Processes must live in a "
+            "module, not in a notebook or a script; or use Inline"
+        )
         failure = Failure(line, traceback.format_exc(), "user")
-    else: failure = attempt(job)
+    else:
+        failure = attempt(job)
     pickle.dump(failure, answers)
     answers.flush()
 
 # %% ../../nbs/lib/06_executors.ipynb #1966ad45
 class Worker:
-    """One fresh Python process that does one job at a time. `do(job)` waits for the job to end, or for the process to
-    die."""
+    """One fresh Python process that does one job at a time. `do(job)` waits for the job to end, or
+    for the process to die.
+    """
+
     def __init__(self, threads: int = 1):
         self.errors = tempfile.TemporaryFile()
-        command = [sys.executable, "-X", "faulthandler", "-c", "from xlingual_nb.runs.executors import serve; serve()"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        env=clean_environment(threads), start_new_session=True)
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-c",
+            "from xlingual_nb.runs.executors import serve; serve()",
+        ]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=clean_environment(threads),
+            start_new_session=True,
+        )
 
     def do(self, job: Job) -> Failure | None:
-        try: packed = pickle.dumps((job.name, job.call, job.args))
+        try:
+            packed = pickle.dumps((job.name, job.call, job.args))
         except Exception as error:
-            return Failure(f"{job.name}: cannot be sent to another process ({error}); its functions must live in a "
-                           "module, or use Inline", kind="user")
+            return Failure(
+                f"{job.name}: cannot be sent to another process ({error}); its functions must live in a "
+                "module, or use Inline",
+                kind="user",
+            )
         try:
             pickle.dump(packed, self.process.stdin)
             self.process.stdin.flush()
@@ -113,36 +181,41 @@ class Worker:
 
     def _end(self) -> str:
         code = self.process.wait()
-        if code >= 0: return f"ended with exit code {code}"
+        if code >= 0:
+            return f"ended with exit code {code}"
         cause = " (often: out of memory)" if code == -signal.SIGKILL else ""
         return f"was ended by {signal.Signals(-code).name}{cause}"
 
-    def alive(self) -> bool: return self.process.poll() is None
+    def alive(self) -> bool:
+        return self.process.poll() is None
 
     def tail(self, size: int = 2000) -> str:
-        "The last of what the process wrote on its standard error."
+        """The last of what the process wrote on its standard error."""
         end = os.fstat(self.errors.fileno()).st_size
         return os.pread(self.errors.fileno(), size, max(0, end - size)).decode(errors="replace")
 
     def stop(self, patience: float = 5.0):
-        "Ask the process to stop, then make it."
+        """Ask the process to stop, then make it."""
         self.process.terminate()
-        try: self.process.wait(patience)
+        try:
+            self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
 
 # %% ../../nbs/lib/06_executors.ipynb #427dbc3f
 def cores() -> int:
-    "The cores that this process may use."
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 # %% ../../nbs/lib/06_executors.ipynb #e6a80c6b
 class Processes:
-    """Jobs in `workers` fresh processes (default: one a core) of `threads` threads each, started at the first job and
-    kept warm.
+    """Jobs in `workers` fresh processes (default: one a core) of `threads` threads each, started at
+    the first job and kept warm.
 
-    A process that dies, by a signal or out of memory, is a failure of its job and of no other."""
+    A process that dies, by a signal or out of memory, is a failure of its job and of no other.
+    """
+
     def __init__(self, workers: int | None = None, threads: int = 1):
         self.workers, self.threads = workers or max(1, cores() // threads), threads
         self._fresh()
@@ -166,12 +239,16 @@ class Processes:
             yield job, failure
 
     def close(self):
-        "Stop every process, busy or not; a later `submit` starts new ones."
+        """Stop every process, busy or not; a later `submit` starts new ones."""
         self._closing.set()
-        for _ in self._threads: self._jobs.put(None)
-        for child in list(self._children): child.process.terminate()
-        for thread in self._threads: thread.join(5)
-        for child in list(self._children): child.process.kill()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for child in list(self._children):
+            child.process.terminate()
+        for thread in self._threads:
+            thread.join(5)
+        for child in list(self._children):
+            child.process.kill()
         self._fresh()
 
     def _tend(self, jobs, done, children, closing):
@@ -184,11 +261,14 @@ class Processes:
                     children.add(child)
                 failure = child.do(job)
             except Exception as error:
-                failure = Failure(f"{job.name}: no process for it ({error})", traceback.format_exc())
+                failure = Failure(
+                    f"{job.name}: no process for it ({error})", traceback.format_exc()
+                )
             done.put((job, failure))
-        if child: child.stop()
+        if child:
+            child.stop()
 
 # %% ../../nbs/lib/06_executors.ipynb #3229447d
 def device() -> str:
-    "The device that runs are made on, as torch names it."
+    """The device that runs are made on, as torch names it."""
     return os.environ.get("XLINGUAL_DEVICE", "cpu")

@@ -7,7 +7,16 @@ __all__ = ['BEAT', 'LIMIT', 'SILENT', 'sync', 'whole', 'write_atomic', 'load_jso
            'guard', 'Lock']
 
 # %% ../../nbs/lib/02_files.ipynb #f3146eb5
-import errno, fcntl, json, os, platform, shutil, subprocess, threading, time, uuid
+import errno
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import threading
+import time
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,149 +24,210 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/02_files.ipynb #b53127bb
 def sync(path):
-    "Force a file or a folder (its list of names) to the disk."
+    """Force a file or a folder (its list of names) to the disk."""
     handle = os.open(path, os.O_RDONLY)
-    try: os.fsync(handle)
-    finally: os.close(handle)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 @contextmanager
 def whole(path, durable: bool = True):
-    """A place beside `path` to write to. At the end it is forced to the disk (if it must outlive a power cut) and
-    renamed; after an error it is gone."""
+    """A place beside `path` to write to. At the end it is forced to the disk (if it must outlive a
+    power cut) and renamed; after an error it is gone.
+    """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         yield beside
-        if durable: sync(beside)
+        if durable:
+            sync(beside)
         os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    if durable: sync(path.parent)
+    if durable:
+        sync(path.parent)
+
 
 def write_atomic(path, data: bytes | str, durable: bool = True):
-    "Write a file whole or not at all."
-    with whole(path, durable) as beside: beside.write_bytes(data.encode() if isinstance(data, str) else data)
+    """Write a file whole or not at all."""
+    with whole(path, durable) as beside:
+        beside.write_bytes(data.encode() if isinstance(data, str) else data)
 
 # %% ../../nbs/lib/02_files.ipynb #8236a60b
 def load_json(path: Path):
-    "What a JSON file holds; None when it is missing or broken."
-    try: return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError): return None
+    """What a JSON file holds; None when it is missing or broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 # %% ../../nbs/lib/02_files.ipynb #4aa85a7c
-class DiskFull(InputError): "The disk that holds the store is full."
+class DiskFull(InputError):
+    """The disk that holds the store is full."""
+
 
 @contextmanager
 def room(folder):
-    """Turn whatever a full disk makes code raise into one `DiskFull` line that names the folder and the mend, and what
-    a folder raises that must not be written in into an InputError."""
-    try: yield
-    except DiskFull: raise
+    """Turn whatever a full disk makes code raise into one `DiskFull` line that names the folder and
+    the mend, and what a folder raises that must not be written in into an InputError.
+    """
+    try:
+        yield
+    except DiskFull:
+        raise
     except Exception as error:
         message, place = str(error).lower(), getattr(error, "filename", None)
         inside = isinstance(place, str) and Path(place).is_relative_to(folder)
         if inside and getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise InputError(f"{folder} cannot be written ({place}: {error.strerror}): ask for the right to write "
-                             "there, or name another folder with --store") from error
-        said = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
-        if not said and not ("write" in message and shutil.disk_usage(folder).free < 2**20): raise
-        raise DiskFull(f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "
-                       "and run again: all that was computed is kept") from error
+            raise InputError(
+                f"{folder} cannot be written ({place}: {error.strerror}): ask for the right to write "
+                "there, or name another folder with --store"
+            ) from error
+        said = (
+            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+            or "no space left" in message
+        )
+        if not said and not ("write" in message and shutil.disk_usage(folder).free < 2**20):
+            raise
+        raise DiskFull(
+            f"{folder}: the disk is full; make room (`xlingual runs prune` removes what is not needed) "
+            "and run again: all that was computed is kept"
+        ) from error
 
 # %% ../../nbs/lib/02_files.ipynb #78ac2b9b
-BEAT = 10.0         # seconds between heartbeats
-LIMIT = 120.0       # seconds of silence after which an owner on another machine is given up
-SILENT = 3600.0     # the same without having watched, by the clock of the disk
+BEAT = 10.0  # seconds between heartbeats
+LIMIT = 120.0  # seconds of silence after which an owner on another machine is given up
+SILENT = 3600.0  # the same without having watched, by the clock of the disk
+
 
 def started(pid: int) -> str | None:
-    "When a process of this machine began (an opaque text); None when it is gone or is a zombie."
-    try: stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError: stat = None
-    if stat: return None if stat[0] in "ZX" else stat[19]
-    if os.path.exists("/proc/self/stat"): return None
+    """When a process of this machine began (an opaque text); None when it is gone or is a
+    zombie.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        stat = None
+    if stat:
+        return None if stat[0] in "ZX" else stat[19]
+    if os.path.exists("/proc/self/stat"):
+        return None
     listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
     return listed.stdout.strip() or None
 
 # %% ../../nbs/lib/02_files.ipynb #e0c4b9b8
 def machine() -> str:
-    "This machine, this boot, this space of process numbers."
+    """This machine, this boot, this space of process numbers."""
+
     def known(read):
-        try: return read()
-        except OSError: return ""
+        try:
+            return read()
+        except OSError:
+            return ""
+
     boot = known(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     return " ".join((platform.node(), boot, known(lambda: os.readlink("/proc/self/ns/pid"))))
 
 # %% ../../nbs/lib/02_files.ipynb #71aabcce
 @contextmanager
 def guard(folder: Path):
-    "One process at a time inside; the kernel lets go when a process dies. Held for milliseconds only."
+    """One process at a time inside; the kernel lets go when a process dies. Held for milliseconds
+    only.
+    """
     with open(folder / ".guard", "a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 # %% ../../nbs/lib/02_files.ipynb #da3f7efb
 class Lock:
-    """A lock file with owner and heartbeat: `take()` says whether it is ours now, `held()` whether it still is,
-    `release()` ends it. `seen`: the last heartbeats seen, by path, and when; shared by locks that try in turn."""
+    """A lock file with owner and heartbeat: `take()` says whether it is ours now, `held()` whether
+    it still is, `release()` ends it. `seen`: the last heartbeats seen, by path, and when; shared by
+    locks that try in turn.
+    """
+
     def __init__(self, path, seen: dict | None = None):
         self.path, self.name = Path(path), uuid.uuid4().hex
         self._seen, self._stop = {} if seen is None else seen, threading.Event()
 
     def take(self) -> bool:
-        owner = dict(machine=machine(), pid=os.getpid(), started=started(os.getpid()), name=self.name)
+        owner = dict(
+            machine=machine(), pid=os.getpid(), started=started(os.getpid()), name=self.name
+        )
         with guard(self.path.parent):
-            if self.path.exists() and not self._abandoned(): return False
+            if self.path.exists() and not self._abandoned():
+                return False
             write_atomic(self.path, json.dumps(owner), durable=False)
         self._stop.clear()
         threading.Thread(target=self._beat, daemon=True).start()
         return True
 
-    def held(self) -> bool: return (self.owner() or {}).get("name") == self.name
+    def held(self) -> bool:
+        return (self.owner() or {}).get("name") == self.name
 
     def owner(self) -> dict | None:
-        "Who holds the lock: machine, pid, started, name; None when nobody does or the file cannot be read."
+        """Who holds the lock: machine, pid, started, name; None when nobody does or the file cannot
+        be read.
+        """
         told = load_json(self.path)
         return told if isinstance(told, dict) else None
 
     def told(self) -> str:
-        "Its owner and its place, for people."
+        """Its owner and its place, for people."""
         owner = self.owner() or {}
         host = str(owner.get("machine") or "a machine that it does not name").split()[0]
-        whose = f"process {owner.get('pid', '?')} on {host}" if owner else "a process that it does not name"
+        whose = (
+            f"process {owner.get('pid', '?')} on {host}"
+            if owner
+            else "a process that it does not name"
+        )
         return f"{whose} (lock: {self.path})"
 
     def release(self):
         self._stop.set()
         with guard(self.path.parent):
-            if self.held(): self.path.unlink()
+            if self.held():
+                self.path.unlink()
 
     def clear(self, dry: bool = False) -> bool:
-        "Remove the lock if its owner is gone, or elsewhere and silent for an hour (unless `dry`); whether it is so."
+        """Remove the lock if its owner is gone, or elsewhere and silent for an hour (unless `dry`);
+        whether it is so.
+        """
         with guard(self.path.parent):
-            if not self.path.exists(): return False
+            if not self.path.exists():
+                return False
             if (dead := self._dead()) is None:
-                os.utime(clock := self.path.parent / ".guard")      # two machines, one disk: its clock is the same
+                os.utime(
+                    clock := self.path.parent / ".guard"
+                )  # two machines, one disk: its clock is the same
                 dead = clock.stat().st_mtime - self.path.stat().st_mtime > SILENT
-            if dead and not dry: self.path.unlink()
+            if dead and not dry:
+                self.path.unlink()
             return dead
 
     def _dead(self) -> bool | None:
-        "Whether the owner is gone; None where that cannot be known from here."
+        """Whether the owner is gone; None where that cannot be known from here."""
         owner = self.owner() or {}
-        if owner.get("machine") != machine(): return None
+        if owner.get("machine") != machine():
+            return None
         return started(owner.get("pid", 0)) != owner.get("started")
 
     def _abandoned(self) -> bool:
-        if (dead := self._dead()) is not None: return dead
+        if (dead := self._dead()) is not None:
+            return dead
         beat = (self.owner() or {}).get("name"), self.path.stat().st_mtime_ns
-        if self._seen.get(self.path, [None])[0] != beat: self._seen[self.path] = beat, time.monotonic()
+        if self._seen.get(self.path, [None])[0] != beat:
+            self._seen[self.path] = beat, time.monotonic()
         return time.monotonic() - self._seen[self.path][1] > LIMIT
 
     def _beat(self):
         while not self._stop.wait(BEAT):
             try:
                 with guard(self.path.parent):
-                    if not self.held(): return
+                    if not self.held():
+                        return
                     os.utime(self.path)
-            except OSError: continue        # a disk that does not answer now may answer at the next beat
+            except OSError:
+                continue  # a disk that does not answer now may answer at the next beat

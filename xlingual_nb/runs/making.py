@@ -6,7 +6,13 @@
 __all__ = ['processor', 'made_on', 'begin', 'publish', 'write_manifest', 'finish', 'renew']
 
 # %% ../../nbs/lib/06a_making.ipynb #c2045498
-import json, os, platform, shutil, subprocess, sys, time
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,83 +25,131 @@ from .store import Store, listed, problems, products, strip
 # %% ../../nbs/lib/06a_making.ipynb #1076d598
 @lru_cache(maxsize=1)
 def processor() -> str:
-    "The model of this machine's processor, in words."
+    """The model of this machine's processor, in words."""
     if os.path.exists("/proc/cpuinfo"):
         lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
         told = [value.strip() for name, _, value in lines if name.strip() == "model name"]
-        if told: return told[0]
+        if told:
+            return told[0]
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return platform.processor() or platform.machine()
 
+
 def made_on() -> dict:
-    "What this process computes with: system, processor, device, graphics card, threads, versions of what is loaded."
+    """What this process computes with: system, processor, device, graphics card, threads, versions
+    of what is loaded.
+    """
     torch = sys.modules.get("torch")
     names = "numpy", "torch", "transformers", "tokenizers"
     loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in names}
-    card = torch.cuda.get_device_name(device()) if torch and device() != "cpu" and torch.cuda.is_available() else None
-    threads = torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores())
-    told = dict(system=platform.system(), machine=platform.machine(), processor=processor(), device=device(), card=card,
-                threads=threads, python=platform.python_version(), **loaded)
+    card = (
+        torch.cuda.get_device_name(device())
+        if torch and device() != "cpu" and torch.cuda.is_available()
+        else None
+    )
+    threads = (
+        torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores())
+    )
+    told = dict(
+        system=platform.system(),
+        machine=platform.machine(),
+        processor=processor(),
+        device=device(),
+        card=card,
+        threads=threads,
+        python=platform.python_version(),
+        **loaded,
+    )
     return {name: value for name, value in told.items() if value}
 
 # %% ../../nbs/lib/06a_making.ipynb #885a9b92
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
     """The partial folder of a run, ready to be worked in; `code`: {stage: its definitions}.
 
-    Leftovers of other code or other inputs are dropped, unless `keep`: then the run goes on, and will be published as
-    what it is, stale."""
+    Leftovers of other code or other inputs are dropped, unless `keep`: then the run goes on, and
+    will be published as what it is, stale.
+    """
     folder, about = store.partial(spec), lineage(store, spec, code)
     begun = (load_json(folder / "begun.json") or {}).get("about")
     same = begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
     if folder.exists() and not same and not (begun and keep):
-        shutil.rmtree(store.aside(folder), ignore_errors=True); begun = None
+        shutil.rmtree(store.aside(folder), ignore_errors=True)
+        begun = None
     with room(store.root):
         folder.mkdir(parents=True, exist_ok=True)
         told = dict(about=about, spec=json.loads(canonical(spec)))
-        if same or not begun: write_atomic(folder / "begun.json", json.dumps(told))
+        if same or not begun:
+            write_atomic(folder / "begun.json", json.dumps(told))
     return folder
 
 # %% ../../nbs/lib/06a_making.ipynb #7a9ab292
 def publish(store: Store, spec, seconds: float = 0.0, partners=()):
-    "Turn the partial folder into the finished run, atomically. `partners`: ids of the runs made in one go with it."
+    """Turn the partial folder into the finished run, atomically. `partners`: ids of the runs made
+    in one go with it.
+    """
     folder = store.partial(spec)
     with room(store.root):
         write_atomic(folder / "spec.json", canonical(spec) + "\n")
-        for file in products(folder): sync(file)
-        for inner in {p.parent for p in products(folder)}: sync(inner)
-        write_manifest(folder, load_json(folder / "begun.json")["about"] | dict(
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), seconds=round(seconds, 3), platform=made_on(),
-            partners=sorted(set(partners) - {run_id(spec)}), files=listed(folder)))
+        for file in products(folder):
+            sync(file)
+        for inner in {p.parent for p in products(folder)}:
+            sync(inner)
+        write_manifest(
+            folder,
+            load_json(folder / "begun.json")["about"]
+            | dict(
+                created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                seconds=round(seconds, 3),
+                platform=made_on(),
+                partners=sorted(set(partners) - {run_id(spec)}),
+                files=listed(folder),
+            ),
+        )
         _install(store, spec)
+
 
 def write_manifest(folder: Path, about: dict):
     write_atomic(folder / "manifest.json", json.dumps(about, indent=1, sort_keys=True))
 
+
 def _install(store: Store, spec):
     folder, final = store.partial(spec), store.path(spec)
     if not store.held(spec):
-        raise RuntimeError(f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published")
+        raise RuntimeError(
+            f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published"
+        )
     final.parent.mkdir(parents=True, exist_ok=True)
     old = store.aside(final)
     os.rename(folder, final)
-    sync(final.parent); sync(folder.parent)
-    strip(final); shutil.rmtree(old, ignore_errors=True)
+    sync(final.parent)
+    sync(folder.parent)
+    strip(final)
+    shutil.rmtree(old, ignore_errors=True)
 
 # %% ../../nbs/lib/06a_making.ipynb #a0e00b3d
 def finish(store: Store, spec) -> bool:
-    "Install a partial folder that was complete when its maker was killed; says whether there was one. After `begin`."
+    """Install a partial folder that was complete when its maker was killed; says whether there was
+    one. After `begin`.
+    """
     folder = store.partial(spec)
-    if problems(folder): return False
+    if problems(folder):
+        return False
     about, begun = load_json(folder / "manifest.json"), load_json(folder / "begun.json")["about"]
-    if any(about.get(name) != told for name, told in begun.items()): return False
+    if any(about.get(name) != told for name, told in begun.items()):
+        return False
     _install(store, spec)
     return True
 
+
 def renew(store: Store, spec, code: dict) -> bool:
-    "Keep a stale run that is itself as it would be made, from inputs that came out the same; its manifest is renewed."
+    """Keep a stale run that is itself as it would be made, from inputs that came out the same; its
+    manifest is renewed.
+    """
     about, now = load_json(store.path(spec) / "manifest.json"), lineage(store, spec, code)
-    if not store.has(spec) or own_reasons(about, spec, code) or about["inputs"] != now["inputs"]: return False
-    with room(store.root): write_manifest(store.path(spec), about | now)
+    if not store.has(spec) or own_reasons(about, spec, code) or about["inputs"] != now["inputs"]:
+        return False
+    with room(store.root):
+        write_manifest(store.path(spec), about | now)
     return True

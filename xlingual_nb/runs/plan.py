@@ -9,14 +9,14 @@ __all__ = ['GPU_SHARE', 'GPU_PEAK', 'COUNTS', 'Node', 'needed', 'encoder_step', 
 # %% ../../nbs/lib/08_plan.ipynb #240ae684
 import time
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Callable
+from collections.abc import Callable
 
 import pandas as pd
 
 from .executors import cores
 from .spec import one_look, parents, run_id
 from .staleness import Look
-from .stages import declared, stage_code, stage_digests, stage_of     # noqa: F401
+from .stages import declared, stage_code, stage_digests, stage_of  # noqa: F401
 from .store import Store
 
 _all_ = ["stage_digests"]
@@ -24,56 +24,81 @@ _all_ = ["stage_digests"]
 # %% ../../nbs/lib/08_plan.ipynb #610620fe
 @dataclass
 class Node:
-    "A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among these, its FLOPs."
+    """A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among
+    these, its FLOPs.
+    """
+
     spec: object
     key: str
     before: set
     depth: int
     weight: float = 0.0
 
+
 def needed(specs, look: Look) -> dict[str, Node]:
-    "The runs to be made so that `specs` are all found, inputs first. A look without code takes stale runs for found."
+    """The runs to be made so that `specs` are all found, inputs first. A look without code takes
+    stale runs for found.
+    """
     nodes, seen = {}, set()
+
     def visit(spec):
         key = run_id(spec)
-        if key in seen: return
+        if key in seen:
+            return
         seen.add(key)
         stage = stage_of(spec)
-        if look.state(spec) == "found": return
-        for parent in parents(spec): visit(parent)
+        if look.state(spec) == "found":
+            return
+        for parent in parents(spec):
+            visit(parent)
         before = {run_id(p) for p in parents(spec)} & set(nodes)
         depth = 1 + max((nodes[b].depth for b in before), default=0)
         weight = float(stage.cost(spec).get("flops", 0.0)) if stage.cost else 0.0
         nodes[key] = Node(spec, key, before, depth=depth, weight=weight)
+
     with one_look():
-        for spec in specs: visit(spec)
-    if not any(n.weight for n in nodes.values()): nodes = {key: replace(n, weight=1.0) for key, n in nodes.items()}
+        for spec in specs:
+            visit(spec)
+    if not any(n.weight for n in nodes.values()):
+        nodes = {key: replace(n, weight=1.0) for key, n in nodes.items()}
     return nodes
 
 # %% ../../nbs/lib/08_plan.ipynb #fbede49f
-GPU_SHARE = 0.10    # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
-GPU_PEAK = {"RTX 4090": 165e12, "A100": 312e12, "H100": 989e12}     # dense bfloat16 FLOP/s; an H200 is like an H100
+GPU_SHARE = 0.10  # of the maker's bfloat16 peak: small models, stacked; large models reach three or four times that
+GPU_PEAK = {
+    "RTX 4090": 165e12,
+    "A100": 312e12,
+    "H100": 989e12,
+}  # dense bfloat16 FLOP/s; an H200 is like an H100
+
 
 def encoder_step() -> tuple[Callable, int]:
-    "A training step of torch's own small encoder, of the laboratory's sizes, and its FLOPs."
+    """A training step of torch's own small encoder, of the laboratory's sizes, and its FLOPs."""
     from torch import nn, optim, randn
+
     width, layers, rows, tokens = 64, 3, 32, 64
     layer = nn.TransformerEncoderLayer(width, 1, 4 * width, activation="gelu", batch_first=True)
     net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
     adam, x = optim.AdamW(net.parameters(), fused=True), randn(rows, tokens, width)
+
     def step():
         net(x).square().mean().backward()
         adam.step()
         adam.zero_grad()
+
     weights = sum(p.numel() for p in net.parameters() if p.dim() > 1)
     return step, 6 * rows * tokens * (weights + 2 * layers * tokens * width)
+
 
 def calibrate(seconds: float = 0.4) -> float:
     """FLOP/s that training may reach on this machine with all its cores to itself.
 
-    The best of the steps of a small encoder over `seconds`, times the cores. One core is measured, as one trains a
-    model, by its processor time: other work on the machine hardly counts. Random numbers elsewhere stay as they are."""
+    The best of the steps of a small encoder over `seconds`, times the cores. One core is measured,
+    as one trains a model, by its processor time: other work on the machine hardly counts. Random
+    numbers elsewhere stay as they are.
+    """
     import torch
+
     threads, best = torch.get_num_threads(), 0.0
     torch.set_num_threads(1)
     try:
@@ -85,67 +110,97 @@ def calibrate(seconds: float = 0.4) -> float:
                 began = time.thread_time()
                 step()
                 best = max(best, flops / max(time.thread_time() - began, 1e-4))
-    finally: torch.set_num_threads(threads)
+    finally:
+        torch.set_num_threads(threads)
     return best * cores()
 
 # %% ../../nbs/lib/08_plan.ipynb #69fb4b9d
 def behind(specs) -> dict[str, object]:
-    "Every run that `specs` need, themselves included, by id."
+    """Every run that `specs` need, themselves included, by id."""
     every = {}
+
     def visit(spec):
         if every.setdefault(run_id(spec), spec) is spec:
-            for parent in parents(spec): visit(parent)
-    for spec in specs: visit(spec)
+            for parent in parents(spec):
+                visit(parent)
+
+    for spec in specs:
+        visit(spec)
     return every
 
 # %% ../../nbs/lib/08_plan.ipynb #37173408
 def code_behind(specs) -> dict[str, dict[str, str]]:
-    "`stages.stage_code` of `specs` and of all that they need."
+    """`stages.stage_code` of `specs` and of all that they need."""
     return stage_code({spec.stage for spec in behind(specs).values()})
 
 # %% ../../nbs/lib/08_plan.ipynb #6a7c7c20
 COUNTS = ("runs", "found", "stale", "to make", "FLOPs", "gigabytes")
 
+
 def counted(specs, look: Look) -> dict[str, dict]:
-    "What `specs` need, added up by stage: numbers under the names of `COUNTS`."
+    """What `specs` need, added up by stage: numbers under the names of `COUNTS`."""
     make, rows = needed(specs, look), {}
     for key, spec in behind(specs).items():
         state, stage = look.state(spec), stage_of(spec)
         cost = stage.cost(spec) if key in make and stage.cost else {}
-        counts = 1, state == "found", state == "stale", key in make, cost.get("flops", 0), cost.get("bytes", 0) / 1e9
+        counts = (
+            1,
+            state == "found",
+            state == "stale",
+            key in make,
+            cost.get("flops", 0),
+            cost.get("bytes", 0) / 1e9,
+        )
         row = rows.setdefault(spec.stage, dict.fromkeys(COUNTS, 0))
-        for name, n in zip(COUNTS, counts): row[name] += n
+        for name, n in zip(COUNTS, counts):
+            row[name] += n
     return rows
 
 # %% ../../nbs/lib/08_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
     """What `specs` need, one row a stage and a last one for the whole.
 
-    Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours on named GPUs.
-    `speed` is FLOP/s of this machine (default: measured, half a second)."""
-    with one_look(): rows = counted(specs, Look(store, code_behind(specs)))
+    Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours on
+    named GPUs. `speed` is FLOP/s of this machine (default: measured, half a second).
+    """
+    with one_look():
+        rows = counted(specs, Look(store, code_behind(specs)))
     order = [stage for stage in declared() if stage in rows]
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS).reindex(order).rename_axis("stage")
+    frame = (
+        pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS)
+        .reindex(order)
+        .rename_axis("stage")
+    )
     frame.loc["all"] = frame.sum()
-    frame = frame.astype({c: int for c in ("runs", "found", "stale", "to make")})
-    frame["hours here"] = frame.FLOPs / (speed or (calibrate() if frame.FLOPs["all"] else 1.0)) / 3600
-    for name, peak in GPU_PEAK.items(): frame[f"hours {name}"] = frame.FLOPs / (peak * GPU_SHARE) / 3600
+    frame = frame.astype(dict.fromkeys(("runs", "found", "stale", "to make"), int))
+    frame["hours here"] = (
+        frame.FLOPs / (speed or (calibrate() if frame.FLOPs["all"] else 1.0)) / 3600
+    )
+    for name, peak in GPU_PEAK.items():
+        frame[f"hours {name}"] = frame.FLOPs / (peak * GPU_SHARE) / 3600
     return frame.reset_index()
 
 # %% ../../nbs/lib/08_plan.ipynb #9818f089
 def flat_fields(spec, prefix: str = "") -> dict:
-    "The plain fields of a spec and of all specs inside it, by dotted name; members of a tuple of specs are numbered."
+    """The plain fields of a spec and of all specs inside it, by dotted name; members of a tuple of
+    specs are numbered.
+    """
     out = {}
     for f in fields(spec):
         value, name = getattr(spec, f.name), prefix + f.name
-        if is_dataclass(value): out |= flat_fields(value, name + ".")
+        if is_dataclass(value):
+            out |= flat_fields(value, name + ".")
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for i, v in enumerate(value): out |= flat_fields(v, f"{name}.{i}.")
-        else: out[name] = value
+            for i, v in enumerate(value):
+                out |= flat_fields(v, f"{name}.{i}.")
+        else:
+            out[name] = value
     return out
 
 # %% ../../nbs/lib/08_plan.ipynb #f9f308c0
 def results(specs, store: Store) -> pd.DataFrame:
-    "One row for each of `specs` that has measures, in order: run_id, fields by dotted name, keys of measures.json."
+    """One row for each of `specs` that has measures, in order: run_id, fields by dotted name, keys
+    of measures.json.
+    """
     there = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
     return pd.DataFrame([dict(run_id=run_id(s)) | flat_fields(s) | store.read(s) for s in there])

@@ -6,7 +6,10 @@
 __all__ = ['Progress', 'human', 'Watch']
 
 # %% ../../nbs/lib/07_progress.ipynb #42f70895
-import json, sys, threading, time
+import json
+import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,33 +20,55 @@ from .spec import run_id
 
 # %% ../../nbs/lib/07_progress.ipynb #133bd174
 class Progress:
-    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten seconds in
-    `log.jsonl`.
+    """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten
+    seconds in `log.jsonl`.
 
-    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead, and two must not
-    write in one folder."""
-    EVERY, LOG = .5, 10.0       # seconds between two writings of `progress.json`, and of `log.jsonl`
+    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead,
+    and two must not write in one folder.
+    """
+
+    EVERY, LOG = 0.5, 10.0  # seconds between two writings of `progress.json`, and of `log.jsonl`
+
     def __init__(self, folders: dict[str, Path], held=lambda spec: True):
-        self.held, self.folders, self.began, self._wrote, self._logged = held, folders, time.monotonic(), {}, {}
-        self.earlier = {k: (load_json(f / "progress.json") or {}).get("seconds", 0.0) for k, f in folders.items()}
-        for key, folder in folders.items(): self.log(key, "resume" if (folder / "log.jsonl").exists() else "begin")
+        self.held, self.folders, self.began, self._wrote, self._logged = (
+            held,
+            folders,
+            time.monotonic(),
+            {},
+            {},
+        )
+        self.earlier = {
+            k: (load_json(f / "progress.json") or {}).get("seconds", 0.0)
+            for k, f in folders.items()
+        }
+        for key, folder in folders.items():
+            self.log(key, "resume" if (folder / "log.jsonl").exists() else "begin")
 
     def seconds(self, key: str) -> float:
-        "Seconds spent on a run, interrupted attempts included, as its share of the group's."
+        """Seconds spent on a run, interrupted attempts included, as its share of the group's."""
         return self.earlier[key] + (time.monotonic() - self.began) / len(self.folders)
 
     def log(self, key: str, event: str, **info):
-        "Add a line to the log of a run; on a line of its own even where a kill has torn the last one."
+        """Add a line to the log of a run; on a line of its own even where a kill has torn the last
+        one.
+        """
         path = self.folders[key] / "log.jsonl"
         torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
         with open(path, "a", encoding="utf-8") as out:
-            out.write("\n" * bool(torn) + json.dumps(dict(time=round(time.time(), 2), event=event, **info)) + "\n")
+            out.write(
+                "\n" * bool(torn)
+                + json.dumps(dict(time=round(time.time(), 2), event=event, **info))
+                + "\n"
+            )
 
     def __call__(self, spec, done, total, **info):
         key, now = run_id(spec), time.monotonic()
-        if done < total and now - self._wrote.get(key, -1e9) < self.EVERY: return
+        if done < total and now - self._wrote.get(key, -1e9) < self.EVERY:
+            return
         if not self.held(spec):
-            raise RuntimeError(f"{spec.stage} {key[:12]} was taken over by another process; it goes on there")
+            raise RuntimeError(
+                f"{spec.stage} {key[:12]} was taken over by another process; it goes on there"
+            )
         self._wrote[key] = now
         state = dict(done=done, total=total, seconds=self.seconds(key), info=info)
         write_atomic(self.folders[key] / "progress.json", json.dumps(state), durable=False)
@@ -53,25 +78,31 @@ class Progress:
 
 # %% ../../nbs/lib/07_progress.ipynb #951ee9b5
 def human(seconds: float) -> str:
-    "Seconds as people say them."
-    if seconds < 100: return f"{seconds:.0f} s"
+    """Seconds as people say them."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 # %% ../../nbs/lib/07_progress.ipynb #726cfc45
 class Watch:
-    "Draws one bar a stage on a terminal; elsewhere prints a line every ten seconds. A context manager."
-    TICK, LINE = 1.0, 10.0      # seconds between two looks, and between two printed lines
+    """Draws one bar a stage on a terminal; elsewhere prints a line every ten seconds. A context
+    manager.
+    """
+
+    TICK, LINE = 1.0, 10.0  # seconds between two looks, and between two printed lines
+
     def __init__(self, study, on: bool = True):
         self.study, self.on, self.bars, self._stop = study, on, {}, threading.Event()
-        self.busy = 0.0                         # seconds with work under way
-        self.first, self.now = {}, {}           # fractions done, at the start and at the last look
+        self.busy = 0.0  # seconds with work under way
+        self.first, self.now = {}, {}  # fractions done, at the start and at the last look
         self.totals = Counter(node.spec.stage for node in study.nodes.values())
 
     def look(self) -> dict[str, float]:
-        "Read the fractions done, and return them summed by stage."
+        """Read the fractions done, and return them summed by stage."""
         sums, info = dict.fromkeys(self.totals, 0.0), {}
         for key, node in list(self.study.nodes.items()):
-            if key in self.study.done: self.now[key] = 1.0
+            if key in self.study.done:
+                self.now[key] = 1.0
             elif key in self.study.queued:
                 state = load_json(self.study.store.root / "partial" / key / "progress.json") or {}
                 self.now[key] = state.get("done", 0) / max(state.get("total", 1), 1)
@@ -79,11 +110,13 @@ class Watch:
             fraction = self.now.get(key, 0.0)
             self.first.setdefault(key, fraction if fraction < 1 else 0.0)
             sums[node.spec.stage] += fraction
-        self.info = " · ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
+        self.info = " · ".join(
+            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items()
+        )
         return sums
 
     def left(self) -> float | None:
-        "Seconds left over all groups, as far as can be told."
+        """Seconds left over all groups, as far as can be told."""
         lost = set(self.study.failed) | self.study.skipped
         nodes = [n for n in list(self.study.nodes.values()) if n.key not in lost]
         did = sum(n.weight * (self.now.get(n.key, 0.0) - self.first.get(n.key, 0.0)) for n in nodes)
@@ -91,19 +124,23 @@ class Watch:
         return self.busy * todo / did if did > 0 else None
 
     def line(self) -> str:
-        "How far each stage is and what is left, for a place where no bars can be drawn."
+        """How far each stage is and what is left, for a place where no bars can be drawn."""
         sums, left = self.look(), self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
         parts.append("time left not known yet" if left is None else f"{human(left)} left")
         return " · ".join(parts + [self.info] * bool(self.info))
 
     def draw(self):
-        "Bring the bars up to date."
+        """Bring the bars up to date."""
         sums, left = self.look(), self.left()
         for stage, total in self.totals.items():
             if stage not in self.bars:
-                self.bars[stage] = tqdm(total=total, desc=f"{stage:10}", position=len(self.bars),
-                                        bar_format="{desc} {n:.1f}/{total} |{bar}| {elapsed}{postfix}")
+                self.bars[stage] = tqdm(
+                    total=total,
+                    desc=f"{stage:10}",
+                    position=len(self.bars),
+                    bar_format="{desc} {n:.1f}/{total} |{bar}| {elapsed}{postfix}",
+                )
             bar = self.bars[stage]
             bar.n = min(sums[stage], total)
             unknown = left is None or sums[stage] >= total
@@ -113,9 +150,11 @@ class Watch:
         bars, printed, before = sys.stderr.isatty(), time.monotonic(), time.monotonic()
         while not self._stop.wait(self.TICK):
             now = time.monotonic()
-            if any(self.study.nodes[k].weight for k in list(self.study.queued)): self.busy += now - before
+            if any(self.study.nodes[k].weight for k in list(self.study.queued)):
+                self.busy += now - before
             before = now
-            if bars: self.draw()
+            if bars:
+                self.draw()
             elif now - printed >= self.LINE:
                 print(self.line(), flush=True)
                 printed = now
@@ -123,10 +162,13 @@ class Watch:
     def __enter__(self):
         self.look()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        if self.on: self._thread.start()
+        if self.on:
+            self._thread.start()
         return self
 
     def __exit__(self, *_):
         self._stop.set()
-        if self.on: self._thread.join(5)
-        for bar in self.bars.values(): bar.close()
+        if self.on:
+            self._thread.join(5)
+        for bar in self.bars.values():
+            bar.close()

@@ -6,7 +6,9 @@
 __all__ = ['about_of', 'ancestors', 'elsewhere', 'choose', 'together', 'differences', 'accept']
 
 # %% ../../nbs/lib/09a_proofs.ipynb #d23afefd
-import shutil, time, uuid
+import shutil
+import time
+import uuid
 from collections import Counter
 
 from ..errors import InputError
@@ -21,108 +23,175 @@ from .stages import stage_code, stage_of
 from .store import Store
 
 # %% ../../nbs/lib/09a_proofs.ipynb #a3d0eded
-def about_of(store: Store, spec) -> dict: return load_json(store.path(spec) / "manifest.json") or {}
+def about_of(store: Store, spec) -> dict:
+    return load_json(store.path(spec) / "manifest.json") or {}
+
 
 def ancestors(spec) -> list:
-    "Every run behind a run."
+    """Every run behind a run."""
     return list(dict.fromkeys(a for p in parents(spec) for a in (p, *ancestors(p))))
 
+
 def elsewhere(store: Store, spec) -> str:
-    "How the machine that made a run differs from this process, threads aside; empty when it does not."
+    """How the machine that made a run differs from this process, threads aside; empty when it does
+    not.
+    """
     then, now = about_of(store, spec).get("platform", {}), made_on()
-    later = {n for n in ("numpy", "torch") if n not in now}          # not loaded here yet
+    later = {n for n in ("numpy", "torch") if n not in now}  # not loaded here yet
     names = sorted({*then, *now} - later - {"threads", "transformers", "tokenizers"})
-    return ", ".join(f"{n} {then.get(n)} (here {now.get(n)})" for n in names if then.get(n) != now.get(n))
+    return ", ".join(
+        f"{n} {then.get(n)} (here {now.get(n)})" for n in names if then.get(n) != now.get(n)
+    )
+
 
 def choose(store: Store, specs: list, prove: int) -> list:
-    "Up to `prove` of `specs` whose inputs are there: made on a machine like this, spread over groups, cheapest first."
+    """Up to `prove` of `specs` whose inputs are there: made on a machine like this, spread over
+    groups, cheapest first.
+    """
     left, picked, seen = [s for s in specs if all(map(store.has, ancestors(s)))], [], Counter()
     group = {s: stage_of(s).group(s) if stage_of(s).group else None for s in left}
-    price = {s: (bool(elsewhere(store, s)), about_of(store, s).get("seconds", 0.0), run_id(s)) for s in left}
+    price = {
+        s: (bool(elsewhere(store, s)), about_of(store, s).get("seconds", 0.0), run_id(s))
+        for s in left
+    }
     while left and len(picked) < prove:
         picked.append(best := min(left, key=lambda s: (seen[group[s]], price[s])))
-        left.remove(best); seen[group[best]] += 1
+        left.remove(best)
+        seen[group[best]] += 1
     return picked
 
 # %% ../../nbs/lib/09a_proofs.ipynb #0e2e1f8a
 def together(store: Store, spec, known: dict) -> list:
-    "A run and those that were made in one go with it, as far as they are there, in the order they had then."
+    """A run and those that were made in one go with it, as far as they are there, in the order they
+    had then.
+    """
     group = [spec, *(known[p] for p in about_of(store, spec).get("partners", ()) if p in known)]
-    return sorted(group, key=lambda s: about_of(store, s)["seconds"])     # one was published after the other
+    return sorted(
+        group, key=lambda s: about_of(store, s)["seconds"]
+    )  # one was published after the other
+
 
 def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]]:
-    """Make runs again beside the store and compare: {run id: files whose bytes differ}, only those that do.
+    """Make runs again beside the store and compare: {run id: files whose bytes differ}, only those
+    that do.
 
-    `executor`: default one process with as many threads as the first of them had. Logs tell the time: they do not
-    count."""
-    executor = executor or Processes(1, about_of(store, specs[0]).get("platform", {}).get("threads", 1))
+    `executor`: default one process with as many threads as the first of them had. Logs tell the
+    time: they do not count.
+    """
+    executor = executor or Processes(
+        1, about_of(store, specs[0]).get("platform", {}).get("threads", 1)
+    )
     beside = store.root / f".proof-{uuid.uuid4().hex[:8]}"
     try:
-        with room(store.root): scratch = Store(beside)
+        with room(store.root):
+            scratch = Store(beside)
         for spec in dict.fromkeys(a for s in specs for a in ancestors(s)):
             scratch.path(spec).parent.mkdir(parents=True, exist_ok=True)
             scratch.path(spec).symlink_to(store.path(spec), target_is_directory=True)
         run(specs, scratch, executor, stack=len(specs), progress=False, accept_stale=True)
-        found = {run_id(s): _unequal(about_of(store, s)["files"], about_of(scratch, s)["files"]) for s in specs}
+        found = {
+            run_id(s): _unequal(about_of(store, s)["files"], about_of(scratch, s)["files"])
+            for s in specs
+        }
         return {key: files for key, files in found.items() if files}
-    finally: shutil.rmtree(beside, ignore_errors=True)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
 
 def _unequal(old: dict, new: dict) -> list[str]:
     return sorted(n for n in {*old, *new} - {"log.jsonl"} if old.get(n) != new.get(n))
 
 # %% ../../nbs/lib/09a_proofs.ipynb #314c1c53
 def accept(store: Store, stage: str, prove: int, executor=None, tell=print) -> list[str]:
-    """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out equal, made again.
+    """Take stale runs of a stage for up to date, if `prove` of those made by each old code come out
+    equal, made again.
 
-    Returns the ids of the runs that were accepted. InputError when one differs, and when there is nothing to prove."""
-    if prove < 1: raise InputError(f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more")
-    known = known_specs(store)[0]                       # imports their stages
+    Returns the ids of the runs that were accepted. InputError when one differs, and when there is
+    nothing to prove.
+    """
+    if prove < 1:
+        raise InputError(
+            f"--prove {prove} proves nothing: say how many runs are to be made again, 1 or more"
+        )
+    known = known_specs(store)[0]  # imports their stages
     code = stage_code()
     look, of_stage = Look(store, code), [s for s in known.values() if s.stage == stage]
-    if not of_stage: raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
+    if not of_stage:
+        raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
     versions = _versions(store, look, [s for s in of_stage if look.state(s) == "stale"], tell)
-    proved = {old: _proved(store, known, specs, prove, executor, tell) for old, specs in versions.items()}
-    accepted = [_stamp(store, spec, code, old, proved[old]) for old, specs in versions.items() for spec in specs]
+    proved = {
+        old: _proved(store, known, specs, prove, executor, tell) for old, specs in versions.items()
+    }
+    accepted = [
+        _stamp(store, spec, code, old, proved[old])
+        for old, specs in versions.items()
+        for spec in specs
+    ]
     renewed = _renew_readers(store, list(known.values()), code)
-    tell(f"{len(accepted)} runs of stage {stage} accepted" + f", {renewed} that read them renewed" * bool(renewed))
+    tell(
+        f"{len(accepted)} runs of stage {stage} accepted"
+        + f", {renewed} that read them renewed" * bool(renewed)
+    )
     return accepted
 
+
 def _versions(store, look, stale, tell) -> dict[str, list]:
-    "Stale runs that may be accepted, by the digest of the code that made them."
+    """Stale runs that may be accepted, by the digest of the code that made them."""
     kinds = {spec: {reason.kind for reason in look.why(spec)} for spec in stale}
     waiting, other = ([s for s in stale if kind in kinds[s]] for kind in ("input", "default"))
-    def last(specs): return look.why(specs[0])[-1].text
-    if waiting: tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {last(waiting)}")
-    if other: tell(f"{len(other)} runs are of a spec that means something else today: {last(other)}")
+
+    def last(specs):
+        return look.why(specs[0])[-1].text
+
+    if waiting:
+        tell(f"{len(waiting)} runs read runs that are stale themselves, and wait: {last(waiting)}")
+    if other:
+        tell(f"{len(other)} runs are of a spec that means something else today: {last(other)}")
     found = {}
     for spec in stale:
-        if kinds[spec] == {"code"}: found.setdefault(digest_of(about_of(store, spec)["definitions"]), []).append(spec)
-    if stale and not found: raise InputError(f"none of {len(stale)} stale runs can be accepted: see xlingual runs why")
+        if kinds[spec] == {"code"}:
+            found.setdefault(digest_of(about_of(store, spec)["definitions"]), []).append(spec)
+    if stale and not found:
+        raise InputError(f"none of {len(stale)} stale runs can be accepted: see xlingual runs why")
     return found
 
+
 def _proved(store, known, specs, prove, executor, tell) -> list[str]:
-    "Ids of the runs that came out equal; InputError when one does not."
+    """Ids of the runs that came out equal; InputError when one does not."""
     picked = choose(store, specs, prove)
     if not picked:
-        raise InputError(f"the inputs of all {len(specs)} stale runs are gone: none can be made again to compare; "
-                         "run makes everything anew")
+        raise InputError(
+            f"the inputs of all {len(specs)} stale runs are gone: none can be made again to compare; "
+            "run makes everything anew"
+        )
     names = ", ".join(f"{run_id(s)[:12]} ({about_of(store, s)['seconds']:.0f} s)" for s in picked)
     tell(f"making {len(picked)} of {len(specs)} stale runs again: {names}")
     for spec in picked:
         wrong = differences(store, together(store, spec, known), executor)
         other = elsewhere(store, spec)
         for key, files in wrong.items():
-            raise InputError(f"{spec.stage} {key[:12]} comes out different ({', '.join(files)}): nothing was accepted"
-                             + f"; but it was made elsewhere: {other}" * bool(other))
+            raise InputError(
+                f"{spec.stage} {key[:12]} comes out different ({', '.join(files)}): nothing was accepted"
+                + f"; but it was made elsewhere: {other}" * bool(other)
+            )
     return [run_id(s) for s in picked]
+
 
 def _stamp(store, spec, code, old, by) -> str:
     about, now = about_of(store, spec), lineage(store, spec, code)
-    note = dict(old=old, new=now["code"][spec.stage], reason=f"proved equal by {len(by)} runs", runs=by,
-                date=time.strftime("%Y-%m-%d", time.gmtime()))
+    note = dict(
+        old=old,
+        new=now["code"][spec.stage],
+        reason=f"proved equal by {len(by)} runs",
+        runs=by,
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+    )
     with store.lock(spec, ready=lambda: False), room(store.root):
-        write_manifest(store.path(spec), about | now | dict(accepted=[*about.get("accepted", []), note]))
+        write_manifest(
+            store.path(spec), about | now | dict(accepted=[*about.get("accepted", []), note])
+        )
     return run_id(spec)
+
 
 def _renew_readers(store, specs, code) -> int:
     look = Look(store, code)

@@ -7,7 +7,12 @@ __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'touched', '
            'Sources', 'meant', 'reached']
 
 # %% ../../nbs/lib/02b_reached.ipynb #d9ceb01e
-import ast, inspect, json, re, sys, textwrap
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -18,48 +23,79 @@ from .bare import FUNCTIONS, IMPORTS, QUIET, Bare, Marker, bindings, pieces
 
 # %% ../../nbs/lib/02b_reached.ipynb #07c114ce
 def source_of(module: str) -> Path | None:
-    "The source file of a module, found without importing it or its parents; None where there is none (`__main__`)."
+    """The source file of a module, found without importing it or its parents; None where there is
+    none (`__main__`).
+    """
     top, *rest = module.split(".")
-    try: spec = find_spec(top)
-    except (ValueError, ImportError): return None
-    if spec is None: return None
+    try:
+        spec = find_spec(top)
+    except (ValueError, ImportError):
+        return None
+    if spec is None:
+        return None
     folders = spec.submodule_search_locations
-    if not folders: return Path(spec.origin) if not rest and (spec.origin or "").endswith(".py") else None
+    if not folders:
+        return Path(spec.origin) if not rest and (spec.origin or "").endswith(".py") else None
     bases = [Path(folder).joinpath(*rest) for folder in folders]
     places = [f for base in bases for f in (base / "__init__.py", base.parent / f"{base.name}.py")]
     return next((f for f in places if f.is_file()), None)
 
 # %% ../../nbs/lib/02b_reached.ipynb #9bf837ee
 def shallow(node):
-    "A statement and what is in it, but for the insides of functions and classes."
+    """A statement and what is in it, but for the insides of functions and classes."""
     yield node
-    if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)): return
-    for child in ast.iter_child_nodes(node): yield from shallow(child)
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from shallow(child)
+
 
 def touched(node) -> set[str]:
-    "Names whose values a statement changes without binding them: `D[k] = v`, `D.update(v)`, `C.method = f`, `@D.add`."
+    """Names whose values a statement changes without binding them: `D[k] = v`, `D.update(v)`,
+    `C.method = f`, `@D.add`.
+    """
     found = set()
     for n in shallow(node):
         calls = [n.value] if isinstance(n, ast.Expr) else getattr(n, "decorator_list", [])
-        changed = [f for c in calls if isinstance(f := c.func if isinstance(c, ast.Call) else c, ast.Attribute)]
-        if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load): changed.append(n)
+        changed = [
+            f
+            for c in calls
+            if isinstance(f := c.func if isinstance(c, ast.Call) else c, ast.Attribute)
+        ]
+        if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load):
+            changed.append(n)
         for at in changed:
-            while isinstance(at, (ast.Attribute, ast.Subscript)): at = at.value
-            if isinstance(at, ast.Name): found.add(at.id)
+            while isinstance(at, (ast.Attribute, ast.Subscript)):
+                at = at.value
+            if isinstance(at, ast.Name):
+                found.add(at.id)
     return found
 
 # %% ../../nbs/lib/02b_reached.ipynb #f42dd997
 WORDS = {"__all__", "_all_", "__version__"}
 
+
 def _idle(node, quiet=()) -> bool:
-    "Statements that do nothing on import but to bring names, to say something or to call a quiet function."
-    if isinstance(node, ast.If): return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
-    return isinstance(node, IMPORTS) or isinstance(node, ast.Expr) and Bare(quiet).visit(node) is None
+    """Statements that do nothing on import but to bring names, to say something or to call a quiet
+    function.
+    """
+    if isinstance(node, ast.If):
+        return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
+    return isinstance(node, IMPORTS) or (
+        isinstance(node, ast.Expr) and Bare(quiet).visit(node) is None
+    )
+
 
 class Module:
-    "The statements that make or change each name of a module, in order; those that make none are under the name ``."
+    """The statements that make or change each name of a module, in order; those that make none are
+    under the name ``.
+    """
+
     def __init__(self, name: str, file: Path):
-        self.name, self.package = name, name if file.name == "__init__.py" else name.rpartition(".")[0]
+        self.name, self.package = (
+            name,
+            name if file.name == "__init__.py" else name.rpartition(".")[0],
+        )
         self.statements, self.imports, self.stars, self._pieces = {}, {}, [], {}
         body = ast.parse(file.read_text(encoding="utf-8"), filename=str(file)).body
         made = [self._binds(node) for node in body]
@@ -67,95 +103,149 @@ class Module:
         self.quiet = {n for n, places in self.imports.items() if places <= QUIET}
         self.quiet |= {n for n in own if (name, (n,)) in QUIET}
         for node, names in zip(body, made):
-            names = (names | touched(node) & own or {""}) - WORDS if not _idle(node, self.quiet) else ()
-            for n in names: self.statements.setdefault(n, []).append(node)
+            names = (
+                (names | touched(node) & own or {""}) - WORDS if not _idle(node, self.quiet) else ()
+            )
+            for n in names:
+                self.statements.setdefault(n, []).append(node)
 
     def _binds(self, node) -> set[str]:
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__": return set()
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            return set()
         found = bindings([node], self.name, self.package)
         self.stars += [module for module, _ in found.pop("*", ())]
         for name, places in found.items():
-            if places: self.imports.setdefault(name, set()).update(places)
+            if places:
+                self.imports.setdefault(name, set()).update(places)
         return set() if isinstance(node, IMPORTS) else set(found)
 
-    def knows(self, name: str) -> bool: return name in self.statements or name in self.imports or bool(self.stars)
+    def knows(self, name: str) -> bool:
+        return name in self.statements or name in self.imports or bool(self.stars)
 
     def pieces(self, name: str) -> list[tuple[str, str]]:
-        "The bare text of a name, as `bare.pieces`."
+        """The bare text of a name, as `bare.pieces`."""
         marker = Marker(self.name, self.package, self.knows)
         for node in self.statements[name]:
-            if id(node) not in self._pieces: self._pieces[id(node)] = pieces(node, marker, self.quiet)
+            if id(node) not in self._pieces:
+                self._pieces[id(node)] = pieces(node, marker, self.quiet)
         return [piece for node in self.statements[name] for piece in self._pieces[id(node)]]
 
 # %% ../../nbs/lib/02b_reached.ipynb #af603166
 def constant(value) -> str | None:
-    "A plain value as text; None for anything else."
-    if is_dataclass(value) and not isinstance(value, type): return repr(value)
-    try: return json.dumps(value, sort_keys=True)
-    except (TypeError, ValueError): return None
+    """A plain value as text; None for anything else."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return repr(value)
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):
+        return None
+
 
 def bytecode(code: CodeType, mark=str) -> str:
-    "What a function does, as text: no line numbers, no docstring. `mark` is put on each name that it uses."
-    told = code.co_consts[not code.co_name.startswith("<"):]    # of a function with a name the first is the docstring
+    """What a function does, as text: no line numbers, no docstring. `mark` is put on each name that
+    it uses.
+    """
+    told = code.co_consts[
+        not code.co_name.startswith("<") :
+    ]  # of a function with a name the first is the docstring
+
     def text(value):
-        if isinstance(value, CodeType): return bytecode(value, mark)
-        return str(sorted(map(text, value))) if isinstance(value, frozenset) else f"{type(value).__name__} {value!r}"
+        if isinstance(value, CodeType):
+            return bytecode(value, mark)
+        return (
+            str(sorted(map(text, value)))
+            if isinstance(value, frozenset)
+            else f"{type(value).__name__} {value!r}"
+        )
+
     own = code.co_varnames + code.co_freevars + code.co_cellvars
     return " ".join((code.co_code.hex(), *map(mark, code.co_names), *own, *map(text, told)))
 
 # %% ../../nbs/lib/02b_reached.ipynb #1bcd3bd2
 def _brought(name: str, value) -> bool:
-    "Whether Python, or `dataclass`, has put a member into a class."
+    """Whether Python, or `dataclass`, has put a member into a class."""
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
     written = code and code.co_filename != "<string>" and inspect.unwrap(value) is value
     return name.startswith("__") and not written
 
 # %% ../../nbs/lib/02b_reached.ipynb #0fa4ef78
 class Live:
-    "As `Module`, for what no file has: what names in memory stand for now. `own`: one that is this module's for sure."
+    """As `Module`, for what no file has: what names in memory stand for now. `own`: one that is
+    this module's for sure.
+    """
+
     stars = ()
+
     def __init__(self, name: str, namespace: dict, own: str = ""):
         self.name, self.imports, self.statements = name, {}, {}
         for key, value in list(namespace.items()):
-            if callable(value): value = inspect.unwrap(value)
+            if callable(value):
+                value = inspect.unwrap(value)
             home, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-            if isinstance(value, ModuleType): self.imports[key] = {(value.__name__, ())}
-            elif key == own or not isinstance(home, str) or not path or home == name: self.statements[key] = value
-            else: self.imports[key] = {(home, tuple(path.split(".")))}
+            if isinstance(value, ModuleType):
+                self.imports[key] = {(value.__name__, ())}
+            elif key == own or not isinstance(home, str) or not path or home == name:
+                self.statements[key] = value
+            else:
+                self.imports[key] = {(home, tuple(path.split(".")))}
 
-    def knows(self, name: str) -> bool: return name in self.statements or name in self.imports
+    def knows(self, name: str) -> bool:
+        return name in self.statements or name in self.imports
 
     def pieces(self, name: str) -> list[tuple[str, str]]:
         value = self.statements[name]
-        if not isinstance(value, (FunctionType, type)): return [(self._value(name, value), "")]
-        try: tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
-        except (OSError, TypeError, SyntaxError): return self._compiled(name, value)
+        if not isinstance(value, (FunctionType, type)):
+            return [(self._value(name, value), "")]
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
+        except (OSError, TypeError, SyntaxError):
+            return self._compiled(name, value)
         return pieces(tree.body[0], Marker(self.name, "", self.knows))
 
     def _compiled(self, name, value) -> list[tuple[str, str]]:
-        def mark(used): return f"⟨{self.name}:{used}⟩" if self.knows(used) else used
-        def told(v): return bytecode(v.__code__, mark) if isinstance(v, FunctionType) else constant(v)
-        if isinstance(value, FunctionType): return [(told(value), "")]
+        def mark(used):
+            return f"⟨{self.name}:{used}⟩" if self.knows(used) else used
+
+        def told(v):
+            return bytecode(v.__code__, mark) if isinstance(v, FunctionType) else constant(v)
+
+        if isinstance(value, FunctionType):
+            return [(told(value), "")]
         kept = fields(value) if is_dataclass(value) else ()
-        roles = {f.name: "default" for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)}
+        roles = {
+            f.name: "default" for f in kept if (f.default, f.default_factory) != (MISSING, MISSING)
+        }
         roles["source_digests"] = "id"
-        made = {f.name: ... for f in kept} | {n: v for n, v in vars(value).items() if not _brought(n, v)}
-        return [(f"class {name}", "")] + [(f"{n}: {told(v)}", roles.get(n, "")) for n, v in sorted(made.items())]
+        made = {f.name: ... for f in kept} | {
+            n: v for n, v in vars(value).items() if not _brought(n, v)
+        }
+        return [(f"class {name}", "")] + [
+            (f"{n}: {told(v)}", roles.get(n, "")) for n, v in sorted(made.items())
+        ]
 
     def _value(self, name, value) -> str:
-        if isinstance(value, (list, dict)) and not name.isupper(): return ""
+        if isinstance(value, (list, dict)) and not name.isupper():
+            return ""
         return f"⟨{type(value).__module__}:{type(value).__qualname__}⟩ {constant(value)}"
 
 # %% ../../nbs/lib/02b_reached.ipynb #a79225ae
 INSTALLED = ("site-packages", "dist-packages")
 
-def _stamp(file: Path): return file.stat().st_mtime_ns, file.stat().st_size
+
+def _stamp(file: Path):
+    return file.stat().st_mtime_ns, file.stat().st_size
+
 
 @lru_cache(maxsize=1024)
-def _written(name: str, file: Path, stamp) -> Module: return Module(name, file)
+def _written(name: str, file: Path, stamp) -> Module:
+    return Module(name, file)
+
 
 class Sources:
-    "The modules whose code counts, each looked at once: this package, those of `modules` and what lies beside them."
+    """The modules whose code counts, each looked at once: this package, those of `modules` and what
+    lies beside them.
+    """
+
     def __init__(self, *modules: str):
         self.tops = {m.split(".")[0] for m in ("xlingual_nb", *modules)}
         self._seen, self._homes, self.known = {}, {}, {}
@@ -173,59 +263,87 @@ class Sources:
         return top in self.tops or self._home(top) in self.homes
 
     def module(self, name: str) -> Module | Live | None:
-        "A module, or None where it is not ours or has no source."
+        """A module, or None where it is not ours or has no source."""
         if name not in self._seen:
             file = source_of(name) if self.follows(name) else None
             self._seen[name] = file and _written(name, file, _stamp(file))
         return self._seen[name]
 
     def root(self, thing) -> tuple[str, str]:
-        "The place of a function or class, (module, name). What no file has is kept as it is in memory."
+        """The place of a function or class, (module, name). What no file has is kept as it is in
+        memory.
+        """
         name, top = thing.__module__, thing.__qualname__.split(".")[0]
         table = self.module(name)
-        if table and top in table.statements: return name, top
+        if table and top in table.statements:
+            return name, top
         live = f"{name}.__live__" if isinstance(table, Module) else name
         around = getattr(thing, "__globals__", None) or vars(sys.modules[name])
         self._seen[live] = Live(live, around | {top: thing}, top)
         return live, top
 
     def find(self, module: str, path: tuple, seen=frozenset()) -> list[tuple]:
-        """What a dotted name of a module means: [(module, name, rest)], more than one where an import may go two ways.
+        """What a dotted name of a module means: [(module, name, rest)], more than one where an
+        import may go two ways.
 
-        A module itself comes under the name `*`, a name that is not ours under no module: (None, full name, ())."""
+        A module itself comes under the name `*`, a name that is not ours under no module: (None,
+        full name, ()).
+        """
         table = self.module(module)
-        if table is None: return [(None, ".".join((module, *path)), ())]
-        if not path: return [(module, "*", ())]
+        if table is None:
+            return [(None, ".".join((module, *path)), ())]
+        if not path:
+            return [(module, "*", ())]
         head, rest = path[0], path[1:]
-        if (module, head) in seen: return []
+        if (module, head) in seen:
+            return []
         seen |= {(module, head)}
         found = [(module, head, rest)] if head in table.statements else []
-        for m, p in sorted(table.imports.get(head, ())): found += self.find(m, p + rest, seen)
-        for m in table.stars if not found else (): found += [f for f in self.find(m, path, seen) if f[0]]
-        if not found and self.module(f"{module}.{head}"): return self.find(f"{module}.{head}", rest)
-        if not found and "__getattr__" in table.statements: return [(module, "__getattr__", path)]
+        for m, p in sorted(table.imports.get(head, ())):
+            found += self.find(m, p + rest, seen)
+        for m in table.stars if not found else ():
+            found += [f for f in self.find(m, path, seen) if f[0]]
+        if not found and self.module(f"{module}.{head}"):
+            return self.find(f"{module}.{head}", rest)
+        if not found and "__getattr__" in table.statements:
+            return [(module, "__getattr__", path)]
         return found or [(None, ".".join(path), ())]
 
 # %% ../../nbs/lib/02b_reached.ipynb #28417546
 OUTSIDE = re.compile(r"⟨([\w.:|]+)⟩")
 
+
 def meant(mark: str, sources: Sources) -> list[tuple]:
-    "What stands between marks, `module:name` or several with bars between them, as `Sources.find` has it. Found once."
+    """What stands between marks, `module:name` or several with bars between them, as `Sources.find`
+    has it. Found once.
+    """
     if mark not in sources.known:
         pairs = [one.split(":") for one in mark.split("|")]
-        found = [sources.find(module, tuple(path.split(".")) if path else ()) for module, path in pairs]
+        found = [
+            sources.find(module, tuple(path.split(".")) if path else ()) for module, path in pairs
+        ]
         sources.known[mark] = [place for places in found for place in places]
     return sources.known[mark]
 
+
 def reached(roots, sources: Sources, specs=frozenset()) -> dict[tuple, str]:
-    "Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` what has no role."
+    """Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` what
+    has no role.
+    """
     found, todo = {}, list(roots)
     while todo:
         module, name = place = todo.pop()
-        if place in found: continue
+        if place in found:
+            continue
         table = sources.module(module)
-        found[place] = "\n".join(text for text, role in table.pieces(name) if not (role and place in specs))
+        found[place] = "\n".join(
+            text for text, role in table.pieces(name) if not (role and place in specs)
+        )
         for m, n, _ in (t for mark in OUTSIDE.findall(found[place]) for t in meant(mark, sources)):
-            if m: todo += [(m, every) for every in sources.module(m).statements] if n == "*" else [(m, n)]
-        if "" in table.statements: todo.append((module, ""))
+            if m:
+                todo += (
+                    [(m, every) for every in sources.module(m).statements] if n == "*" else [(m, n)]
+                )
+        if "" in table.statements:
+            todo.append((module, ""))
     return found

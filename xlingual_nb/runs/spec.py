@@ -6,7 +6,9 @@
 __all__ = ['plain', 'canonical', 'spec_classes', 'restore', 'parents', 'source_digests', 'one_look', 'run_id']
 
 # %% ../../nbs/lib/01_spec.ipynb #48c24f9b
-import hashlib, json, typing
+import hashlib
+import json
+import typing
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
@@ -15,111 +17,162 @@ from functools import lru_cache
 # %% ../../nbs/lib/01_spec.ipynb #71d64d14
 @lru_cache(maxsize=256)
 def _fields(kind: type) -> tuple:
-    return tuple((f.name, f.default) for f in fields(kind))     # where there is no default, MISSING equals no value
+    return tuple(
+        (f.name, f.default) for f in fields(kind)
+    )  # where there is no default, MISSING equals no value
+
 
 def _named(spec, every: bool = False) -> dict:
-    kept = {name: value for name, default in _fields(type(spec)) if (value := getattr(spec, name)) != default or every}
+    kept = {
+        name: value
+        for name, default in _fields(type(spec))
+        if (value := getattr(spec, name)) != default or every
+    }
     return {"is": getattr(spec, "stage", type(spec).__name__), **kept}
 
+
 def plain(value, every: bool = False):
-    """A spec as JSON-ready plain values; fields at their default are left out, unless `every` field is wanted.
-    TypeError for what is neither a plain value nor a dataclass."""
-    if is_dataclass(value): return {name: plain(v, every) for name, v in _named(value, every).items()}
-    if isinstance(value, (tuple, list)): return [plain(v, every) for v in value]
-    if value is None or isinstance(value, (bool, int, float, str)): return value
+    """A spec as JSON-ready plain values; fields at their default are left out, unless `every` field
+    is wanted. TypeError for what is neither a plain value nor a dataclass.
+    """
+    if is_dataclass(value):
+        return {name: plain(v, every) for name, v in _named(value, every).items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(v, every) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     raise TypeError(f"a spec is made of plain values, not of {type(value).__name__}: {value!r}")
 
 # %% ../../nbs/lib/01_spec.ipynb #97e3288b
 def _spelt(value) -> tuple[str, bool]:
-    "(canonical text, whether it is so for ever)"
+    """(canonical text, whether it is so for ever)"""
     if isinstance(value, (tuple, list)):
         members = [_spelt(v) for v in value]
         lasts = isinstance(value, tuple) and all(lasts for _, lasts in members)
         return "[" + ",".join(text for text, _ in members) + "]", lasts
     own = getattr(value, "__dict__", {})
-    if "_canonical" in own: return own["_canonical"], True
-    if not is_dataclass(value): return json.dumps(plain(value), ensure_ascii=False, allow_nan=False), True
+    if "_canonical" in own:
+        return own["_canonical"], True
+    if not is_dataclass(value):
+        return json.dumps(plain(value), ensure_ascii=False, allow_nan=False), True
     members = {name: _spelt(v) for name, v in _named(value).items()}
     text = ",".join(f'"{name}":{members[name][0]}' for name in sorted(members))
     lasts = type(value).__dataclass_params__.frozen and all(lasts for _, lasts in members.values())
-    if lasts: own["_canonical"] = "{" + text + "}"
+    if lasts:
+        own["_canonical"] = "{" + text + "}"
     return "{" + text + "}", lasts
 
+
 def canonical(spec) -> str:
-    "The one JSON spelling of a spec."
+    """The one JSON spelling of a spec."""
     return _spelt(spec)[0]
 
+
 def _kept(spec, name: str, make):
-    "What `make()` gives, worked out once for a spec that does not change."
+    """What `make()` gives, worked out once for a spec that does not change."""
     own = getattr(spec, "__dict__", {})
-    if name in own: return own[name]
+    if name in own:
+        return own[name]
     value, lasts = make(), _spelt(spec)[1]
-    if lasts: own[name] = value
+    if lasts:
+        own[name] = value
     return value
 
 # %% ../../nbs/lib/01_spec.ipynb #1a5ebad7
 def spec_classes(spec: type) -> list[type]:
-    "A spec class and every dataclass that its fields may hold, and theirs."
+    """A spec class and every dataclass that its fields may hold, and theirs."""
     found, todo = [], [spec]
     while todo:
         at = todo.pop()
         todo += typing.get_args(at)
-        if not (isinstance(at, type) and is_dataclass(at)) or at in found: continue
+        if not (isinstance(at, type) and is_dataclass(at)) or at in found:
+            continue
         found.append(at)
         todo += [*typing.get_type_hints(at).values(), *at.__bases__]
     return found
 
-def restore(told, spec: type, *others: type):
-    """The spec that `plain` has made into plain values; fields that are not told get their default of today.
 
-    `others`: classes of inputs that the fields do not tell of, subclasses for one."""
+def restore(told, spec: type, *others: type):
+    """The spec that `plain` has made into plain values; fields that are not told get their default
+    of today.
+
+    `others`: classes of inputs that the fields do not tell of, subclasses for one.
+    """
     classes = [kind for top in (*others, spec) for kind in reversed(spec_classes(top))]
     known = {getattr(kind, "stage", kind.__name__): kind for kind in classes}
+
     def back(value):
-        if isinstance(value, list): return tuple(map(back, value))
-        if not isinstance(value, dict): return value
+        if isinstance(value, list):
+            return tuple(map(back, value))
+        if not isinstance(value, dict):
+            return value
         return known[value["is"]](**{name: back(v) for name, v in value.items() if name != "is"})
+
     return back(told)
 
 # %% ../../nbs/lib/01_spec.ipynb #a63a409f
 def parents(spec) -> tuple:
-    "The runs that this run reads: specs with a stage, found in its fields, in order and without repeats."
+    """The runs that this run reads: specs with a stage, found in its fields, in order and without
+    repeats.
+    """
     return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
 
-def _values(spec): return (getattr(spec, name) for name, _ in _fields(type(spec)))
+
+def _values(spec):
+    return (getattr(spec, name) for name, _ in _fields(type(spec)))
+
 
 def _inputs(values):
     for value in values:
-        if hasattr(value, "stage"): yield value
-        elif is_dataclass(value): yield from _inputs(_values(value))
-        elif isinstance(value, tuple): yield from _inputs(value)
+        if hasattr(value, "stage"):
+            yield value
+        elif is_dataclass(value):
+            yield from _inputs(_values(value))
+        elif isinstance(value, tuple):
+            yield from _inputs(value)
 
 # %% ../../nbs/lib/01_spec.ipynb #8e5cfea5
 def _readers(spec) -> tuple:
     own = (spec,) if hasattr(spec, "source_digests") else ()
-    def found(): return (*own, *(reader for parent in parents(spec) for reader in _readers(parent)))
+
+    def found():
+        return (*own, *(reader for parent in parents(spec) for reader in _readers(parent)))
+
     return _kept(spec, "_readers", lambda: tuple(dict.fromkeys(found())))
 
+
 def source_digests(spec) -> dict[str, str]:
-    "What is read at the ends of the graph, each file by its name with the digest of its bytes."
-    return {name: digest for reader in _readers(spec) for name, digest in reader.source_digests().items()}
+    """What is read at the ends of the graph, each file by its name with the digest of its bytes."""
+    return {
+        name: digest
+        for reader in _readers(spec)
+        for name, digest in reader.source_digests().items()
+    }
 
 # %% ../../nbs/lib/01_spec.ipynb #9a5194ff
 _LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
 
+
 @contextmanager
 def one_look():
-    "Inside, the sources of a spec are looked at once."
+    """Inside, the sources of a spec are looked at once."""
     seen = _LOOK.get()
     token = _LOOK.set({} if seen is None else seen)
-    try: yield
-    finally: _LOOK.reset(token)
+    try:
+        yield
+    finally:
+        _LOOK.reset(token)
+
 
 def run_id(spec) -> str:
-    "SHA-256 (hex) over the canonical spec and the digests of its sources. InputError for a missing source."
+    """SHA-256 (hex) over the canonical spec and the digests of its sources. InputError for a
+    missing source.
+    """
     seen = _LOOK.get()
-    if seen is not None and id(spec) in seen: return seen[id(spec)][1]
+    if seen is not None and id(spec) in seen:
+        return seen[id(spec)][1]
     text = canonical(spec) + "\n" + json.dumps(source_digests(spec), sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()
-    if seen is not None: seen[id(spec)] = spec, name       # the spec too, so that its number is not used again
+    if seen is not None:
+        seen[id(spec)] = spec, name  # the spec too, so that its number is not used again
     return name

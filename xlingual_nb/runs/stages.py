@@ -16,7 +16,9 @@ from .files import load_json
 
 # %% ../../nbs/lib/04_stages.ipynb #59772cf1
 def flat_numbers(values: dict) -> dict[str, float]:
-    "Numbers in nested dictionaries under one name each, the keys on the way with blanks between."
+    """Numbers in nested dictionaries under one name each, the keys on the way with blanks
+    between.
+    """
     found = {}
     for key, value in values.items():
         inner = flat_numbers(value) if isinstance(value, dict) else {"": value}
@@ -25,61 +27,82 @@ def flat_numbers(values: dict) -> dict[str, float]:
 
 # %% ../../nbs/lib/04_stages.ipynb #32b96bae
 def read_measures(folder: Path) -> dict[str, float]:
-    "The numbers of a finished run's `measures.json`, flat; none where the run leaves none."
+    """The numbers of a finished run's `measures.json`, flat; none where the run leaves none."""
     return flat_numbers(load_json(folder / "measures.json") or {})
 
 # %% ../../nbs/lib/04_stages.ipynb #afbc96ad
 @dataclass(frozen=True)
 class Stage:
-    """How one kind of run is made: `make(specs, folders, store, progress)` writes the products of each spec into its
-    folder, and calls `progress(spec, done, total, **info)` as often as it likes."""
+    """How one kind of run is made: `make(specs, folders, store, progress)` writes the products of
+    each spec into its folder, and calls `progress(spec, done, total, **info)` as often as it likes.
+    """
+
     spec: type
     make: Callable
-    group: Callable[[object], Hashable] | None = None   # specs with equal keys may be made together (None: each alone)
-    cost: Callable[[object], dict] | None = None        # {"flops": ..., "bytes": ...}, for plans and for the time left
-    values: Callable[[Path], dict] = read_measures      # the numbers that tables draw from a finished run, by name
+    group: Callable[[object], Hashable] | None = (
+        None  # specs with equal keys may be made together (None: each alone)
+    )
+    cost: Callable[[object], dict] | None = (
+        None  # {"flops": ..., "bytes": ...}, for plans and for the time left
+    )
+    values: Callable[[Path], dict] = (
+        read_measures  # the numbers that tables draw from a finished run, by name
+    )
 
     @property
-    def name(self) -> str: return self.spec.stage
+    def name(self) -> str:
+        return self.spec.stage
 
 # %% ../../nbs/lib/04_stages.ipynb #efb5a498
 _DECLARED: dict[str, Stage] = {}
 
-def declare(spec: type, make: Callable, **rest) -> Stage:
-    """Say how runs of a spec class are made; `rest`: other fields of `Stage`. The class has a `stage`, its kind's name.
 
-    Raises InputError for a name that another class has. The same class again replaces itself, as when a cell is run
-    twice, or a script imports itself by name so that workers find it."""
+def declare(spec: type, make: Callable, **rest) -> Stage:
+    """Say how runs of a spec class are made; `rest`: other fields of `Stage`. The class has a
+    `stage`, its kind's name.
+
+    Raises InputError for a name that another class has. The same class again replaces itself, as
+    when a cell is run twice, or a script imports itself by name so that workers find it.
+    """
     stage = Stage(spec, make, **rest)
     before = _DECLARED.get(stage.name, stage).spec
-    same_module = before.__module__ == spec.__module__ or "__main__" in (before.__module__, spec.__module__)
+    same_module = before.__module__ == spec.__module__ or "__main__" in (
+        before.__module__,
+        spec.__module__,
+    )
     if not same_module or before.__qualname__ != spec.__qualname__:
-        raise InputError(f"stage {stage.name!r} of {spec.__module__}.{spec.__qualname__} is declared by "
-                         f"{before.__module__}.{before.__qualname__} already: give it another name")
+        raise InputError(
+            f"stage {stage.name!r} of {spec.__module__}.{spec.__qualname__} is declared by "
+            f"{before.__module__}.{before.__qualname__} already: give it another name"
+        )
     _DECLARED[stage.name] = stage
     return stage
 
 # %% ../../nbs/lib/04_stages.ipynb #ace6c394
 def stage_of(spec) -> Stage:
-    "The stage of a spec. Raises InputError for a spec whose module declares none."
+    """The stage of a spec. Raises InputError for a spec whose module declares none."""
     name = getattr(spec, "stage", None)
     names = {kind.__qualname__ for kind in type(spec).__mro__}
     if name not in _DECLARED or _DECLARED[name].spec.__qualname__ not in names:
         kind = type(spec)
-        raise InputError(f"stage {name!r} of {kind.__name__} is not declared: call declare({kind.__name__}, make) "
-                         f"beside it, in {kind.__module__}")
+        raise InputError(
+            f"stage {name!r} of {kind.__name__} is not declared: call declare({kind.__name__}, make) "
+            f"beside it, in {kind.__module__}"
+        )
     return _DECLARED[name]
 
+
 def declared() -> dict[str, Stage]:
-    "The stages of all modules that are imported by now, by name."
+    """The stages of all modules that are imported by now, by name."""
     return dict(_DECLARED)
 
 # %% ../../nbs/lib/04_stages.ipynb #4c7ad99e
 def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-    "{stage: its `digests.definitions`}, for `names`, or for all that are declared."
+    """{stage: its `digests.definitions`}, for `names`, or for all that are declared."""
     wanted = {name: stage for name, stage in _DECLARED.items() if names is None or name in names}
     return {name: definitions(stage.make, stage.spec) for name, stage in wanted.items()}
 
+
 def stage_digests() -> dict[str, str]:
-    "{stage: one digest for all its code}, for people to compare."
+    """{stage: one digest for all its code}, for people to compare."""
     return {name: digest_of(code) for name, code in stage_code().items()}

@@ -21,37 +21,56 @@ from .store import Store, fingerprint, list_runs
 
 # %% ../../nbs/lib/05a_staleness.ipynb #b825c52e
 def lineage(store: Store, spec, code: dict | None = None) -> dict:
-    """What a run made now is made by and from; `code`: {stage: its definitions}, as `stages.stage_code` has it.
+    """What a run made now is made by and from; `code`: {stage: its definitions}, as
+    `stages.stage_code` has it.
 
-    definitions: those of its own stage; code: {stage: digest}, with the stages of its inputs; classes: {stage: where
-    its spec class is}; inputs: {run id: fingerprint}; spec: all its fields."""
+    definitions: those of its own stage; code: {stage: digest}, with the stages of its inputs;
+    classes: {stage: where its spec class is}; inputs: {run id: fingerprint}; spec: all its fields.
+    """
     own, kind = (code or {}).get(spec.stage, {}), type(spec)
-    digests, classes = {spec.stage: digest_of(own)}, {spec.stage: f"{kind.__module__}:{kind.__qualname__}"}
+    digests, classes = (
+        {spec.stage: digest_of(own)},
+        {spec.stage: f"{kind.__module__}:{kind.__qualname__}"},
+    )
     for parent in parents(spec):
         about = load_json(store.path(parent) / "manifest.json") or {}
         classes = about.get("classes", {}) | classes
         for stage, digest in about.get("code", {}).items():
-            digests[stage] = digest if digests.get(stage, digest) == digest else f"mixed: {digests[stage]} {digest}"
+            digests[stage] = (
+                digest
+                if digests.get(stage, digest) == digest
+                else f"mixed: {digests[stage]} {digest}"
+            )
     inputs = {run_id(p): fingerprint(store.path(p)) for p in parents(spec)}
-    return dict(definitions=own, code=digests, classes=classes, inputs=inputs, spec=plain(spec, every=True))
+    return dict(
+        definitions=own, code=digests, classes=classes, inputs=inputs, spec=plain(spec, every=True)
+    )
 
 # %% ../../nbs/lib/05a_staleness.ipynb #a1d10144
 @dataclass(frozen=True)
 class Reason:
-    "Why a run is stale: by its `code`, a `default` of its spec, or an `input`; in words."
+    """Why a run is stale: by its `code`, a `default` of its spec, or an `input`; in words."""
+
     kind: str
     text: str
 
+
 def moved(then, now, name: str = "") -> list[str]:
-    "Fields of a spec that have another value than they had, both as `plain(spec, every=True)`."
+    """Fields of a spec that have another value than they had, both as `plain(spec, every=True)`."""
     if isinstance(then, dict) and isinstance(now, dict):
-        return [t for n in then if n != "is" for t in moved(then[n], now.get(n), f"{name}.{n}".lstrip("."))]
+        return [
+            t
+            for n in then
+            if n != "is"
+            for t in moved(then[n], now.get(n), f"{name}.{n}".lstrip("."))
+        ]
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         return [t for i, pair in enumerate(zip(then, now)) for t in moved(*pair, f"{name}.{i}")]
     return [] if then == now else [f"{name} was {then!r} by default and is {now!r} now"]
 
+
 def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
-    "What has changed in a run itself since its manifest `about` was written."
+    """What has changed in a run itself since its manifest `about` was written."""
     if "definitions" not in about:
         return [Reason("code", "it was made before manifests told which definitions made a run")]
     told = [Reason("code", t) for t in changes(about["definitions"], code.get(spec.stage, {}))]
@@ -59,86 +78,133 @@ def own_reasons(about: dict, spec, code: dict) -> list[Reason]:
 
 # %% ../../nbs/lib/05a_staleness.ipynb #b6c91ed5
 class Look:
-    """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is to be called stale.
+    """What is found in a store at one time; `code`: {stage: its definitions}, None when nothing is
+    to be called stale.
 
-    `state(spec)`: `missing`, `damaged` (a file is missing or cut short), `stale` or `found`; `why(spec)`: why stale."""
+    `state(spec)`: `missing`, `damaged` (a file is missing or cut short), `stale` or `found`;
+    `why(spec)`: why stale.
+    """
+
     def __init__(self, store: Store, code: dict | None = None):
         self.store, self.code, self._reasons, self._prints, self._states = store, code, {}, {}, {}
 
     def state(self, spec) -> str:
         key = run_id(spec)
-        if key not in self._states: self._states[key] = self._state(spec)
+        if key not in self._states:
+            self._states[key] = self._state(spec)
         return self._states[key]
 
     def _state(self, spec) -> str:
-        if not self.store.path(spec).exists(): return "missing"
-        if not self.store.has(spec): return "damaged"
+        if not self.store.path(spec).exists():
+            return "missing"
+        if not self.store.has(spec):
+            return "damaged"
         return "stale" if self.code is not None and self.why(spec) else "found"
 
     def why(self, spec) -> list[Reason]:
         key = run_id(spec)
-        if key not in self._reasons: self._reasons[key] = self._why(spec)
+        if key not in self._reasons:
+            self._reasons[key] = self._why(spec)
         return self._reasons[key]
 
     def _why(self, spec) -> list[Reason]:
         about = load_json(self.store.path(spec) / "manifest.json") or {}
-        told, there = own_reasons(about, spec, self.code), [p for p in parents(spec) if self.store.path(p).exists()]
+        told, there = (
+            own_reasons(about, spec, self.code),
+            [p for p in parents(spec) if self.store.path(p).exists()],
+        )
         for p in there:
             name = f"its input {p.stage} {run_id(p)[:12]}"
             if about.get("inputs", {}).get(run_id(p)) != self._print(p):
                 told.append(Reason("input", f"{name} has other contents now"))
             told += [Reason("input", f"{name}: {reason.text}") for reason in self.why(p)]
-        old = [s for s, d in about.get("code", {}).items() if s != spec.stage and d != digest_of(self.code.get(s, {}))]
-        if told: return told        # of inputs that are gone, or were made again since, only the table of code knows
-        return [Reason("input", f"inputs were made by another code of stage {s} than today's") for s in old]
+        old = [
+            s
+            for s, d in about.get("code", {}).items()
+            if s != spec.stage and d != digest_of(self.code.get(s, {}))
+        ]
+        if told:
+            return told  # of inputs that are gone, or were made again since, only the table of code knows
+        return [
+            Reason("input", f"inputs were made by another code of stage {s} than today's")
+            for s in old
+        ]
 
     def _print(self, spec):
         key = run_id(spec)
-        if key not in self._prints: self._prints[key] = fingerprint(self.store.path(spec))
+        if key not in self._prints:
+            self._prints[key] = fingerprint(self.store.path(spec))
         return self._prints[key]
 
 # %% ../../nbs/lib/05a_staleness.ipynb #ef7eacf1
 def class_of(place: str) -> type:
-    "The class that stands at `module:name`. InputError when it cannot be imported."
-    known = [s.spec for s in declared().values() if f"{s.spec.__module__}:{s.spec.__qualname__}" == place]
-    if known: return known[0]                   # those of a notebook are nowhere else
+    """The class that stands at `module:name`. InputError when it cannot be imported."""
+    known = [
+        s.spec for s in declared().values() if f"{s.spec.__module__}:{s.spec.__qualname__}" == place
+    ]
+    if known:
+        return known[0]  # those of a notebook are nowhere else
     module, _, name = place.partition(":")
     try:
         found = import_module(module)
-        for part in name.split("."): found = getattr(found, part)
+        for part in name.split("."):
+            found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"its spec class {place} cannot be imported ({error}): put the folder of the module on "
-                         "PYTHONPATH") from None
+        raise InputError(
+            f"its spec class {place} cannot be imported ({error}): put the folder of the module on "
+            "PYTHONPATH"
+        ) from None
     return found
 
+
 def spec_of(folder: Path):
-    "The spec of a finished run. InputError when its class cannot be had, or it is no run of that class as it is now."
-    stage, classes = folder.parent.parent.name, (load_json(folder / "manifest.json") or {}).get("classes", {})
-    if stage not in classes: raise InputError("it was made before manifests told which class a spec is of")
+    """The spec of a finished run. InputError when its class cannot be had, or it is no run of that
+    class as it is now.
+    """
+    stage, classes = (
+        folder.parent.parent.name,
+        (load_json(folder / "manifest.json") or {}).get("classes", {}),
+    )
+    if stage not in classes:
+        raise InputError("it was made before manifests told which class a spec is of")
     kinds = {name: class_of(place) for name, place in classes.items()}
-    try: spec = restore(load_json(folder / "spec.json"), kinds[stage], *kinds.values())
+    try:
+        spec = restore(load_json(folder / "spec.json"), kinds[stage], *kinds.values())
     except (TypeError, KeyError) as error:
         raise InputError(f"its spec does not fit {classes[stage]} any more ({error})") from None
-    if run_id(spec) != folder.name: raise InputError("it belongs to a text or a spec that is another by now")
+    if run_id(spec) != folder.name:
+        raise InputError("it belongs to a text or a spec that is another by now")
     return spec
 
 # %% ../../nbs/lib/05a_staleness.ipynb #b5fc97a3
 def known_specs(store: Store) -> tuple[dict, dict]:
-    "({run id: spec} of finished runs, {run id: why there is no spec}); imports their modules, and so their stages."
+    """({run id: spec} of finished runs, {run id: why there is no spec}); imports their modules, and
+    so their stages.
+    """
     specs, lost = {}, {}
     for row in list_runs(store).query("state == 'found'").itertuples():
-        try: specs[row.run_id] = spec_of(Path(row.path))
-        except InputError as error: lost[row.run_id] = str(error)
+        try:
+            specs[row.run_id] = spec_of(Path(row.path))
+        except InputError as error:
+            lost[row.run_id] = str(error)
     return specs, lost
 
-def stale_runs(store: Store) -> pd.DataFrame:
-    """Those rows of `list_runs` that are not up to date by the code of today; column `why` says why.
 
-    `state` is `stale`, or `unknown` where that cannot be told (its spec class is not here, its text has changed)."""
+def stale_runs(store: Store) -> pd.DataFrame:
+    """Those rows of `list_runs` that are not up to date by the code of today; column `why` says
+    why.
+
+    `state` is `stale`, or `unknown` where that cannot be told (its spec class is not here, its text
+    has changed).
+    """
     specs, lost = known_specs(store)
     with one_look():
         look = Look(store, stage_code())
-        why = lost | {key: "; ".join(reason.text for reason in look.why(spec)) for key, spec in specs.items()}
-    frame = list_runs(store).assign(state=lambda t: ["unknown" if key in lost else "stale" for key in t.run_id])
+        why = lost | {
+            key: "; ".join(reason.text for reason in look.why(spec)) for key, spec in specs.items()
+        }
+    frame = list_runs(store).assign(
+        state=lambda t: ["unknown" if key in lost else "stale" for key in t.run_id]
+    )
     frame = frame.assign(why=[why.get(key, "") for key in frame.run_id])
     return frame[frame.why != ""].reset_index(drop=True)

@@ -7,7 +7,13 @@ __all__ = ['VERSION', 'SCAFFOLD', 'COLUMNS', 'products', 'strip', 'sha256', 'lis
            'list_runs', 'check_runs', 'prune_runs', 'prune_locks']
 
 # %% ../../nbs/lib/05_store.ipynb #6310f81f
-import hashlib, json, os, shlex, shutil, time, uuid
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import time
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,80 +27,130 @@ from .spec import run_id
 VERSION = "1"
 SCAFFOLD = ("begun.json", "progress.json", "manifest.json", "resume")
 
+
 def products(folder: Path) -> list[Path]:
-    "The files of a run folder that belong to the run, sorted: everything but the scaffold and dot-files."
+    """The files of a run folder that belong to the run, sorted: everything but the scaffold and
+    dot-files.
+    """
     every = (p for p in folder.rglob("*") if p.is_file())
-    return sorted(p for p in every if p.relative_to(folder).parts[0] not in SCAFFOLD and not p.name.startswith("."))
+    return sorted(
+        p
+        for p in every
+        if p.relative_to(folder).parts[0] not in SCAFFOLD and not p.name.startswith(".")
+    )
+
 
 def strip(folder: Path):
-    "Remove from a finished run what only helped to make it."
+    """Remove from a finished run what only helped to make it."""
     for extra in [folder / n for n in SCAFFOLD if n != "manifest.json"] + list(folder.rglob(".*")):
-        shutil.rmtree(extra, ignore_errors=True) if extra.is_dir() else extra.unlink(missing_ok=True)
+        shutil.rmtree(extra, ignore_errors=True) if extra.is_dir() else extra.unlink(
+            missing_ok=True
+        )
+
 
 def sha256(path: Path) -> str:
-    "Digest of a file's bytes."
-    with open(path, "rb") as handle: return hashlib.file_digest(handle, "sha256").hexdigest()
+    """Digest of a file's bytes."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 # %% ../../nbs/lib/05_store.ipynb #a8ec94a0
 def listed(folder: Path) -> dict:
-    "The products of a run folder, as its manifest lists them: {file: size and sha256}."
-    return {str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p)) for p in products(folder)}
+    """The products of a run folder, as its manifest lists them: {file: size and sha256}."""
+    return {
+        str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p))
+        for p in products(folder)
+    }
+
 
 def fingerprint(folder: Path) -> str | None:
-    "One digest for all products of a finished run (but for its log, which tells the time); None when it is not there."
+    """One digest for all products of a finished run (but for its log, which tells the time); None
+    when it is not there.
+    """
     files = (load_json(folder / "manifest.json") or {}).get("files")
-    if not files: return None
-    told = json.dumps({n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True)
+    if not files:
+        return None
+    told = json.dumps(
+        {n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True
+    )
     return hashlib.sha256(told.encode()).hexdigest()
 
+
 def whole(folder: Path) -> bool:
-    "Whether the manifest is there and each file that it lists has its size. Cheap; `problems` reads every byte."
+    """Whether the manifest is there and each file that it lists has its size. Cheap; `problems`
+    reads every byte.
+    """
     kept = load_json(folder / "manifest.json")
-    try: return kept is not None and all((folder / n).stat().st_size == f["size"] for n, f in kept["files"].items())
-    except (OSError, KeyError, TypeError, AttributeError): return False
+    try:
+        return kept is not None and all(
+            (folder / n).stat().st_size == f["size"] for n, f in kept["files"].items()
+        )
+    except (OSError, KeyError, TypeError, AttributeError):
+        return False
 
 # %% ../../nbs/lib/05_store.ipynb #32130a25
 def problems(folder: Path) -> list[str]:
-    "What is wrong with a run folder, file by file, reading every byte; empty when it is as it was made."
+    """What is wrong with a run folder, file by file, reading every byte; empty when it is as it was
+    made.
+    """
     kept = load_json(folder / "manifest.json")
-    if not isinstance(kept, dict) or "files" not in kept: return ["manifest.json is missing or broken"]
+    if not isinstance(kept, dict) or "files" not in kept:
+        return ["manifest.json is missing or broken"]
     found = []
     for name, file in kept["files"].items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
-        if size is None: found.append(f"{name} is missing")
-        elif size != file["size"]: found.append(f"{name} has {size} bytes, not {file['size']}")
-        elif sha256(path) != file["sha256"]: found.append(f"{name} has changed")
+        if size is None:
+            found.append(f"{name} is missing")
+        elif size != file["size"]:
+            found.append(f"{name} has {size} bytes, not {file['size']}")
+        elif sha256(path) != file["sha256"]:
+            found.append(f"{name} has changed")
     return found
 
 # %% ../../nbs/lib/05_store.ipynb #fa7068b7
-_SOUND = set()      # (folder, when its files were written) of runs that this process has read every byte of
+_SOUND = (
+    set()
+)  # (folder, when its files were written) of runs that this process has read every byte of
+
 
 class Store:
-    """A folder of runs. `root` is made if need be (unless `create=False`); `blank`: where there is no store it counts
-    as an empty one, and nothing is made.
+    """A folder of runs. `root` is made if need be (unless `create=False`); `blank`: where there is
+    no store it counts as an empty one, and nothing is made.
 
-    Raises InputError for a file, a folder that is not a store, or a store of another version."""
+    Raises InputError for a file, a folder that is not a store, or a store of another version.
+    """
+
     def __init__(self, root, create: bool = True, blank: bool = False):
         self.root, self._locks, self._seen = Path(root).expanduser().absolute(), {}, {}
         mark = self.root / "VERSION"
         if not mark.exists():
             if not (create or blank):
-                raise InputError(f"{self.root}: there is no store here; run something first, or name one with --store")
+                raise InputError(
+                    f"{self.root}: there is no store here; run something first, or name one with --store"
+                )
             self._free(mark)
-            if blank: return
+            if blank:
+                return
             self._found(mark)
         version = mark.read_bytes()[:20].decode(errors="replace").strip()
         if version != VERSION:
-            raise InputError(f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
-                             f"here {VERSION!r}); name another folder with --store, or move this one away")
+            raise InputError(
+                f"{self.root}: this store was made by another version of xlingual_nb (layout {version!r}, "
+                f"here {VERSION!r}); name another folder with --store, or move this one away"
+            )
 
     def _free(self, mark: Path):
         if self.root.is_file():
-            raise InputError(f"{self.root}: a file, not a store; name an empty or a new folder with --store")
-        others = self.root.is_dir() and any(not p.name.startswith(".") for p in self.root.iterdir() if p != mark)
-        if others and not mark.exists():            # (another process may be founding it just now)
-            raise InputError(f"{self.root}: not a store, and not empty; name an empty or a new folder with --store")
+            raise InputError(
+                f"{self.root}: a file, not a store; name an empty or a new folder with --store"
+            )
+        others = self.root.is_dir() and any(
+            not p.name.startswith(".") for p in self.root.iterdir() if p != mark
+        )
+        if others and not mark.exists():  # (another process may be founding it just now)
+            raise InputError(
+                f"{self.root}: not a store, and not empty; name an empty or a new folder with --store"
+            )
 
     def _found(self, mark: Path):
         try:
@@ -102,129 +158,188 @@ class Store:
                 self.root.mkdir(parents=True, exist_ok=True)
                 write_atomic(mark, VERSION + "\n")
         except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
-            raise InputError(f"{self.root}: no store can be made here ({error.strerror}); name another folder with "
-                             "--store") from None
+            raise InputError(
+                f"{self.root}: no store can be made here ({error.strerror}); name another folder with "
+                "--store"
+            ) from None
 
     def path(self, spec) -> Path:
-        "The final folder of a run, there or not."
+        """The final folder of a run, there or not."""
         key = run_id(spec)
         return self.root / spec.stage / key[:2] / key
 
     def partial(self, spec) -> Path:
-        "The folder in which a run is made; it outlives a kill."
+        """The folder in which a run is made; it outlives a kill."""
         return self.root / "partial" / run_id(spec)
 
     def has(self, spec) -> bool:
-        "Whether the run is there and whole (sizes are looked at, bytes are not)."
+        """Whether the run is there and whole (sizes are looked at, bytes are not)."""
         return whole(self.path(spec))
 
     def sound(self, spec) -> Path:
-        """The folder of a finished run, to read from. Raises InputError when it is not there, or not as it was made;
-        the first time in a process all bytes are read."""
+        """The folder of a finished run, to read from. Raises InputError when it is not there, or
+        not as it was made; the first time in a process all bytes are read.
+        """
         folder = self.path(spec)
         if not self.has(spec):
-            raise InputError(f"{folder}: this {spec.stage} run is not in the store, or damaged; run it first")
-        if (seen := (folder, *(p.stat().st_mtime_ns for p in sorted(folder.iterdir())))) in _SOUND: return folder
+            raise InputError(
+                f"{folder}: this {spec.stage} run is not in the store, or damaged; run it first"
+            )
+        if (seen := (folder, *(p.stat().st_mtime_ns for p in sorted(folder.iterdir())))) in _SOUND:
+            return folder
         if found := problems(folder):
-            raise InputError(f"{folder}: {found[0]} since it was made: `{self.pruning(folder.name)}` removes the run, "
-                             "and the same command as before makes it again")
+            raise InputError(
+                f"{folder}: {found[0]} since it was made: `{self.pruning(folder.name)}` removes the run, "
+                "and the same command as before makes it again"
+            )
         _SOUND.add(seen)
         return folder
 
     def pruning(self, *run_ids: str) -> str:
-        "The command that removes runs of this store, for messages."
+        """The command that removes runs of this store, for messages."""
         return f"xlingual runs prune {' '.join(key[:16] for key in run_ids)} --store {shlex.quote(str(self.root))}"
 
     def read(self, spec, name: str = "measures.json"):
-        "A JSON product of a finished run. Raises InputError as `sound` does."
+        """A JSON product of a finished run. Raises InputError as `sound` does."""
         return json.loads((self.sound(spec) / name).read_text(encoding="utf-8"))
 
     @contextmanager
     def lock(self, spec, wait: bool = True, ready=None):
-        """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner has it, if `wait`.
+        """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner
+        has it, if `wait`.
 
-        `ready()` says whether there is nothing left to do (default: the run is there); then it yields False. A lock is
-        taken over from an owner that is dead (see `runs.files`)."""
+        `ready()` says whether there is nothing left to do (default: the run is there); then it
+        yields False. A lock is taken over from an owner that is dead (see `runs.files`).
+        """
         ready, key, folder = ready or (lambda: self.has(spec)), run_id(spec), self.root / "locks"
-        with room(self.root): folder.mkdir(exist_ok=True)
+        with room(self.root):
+            folder.mkdir(exist_ok=True)
         own = Lock(folder / key, self._seen)
         try:
             with room(self.root):
-                while not ready() and not own.take() and wait: time.sleep(.2)
-            if own.held(): self._locks[key] = own
-            yield own.held() and not ready()    # it may have been finished between the question and the lock
+                while not ready() and not own.take() and wait:
+                    time.sleep(0.2)
+            if own.held():
+                self._locks[key] = own
+            yield (
+                own.held() and not ready()
+            )  # it may have been finished between the question and the lock
         finally:
-            if self._locks.get(key) is own: del self._locks[key]
+            if self._locks.get(key) is own:
+                del self._locks[key]
             own.release()
 
     def held(self, spec) -> bool:
-        "Whether this store object holds the lock of a run, still."
+        """Whether this store object holds the lock of a run, still."""
         own = self._locks.get(run_id(spec))
         return own is not None and own.held()
 
     def maker(self, spec) -> str:
-        "Who holds the lock of a run and where it lies, for people; empty when nobody does."
+        """Who holds the lock of a run and where it lies, for people; empty when nobody does."""
         lock = Lock(self.root / "locks" / run_id(spec))
         return lock.told() if lock.path.exists() else ""
 
     def aside(self, folder: Path) -> Path:
-        "A folder out of the way in one rename, so that nothing half-removed is seen in its place; where it lies now."
+        """A folder out of the way in one rename, so that nothing half-removed is seen in its place;
+        where it lies now.
+        """
         trash = self.root / "trash" / f"{folder.name}.{uuid.uuid4().hex[:8]}"
         trash.parent.mkdir(exist_ok=True)
-        if folder.exists(): os.rename(folder, trash)
+        if folder.exists():
+            os.rename(folder, trash)
         return trash
 
 # %% ../../nbs/lib/05_store.ipynb #6910ab82
 COLUMNS = ["run_id", "stage", "state", "created", "seconds", "bytes", "spec", "path"]
 
+
 def list_runs(store: Store) -> pd.DataFrame:
-    "One row a run, the `COLUMNS`; state is `found`, `damaged` or `partial`, spec canonical JSON."
+    """One row a run, the `COLUMNS`; state is `found`, `damaged` or `partial`, spec canonical
+    JSON.
+    """
     finished = [p for p in store.root.glob("*/??/*") if p.is_dir() and len(p.name) == 64]
-    return pd.DataFrame(map(_row, sorted(finished) + sorted(store.root.glob("partial/*"))), columns=COLUMNS)
+    return pd.DataFrame(
+        map(_row, sorted(finished) + sorted(store.root.glob("partial/*"))), columns=COLUMNS
+    )
+
 
 def _row(folder: Path) -> dict:
     about, partial = load_json(folder / "manifest.json") or {}, folder.parent.name == "partial"
     begun = load_json(folder / "begun.json") or {}
     spec = begun.get("spec", {}) if partial else load_json(folder / "spec.json") or {}
     state = "partial" if partial else "found" if whole(folder) else "damaged"
-    return dict(run_id=folder.name, stage=spec.get("is", "") if partial else folder.parent.parent.name, state=state,
-                created=about.get("created", ""), seconds=about.get("seconds", float("nan")),
-                bytes=sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()), path=str(folder),
-                spec=json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    return dict(
+        run_id=folder.name,
+        stage=spec.get("is", "") if partial else folder.parent.parent.name,
+        state=state,
+        created=about.get("created", ""),
+        seconds=about.get("seconds", float("nan")),
+        bytes=sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+        path=str(folder),
+        spec=json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False),
+    )
+
 
 def check_runs(store: Store) -> pd.DataFrame:
-    "Reads every byte of every finished run: one row (run_id, stage, problem, path) a fault; empty when all is well."
-    rows = [dict(run_id=r.run_id, stage=r.stage, problem=p, path=r.path)
-            for r in list_runs(store).itertuples() if r.state != "partial" for p in problems(Path(r.path))]
+    """Reads every byte of every finished run: one row (run_id, stage, problem, path) a fault; empty
+    when all is well.
+    """
+    rows = [
+        dict(run_id=r.run_id, stage=r.stage, problem=p, path=r.path)
+        for r in list_runs(store).itertuples()
+        if r.state != "partial"
+        for p in problems(Path(r.path))
+    ]
     return pd.DataFrame(rows, columns=["run_id", "stage", "problem", "path"])
 
 # %% ../../nbs/lib/05_store.ipynb #dac2328a
-def prune_runs(store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False) -> pd.DataFrame:
-    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for `partial_days`, and the trash
-    (with what a proof that was killed has left).
+def prune_runs(
+    store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False
+) -> pd.DataFrame:
+    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for
+    `partial_days`, and the trash (with what a proof that was killed has left).
 
-    Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is making stay."""
+    Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is
+    making stay.
+    """
     frame, doomed = list_runs(store), set(run_ids)
+
     def old(path):
         touched = max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0)
         return time.time() - touched > partial_days * 86400
-    def goes(row): return old(row.path) if row.state == "partial" else row.run_id in doomed or row.state == "damaged"
+
+    def goes(row):
+        return (
+            old(row.path)
+            if row.state == "partial"
+            else row.run_id in doomed or row.state == "damaged"
+        )
+
     go = [goes(row) for row in frame.itertuples()]
     gone = [row.Index for row in frame[go].itertuples() if dry or _remove(store, row)]
-    if not dry:                             # what a kill in the last step of `publish` may have left
+    if not dry:  # what a kill in the last step of `publish` may have left
         proofs = [p for p in store.root.glob(".proof-*") if old(p)]
-        for folder in (*store.root.glob("trash/*"), *proofs): shutil.rmtree(folder, ignore_errors=True)
-        for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples(): strip(Path(row.path))
+        for folder in (*store.root.glob("trash/*"), *proofs):
+            shutil.rmtree(folder, ignore_errors=True)
+        for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples():
+            strip(Path(row.path))
     return frame.loc[gone].reset_index(drop=True)
 
+
 def prune_locks(store: Store, dry: bool = False) -> list[Path]:
-    "Remove the locks of owners that are gone, or elsewhere and silent for an hour; `dry` only says which."
+    """Remove the locks of owners that are gone, or elsewhere and silent for an hour; `dry` only
+    says which.
+    """
     return [path for path in sorted(store.root.glob("locks/[0-9a-f]*")) if Lock(path).clear(dry)]
+
 
 def _remove(store: Store, row) -> bool:
     own = Lock(store.root / "locks" / row.run_id)
     own.path.parent.mkdir(exist_ok=True)
-    if not own.take(): return False
-    try: store.aside(Path(row.path))
-    finally: own.release()
+    if not own.take():
+        return False
+    try:
+        store.aside(Path(row.path))
+    finally:
+        own.release()
     return True

@@ -24,56 +24,76 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/59n_bags.ipynb #9b505476
 def text_bags(inputs: Inputs) -> Encoded:
-    "The pieces of each text, both sides of it together."
+    """The pieces of each text, both sides of it together."""
     return Encoded.of(np.concatenate(sides) for sides in zip(*inputs.texts))
 
+
 def pair_bags(inputs: Inputs) -> Encoded:
-    "Three marks a piece, each once a pair: 3 id where it is gone, 3 id + 1 where it has come, 3 id + 2 where it stays."
+    """Three marks a piece, each once a pair: 3 id where it is gone, 3 id + 1 where it has come, 3
+    id + 2 where it stays.
+    """
+
     def marks(premise, hypothesis):
         gone, come = np.setdiff1d(premise, hypothesis), np.setdiff1d(hypothesis, premise)
         return np.concatenate([3 * gone, 3 * come + 1, 3 * np.intersect1d(premise, hypothesis) + 2])
+
     return Encoded.of(marks(*pair) for pair in zip(*inputs.texts))
 
+
 def word_bags(inputs: Inputs) -> Encoded:
-    "The pieces of each word, the words of all sentences one after the other."
+    """The pieces of each word, the words of all sentences one after the other."""
     (text,), firsts = inputs.texts, inputs.firsts
     starts = firsts.ids + np.repeat(text.starts[:-1], firsts.lengths)
     return Encoded(text.ids, np.append(starts, len(text.ids)))
 
 # %% ../../nbs/lib/59n_bags.ipynb #4f193f87
 class Bayes(NamedTuple):
-    """Naive Bayes: `labels` (L,), log P(label) (L,), and log P(mark | label) (L, marks), 0 for marks that training has
-    not seen."""
+    """Naive Bayes: `labels` (L,), log P(label) (L,), and log P(mark | label) (L, marks), 0 for
+    marks that training has not seen.
+    """
+
     labels: np.ndarray
     prior: np.ndarray
     marks: np.ndarray
 
+
 def table_of(bags: Encoded, width: int):
-    "How often each bag has each of `width` marks, a scipy `csr_array` (bags, marks)."
+    """How often each bag has each of `width` marks, a scipy `csr_array` (bags, marks)."""
     from scipy.sparse import csr_array
+
     return csr_array((np.ones(len(bags.ids)), bags.ids, bags.starts), (len(bags), width))
 
+
 def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
-    "Naive Bayes of labelled bags (`table_of`), so much `added` to every count. InputError unless each has a label."
-    require(bags.shape[0] == len(labels) > 0, f"{bags.shape[0]} bags, {len(labels)} labels: give one to each")
+    """Naive Bayes of labelled bags (`table_of`), so much `added` to every count. InputError unless
+    each has a label.
+    """
+    require(
+        bags.shape[0] == len(labels) > 0,
+        f"{bags.shape[0]} bags, {len(labels)} labels: give one to each",
+    )
     names, of = np.unique(labels, return_inverse=True)
     counts = np.stack([bags[of == label].sum(0) for label in range(len(names))])
     known = counts.sum(0) > 0
     share = (counts + added) / (counts + added)[:, known].sum(1, keepdims=True)
     return Bayes(names, np.log(np.bincount(of) / len(of)), np.where(known, np.log(share), 0.0))
 
+
 def answer_bayes(fitted: Bayes, bags) -> np.ndarray:
-    "The likeliest label of each bag, (bags,)."
+    """The likeliest label of each bag, (bags,)."""
     return fitted.labels[(bags @ fitted.marks.T + fitted.prior).argmax(1)]
 
 # %% ../../nbs/lib/59n_bags.ipynb #a9e56e3c
 @dataclass(frozen=True)
 class BagsSpec:
-    """Documents, NLI, NER or POS by naive Bayes on bags of pieces, learnt from `train` and asked in each of `tests`;
-    what is added to every count, of `ADDED`, has the best score on `dev`.
+    """Documents, NLI, NER or POS by naive Bayes on bags of pieces, learnt from `train` and asked in
+    each of `tests`; what is added to every count, of `ADDED`, has the best score on `dev`.
 
-    `vocabulary`: the spec of a run that leaves a tokenizer, a checkpoint for one. `kinds`: of names, the only ones that
-    count (none: all). It holds the numbers that `SentencesSpec` and `TunedTagsSpec` hold."""
+    `vocabulary`: the spec of a run that leaves a tokenizer, a checkpoint for one. `kinds`: of
+    names, the only ones that count (none: all). It holds the numbers that `SentencesSpec` and
+    `TunedTagsSpec` hold.
+    """
+
     stage: ClassVar[str] = "bags"
     vocabulary: object
     train: Labelled
@@ -82,33 +102,59 @@ class BagsSpec:
     kinds: tuple[str, ...] = ()
 
     def __post_init__(self):
-        require(hasattr(self.vocabulary, "stage"), f"vocabulary={self.vocabulary!r}: give the spec of a run")
-        task, others = self.train.records.task, {side.records.task for side in (self.dev, *self.tests)}
-        require(task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}")
-        require(others <= {task},
-                f"records of {task}, and of {' and '.join(sorted(others))} to be asked: give those of one task")
+        require(
+            hasattr(self.vocabulary, "stage"),
+            f"vocabulary={self.vocabulary!r}: give the spec of a run",
+        )
+        task, others = (
+            self.train.records.task,
+            {side.records.task for side in (self.dev, *self.tests)},
+        )
+        require(
+            task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}"
+        )
+        require(
+            others <= {task},
+            f"records of {task}, and of {' and '.join(sorted(others))} to be asked: give those of one task",
+        )
+
 
 BAGS = {"documents": text_bags, "nli": pair_bags, "ner": word_bags, "pos": word_bags}
 ADDED = (1.0, 0.1, 0.01)
 
+
 def task_of(spec: BagsSpec, seen: list[dict]) -> Task:
-    "The task of a spec whose training records have been `seen`: how records become ids, how answers are scored."
-    if spec.train.records.task == "ner": return tuned_ner(kinds=spec.kinds, known=names_in(spec.kinds, seen))
+    """The task of a spec whose training records have been `seen`: how records become ids, how
+    answers are scored.
+    """
+    if spec.train.records.task == "ner":
+        return tuned_ner(kinds=spec.kinds, known=names_in(spec.kinds, seen))
     return {"documents": DOCUMENTS, "nli": TUNED_NLI, "pos": TUNED_POS}[spec.train.records.task]
 
+
 def like(gold, labels: np.ndarray):
-    "Labels of bags in the form of the right answers: as they are, or of words as a list of tags a sentence."
-    if not isinstance(gold, list): return labels
-    return [tags.tolist() for tags in np.split(labels, np.cumsum([len(tags) for tags in gold])[:-1])]
+    """Labels of bags in the form of the right answers: as they are, or of words as a list of tags a
+    sentence.
+    """
+    if not isinstance(gold, list):
+        return labels
+    return [
+        tags.tolist() for tags in np.split(labels, np.cumsum([len(tags) for tags in gold])[:-1])
+    ]
+
 
 def known_only(bags: Encoded, known: np.ndarray) -> Encoded:
-    "Bags without marks that are not `known` (marks,)."
+    """Bags without marks that are not `known` (marks,)."""
     kept = known[bags.ids]
     return Encoded(bags.ids[kept], np.append(0, np.cumsum(kept))[bags.starts])
 
+
 def read_side(spec: BagsSpec, task: Task, store, side: Labelled) -> tuple:
-    "A side of a spec as inputs, and how often each of its bags has each mark, special pieces left out."
+    """A side of a spec as inputs, and how often each of its bags has each mark, special pieces left
+    out.
+    """
     from xlingual_nb.models.folders import load_tokenizer
+
     tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
     tokenizer.backend_tokenizer.no_truncation()
     plain = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
@@ -116,22 +162,30 @@ def read_side(spec: BagsSpec, task: Task, store, side: Labelled) -> tuple:
     inputs = task.encode(tokenizer, read_records(store.path(side.records)))
     return inputs, table_of(known_only(BAGS[task.name](inputs), marks), len(marks))
 
+
 def scores_of(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
-    "What a task makes of the answers to a table of bags."
+    """What a task makes of the answers to a table of bags."""
     return task.score(inputs, like(inputs.gold, answer_bayes(fitted, table)))
 
+
 def make_bags(specs, folders, store, progress):
-    "Count pieces by label in the training data of one language, label the bags of others."
+    """Count pieces by label in the training data of one language, label the bags of others."""
     for spec, folder in zip(specs, folders):
         task, values = task_of(spec, read_records(store.path(spec.train.records))), {}
-        train, dev, *tests = (read_side(spec, task, store, side) for side in (spec.train, spec.dev, *spec.tests))
+        train, dev, *tests = (
+            read_side(spec, task, store, side) for side in (spec.train, spec.dev, *spec.tests)
+        )
         gold, chosen = train[0].gold, "f1" if task.name == "ner" else "accuracy"
-        ways = [fit_bayes(train[1], np.concatenate(gold) if isinstance(gold, list) else gold, n) for n in ADDED]
+        ways = [
+            fit_bayes(train[1], np.concatenate(gold) if isinstance(gold, list) else gold, n)
+            for n in ADDED
+        ]
         fitted = max(ways, key=lambda way: scores_of(task, way, *dev)[chosen])
         for side, test in zip(spec.tests, tests):
             for number, value in scores_of(task, fitted, *test).items():
                 values.setdefault(number, {})[side.language] = value
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
+
 
 declare(BagsSpec, make_bags)

@@ -20,110 +20,157 @@ from .tuning import Flat
 
 # %% ../../nbs/lib/52b_berts.ipynb #542567a0
 def as_bert(config) -> bool:
-    "Whether a model of this configuration computes what BERT of 2018 does."
+    """Whether a model of this configuration computes what BERT of 2018 does."""
     return config.model_type == "bert" and config.hidden_act == "gelu" and not config.is_decoder
+
 
 @dataclass(frozen=True, eq=False)
 class InTraining:
-    """A BERT without its heads; by layer the weight (3 H, H) and bias (3 H,) of queries, keys and values; where its
-    dropout is drawn from."""
+    """A BERT without its heads; by layer the weight (3 H, H) and bias (3 H,) of queries, keys and
+    values; where its dropout is drawn from.
+    """
+
     base: nn.Module
     joined: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     draws: np.random.Generator
 
     @property
     def dropout(self):
-        "The probability: that of the embeddings, everywhere; none in evaluation."
+        """The probability: that of the embeddings, everywhere; none in evaluation."""
         return self.base.embeddings.dropout.p if self.base.training else 0.0
 
+
 def in_training(model, parameters: Flat, seed: int) -> InTraining:
-    "A BERT whose trained parameters are laid end to end."
+    """A BERT whose trained parameters are laid end to end."""
+
     def leaves(block):
         parts = [getattr(block.attention.self, name) for name in ("query", "key", "value")]
-        return tuple(parameters.side_by_side([getattr(p, name) for p in parts]) for name in ("weight", "bias"))
+        return tuple(
+            parameters.side_by_side([getattr(p, name) for p in parts])
+            for name in ("weight", "bias")
+        )
+
     joined = tuple(leaves(block) for block in model.base_model.encoder.layer)
     return InTraining(model.base_model, joined, generator(DROPOUT, seed))
 
 # %% ../../nbs/lib/52b_berts.ipynb #87d6535c
 def stretches(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    "The numbers from each start on, so many as its length, end to end."
+    """The numbers from each start on, so many as its length, end to end."""
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    "Texts of some `lengths` in rows of `shape` (rows, slots): text i begins in the flat slot `first[i]`."
+    """Texts of some `lengths` in rows of `shape` (rows, slots): text i begins in the flat slot
+    `first[i]`.
+    """
+
     lengths: np.ndarray
     first: np.ndarray
     shape: tuple[int, int]
 
     @property
     def slots(self) -> np.ndarray:
-        "The flat slots of all tokens, text by text."
+        """The flat slots of all tokens, text by text."""
         return stretches(self.first, self.lengths)
 
     @property
     def owners(self) -> np.ndarray:
-        "The number of the text that each token is of."
+        """The number of the text that each token is of."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def laid(self, values, empty, device) -> torch.Tensor:
-        "A number a token (tokens,) as a tensor of rows, `empty` where there is no text."
+        """A number a token (tokens,) as a tensor of rows, `empty` where there is no text."""
         out = np.full(math.prod(self.shape), empty)
         out[self.slots] = values
         return torch.from_numpy(out).to(device).view(self.shape)
 
+
 def in_rows(lengths: np.ndarray) -> Rows:
-    "Texts of these lengths side by side, the longest first, each in the first row that has room."
+    """Texts of these lengths side by side, the longest first, each in the first row that has
+    room.
+    """
     width = int(lengths.max()) * 3 // 2
     row, start, rows = first_fit(lengths, width)
     return Rows(lengths, row * width + start, (rows, width))
 
 # %% ../../nbs/lib/52b_berts.ipynb #ad6c243c
-def dropout_masks(p: float, shapes: list[tuple], draws: np.random.Generator, device) -> list[torch.Tensor]:
-    "Masks of these shapes, 0 or 1 / (1 - p), from one draw; a GPU draws for itself."
+def dropout_masks(
+    p: float, shapes: list[tuple], draws: np.random.Generator, device
+) -> list[torch.Tensor]:
+    """Masks of these shapes, 0 or 1 / (1 - p), from one draw; a GPU draws for itself."""
     sizes, scale = list(map(math.prod, shapes)), np.float32(1 / (1 - p))
     if device.type == "cpu":
-        bits = draws.bit_generator.random_raw(-(-sum(sizes) // 4)).view(np.int16)[:sum(sizes)]
-        kept = torch.from_numpy((bits >= round(p * 2 ** 16) - 2 ** 15) * scale)
-    else: kept = torch.empty(sum(sizes), device=device).bernoulli_(1 - p).mul_(float(scale))
+        bits = draws.bit_generator.random_raw(-(-sum(sizes) // 4)).view(np.int16)[: sum(sizes)]
+        kept = torch.from_numpy((bits >= round(p * 2**16) - 2**15) * scale)
+    else:
+        kept = torch.empty(sum(sizes), device=device).bernoulli_(1 - p).mul_(float(scale))
     return [one.view(shape) for one, shape in zip(kept.split(sizes), shapes)]
 
 # %% ../../nbs/lib/52b_berts.ipynb #41ab38b5
-def linear(x, layer: nn.Linear): return F.linear(x, layer.weight, layer.bias)
-def normed(x, norm: nn.LayerNorm): return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+def linear(x, layer: nn.Linear):
+    return F.linear(x, layer.weight, layer.bias)
+
+
+def normed(x, norm: nn.LayerNorm):
+    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
 
 def embedded(embeddings, told: dict) -> torch.Tensor:
-    "Layer 0 of all tokens (tokens, H), before dropout."
+    """Layer 0 of all tokens (tokens, H), before dropout."""
     x = F.embedding(told["input_ids"], embeddings.word_embeddings.weight)
     x = x + F.embedding(told["position_ids"], embeddings.position_embeddings.weight)
     types, table = told.get("token_type_ids"), embeddings.token_type_embeddings.weight
-    return normed(x + (table[0] if types is None else F.embedding(types, table)), embeddings.LayerNorm).flatten(0, 1)
+    return normed(
+        x + (table[0] if types is None else F.embedding(types, table)), embeddings.LayerNorm
+    ).flatten(0, 1)
+
 
 def attended(x, joined, mask, heads: int, dropped) -> torch.Tensor:
-    "What tokens (tokens, H) take from each other, in rows as `mask` (rows * heads, length, length) has them."
+    """What tokens (tokens, H) take from each other, in rows as `mask` (rows * heads, length,
+    length) has them.
+    """
     size = x.shape[1] // heads
     made = F.linear(x, *joined).view(-1, mask.shape[1], 3, heads, size).permute(2, 0, 3, 1, 4)
     q, k, v = made.flatten(1, 2).unbind()
-    p = dropped(torch.baddbmm(mask, q, k.mT, alpha=size ** -0.5).softmax(-1))
+    p = dropped(torch.baddbmm(mask, q, k.mT, alpha=size**-0.5).softmax(-1))
     return torch.bmm(p, v).view(-1, heads, *v.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 # %% ../../nbs/lib/52b_berts.ipynb #787aa23b
-BARRED = -1e30      # added to a score: a weight of zero, and no infinity
+BARRED = -1e30  # added to a score: a weight of zero, and no infinity
 
-def last_states(bert: InTraining, told: dict, whose: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-    """The last states (asked, H) of some tokens, by their flat places. `told`: the model's arguments (rows, length)
-    but for the mask; `whose`: the text in every slot, which sees itself alone."""
+
+def last_states(
+    bert: InTraining, told: dict, whose: torch.Tensor, asked: torch.Tensor
+) -> torch.Tensor:
+    """The last states (asked, H) of some tokens, by their flat places. `told`: the model's
+    arguments (rows, length) but for the mask; `whose`: the text in every slot, which sees itself
+    alone.
+    """
     heads, blocks = bert.base.config.num_attention_heads, bert.base.encoder.layer
     mask = torch.ne(whose[:, None], whose[:, :, None]).float().mul_(BARRED)
     mask = mask if heads == 1 else mask.repeat_interleave(heads, 0)
     x = embedded(bert.base.embeddings, told)
-    shapes = [x.shape, *[mask.shape, x.shape, x.shape] * (len(blocks) - 1), mask.shape, *[(len(asked), x.shape[1])] * 2]
+    shapes = [
+        x.shape,
+        *[mask.shape, x.shape, x.shape] * (len(blocks) - 1),
+        mask.shape,
+        *[(len(asked), x.shape[1])] * 2,
+    ]
     drops = iter(dropout_masks(bert.dropout, shapes, bert.draws, x.device) if bert.dropout else ())
-    def dropped(x): return x * next(drops) if bert.dropout else x
+
+    def dropped(x):
+        return x * next(drops) if bert.dropout else x
+
     x = dropped(x)
     for block, joined in zip(blocks, bert.joined):
-        seen, inner, outer = attended(x, joined, mask, heads, dropped), block.attention.output, block.output
-        if block is blocks[-1]: x, seen = x[asked], seen[asked]
+        seen, inner, outer = (
+            attended(x, joined, mask, heads, dropped),
+            block.attention.output,
+            block.output,
+        )
+        if block is blocks[-1]:
+            x, seen = x[asked], seen[asked]
         x = normed(x + dropped(linear(seen, inner.dense)), inner.LayerNorm)
         wide = F.gelu(linear(x, block.intermediate.dense))
         x = normed(x + dropped(linear(wide, outer.dense)), outer.LayerNorm)

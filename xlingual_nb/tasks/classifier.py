@@ -30,7 +30,9 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/53_classifier.ipynb #aff1c8de
 def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
-    "Weight (H, H) and bias (H,) of the pooler in the checkpoint's files, or None where pretraining left none."
+    """Weight (H, H) and bias (H,) of the pooler in the checkpoint's files, or None where
+    pretraining left none.
+    """
     found = {}
     for file in sorted(checkpoint.path.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
@@ -42,8 +44,9 @@ def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
 
 # %% ../../nbs/lib/53_classifier.ipynb #4123938a
 def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Linear:
-    """A linear layer with normal weights and zero bias, from a generator on the CPU, so that no device changes the
-    start."""
+    """A linear layer with normal weights and zero bias, from a generator on the CPU, so that no
+    device changes the start.
+    """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     with torch.no_grad():
         layer.weight.copy_(torch.normal(0.0, std, layer.weight.shape, generator=rng))
@@ -52,45 +55,60 @@ def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Lin
 
 # %% ../../nbs/lib/53_classifier.ipynb #91fcc5f1
 class ClsHead(nn.Module):
-    "Tanh layer on the [CLS] vector, dropout, scores of the three labels (BERT; K 3.1.3)."
+    """Tanh layer on the [CLS] vector, dropout, scores of the three labels (BERT; K 3.1.3)."""
+
     def __init__(self, checkpoint: Checkpoint, settings: FineTuning, rng: torch.Generator):
         super().__init__()
         config = checkpoint.model.config
         self.layer = dense(config.hidden_size, config.hidden_size, config.initializer_range, rng)
         self.out = dense(config.hidden_size, len(LABELS), config.initializer_range, rng)
         self.dropout = nn.Dropout(settings.dropout)
-        if pooler := stored_pooler(checkpoint): self.layer.load_state_dict(pooler)
+        if pooler := stored_pooler(checkpoint):
+            self.layer.load_state_dict(pooler)
 
     def forward(self, states, parts):
-        "Scores (batch, 3) from last-layer states (batch, width, H)."
+        """Scores (batch, 3) from last-layer states (batch, width, H)."""
         return self.out(self.dropout(torch.tanh(self.layer(states[:, 0]))))
 
 # %% ../../nbs/lib/53_classifier.ipynb #4b28cff0
 class SiameseHead(nn.Module):
-    """Tanh layer on [cls; u; v; u - v; |u - v|; u * v], where u and v are sums over the tokens of premise and
-    hypothesis, divided by 8; then dropout, and scores of the three labels."""
+    """Tanh layer on [cls; u; v; u - v; |u - v|; u * v], where u and v are sums over the tokens of
+    premise and hypothesis, divided by 8; then dropout, and scores of the three labels.
+    """
+
     def __init__(self, checkpoint: Checkpoint, settings: FineTuning, rng: torch.Generator):
         super().__init__()
         hidden = checkpoint.model.config.hidden_size
         self.layer = dense(6 * hidden, hidden, (6 * hidden) ** -0.5, rng)
-        self.out = dense(hidden, len(LABELS), hidden ** -0.5, rng)
+        self.out = dense(hidden, len(LABELS), hidden**-0.5, rng)
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, states, parts):
-        "Scores (batch, 3) from last-layer states (batch, width, H) and the part of every token (batch, width)."
-        u, v = (torch.einsum("bt,bth->bh", (parts == part).to(states.dtype), states) / 8 for part in (1, 2))
+        """Scores (batch, 3) from last-layer states (batch, width, H) and the part of every token
+        (batch, width).
+        """
+        u, v = (
+            torch.einsum("bt,bth->bh", (parts == part).to(states.dtype), states) / 8
+            for part in (1, 2)
+        )
         pair = torch.cat([states[:, 0], u, v, u - v, (u - v).abs(), u * v], 1)
         return self.out(self.dropout(torch.tanh(self.layer(pair))))
+
 
 HEADS = dict(cls=ClsHead, siamese=SiameseHead)
 
 # %% ../../nbs/lib/53_classifier.ipynb #e97e7f1d
-BERTS = dict(input_ids="ids", position_ids="positions", token_type_ids="types")     # a BERT's arguments, ours
+BERTS = dict(
+    input_ids="ids", position_ids="positions", token_type_ids="types"
+)  # a BERT's arguments, ours
+
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A fine-tuned copy of an encoder (in `checkpoint`, which has its languages), its head and settings; `losses`:
-    one a step; `dev_accuracy`: one an epoch, where training was to stop on it."""
+    """A fine-tuned copy of an encoder (in `checkpoint`, which has its languages), its head and
+    settings; `losses`: one a step; `dev_accuracy`: one an epoch, where training was to stop on it.
+    """
+
     checkpoint: Checkpoint
     head: nn.Module
     settings: FineTuning
@@ -98,71 +116,122 @@ class Classifier:
     dev_accuracy: tuple[float, ...] = ()
 
     def __call__(self, premises: Encoded, hypotheses: Encoded, numbers, views) -> torch.Tensor:
-        "Scores (batch, 3) of the pairs `numbers`."
-        inputs, parts = pair_batch(self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens)
+        """Scores (batch, 3) of the pairs `numbers`."""
+        inputs, parts = pair_batch(
+            self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
+        )
         return self.head(self.checkpoint.model.base_model(**inputs).last_hidden_state, parts)
 
-    def quickly(self, bert: InTraining, premises: Encoded, hypotheses: Encoded, numbers, views) -> torch.Tensor:
-        "The same of an encoder that is a BERT in training: several pairs in a row."
-        made = pair_arrays(self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens)
+    def quickly(
+        self, bert: InTraining, premises: Encoded, hypotheses: Encoded, numbers, views
+    ) -> torch.Tensor:
+        """The same of an encoder that is a BERT in training: several pairs in a row."""
+        made = pair_arrays(
+            self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
+        )
         inside, device = made["mask"] > 0, self.checkpoint.device
         rows = in_rows(inside.sum(1))
         told = {name: rows.laid(made[array][inside], 0, device) for name, array in BERTS.items()}
-        slots, places = (torch.from_numpy(a).to(device) for a in (rows.slots, np.flatnonzero(inside)))
+        slots, places = (
+            torch.from_numpy(a).to(device) for a in (rows.slots, np.flatnonzero(inside))
+        )
         found = last_states(bert, told, rows.laid(rows.owners, -1, device), slots)
         states = found.new_zeros(inside.size, found.shape[1]).index_copy(0, places, found)
         return self.head(states.view(*inside.shape, -1), torch.from_numpy(made["parts"]).to(device))
 
 # %% ../../nbs/lib/53_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
-    "A copy of the encoder that can be trained, under a new head. The checkpoint itself stays as it is."
-    model = trainable(checkpoint, settings.frozen_layers if settings.frozen == "embeddings" else None, settings.dropout)
+    """A copy of the encoder that can be trained, under a new head. The checkpoint itself stays as
+    it is.
+    """
+    model = trainable(
+        checkpoint,
+        settings.frozen_layers if settings.frozen == "embeddings" else None,
+        settings.dropout,
+    )
     head = HEADS[settings.head](checkpoint, settings, torch.Generator().manual_seed(seed))
     return Classifier(replace(checkpoint, model=model), head.to(checkpoint.device), settings)
 
 # %% ../../nbs/lib/53_classifier.ipynb #e2f7d84e
 def check_labels(labels, pairs: int) -> np.ndarray:
-    "Labels as an int64 array, one a pair, each 0, 1 or 2; otherwise `InputError`."
+    """Labels as an int64 array, one a pair, each 0, 1 or 2; otherwise `InputError`."""
     labels = np.asarray(labels)
-    if len(labels) != pairs: raise InputError(f"{len(labels)} labels for {pairs} sentence pairs: give one to each")
+    if len(labels) != pairs:
+        raise InputError(f"{len(labels)} labels for {pairs} sentence pairs: give one to each")
     bad = labels[~np.isin(labels, range(len(LABELS)))]
-    if bad.size: raise InputError(f"label {bad[0]}: give places in {', '.join(LABELS)}, 0 to {len(LABELS) - 1}")
+    if bad.size:
+        raise InputError(
+            f"label {bad[0]}: give places in {', '.join(LABELS)}, 0 to {len(LABELS) - 1}"
+        )
     return labels.astype(np.int64)
 
 # %% ../../nbs/lib/53_classifier.ipynb #12085c88
-def fine_tune(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, labels, views, settings: FineTuning,
-              seed: int, progress: Callable[[int, int], None] = lambda done, total: None,
-              dev: Inputs | None = None) -> Classifier:
+def fine_tune(
+    checkpoint: Checkpoint,
+    premises: Encoded,
+    hypotheses: Encoded,
+    labels,
+    views,
+    settings: FineTuning,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    dev: Inputs | None = None,
+) -> Classifier:
     """Train a copy of the encoder and a new head on labelled pairs (K 3.1.3).
 
-    `labels`: places in `LABELS`; `views`: languages of premise and hypothesis, or one for both; `progress` hears of
-    every step; `dev`: pairs to stop on, where the settings have patience. Equal seeds give equal weights on one
-    device. Pairs that the model cannot take, wrong labels, patience without `dev`: `InputError`."""
+    `labels`: places in `LABELS`; `views`: languages of premise and hypothesis, or one for both;
+    `progress` hears of every step; `dev`: pairs to stop on, where the settings have patience. Equal
+    seeds give equal weights on one device. Pairs that the model cannot take, wrong labels, patience
+    without `dev`: `InputError`.
+    """
     check_pairs(checkpoint, premises, hypotheses, views)
-    require(dev is not None or not settings.patience, f"patience={settings.patience} needs development pairs: give dev")
+    require(
+        dev is not None or not settings.patience,
+        f"patience={settings.patience} needs development pairs: give dev",
+    )
     labels = torch.from_numpy(check_labels(labels, len(premises))).to(checkpoint.device)
     classifier = new_classifier(checkpoint, settings, seed)
     modules = model, head = classifier.checkpoint.model, classifier.head
     optimizer = Flat((model.base_model, head), settings)
     bert = in_training(model, optimizer, seed) if as_bert(model.config) else None
     scores_of = partial(classifier.quickly, bert) if bert else classifier
+
     def loss(numbers):
-        return nn.functional.cross_entropy(scores_of(premises, hypotheses, numbers, views), labels[numbers])
-    def score(): return accuracy(predict(classifier, *dev.texts, dev.views), dev.gold)
-    def ended(scores): return len(scores) - 1 - int(np.argmax(scores)) >= settings.patience
-    losses, scores = tune(modules, optimizer, warmed_up(settings, ended), loss, len(premises), seed, progress,
-                          score if settings.patience else None)
+        return nn.functional.cross_entropy(
+            scores_of(premises, hypotheses, numbers, views), labels[numbers]
+        )
+
+    def score():
+        return accuracy(predict(classifier, *dev.texts, dev.views), dev.gold)
+
+    def ended(scores):
+        return len(scores) - 1 - int(np.argmax(scores)) >= settings.patience
+
+    losses, scores = tune(
+        modules,
+        optimizer,
+        warmed_up(settings, ended),
+        loss,
+        len(premises),
+        seed,
+        progress,
+        score if settings.patience else None,
+    )
     optimizer.free()
     return replace(classifier, losses=losses, dev_accuracy=scores)
 
 # %% ../../nbs/lib/53_classifier.ipynb #6e5c5daa
 @torch.inference_mode()
-def predict(classifier: Classifier, premises: Encoded, hypotheses: Encoded, views,
-            budget: int | None = None) -> np.ndarray:
-    """Labels (n,), places in `LABELS`, of pairs in any of the checkpoint's languages; those of a pair may differ (K,
-    Table 11)."""
+def predict(
+    classifier: Classifier, premises: Encoded, hypotheses: Encoded, views, budget: int | None = None
+) -> np.ndarray:
+    """Labels (n,), places in `LABELS`, of pairs in any of the checkpoint's languages; those of a
+    pair may differ (K, Table 11).
+    """
     check_pairs(classifier.checkpoint, premises, hypotheses, views)
     labels = np.empty(len(premises), np.int64)
-    for numbers in batches(premises.lengths + hypotheses.lengths + 1, budget or default_budget(classifier.checkpoint)):
+    for numbers in batches(
+        premises.lengths + hypotheses.lengths + 1, budget or default_budget(classifier.checkpoint)
+    ):
         labels[numbers] = classifier(premises, hypotheses, numbers, views).argmax(1).cpu().numpy()
     return labels

@@ -10,8 +10,9 @@ import torch
 
 # %% ../../nbs/lib/54_crf.ipynb #16f65844
 def path_score(emissions, tags, lengths, transitions, start, end):
-    """Unnormalised log score (B,) of each tag path (B, T): emissions, transitions, its first tag's start and its
-    last tag's end."""
+    """Unnormalised log score (B,) of each tag path (B, T): emissions, transitions, its first tag's
+    start and its last tag's end.
+    """
     live = torch.arange(emissions.shape[1], device=emissions.device) < lengths[:, None]
     seen = emissions.gather(2, tags[..., None])[..., 0].where(live, 0).sum(1)
     moves = transitions[tags[:, :-1], tags[:, 1:]].where(live[:, 1:], 0).sum(1)
@@ -19,7 +20,7 @@ def path_score(emissions, tags, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/54_crf.ipynb #778a9dbb
 def log_partition(emissions, lengths, transitions, start, end):
-    "Log of the summed scores of all tag paths, (B,), by the forward algorithm."
+    """Log of the summed scores of all tag paths, (B,), by the forward algorithm."""
     alpha = start + emissions[:, 0]
     for t in range(1, emissions.shape[1]):
         further = torch.logsumexp(alpha[:, :, None] + transitions, 1) + emissions[:, t]
@@ -28,14 +29,19 @@ def log_partition(emissions, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/54_crf.ipynb #dd1895c1
 def crf_nll(emissions, tags, lengths, transitions, start, end):
-    """Negative log-likelihood (B,) of the tags (B, T); any valid tag number may stand beyond a sentence's end. All
-    scores finite."""
+    """Negative log-likelihood (B,) of the tags (B, T); any valid tag number may stand beyond a
+    sentence's end. All scores finite.
+    """
     scores = transitions, start, end
-    return log_partition(emissions, lengths, *scores) - path_score(emissions, tags, lengths, *scores)
+    return log_partition(emissions, lengths, *scores) - path_score(
+        emissions, tags, lengths, *scores
+    )
 
 # %% ../../nbs/lib/54_crf.ipynb #74acc9c4
 def viterbi(emissions, lengths, transitions, start, end):
-    "Best tag path of each sentence (B, T), -1 beyond its end, and its score (B,). Some path must be allowed."
+    """Best tag path of each sentence (B, T), -1 beyond its end, and its score (B,). Some path must
+    be allowed.
+    """
     best, came_from = start + emissions[:, 0], []
     stay = torch.arange(emissions.shape[2], device=emissions.device)
     for t in range(1, emissions.shape[1]):
@@ -45,6 +51,7 @@ def viterbi(emissions, lengths, transitions, start, end):
         came_from.append(torch.where(live, previous, stay))
     score, tag = (best + end).max(1)
     path = [tag]
-    for previous in reversed(came_from): path.append(previous.gather(1, path[-1][:, None])[:, 0])
+    for previous in reversed(came_from):
+        path.append(previous.gather(1, path[-1][:, None])[:, 0])
     path = torch.stack(path[::-1], 1)
     return path.where(torch.arange(path.shape[1], device=path.device) < lengths[:, None], -1), score

@@ -27,47 +27,82 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/59f_documents.ipynb #19c16e88
 LONGEST = 11
 
-def micro_documents(language: str, part: str, size: int, vocabulary=128, seed=0, **dials) -> list[dict]:
-    "Document records of the microworld: `first`, `second`, `label`."
+
+def micro_documents(
+    language: str, part: str, size: int, vocabulary=128, seed=0, **dials
+) -> list[dict]:
+    """Document records of the microworld: `first`, `second`, `label`."""
     from xlingual_nb import microworld
-    said = microworld.speech(language, part, LONGEST * size, vocabulary, f"documents {seed}", **dials)
+
+    said = microworld.speech(
+        language, part, LONGEST * size, vocabulary, f"documents {seed}", **dials
+    )
     begun = np.unique(said.meanings.document, return_index=True)[1]
     pairs = zip(said.corpus().documents, said.meanings.topic[begun])
     return [opening(sentences) | dict(label=f"topic {topic}") for sentences, topic in pairs][:size]
 
-DOCUMENT_READING = Reading("documents", read_documents, micro_documents, columns=("first", "second"),
-                           files={"doc": three_parts("doc/{}.PART.tsv")})
+
+DOCUMENT_READING = Reading(
+    "documents",
+    read_documents,
+    micro_documents,
+    columns=("first", "second"),
+    files={"doc": three_parts("doc/{}.PART.tsv")},
+)
+
 
 class DocumentRecords(RecordsSpec):
-    "Documents: `doc/xx` (topics from the data folder), `micro/xx`, `file:PATH` with text<TAB>topic."
+    """Documents: `doc/xx` (topics from the data folder), `micro/xx`, `file:PATH` with
+    text<TAB>topic.
+    """
+
     stage, readings = "document_records", (DOCUMENT_READING,)
+
 
 declare(DocumentRecords, make_records)
 
 # %% ../../nbs/lib/59f_documents.ipynb #ac3fbb87
 def document_inputs(tokenizer, records: list[dict]) -> Inputs:
-    "Document records as two sides, the second empty where there is one sentence, and their labels. None: `InputError`."
-    if not records: raise InputError("no documents: give at least one")
+    """Document records as two sides, the second empty where there is one sentence, and their
+    labels. None: `InputError`.
+    """
+    if not records:
+        raise InputError("no documents: give at least one")
     first, told = (pieces(tokenizer, [r[side] for r in records]) for side in ("first", "second"))
     second = Encoded.of(row if r["second"] else [] for row, r in zip(told, records))
     return Inputs((first, second), np.array([r["label"] for r in records]))
 
 # %% ../../nbs/lib/59f_documents.ipynb #f33a8137
 def tuned_sentences():
-    "The form of a text or a pair with one label."
+    """The form of a text or a pair with one label."""
     from xlingual_nb.tasks.sentence_heads import sentence_form
+
     return sentence_form()
 
-DOCUMENTS = Task("documents", encode=document_inputs, turn=turn_nothing, score=score_labels,
-                 head=network_head(tuned_sentences))
-TUNED_NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, head=network_head(tuned_sentences))
+
+DOCUMENTS = Task(
+    "documents",
+    encode=document_inputs,
+    turn=turn_nothing,
+    score=score_labels,
+    head=network_head(tuned_sentences),
+)
+TUNED_NLI = Task(
+    "nli",
+    encode=pair_inputs,
+    turn=turn_nothing,
+    score=score_labels,
+    head=network_head(tuned_sentences),
+)
 
 # %% ../../nbs/lib/59f_documents.ipynb #75ed51b5
 @dataclass(frozen=True)
 class SentencesSpec:
-    """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on `train`, its epoch
-    chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat` for a frozen encoder;
-    `centred`: with each language's mean taken off (`zero_shot.centred`)."""
+    """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on
+    `train`, its epoch chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat`
+    for a frozen encoder; `centred`: with each language's mean taken off (`zero_shot.centred`).
+    """
+
     stage: ClassVar[str] = "sentences"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -79,18 +114,28 @@ class SentencesSpec:
 
     def __post_init__(self):
         task = self.train.records.task
-        require(task in ("documents", "nli"), f"records of {task} for sentences: give those of documents or nli")
+        require(
+            task in ("documents", "nli"),
+            f"records of {task} for sentences: give those of documents or nli",
+        )
 
 # %% ../../nbs/lib/59f_documents.ipynb #e9e7017c
 def sentences_cost(spec: SentencesSpec) -> dict:
-    "FLOPs of training on pairs of about sixty pieces."
+    """FLOPs of training on pairs of about sixty pieces."""
     return network_cost(spec, 10_000, 60)
 
+
 def make_sentences(specs, folders, store, progress):
-    "Train a network on the labelled texts of one language, label those of others."
+    """Train a network on the labelled texts of one language, label those of others."""
     for spec, folder in zip(specs, folders):
-        check_seen(spec, store, lambda r: [r["label"]], "leave these texts out, or give a set with the same labels")
+        check_seen(
+            spec,
+            store,
+            lambda r: [r["label"]],
+            "leave these texts out, or give a set with the same labels",
+        )
         task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
         make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+
 
 declare(SentencesSpec, make_sentences, cost=sentences_cost)

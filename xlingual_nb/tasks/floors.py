@@ -24,99 +24,149 @@ from ..text.records import Labelled, read_records
 
 # %% ../../nbs/lib/57a_floors.ipynb #661794a5
 def lengths(premise: list[str], hypothesis: list[str]) -> list[str]:
-    "How many words each side has, and how many more the premise has."
+    """How many words each side has, and how many more the premise has."""
     p, h = len(premise), len(hypothesis)
     return [f"premise {min(p, 60)}", f"hypothesis {min(h, 60)}", f"more {max(-9, min(p - h, 9))}"]
 
+
 def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
-    "How many words are gone, how many have come, and the difference of lengths, together."
+    """How many words are gone, how many have come, and the difference of lengths, together."""
     gone, come = set(premise) - set(hypothesis), set(hypothesis) - set(premise)
     more = max(-9, min(len(premise) - len(hypothesis), 9))
     return [f"gone {min(len(gone), 9)} come {min(len(come), 9)} more {more}"]
 
+
 def hypothesis_alone(premise: list[str], hypothesis: list[str]) -> list[str]:
-    "How many words the hypothesis has, and how many of them it says again."
+    """How many words the hypothesis has, and how many of them it says again."""
     n = len(hypothesis)
     return [f"words {min(n, 60)}", f"again {min(n - len(set(hypothesis)), 9)}"]
 
-FLOORS = {"lengths": lengths, "set differences": set_differences, "hypothesis alone": hypothesis_alone}
+
+FLOORS = {
+    "lengths": lengths,
+    "set differences": set_differences,
+    "hypothesis alone": hypothesis_alone,
+}
 
 # %% ../../nbs/lib/57a_floors.ipynb #04012253
 def lexical_differences(premise: list[str], hypothesis: list[str], common: frozenset) -> list[str]:
-    "Words gone (-), come (+) and kept (=, if `common`); and each pair of them that is not two kept ones."
+    """Words gone (-), come (+) and kept (=, if `common`); and each pair of them that is not two
+    kept ones.
+    """
     p, h = set(premise), set(hypothesis)
     moved = [f"-{w}" for w in sorted(p - h)] + [f"+{w}" for w in sorted(h - p)]
     kept = [f"={w}" for w in sorted(p & h & common)]
-    pairs = [f"{a} {b}" for i, a in enumerate(moved) for b in (*moved[i + 1:], *kept)]
+    pairs = [f"{a} {b}" for i, a in enumerate(moved) for b in (*moved[i + 1 :], *kept)]
     return moved + kept + pairs
 
+
 def commonest(records: list[dict], most: int = 30) -> frozenset:
-    "The words that most pairs have."
-    count = Counter(w for r in records for w in sorted({*r["premise"].split(), *r["hypothesis"].split()}))
+    """The words that most pairs have."""
+    count = Counter(
+        w for r in records for w in sorted({*r["premise"].split(), *r["hypothesis"].split()})
+    )
     return frozenset(w for w, _ in count.most_common(most))
 
 # %% ../../nbs/lib/57a_floors.ipynb #6f191fbb
 LEAST, PENALTY, STEPS = 8, 1e-3, 60
 
+
 @dataclass(frozen=True, eq=False)
 class MarksClassifier:
-    "Weights (marks, 3) and bias (3,) on the marks of a view, which have the columns `known`."
+    """Weights (marks, 3) and bias (3,) on the marks of a view, which have the columns `known`."""
+
     view: object
     known: dict
     weights: object
     bias: object
 
+
 def table_of(view, records: list[dict], known: dict):
-    "A tensor (pairs, marks) of ones where a pair has a mark."
+    """A tensor (pairs, marks) of ones where a pair has a mark."""
     import torch
+
     table = torch.zeros(len(records), len(known))
     for i, r in enumerate(records):
-        marks = [known[m] for m in view(r["premise"].split(), r["hypothesis"].split()) if m in known]
+        marks = [
+            known[m] for m in view(r["premise"].split(), r["hypothesis"].split()) if m in known
+        ]
         table[i, marks] = 1.0
     return table
 
+
 def fit_marks(view, records: list[dict]) -> MarksClassifier:
-    "A classifier of labelled pairs by what a view sees of them."
+    """A classifier of labelled pairs by what a view sees of them."""
     import torch
     from xlingual_nb.tasks.linear import regress
+
     count = Counter(m for r in records for m in view(r["premise"].split(), r["hypothesis"].split()))
-    known = {m: i for i, m in enumerate(sorted(m for m, n in count.items() if n >= min(LEAST, len(records))))}
+    known = {
+        m: i
+        for i, m in enumerate(sorted(m for m, n in count.items() if n >= min(LEAST, len(records))))
+    }
     labels = torch.tensor([LABELS.index(r["label"]) for r in records])
-    return MarksClassifier(view, known, *regress(table_of(view, records, known), labels, len(LABELS), PENALTY, STEPS))
+    return MarksClassifier(
+        view, known, *regress(table_of(view, records, known), labels, len(LABELS), PENALTY, STEPS)
+    )
+
 
 def answer_marks(fitted: MarksClassifier, records: list[dict]) -> np.ndarray:
-    "Labels (n,) of pairs, places in `LABELS`."
+    """Labels (n,) of pairs, places in `LABELS`."""
     scores = table_of(fitted.view, records, fitted.known) @ fitted.weights + fitted.bias
     return scores.argmax(1).numpy()
 
 # %% ../../nbs/lib/57a_floors.ipynb #1d1fd1ad
 @dataclass(frozen=True)
 class NliFloorsSpec:
-    """Accuracy on each of `tests` (where premises and hypotheses come from) of classifiers without a lexicon, fitted
-    to the pairs `train`; and, under `true lexicon`, that of lexical differences on `said`, a test in the language of
-    `train`. A test in two languages that do not have the same pairs is left out."""
+    """Accuracy on each of `tests` (where premises and hypotheses come from) of classifiers without
+    a lexicon, fitted to the pairs `train`; and, under `true lexicon`, that of lexical differences
+    on `said`, a test in the language of `train`. A test in two languages that do not have the same
+    pairs is left out.
+    """
+
     stage: ClassVar[str] = "nli_floors"
     train: Labelled
     tests: tuple[tuple[Labelled, Labelled], ...]
     said: Labelled
 
+
 def side_by_side(sides, store) -> list[dict]:
-    "A test whose premises are of one language, the hypotheses of another; none where these are not the same pairs."
+    """A test whose premises are of one language, the hypotheses of another; none where these are
+    not the same pairs.
+    """
     first, second = (read_records(store.path(side.records)) for side in sides)
     same = [r["label"] for r in first] == [r["label"] for r in second]
-    return [r | dict(hypothesis=other["hypothesis"]) for r, other in zip(first, second)] if same else []
+    return (
+        [r | dict(hypothesis=other["hypothesis"]) for r, other in zip(first, second)]
+        if same
+        else []
+    )
+
 
 def make_floors(specs, folders, store, progress):
-    "Fit classifiers without a lexicon to the pairs of one language, ask them in others."
+    """Fit classifiers without a lexicon to the pairs of one language, ask them in others."""
     for spec, folder in zip(specs, folders):
         train, values = read_records(store.path(spec.train.records)), {}
         fitted = {name: fit_marks(view, train) for name, view in FLOORS.items()}
-        full, said = partial(lexical_differences, common=commonest(train)), side_by_side((spec.said, spec.said), store)
-        asked = [(name_of(sides), pairs) for sides in spec.tests if (pairs := side_by_side(sides, store))]
+        full, said = (
+            partial(lexical_differences, common=commonest(train)),
+            side_by_side((spec.said, spec.said), store),
+        )
+        asked = [
+            (name_of(sides), pairs) for sides in spec.tests if (pairs := side_by_side(sides, store))
+        ]
+
         def right(classifier, pairs):
-            return accuracy(answer_marks(classifier, pairs), np.array([LABELS.index(r["label"]) for r in pairs]))
-        for name, classifier in fitted.items(): values[name] = {tests: right(classifier, p) for tests, p in asked}
-        values["true lexicon"] = {name_of((spec.said, spec.said)): right(fit_marks(full, train), said)}
+            return accuracy(
+                answer_marks(classifier, pairs), np.array([LABELS.index(r["label"]) for r in pairs])
+            )
+
+        for name, classifier in fitted.items():
+            values[name] = {tests: right(classifier, p) for tests, p in asked}
+        values["true lexicon"] = {
+            name_of((spec.said, spec.said)): right(fit_marks(full, train), said)
+        }
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+
 
 declare(NliFloorsSpec, make_floors)

@@ -23,26 +23,42 @@ from ..text.records import Labelled
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #5c1dade9
 def learn_readout(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    "Train a readout on frozen vectors (`models.settings.Readout`)."
+    """Train a readout on frozen vectors (`models.settings.Readout`)."""
     from xlingual_nb.tasks.readouts import train_readout
+
     return train_readout(encoder, train, dev, settings, seed, progress)
 
+
 def read_off(encoder, reader, inputs: Inputs, turn=None):
-    "Labels of sentence pairs, (n,) places in `LABELS`; `turn`: what their vectors go through first."
+    """Labels of sentence pairs, (n,) places in `LABELS`; `turn`: what their vectors go through
+    first.
+    """
     from xlingual_nb.tasks.readouts import predict
+
     return predict(reader, encoder, inputs, turn)
 
-FROZEN_NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, head=Head(learn_readout, read_off))
+
+FROZEN_NLI = Task(
+    "nli",
+    encode=pair_inputs,
+    turn=turn_nothing,
+    score=score_labels,
+    head=Head(learn_readout, read_off),
+)
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #18eeb321
 @dataclass(frozen=True)
 class FrozenNliSpec:
-    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a readout over the frozen
-    vectors of `checkpoint`, trained on `train` and stopped on `dev`, both in the source language.
+    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a
+    readout over the frozen vectors of `checkpoint`, trained on `train` and stopped on `dev`, both
+    in the source language.
 
-    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1.2 has XNLI for static
-    vectors; how, it does not say. `mapped`: languages of tests that are turned onto the source, each by the words that
-    its floors of retrieval may learn from. InputError for words of another checkpoint or from another language."""
+    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1.2 has
+    XNLI for static vectors; how, it does not say. `mapped`: languages of tests that are turned onto
+    the source, each by the words that its floors of retrieval may learn from. InputError for words
+    of another checkpoint or from another language.
+    """
+
     stage: ClassVar[str] = "frozen_nli"
     checkpoint: PretrainSpec | EmbedSpec | object
     train: Labelled
@@ -53,23 +69,37 @@ class FrozenNliSpec:
     mapped: tuple[WordFloorsSpec, ...] = ()
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
-        require(not self.mapped or self.settings.layer is None, "words are mapped in the last layer: give layer=None")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
+        require(
+            not self.mapped or self.settings.layer is None,
+            "words are mapped in the last layer: give layer=None",
+        )
         for words in (floors.words for floors in self.mapped):
-            require(words.checkpoint == self.checkpoint, f"{words.pair} are words of another checkpoint: give its own")
-            require(words.pair[0] == self.train.language, f"words of {words.pair}: give {self.train.language!r} first")
+            require(
+                words.checkpoint == self.checkpoint,
+                f"{words.pair} are words of another checkpoint: give its own",
+            )
+            require(
+                words.pair[0] == self.train.language,
+                f"words of {words.pair}: give {self.train.language!r} first",
+            )
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #48f13670
-SLOWER = 5      # times as long as in a matrix product takes an operation of the LSTM
-STEP = 2.5e8    # operations of a matrix product in the time that a step takes besides
+SLOWER = 5  # times as long as in a matrix product takes an operation of the LSTM
+STEP = 2.5e8  # operations of a matrix product in the time that a step takes besides
+
 
 def frozen_cost(spec: FrozenNliSpec) -> dict:
-    """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a pair, for half of its
-    epochs and all tests, and of a BERT's forward passes."""
+    """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a
+    pair, for half of its epochs and all tests, and of a BERT's forward passes.
+    """
     s, pairs = spec.settings, spec.train.records.size or 400_000
     tested = sum(test.records.size or 5010 for test, _ in spec.tests)
     shape = getattr(spec.checkpoint, "shape", None) or Shape()
-    weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden ** 2
+    weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden**2
     lstm = SLOWER * 6 * 24 * weights * (s.pool == "lstm")
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
     passes = 1 if 24 * pairs * shape.hidden < KEPT else s.epochs / 2
@@ -78,23 +108,31 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #5adb6715
 def turn_of(spec: FrozenNliSpec, language: str, encoder, store):
-    "What takes a language's vectors to the source's; None for one that is not `mapped`."
+    """What takes a language's vectors to the source's; None for one that is not `mapped`."""
     from xlingual_nb.tasks.readouts import onto
+
     for floors in spec.mapped:
-        if floors.words.pair[1] != language: continue
+        if floors.words.pair[1] != language:
+            continue
         ours, theirs = known_vectors(floors, encoder, store)
         return onto(theirs, ours)
 
+
 def with_turns(spec: FrozenNliSpec, store) -> Task:
-    "The task of a spec, in which languages that are `mapped` are turned."
+    """The task of a spec, in which languages that are `mapped` are turned."""
+
     def turn_and_read(encoder, reader, inputs):
-        return read_off(encoder, reader, inputs, turn_of(spec, inputs.views[0].name, encoder, store))
+        return read_off(
+            encoder, reader, inputs, turn_of(spec, inputs.views[0].name, encoder, store)
+        )
+
     return replace(FROZEN_NLI, head=replace(FROZEN_NLI.head, answer=turn_and_read))
 
 # %% ../../nbs/lib/57b_frozen_nli.ipynb #1a63c07c
 def make_frozen_nli(specs, folders, store, progress):
-    "Train readouts on the pairs of one language, answer those of others."
+    """Train readouts on the pairs of one language, answer those of others."""
     for spec, folder in zip(specs, folders):
         make_task(with_turns(spec, store), [spec], [folder], store, progress)
+
 
 declare(FrozenNliSpec, make_frozen_nli, cost=frozen_cost)

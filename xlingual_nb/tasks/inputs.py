@@ -19,37 +19,58 @@ from ..text.tokenizers import Encoded, encode
 
 # %% ../../nbs/lib/50_inputs.ipynb #7f66c78c
 def pieces(tokenizer, texts: list[str]) -> Encoded:
-    """Ids of texts by a tokenizer of `tokenizers` or `transformers`, without special tokens; a text that gives none
-    is one [UNK]."""
-    if isinstance(tokenizer, Tokenizer): encoded, unknown = encode(tokenizer, texts), tokenizer.token_to_id("[UNK]")
+    """Ids of texts by a tokenizer of `tokenizers` or `transformers`, without special tokens; a text
+    that gives none is one [UNK].
+    """
+    if isinstance(tokenizer, Tokenizer):
+        encoded, unknown = encode(tokenizer, texts), tokenizer.token_to_id("[UNK]")
     else:
-        rows = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if len(texts) else []
+        rows = (
+            tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+            if len(texts)
+            else []
+        )
         encoded, unknown = Encoded.of(rows), tokenizer.unk_token_id
-    return encoded if encoded.lengths.all() else Encoded.of(row if len(row) else [unknown] for row in encoded)
+    return (
+        encoded
+        if encoded.lengths.all()
+        else Encoded.of(row if len(row) else [unknown] for row in encoded)
+    )
 
 # %% ../../nbs/lib/50_inputs.ipynb #66062082
 def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.ndarray]:
-    """Premises, hypotheses and labels (n,) int64 (places in `LABELS`) of NLI records. None, or an unknown label:
-    `InputError`."""
-    if not records: raise InputError("no sentence pairs: give at least one")
+    """Premises, hypotheses and labels (n,) int64 (places in `LABELS`) of NLI records. None, or an
+    unknown label: `InputError`.
+    """
+    if not records:
+        raise InputError("no sentence pairs: give at least one")
     labels = [r["label"] for r in records]
     if unknown := sorted(set(labels) - set(LABELS)):
         raise InputError(f"label {unknown[0]!r} is not known: choose from {', '.join(LABELS)}")
-    premises, hypotheses = (pieces(tokenizer, [r[side] for r in records]) for side in ("premise", "hypothesis"))
+    premises, hypotheses = (
+        pieces(tokenizer, [r[side] for r in records]) for side in ("premise", "hypothesis")
+    )
     return premises, hypotheses, np.array([LABELS.index(label) for label in labels], np.int64)
 
 # %% ../../nbs/lib/50_inputs.ipynb #b76ee00b
 def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
-    """All pieces of each record's `tokens`, and the place in its sentence of each word's first piece. No words:
-    `InputError`."""
-    if not records: raise InputError("no tagged sentences: give at least one")
+    """All pieces of each record's `tokens`, and the place in its sentence of each word's first
+    piece. No words: `InputError`.
+    """
+    if not records:
+        raise InputError("no tagged sentences: give at least one")
     if empty := [i for i, r in enumerate(records) if not r["tokens"]]:
-        raise InputError(f"{len(empty)} sentences have no words (first: number {empty[0]}): leave them out")
-    types = {word: i for i, word in enumerate(dict.fromkeys(word for r in records for word in r["tokens"]))}
+        raise InputError(
+            f"{len(empty)} sentences have no words (first: number {empty[0]}): leave them out"
+        )
+    types = {
+        word: i
+        for i, word in enumerate(dict.fromkeys(word for r in records for word in r["tokens"]))
+    }
     known = pieces(tokenizer, list(types))
     words = known.take(np.array([types[word] for r in records for word in r["tokens"]]))
-    ends = np.cumsum([0, *(len(r["tokens"]) for r in records)])         # words before each sentence
-    starts = words.starts[ends]                                         # and pieces before it
+    ends = np.cumsum([0, *(len(r["tokens"]) for r in records)])  # words before each sentence
+    starts = words.starts[ends]  # and pieces before it
     first = words.starts[:-1] - np.repeat(starts[:-1], np.diff(ends))
     return Encoded(words.ids, starts), Encoded(first.astype(np.int32), ends.astype(np.int64))
 
@@ -58,47 +79,61 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
 class Inputs:
     """Labelled text as a model reads it.
 
-    `texts`: the ids of each side, one `Encoded` for sentences alone, two for pairs. `gold`: the right answer of each
-    record. `firsts`: where in its sentence each word's first piece is (tagging). `kinds`: what kind each record is,
-    where it says. `views`: how the language of each side enters the model."""
+    `texts`: the ids of each side, one `Encoded` for sentences alone, two for pairs. `gold`: the
+    right answer of each record. `firsts`: where in its sentence each word's first piece is
+    (tagging). `kinds`: what kind each record is, where it says. `views`: how the language of each
+    side enters the model.
+    """
+
     texts: tuple[Encoded, ...]
     gold: object
     firsts: Encoded | None = None
     kinds: tuple[str, ...] = ()
     views: tuple[LanguageView, ...] = ()
 
-    def __len__(self): return len(self.texts[0])
+    def __len__(self):
+        return len(self.texts[0])
+
 
 def pair_inputs(tokenizer, records: list[dict]) -> Inputs:
-    "NLI records: two sides, and labels as places in `LABELS`."
+    """NLI records: two sides, and labels as places in `LABELS`."""
     premises, hypotheses, labels = encode_pairs(tokenizer, records)
-    return Inputs((premises, hypotheses), labels, kinds=tuple(r["kind"] for r in records if "kind" in r))
+    return Inputs(
+        (premises, hypotheses), labels, kinds=tuple(r["kind"] for r in records if "kind" in r)
+    )
+
 
 def word_inputs(tokenizer, records: list[dict]) -> Inputs:
-    "Tagged records: one side, and a list of tags a sentence."
+    """Tagged records: one side, and a list of tags a sentence."""
     words, firsts = encode_words(tokenizer, records)
     return Inputs((words,), [r["tags"] for r in records], firsts)
 
 # %% ../../nbs/lib/50_inputs.ipynb #13827b8f
 def mirrored_places(pieces: Encoded, firsts: Encoded) -> Encoded:
-    "`firsts` of the same sentences read from the end."
+    """`firsts` of the same sentences read from the end."""
     return Encoded.of(n - 1 - row[::-1] for n, row in zip(pieces.lengths, firsts))
 
+
 def mirrored_names(tags: list[str]) -> list[str]:
-    "BIO tags of a sentence read from the end: the same names, each beginning at its other end."
-    def begun(tag, after): return tag if tag == "O" else "BI"[after.startswith("I")] + tag[1:]
+    """BIO tags of a sentence read from the end: the same names, each beginning at its other end."""
+
+    def begun(tag, after):
+        return tag if tag == "O" else "BI"[after.startswith("I")] + tag[1:]
+
     return [begun(*pair) for pair in zip(tags, [*tags[1:], "O"])][::-1]
 
 # %% ../../nbs/lib/50_inputs.ipynb #ab653a68
 def turn_words(inputs: Inputs) -> Inputs:
-    "Tagged sentences read from the end, but for their ids: each tag stays with its word."
+    """Tagged sentences read from the end, but for their ids: each tag stays with its word."""
     firsts = mirrored_places(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tags[::-1] for tags in inputs.gold])
 
+
 def turn_names(inputs: Inputs) -> Inputs:
-    "Sentences with named entities read from the end, but for their ids."
+    """Sentences with named entities read from the end, but for their ids."""
     return replace(turn_words(inputs), gold=[mirrored_names(tags) for tags in inputs.gold])
 
+
 def turn_nothing(inputs: Inputs) -> Inputs:
-    "A task whose answers have no order, such as one label a pair."
+    """A task whose answers have no order, such as one label a pair."""
     return inputs

@@ -26,62 +26,106 @@ from ..text.records import Labelled, Reading, RecordsSpec, make_records
 
 # %% ../../nbs/lib/59j_langid.ipynb #edffb70b
 def read_languages(path) -> list[dict]:
-    """Texts of a file, text<TAB>language, each its first two sentences. Bad input: `InputError` with file, line and
-    mend."""
-    return [dict(text=" ".join(split_sentences(text)[:2]), label=language)
-            for text, language in read_columns(path, "text", "language")]
+    """Texts of a file, text<TAB>language, each its first two sentences. Bad input: `InputError`
+    with file, line and mend.
+    """
+    return [
+        dict(text=" ".join(split_sentences(text)[:2]), label=language)
+        for text, language in read_columns(path, "text", "language")
+    ]
+
 
 def micro_languages(languages: str, part: str, size: int, **dials) -> list[dict]:
-    "Sentences of the microworld's `languages` (`en+es`), `size` in each, no two of them the same meaning."
+    """Sentences of the microworld's `languages` (`en+es`), `size` in each, no two of them the same
+    meaning.
+    """
     from xlingual_nb import microworld
+
     names = languages.split("+")
-    return [r | dict(label=names[r["label"]]) for r in microworld.task("langid", names, part, size, **dials)]
+    return [
+        r | dict(label=names[r["label"]])
+        for r in microworld.task("langid", names, part, size, **dials)
+    ]
+
 
 PARTS = "train", "test"
-LANGUAGE_READING = Reading("langid", read_languages, micro_languages, columns=("text",), files={
-    "wili": {part: [f"langid/{{}}.{part}.tsv"] for part in PARTS},
-    "langid": {part: [f"langid/{part}.tsv"] for part in PARTS}})
+LANGUAGE_READING = Reading(
+    "langid",
+    read_languages,
+    micro_languages,
+    columns=("text",),
+    files={
+        "wili": {part: [f"langid/{{}}.{part}.tsv"] for part in PARTS},
+        "langid": {part: [f"langid/{part}.tsv"] for part in PARTS},
+    },
+)
+
 
 class LanguageRecords(RecordsSpec):
-    """Texts in several languages: `wili/SET`, `langid/all` (the data folder's other collection), `micro/en+es` (`size`
-    of each), `file:PATH` with text<TAB>language."""
+    """Texts in several languages: `wili/SET`, `langid/all` (the data folder's other collection),
+    `micro/en+es` (`size` of each), `file:PATH` with text<TAB>language.
+    """
+
     stage, readings = "language_records", (LANGUAGE_READING,)
+
 
 declare(LanguageRecords, make_records)
 
+
 def language_inputs(tokenizer, records: list[dict]) -> Inputs:
-    "Texts as one side, their language as the label and as the kind. None: `InputError`."
-    if not records: raise InputError("no texts: give at least one")
+    """Texts as one side, their language as the label and as the kind. None: `InputError`."""
+    if not records:
+        raise InputError("no texts: give at least one")
     labels = [r["label"] for r in records]
-    return Inputs((pieces(tokenizer, [r["text"] for r in records]),), np.array(labels), kinds=tuple(labels))
+    return Inputs(
+        (pieces(tokenizer, [r["text"] for r in records]),), np.array(labels), kinds=tuple(labels)
+    )
 
 # %% ../../nbs/lib/59j_langid.ipynb #e0913575
 def score_layers(inputs: Inputs, answers: dict) -> dict:
-    "accuracy by layer; by_language, of each layer; and the floor, which is the same for all layers."
+    """accuracy by layer; by_language, of each layer; and the floor, which is the same for all
+    layers.
+    """
     found = {str(layer): labels for layer, labels in answers.items()}
-    return dict(accuracy={layer: accuracy(labels, inputs.gold) for layer, labels in found.items()},
-                by_language={layer: by_kind(labels, inputs.gold, inputs.kinds) for layer, labels in found.items()},
-                majority=majority(inputs.gold))
+    return dict(
+        accuracy={layer: accuracy(labels, inputs.gold) for layer, labels in found.items()},
+        by_language={
+            layer: by_kind(labels, inputs.gold, inputs.kinds) for layer, labels in found.items()
+        },
+        majority=majority(inputs.gold),
+    )
+
 
 def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
-    "Train a classifier on each layer."
+    """Train a classifier on each layer."""
     from xlingual_nb.tasks.layers import train_layers
+
     return train_layers(encoder, train, dev, settings, seed, progress)
 
+
 def tell_languages(encoder, learnt, inputs: Inputs):
-    "By layer the language of every text."
+    """By layer the language of every text."""
     from xlingual_nb.tasks.layers import ask_layers
+
     return ask_layers(encoder, learnt, inputs)
 
-LANGUAGE_ID = Task("langid", encode=language_inputs, turn=turn_nothing, score=score_layers,
-                   head=Head(learn_layers, tell_languages))
+
+LANGUAGE_ID = Task(
+    "langid",
+    encode=language_inputs,
+    turn=turn_nothing,
+    score=score_layers,
+    head=Head(learn_layers, tell_languages),
+)
 
 # %% ../../nbs/lib/59j_langid.ipynb #b495c343
 @dataclass(frozen=True)
 class LanguageIdSpec:
-    """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on `train` and stopped on
-    `dev` (None: on a tenth of `train`). The name of a `Labelled` is that of its mixture of languages: all enter
-    plainly."""
+    """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on
+    `train` and stopped on `dev` (None: on a tenth of `train`). The name of a `Labelled` is that of
+    its mixture of languages: all enter plainly.
+    """
+
     stage: ClassVar[str] = "langid"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -92,16 +136,26 @@ class LanguageIdSpec:
 
     def __post_init__(self):
         task = self.train.records.task
-        require(task == "langid", f"records of {task} for langid: give texts in several languages (LanguageRecords)")
+        require(
+            task == "langid",
+            f"records of {task} for langid: give texts in several languages (LanguageRecords)",
+        )
 
 # %% ../../nbs/lib/59j_langid.ipynb #87fd9e20
 def langid_cost(spec: LanguageIdSpec) -> dict:
-    "FLOPs of reading each text of about fifty pieces once; linear classifiers cost next to nothing."
+    """FLOPs of reading each text of about fifty pieces once; linear classifiers cost next to
+    nothing.
+    """
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
-    return {"flops": step_flops(shape, 0, 50 * (spec.train.records.size or 50_000)) / 3, "bytes": 4000}
+    return {
+        "flops": step_flops(shape, 0, 50 * (spec.train.records.size or 50_000)) / 3,
+        "bytes": 4000,
+    }
+
 
 def make_langid(specs, folders, store, progress):
-    "Train a classifier on each layer of an encoder, ask it for the language of other texts."
+    """Train a classifier on each layer of an encoder, ask it for the language of other texts."""
     make_task(LANGUAGE_ID, specs, folders, store, progress)
+
 
 declare(LanguageIdSpec, make_langid, cost=langid_cost)

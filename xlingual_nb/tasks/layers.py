@@ -22,49 +22,95 @@ from .tuning import halved, optimiser, tune
 # %% ../../nbs/lib/59i_layers.ipynb #7a953469
 @dataclass(frozen=True, eq=False)
 class Classifiers:
-    "A linear classifier for each layer, the labels that they tell apart, and their accuracy on development texts."
+    """A linear classifier for each layer, the labels that they tell apart, and their accuracy on
+    development texts.
+    """
+
     by_layer: dict[int, nn.Linear]
     labels: np.ndarray
     scores: dict[int, tuple[float, ...]]
 
+
 def means(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
-    "By layer the mean vector of every text, (texts, H). InputError for layers that the encoder lacks."
+    """By layer the mean vector of every text, (texts, H). InputError for layers that the encoder
+    lacks.
+    """
     layers = check_layers(encoder, layers or range(encoder.depth + 1))
-    return {layer: x.clone() for layer, x in sentence_vectors(encoder, *inputs.texts, inputs.views[0], layers).items()}
+    return {
+        layer: x.clone()
+        for layer, x in sentence_vectors(encoder, *inputs.texts, inputs.views[0], layers).items()
+    }
+
 
 def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
-    "Training and development texts: a tenth, drawn, is of the second; always the same."
+    """Training and development texts: a tenth, drawn, is of the second; always the same."""
     count = len(inputs)
-    last = np.isin(np.arange(count), np.random.default_rng(0).permutation(count)[:max(1, count // 10)])
-    def some(rows): return replace(inputs, texts=(inputs.texts[0].take(rows),), gold=inputs.gold[rows], kinds=())
+    last = np.isin(
+        np.arange(count), np.random.default_rng(0).permutation(count)[: max(1, count // 10)]
+    )
+
+    def some(rows):
+        return replace(
+            inputs, texts=(inputs.texts[0].take(rows),), gold=inputs.gold[rows], kinds=()
+        )
+
     return some(np.flatnonzero(~last)), some(np.flatnonzero(last))
 
 # %% ../../nbs/lib/59i_layers.ipynb #ac43b030
-def train_layer(x, wanted, dev_x, dev_wanted, labels: int, settings: Bag, seed: int) -> tuple[nn.Linear, tuple]:
-    "A linear classifier of vectors (texts, H) into numbers of labels (texts,), and its accuracy on development texts."
+def train_layer(
+    x, wanted, dev_x, dev_wanted, labels: int, settings: Bag, seed: int
+) -> tuple[nn.Linear, tuple]:
+    """A linear classifier of vectors (texts, H) into numbers of labels (texts,), and its accuracy
+    on development texts.
+    """
     with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
         torch.manual_seed(seed)
         linear = nn.Linear(x.shape[1], labels).to(x.device)
-    def loss(numbers): return nn.functional.cross_entropy(linear(x[numbers]), wanted[numbers])
-    def score(): return accuracy(linear(dev_x).argmax(1).cpu().numpy(), dev_wanted)
-    _, scores = tune([linear], optimiser([linear], settings), halved(settings), loss, len(x), seed, score=score)
+
+    def loss(numbers):
+        return nn.functional.cross_entropy(linear(x[numbers]), wanted[numbers])
+
+    def score():
+        return accuracy(linear(dev_x).argmax(1).cpu().numpy(), dev_wanted)
+
+    _, scores = tune(
+        [linear], optimiser([linear], settings), halved(settings), loss, len(x), seed, score=score
+    )
     return linear, scores
 
-def train_layers(encoder: Encoder, train: Inputs, dev: Inputs | None, settings=Bag(), seed=0,
-                 progress=lambda done, total: None) -> Classifiers:
-    "A classifier a layer; of its epochs the best on `dev` is kept (none: on a tenth of `train` that is held out)."
-    if dev is None: train, dev = held_out(train)
+
+def train_layers(
+    encoder: Encoder,
+    train: Inputs,
+    dev: Inputs | None,
+    settings=Bag(),
+    seed=0,
+    progress=lambda done, total: None,
+) -> Classifiers:
+    """A classifier a layer; of its epochs the best on `dev` is kept (none: on a tenth of `train`
+    that is held out).
+    """
+    if dev is None:
+        train, dev = held_out(train)
     known, asked = (means(encoder, inputs, settings.layers) for inputs in (train, dev))
     labels, learnt, scores = np.unique(train.gold), {}, {}
     wanted = torch.from_numpy(np.searchsorted(labels, train.gold)).to(encoder.device)
-    right = np.array([np.flatnonzero(labels == label)[0] if label in labels else -1 for label in dev.gold])
+    right = np.array(
+        [np.flatnonzero(labels == label)[0] if label in labels else -1 for label in dev.gold]
+    )
     for done, (layer, x) in enumerate(known.items(), 1):
-        learnt[layer], scores[layer] = train_layer(x, wanted, asked[layer], right, len(labels), settings, seed)
+        learnt[layer], scores[layer] = train_layer(
+            x, wanted, asked[layer], right, len(labels), settings, seed
+        )
         progress(done, len(known))
     return Classifiers(learnt, labels, scores)
 
+
 @torch.inference_mode()
 def ask_layers(encoder: Encoder, learnt: Classifiers, inputs: Inputs) -> dict[int, np.ndarray]:
-    "By layer the label of every text."
+    """By layer the label of every text."""
     x = means(encoder, inputs, tuple(learnt.by_layer))
-    return {layer: learnt.labels[linear(x[layer]).argmax(1).cpu().numpy()] for layer, linear in learnt.by_layer.items()}
+    return {
+        layer: learnt.labels[linear(x[layer]).argmax(1).cpu().numpy()]
+        for layer, linear in learnt.by_layer.items()
+    }

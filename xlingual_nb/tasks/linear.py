@@ -19,28 +19,45 @@ from .tagging import Features, check_tags
 
 # %% ../../nbs/lib/56_linear.ipynb #fc807858
 @torch.enable_grad()
-def regress(vectors: torch.Tensor, target: torch.Tensor, labels: int, penalty: float,
-            steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (H, labels) and bias (labels,) that minimise mean cross-entropy + penalty / 2 * sum of squared weights.
+def regress(
+    vectors: torch.Tensor, target: torch.Tensor, labels: int, penalty: float, steps: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (H, labels) and bias (labels,) that minimise mean cross-entropy + penalty / 2 * sum
+    of squared weights.
 
-    `vectors` (words, H), `target` (words,) numbers of labels; at most `steps` steps of L-BFGS, from zero."""
+    `vectors` (words, H), `target` (words,) numbers of labels; at most `steps` steps of L-BFGS, from
+    zero.
+    """
     weights, bias = vectors.new_zeros(vectors.shape[1], labels), vectors.new_zeros(labels)
-    for leaf in (weights, bias): leaf.requires_grad_()
-    solver = torch.optim.LBFGS([weights, bias], max_iter=steps, tolerance_grad=1e-6, tolerance_change=0.0,
-                               line_search_fn="strong_wolfe")
+    for leaf in (weights, bias):
+        leaf.requires_grad_()
+    solver = torch.optim.LBFGS(
+        [weights, bias],
+        max_iter=steps,
+        tolerance_grad=1e-6,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
     def loss():
         solver.zero_grad()
-        value = nn.functional.cross_entropy(vectors @ weights + bias, target) + penalty / 2 * weights.square().sum()
+        value = (
+            nn.functional.cross_entropy(vectors @ weights + bias, target)
+            + penalty / 2 * weights.square().sum()
+        )
         value.backward()
         return value
+
     solver.step(loss)
     return weights.detach(), bias.detach()
 
 # %% ../../nbs/lib/56_linear.ipynb #c5b7a2e7
 @dataclass(frozen=True)
 class LinearTagger:
-    """Weights (H, labels) and bias (labels,) on vectors less `mean`, over `scale`; and accuracy on the development
-    set by penalty."""
+    """Weights (H, labels) and bias (labels,) on vectors less `mean`, over `scale`; and accuracy on
+    the development set by penalty.
+    """
+
     weights: torch.Tensor
     bias: torch.Tensor
     mean: torch.Tensor
@@ -49,24 +66,44 @@ class LinearTagger:
     settings: LinearTagging
     dev_accuracy: tuple[float, ...] = ()
 
+
 def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
-    "The best tag of every word, by sentence. InputError for features of another width than the tagger's."
+    """The best tag of every word, by sentence. InputError for features of another width than the
+    tagger's.
+    """
     given, width = words.vectors.shape[1], len(tagger.mean)
-    require(given == width,
-            f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder")
-    best = ((words.vectors - tagger.mean) / tagger.scale @ tagger.weights + tagger.bias).argmax(1).tolist()
+    require(
+        given == width,
+        f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder",
+    )
+    best = (
+        ((words.vectors - tagger.mean) / tagger.scale @ tagger.weights + tagger.bias)
+        .argmax(1)
+        .tolist()
+    )
     return [[tagger.labels[i] for i in best[a:b]] for a, b in zip(words.starts, words.starts[1:])]
 
 # %% ../../nbs/lib/56_linear.ipynb #b225c687
-def train_linear(train: Features, tags, dev: Features, dev_tags, settings=LinearTagging(),
-                 progress=lambda done, total: None) -> LinearTagger:
-    """Logistic regression from the vectors of words to their tags, lists of tags a sentence; the best on `dev` of
-    the penalties.
+def train_linear(
+    train: Features,
+    tags,
+    dev: Features,
+    dev_tags,
+    settings=LinearTagging(),
+    progress=lambda done, total: None,
+) -> LinearTagger:
+    """Logistic regression from the vectors of words to their tags, lists of tags a sentence; the
+    best on `dev` of the penalties.
 
-    No chance in it: equal features give equal weights on one device. InputError for tags that do not fit the
-    features, and for features that are not finite."""
-    check_tags(train, tags, "training set"); check_tags(dev, dev_tags, "development set")
-    require(bool(train.vectors.isfinite().all()), "a vector of the training set is not finite: check the encoder")
+    No chance in it: equal features give equal weights on one device. InputError for tags that do
+    not fit the features, and for features that are not finite.
+    """
+    check_tags(train, tags, "training set")
+    check_tags(dev, dev_tags, "development set")
+    require(
+        bool(train.vectors.isfinite().all()),
+        "a vector of the training set is not finite: check the encoder",
+    )
     labels = tuple(sorted({tag for sentence in tags for tag in sentence}))
     number, x = {label: i for i, label in enumerate(labels)}, train.vectors
     target = torch.tensor([number[tag] for sentence in tags for tag in sentence], device=x.device)

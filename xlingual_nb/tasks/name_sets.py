@@ -12,10 +12,15 @@ from ..runs.stages import declare
 from ..text.records import NAMES, RecordsSpec, make_records
 
 # %% ../../nbs/lib/59l_name_sets.ipynb #0fb4f9b9
-NAME_READING = replace(NAMES, files=NAMES.files | {"germeval": dict(test=["ner/{}-germeval2014.test.conll"])})
+NAME_READING = replace(
+    NAMES, files=NAMES.files | {"germeval": dict(test=["ner/{}-germeval2014.test.conll"])}
+)
+
 
 class NameRecords(RecordsSpec):
-    "Tagged names: `germeval/de`, and all that `RecordsSpec` has of them."
+    """Tagged names: `germeval/de`, and all that `RecordsSpec` has of them."""
+
     stage, readings = "name_records", (NAME_READING,)
+
 
 declare(NameRecords, make_records)

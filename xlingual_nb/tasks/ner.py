@@ -23,7 +23,10 @@ NER = Task("ner", encode=word_inputs, turn=turn_names, score=score_names, head=C
 # %% ../../nbs/lib/58_ner.ipynb #c90bcc17
 @dataclass(frozen=True)
 class NerSpec:
-    "F1 on each of `tests` of a tagger on frozen features, trained on `train` and stopped by `dev` (K section 3.1.3)."
+    """F1 on each of `tests` of a tagger on frozen features, trained on `train` and stopped by `dev`
+    (K section 3.1.3).
+    """
+
     stage: ClassVar[str] = "ner"
     checkpoint: PretrainSpec
     train: Labelled
@@ -34,14 +37,20 @@ class NerSpec:
 
 # %% ../../nbs/lib/58_ner.ipynb #e308e610
 def ner_cost(spec: NerSpec) -> dict:
-    "FLOPs of a BiLSTM over the features of about twelve words a sentence, for half of the epochs that it may take."
+    """FLOPs of a BiLSTM over the features of about twelve words a sentence, for half of the epochs
+    that it may take.
+    """
     s, width = spec.settings, spec.checkpoint.shape.hidden
     weights = 8 * s.hidden * (width + s.hidden) + (s.layers - 1) * 8 * s.hidden * 3 * s.hidden
-    return {"flops": 6 * weights * 12 * (spec.train.records.size or 10_000) * s.epochs / 2, "bytes": 1000}
+    return {
+        "flops": 6 * weights * 12 * (spec.train.records.size or 10_000) * s.epochs / 2,
+        "bytes": 1000,
+    }
 
 # %% ../../nbs/lib/58_ner.ipynb #1d9029c3
 def make_ner(specs, folders, store, progress):
-    "Train a tagger on the frozen features of one language, tag those of others."
+    """Train a tagger on the frozen features of one language, tag those of others."""
     make_task(NER, specs, folders, store, progress)
+
 
 declare(NerSpec, make_ner, cost=ner_cost)

@@ -20,7 +20,14 @@ from torch import nn
 from ..errors import require
 from ..measures.embeddings import batches, default_budget
 from ..models.checkpoints import Checkpoint, position_table
-from .berts import InTraining, as_bert, in_rows, in_training, last_states, stretches
+from xlingual_nb.tasks.berts import (
+    InTraining,
+    as_bert,
+    in_rows,
+    in_training,
+    last_states,
+    stretches,
+)
 from .inputs import Inputs
 from .recipes import KEPT, Feat, Tuning
 from .tagging import BiLSTM
@@ -31,12 +38,15 @@ from .tuning import Flat, blocks_of, halved, optimiser, trainable, tune, warmed_
 class Form:
     """What a network has to know of a task, as four functions and a name.
 
-    `cut(encoder, inputs, settings, learning)`: inputs that the encoder can take, and the record of each row, in
-    order; `learning`: to be trained on. `read(encoder, inputs, numbers, settings)`: of some rows, the model's keyword
-    arguments, the flat places (B, T) of their units in its output (B * width), the last repeated, and their numbers of
-    units (B,). `head(train, width, std, settings)`: what stands on the units' vectors, a module with
-    `loss(x, lengths, gold)` and `answers(x, lengths, gold)`, x (B, T, width). `score(inputs, answers)`: numbers by
-    name, of which `chosen` selects the epoch. `join(answers)`: of the rows that a record was cut into."""
+    `cut(encoder, inputs, settings, learning)`: inputs that the encoder can take, and the record of
+    each row, in order; `learning`: to be trained on. `read(encoder, inputs, numbers, settings)`: of
+    some rows, the model's keyword arguments, the flat places (B, T) of their units in its output (B
+    * width), the last repeated, and their numbers of units (B,). `head(train, width, std,
+    settings)`: what stands on the units' vectors, a module with `loss(x, lengths, gold)` and
+    `answers(x, lengths, gold)`, x (B, T, width). `score(inputs, answers)`: numbers by name, of
+    which `chosen` selects the epoch. `join(answers)`: of the rows that a record was cut into.
+    """
+
     cut: Callable
     read: Callable
     head: Callable
@@ -46,35 +56,47 @@ class Form:
 
 # %% ../../nbs/lib/59a_networks.ipynb #8178282a
 class LastLayer(nn.Module):
-    "The states of the last layer at some places."
+    """The states of the last layer at some places."""
+
     def forward(self, made, rows, lengths):
-        "(B, T, H) from what the model made, flat places (B, T) and lengths (B,)."
+        """(B, T, H) from what the model made, flat places (B, T) and lengths (B,)."""
         return made.last_hidden_state.flatten(0, 1)[rows]
 
+
 class LayerMix(BiLSTM):
-    "States of a BiLSTM over a learned mix of all layers at some places."
+    """States of a BiLSTM over a learned mix of all layers at some places."""
+
     def __init__(self, width: int, depth: int, settings: Feat):
         super().__init__(width, 1, settings, depth + 1)
         self.out, self.transitions = nn.Identity(), None
 
     def forward(self, made, rows, lengths):
-        "(B, T, 2 hidden) from what the model made with all its layers, flat places (B, T) and lengths (B,)."
-        return super().forward(torch.stack([h.flatten(0, 1)[rows] for h in made.hidden_states], 2), lengths)
+        """(B, T, 2 hidden) from what the model made with all its layers, flat places (B, T) and
+        lengths (B,).
+        """
+        return super().forward(
+            torch.stack([h.flatten(0, 1)[rows] for h in made.hidden_states], 2), lengths
+        )
 
 # %% ../../nbs/lib/59a_networks.ipynb #e57c90d7
 PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert")
 
+
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Rows as a model takes them, read once. `arguments`: by name, a number a token; row i has those from `starts[i]`
-    to `starts[i + 1]`. `units`: places in a row; row i has those from `firsts[i]` to `firsts[i + 1]`."""
+    """Rows as a model takes them, read once. `arguments`: by name, a number a token; row i has
+    those from `starts[i]` to `starts[i + 1]`. `units`: places in a row; row i has those from
+    `firsts[i]` to `firsts[i + 1]`.
+    """
+
     arguments: dict[str, np.ndarray]
     starts: np.ndarray
     units: np.ndarray
     firsts: np.ndarray
 
+
 def read_once(encoder: Checkpoint, form: Form, inputs: Inputs, settings) -> Texts:
-    "All rows for a model of `PACKED`, some at a time."
+    """All rows for a model of `PACKED`, some at a time."""
     blank, told = position_table(encoder.model).padding_idx, []
     for numbers in np.split(np.arange(len(inputs)), range(1024, len(inputs), 1024)):
         said, places, counts = form.read(encoder, inputs, numbers, settings)
@@ -83,74 +105,108 @@ def read_once(encoder: Checkpoint, form: Form, inputs: Inputs, settings) -> Text
         own = np.arange(inside.shape[1]) + (0 if blank is None else blank + 1)
         said = dict(position_ids=np.broadcast_to(own, inside.shape)) | said
         units = (places - row * inside.shape[1])[np.arange(places.shape[1]) < counts[:, None]]
-        told.append(({name: array[inside] for name, array in said.items()}, inside.sum(1), units, counts))
+        told.append(
+            ({name: array[inside] for name, array in said.items()}, inside.sum(1), units, counts)
+        )
     arguments, lengths, units, counts = zip(*told)
     arguments = {name: np.concatenate([one[name] for one in arguments]) for name in arguments[0]}
-    starts, firsts = (np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts))
+    starts, firsts = (
+        np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts)
+    )
     return Texts(arguments, starts, units=np.concatenate(units), firsts=firsts)
 
 # %% ../../nbs/lib/59a_networks.ipynb #32f3af32
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Some rows side by side. `told`: the model's arguments (rows, length) but for the mask; `whose`: the text in
-    every slot, -1 for none; `asked`: flat places (units,) of all units; `counts`: how many each text has; `places`
-    (B, T): where these are among the units, the last repeated."""
+    """Some rows side by side. `told`: the model's arguments (rows, length) but for the mask;
+    `whose`: the text in every slot, -1 for none; `asked`: flat places (units,) of all units;
+    `counts`: how many each text has; `places` (B, T): where these are among the units, the last
+    repeated.
+    """
+
     told: dict[str, torch.Tensor]
     whose: torch.Tensor
     asked: torch.Tensor
     counts: torch.Tensor
     places: torch.Tensor
 
+
 def packed(texts: Texts, numbers: np.ndarray, device) -> Packed:
-    "Some texts, several of them in a row."
+    """Some texts, several of them in a row."""
     lengths, counts = (ends[numbers + 1] - ends[numbers] for ends in (texts.starts, texts.firsts))
     rows, source = in_rows(lengths), stretches(texts.starts[numbers], lengths)
     told = {name: rows.laid(array[source], 0, device) for name, array in texts.arguments.items()}
     asked = np.repeat(rows.first, counts) + texts.units[stretches(texts.firsts[numbers], counts)]
-    places = np.minimum(np.arange(counts.max()), counts[:, None] - 1) + (np.cumsum(counts) - counts)[:, None]
+    places = (
+        np.minimum(np.arange(counts.max()), counts[:, None] - 1)
+        + (np.cumsum(counts) - counts)[:, None]
+    )
     asked, counts, places = (torch.from_numpy(a).to(device) for a in (asked, counts, places))
     return Packed(told, rows.laid(rows.owners, -1, device), asked, counts=counts, places=places)
 
+
 def seen_alone(whose: torch.Tensor) -> torch.Tensor:
-    "The mask (rows, 1, length, length) in which every text sees itself alone."
+    """The mask (rows, 1, length, length) in which every text sees itself alone."""
     others = (whose[:, None] != whose[:, :, None])[:, None]
     return torch.zeros(others.shape, device=whose.device).masked_fill_(others, -torch.inf)
 
 # %% ../../nbs/lib/59a_networks.ipynb #6c794bb5
 def last_output(model) -> nn.Module | None:
-    "What a model's last layer does once its tokens have seen the others; None where its blocks are not those of BERT."
+    """What a model's last layer does once its tokens have seen the others; None where its blocks
+    are not those of BERT.
+    """
     return getattr(getattr((blocks_of(model) or [None])[-1], "attention", None), "output", None)
+
 
 @contextmanager
 def only_units(last: nn.Module | None, rows: torch.Tensor):
-    "While open, the layer whose `last_output` it is makes these flat rows alone, as (1, rows, H)."
-    if last is None: yield; return
-    def narrow(module, given): return tuple(states.flatten(0, 1)[rows].unsqueeze(0) for states in given)
+    """While open, the layer whose `last_output` it is makes these flat rows alone, as (1, rows,
+    H).
+    """
+    if last is None:
+        yield
+        return
+
+    def narrow(module, given):
+        return tuple(states.flatten(0, 1)[rows].unsqueeze(0) for states in given)
+
     handle = last.register_forward_pre_hook(narrow)
-    try: yield
-    finally: handle.remove()
+    try:
+        yield
+    finally:
+        handle.remove()
 
 # %% ../../nbs/lib/59a_networks.ipynb #18a1dfc2
 class QuickDropout(nn.Dropout):
-    "Dropout from 16 random bits a number, on a CPU."
+    """Dropout from 16 random bits a number, on a CPU."""
+
     def forward(self, x):
-        if x.is_cuda or not self.training: return super().forward(x)
-        drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-2 ** 63, None).view(torch.int16)
-        kept = drawn[:x.numel()].view(x.shape) >= round(self.p * 2 ** 16) - 2 ** 15
+        if x.is_cuda or not self.training:
+            return super().forward(x)
+        drawn = (
+            torch.empty(-(-x.numel() // 4), dtype=torch.int64)
+            .random_(-(2**63), None)
+            .view(torch.int16)
+        )
+        kept = drawn[: x.numel()].view(x.shape) >= round(self.p * 2**16) - 2**15
         return x * (kept / (1 - self.p))
 
+
 def quickened(model: nn.Module) -> nn.Module:
-    "The model itself, with dropout of this kind in all its parts."
+    """The model itself, with dropout of this kind in all its parts."""
     for module in model.modules():
         for name, part in module.named_children():
-            if type(part) is nn.Dropout: setattr(module, name, QuickDropout(part.p))
+            if type(part) is nn.Dropout:
+                setattr(module, name, QuickDropout(part.p))
     return model
 
 # %% ../../nbs/lib/59a_networks.ipynb #5307ef9e
 @dataclass(frozen=True, eq=False)
 class Network:
-    """An encoder (a fine-tuned copy, or itself), a body and a head, for a form; `losses`: one a step; `scores`: on
-    the development set, one an epoch."""
+    """An encoder (a fine-tuned copy, or itself), a body and a head, for a form; `losses`: one a
+    step; `scores`: on the development set, one an epoch.
+    """
+
     encoder: Checkpoint
     body: nn.Module
     head: nn.Module
@@ -161,151 +217,234 @@ class Network:
 
     @property
     def parts(self):
-        "The modules that are trained."
+        """The modules that are trained."""
         return (self.encoder.model if isinstance(self.settings, Tuning) else self.body), self.head
 
     @cached_property
-    def last(self): return last_output(self.encoder.model)
+    def last(self):
+        return last_output(self.encoder.model)
 
     def __call__(self, inputs: Inputs, numbers):
-        "Vectors (B, T, width) of the units of some rows, and their numbers of units (B,)."
+        """Vectors (B, T, width) of the units of some rows, and their numbers of units (B,)."""
         return self.over(*self.made(inputs, numbers))
 
     def made(self, inputs: Inputs, numbers):
-        "What the encoder makes of some rows, flat places (B, T) of their units there, and their numbers of units (B,)."
+        """What the encoder makes of some rows, flat places (B, T) of their units there, and their
+        numbers of units (B,).
+        """
         said, places, lengths = self.form.read(self.encoder, inputs, numbers, self.settings)
-        made = self.encoder.model.base_model(**said, output_hidden_states=isinstance(self.settings, Feat))
+        made = self.encoder.model.base_model(
+            **said, output_hidden_states=isinstance(self.settings, Feat)
+        )
         return made, places, lengths
 
     def over(self, made, places, lengths):
-        "The same as of the network itself, from what the encoder made."
-        rows, lengths = (torch.from_numpy(np.ascontiguousarray(a)).to(self.encoder.device) for a in (places, lengths))
+        """The same as of the network itself, from what the encoder made."""
+        rows, lengths = (
+            torch.from_numpy(np.ascontiguousarray(a)).to(self.encoder.device)
+            for a in (places, lengths)
+        )
         return self.body(made, rows, lengths), lengths
 
     def quickly(self, texts: Texts, bert: InTraining | None, numbers):
-        "The same of a fine-tuned encoder of `PACKED` in fewer and shorter rows; `bert`: where it is one, in training."
+        """The same of a fine-tuned encoder of `PACKED` in fewer and shorter rows; `bert`: where it
+        is one, in training.
+        """
         some = packed(texts, numbers, self.encoder.device)
-        if bert is not None: return last_states(bert, some.told, some.whose, some.asked)[some.places], some.counts
+        if bert is not None:
+            return last_states(bert, some.told, some.whose, some.asked)[some.places], some.counts
         with only_units(self.last, some.asked):
             made = self.encoder.model.base_model(**some.told, attention_mask=seen_alone(some.whose))
-        return self.body(made, some.asked[some.places] if self.last is None else some.places, some.counts), some.counts
+        return self.body(
+            made, some.asked[some.places] if self.last is None else some.places, some.counts
+        ), some.counts
 
-def new_network(encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning | Feat, seed: int) -> Network:
-    "A network before training. InputError for an encoder that has no model."
-    require(encoder.model is not None, f"{encoder.path} has no model to train on: choose a masked language model")
+
+def new_network(
+    encoder: Checkpoint, train: Inputs, form: Form, settings: Tuning | Feat, seed: int
+) -> Network:
+    """A network before training. InputError for an encoder that has no model."""
+    require(
+        encoder.model is not None,
+        f"{encoder.path} has no model to train on: choose a masked language model",
+    )
     config, device, full = encoder.model.config, encoder.device, isinstance(settings, Tuning)
     hidden = 0 if full else settings.hidden or encoder.width
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        body = LastLayer() if full else LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
+        body = (
+            LastLayer()
+            if full
+            else LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
+        )
         head = form.head(train, 2 * hidden or encoder.width, config.initializer_range, settings)
-    if full: encoder = replace(encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout)))
-    return Network(encoder, body.to(device), (quickened(head) if full else head).to(device), form, settings)
+    if full:
+        encoder = replace(
+            encoder, model=quickened(trainable(encoder, settings.freeze, settings.dropout))
+        )
+    return Network(
+        encoder, body.to(device), (quickened(head) if full else head).to(device), form, settings
+    )
 
 # %% ../../nbs/lib/59a_networks.ipynb #2ddcbdd9
 def kept_bytes(encoder: Checkpoint) -> int:
-    "How many bytes of a frozen encoder's states may be kept of a set of texts."
+    """How many bytes of a frozen encoder's states may be kept of a set of texts."""
     return KEPT if encoder.device.type == "cpu" else 4 * KEPT
+
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What an encoder made of some rows: `hidden_states`, by layer those of their units, (1, units, H); row i has
-    `counts[i]` of them from `firsts[i]` on."""
+    """What an encoder made of some rows: `hidden_states`, by layer those of their units, (1, units,
+    H); row i has `counts[i]` of them from `firsts[i]` on.
+    """
+
     hidden_states: tuple[torch.Tensor, ...]
     firsts: np.ndarray
     counts: np.ndarray
 
     def places(self, numbers):
-        "Flat places (B, T) of the units of some rows, the last repeated, and their numbers of units (B,)."
+        """Flat places (B, T) of the units of some rows, the last repeated, and their numbers of
+        units (B,).
+        """
         n = self.counts[numbers]
         return self.firsts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1), n
 
 # %% ../../nbs/lib/59a_networks.ipynb #e124f14b
 @torch.no_grad()
 def made_once(network: Network, rows: Inputs) -> Made | None:
-    "What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."
+    """What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."""
     encoder, lengths = network.encoder, sum(text.lengths for text in rows.texts)
     model, most, depth = encoder.model, int(lengths.sum()) + 3 * len(lengths), encoder.depth + 1
-    if most * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder): return None
-    kept = [torch.empty(1, most, encoder.width, dtype=model.dtype, device=encoder.device) for _ in range(depth)]
+    if most * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
+        return None
+    kept = [
+        torch.empty(1, most, encoder.width, dtype=model.dtype, device=encoder.device)
+        for _ in range(depth)
+    ]
     firsts, counts, end = np.zeros_like(lengths), np.zeros_like(lengths), 0
     for numbers in batches(lengths, default_budget(encoder)):
         made, places, n = network.made(rows, numbers)
         units = torch.from_numpy(places[np.arange(places.shape[1]) < n[:, None]]).to(encoder.device)
         firsts[numbers], counts[numbers] = end + np.cumsum(n) - n, n
-        for layer, states in zip(kept, made.hidden_states): layer[0, end:end + len(units)] = states.flatten(0, 1)[units]
+        for layer, states in zip(kept, made.hidden_states):
+            layer[0, end : end + len(units)] = states.flatten(0, 1)[units]
         end += len(units)
     return Made(tuple(kept), firsts, counts)
 
+
 def reader(network: Network, rows: Inputs) -> Callable:
-    "A function that reads rows by number as the network does, from states that were kept where they can be."
+    """A function that reads rows by number as the network does, from states that were kept where
+    they can be.
+    """
     made = made_once(network, rows) if isinstance(network.settings, Feat) else None
-    if made is None: return lambda numbers: network(rows, numbers)
+    if made is None:
+        return lambda numbers: network(rows, numbers)
     return lambda numbers: network.over(made, *made.places(numbers))
 
 # %% ../../nbs/lib/59a_networks.ipynb #2d77b25d
 @torch.inference_mode()
-def answered(network: Network, rows: Inputs, owners: np.ndarray, read: Callable, budget: int | None = None) -> list:
-    "An answer for each of the owners of rows, which `read(numbers)` reads, in batches of at most `budget` pieces."
+def answered(
+    network: Network, rows: Inputs, owners: np.ndarray, read: Callable, budget: int | None = None
+) -> list:
+    """An answer for each of the owners of rows, which `read(numbers)` reads, in batches of at most
+    `budget` pieces.
+    """
     found, lengths = [None] * len(rows), sum(text.lengths for text in rows.texts)
     for numbers in batches(lengths, budget or default_budget(network.encoder)):
         given = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
-        for i, one in zip(numbers, given): found[i] = one
+        for i, one in zip(numbers, given):
+            found[i] = one
     whose = [[] for _ in range(owners[-1] + 1)]
-    for owner, one in zip(owners, found): whose[owner].append(one)
+    for owner, one in zip(owners, found):
+        whose[owner].append(one)
     return [network.form.join(answers) for answers in whose]
 
+
 def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
-    "An answer a record, in batches of at most `budget` pieces."
+    """An answer a record, in batches of at most `budget` pieces."""
     rows, owners = network.form.cut(network.encoder, inputs, network.settings, False)
     return answered(network, rows, owners, lambda numbers: network(rows, numbers), budget)
 
 # %% ../../nbs/lib/59a_networks.ipynb #f0018059
 def quick_readers(network: Network, steps: Flat, seed: int, *rows: Inputs) -> list[Callable]:
-    "A function for each set of rows that reads some by number, from a network of `PACKED` that is fine-tuned."
+    """A function for each set of rows that reads some by number, from a network of `PACKED` that is
+    fine-tuned.
+    """
     encoder, form, settings = network.encoder, network.form, network.settings
     bert = in_training(encoder.model, steps, seed) if as_bert(encoder.model.config) else None
-    return [partial(network.quickly, read_once(encoder, form, some, settings), bert) for some in rows]
+    return [
+        partial(network.quickly, read_once(encoder, form, some, settings), bert) for some in rows
+    ]
 
-def learn(encoder: Checkpoint, train: Inputs, dev: Inputs, form: Form, settings: Tuning | Feat = Tuning(),
-          seed: int = 0, progress=lambda done, total: None) -> Network:
-    """Train a network on `train`; of its epochs the best on `dev` is kept, the first of equals. The encoder itself
-    stays as it is. Equal seeds give equal weights on one device."""
-    (rows, _), (asked, owners) = form.cut(encoder, train, settings, True), form.cut(encoder, dev, settings, False)
+
+def learn(
+    encoder: Checkpoint,
+    train: Inputs,
+    dev: Inputs,
+    form: Form,
+    settings: Tuning | Feat = Tuning(),
+    seed: int = 0,
+    progress=lambda done, total: None,
+) -> Network:
+    """Train a network on `train`; of its epochs the best on `dev` is kept, the first of equals. The
+    encoder itself stays as it is. Equal seeds give equal weights on one device.
+    """
+    (rows, _), (asked, owners) = (
+        form.cut(encoder, train, settings, True),
+        form.cut(encoder, dev, settings, False),
+    )
     network, full = new_network(encoder, train, form, settings, seed), isinstance(settings, Tuning)
-    steps = (Flat((network.encoder.model.base_model, network.head), settings) if full else
-             optimiser(network.parts, settings))
+    steps = (
+        Flat((network.encoder.model.base_model, network.head), settings)
+        if full
+        else optimiser(network.parts, settings)
+    )
     quick = full and encoder.model.config.model_type in PACKED
-    read, ask = (quick_readers(network, steps, seed, rows, asked) if quick else
-                 (reader(network, rows), reader(network, asked)))
-    def loss(numbers): return network.head.loss(*read(numbers), [rows.gold[i] for i in numbers])
-    def score(): return form.score(dev, answered(network, asked, owners, ask))[form.chosen]
+    read, ask = (
+        quick_readers(network, steps, seed, rows, asked)
+        if quick
+        else (reader(network, rows), reader(network, asked))
+    )
+
+    def loss(numbers):
+        return network.head.loss(*read(numbers), [rows.gold[i] for i in numbers])
+
+    def score():
+        return form.score(dev, answered(network, asked, owners, ask))[form.chosen]
+
     course = warmed_up(settings) if full else halved(settings)
     losses, scores = tune(network.parts, steps, course, loss, len(rows), seed, progress, score)
-    if full: steps.free()
+    if full:
+        steps.free()
     return replace(network, losses=losses, scores=scores)
 
 # %% ../../nbs/lib/59a_networks.ipynb #b6baf6c3
 class Moved(nn.Module):
-    "A body, and a shift (width,) of all that comes from it."
+    """A body, and a shift (width,) of all that comes from it."""
+
     def __init__(self, body: nn.Module, shift: torch.Tensor):
         super().__init__()
         self.body = body
         self.register_buffer("shift", shift)
 
-    def forward(self, made, rows, lengths): return self.body(made, rows, lengths) + self.shift
+    def forward(self, made, rows, lengths):
+        return self.body(made, rows, lengths) + self.shift
+
 
 @torch.inference_mode()
 def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
-    "The mean (width,) of the vectors of all units of some records."
+    """The mean (width,) of the vectors of all units of some records."""
     rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
     total, count = 0.0, 0
-    for numbers in batches(sum(text.lengths for text in rows.texts), default_budget(network.encoder)):
+    for numbers in batches(
+        sum(text.lengths for text in rows.texts), default_budget(network.encoder)
+    ):
         x, lengths = network(rows, numbers)
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         total, count = total + x[inside].double().sum(0), count + int(lengths.sum())
     return (total / count).to(x.dtype)
 
+
 def brought(network: Network, inputs: Inputs, home: torch.Tensor) -> Network:
-    "The network with the mean of some records' units brought `home`."
+    """The network with the mean of some records' units brought `home`."""
     return replace(network, body=Moved(network.body, home - mean_unit(network, inputs)))

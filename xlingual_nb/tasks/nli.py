@@ -24,9 +24,11 @@ NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, hea
 # %% ../../nbs/lib/57_nli.ipynb #63313a8b
 @dataclass(frozen=True)
 class NliSpec:
-    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a classifier fine-tuned
-    on `train` (K section 3.1.3; two languages in one pair: Table 11); `dev` is what it is stopped on, where the
-    settings have patience."""
+    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a
+    classifier fine-tuned on `train` (K section 3.1.3; two languages in one pair: Table 11); `dev`
+    is what it is stopped on, where the settings have patience.
+    """
+
     stage: ClassVar[str] = "nli"
     checkpoint: PretrainSpec
     train: Labelled
@@ -37,19 +39,22 @@ class NliSpec:
 
     def __post_init__(self):
         given = "no pairs to stop on" if self.dev is None else "pairs to stop on that nothing uses"
-        require((self.dev is None) == (not self.settings.patience),
-                f"patience={self.settings.patience}, and {given}: give both, dev and patience, or neither")
+        require(
+            (self.dev is None) == (not self.settings.patience),
+            f"patience={self.settings.patience}, and {given}: give both, dev and patience, or neither",
+        )
 
 # %% ../../nbs/lib/57_nli.ipynb #1a397d4a
 def nli_cost(spec: NliSpec) -> dict:
-    "FLOPs of fine-tuning on pairs of about the model's length."
+    """FLOPs of fine-tuning on pairs of about the model's length."""
     shape, pairs = spec.checkpoint.shape, spec.train.records.size or 400_000
     tokens = pairs * spec.settings.epochs * min(40, shape.max_tokens)
     return {"flops": step_flops(shape, 0, tokens), "bytes": 1000}
 
 # %% ../../nbs/lib/57_nli.ipynb #96edf272
 def make_nli(specs, folders, store, progress):
-    "Fine-tune on the pairs of one language, answer those of others."
+    """Fine-tune on the pairs of one language, answer those of others."""
     make_task(NLI, specs, folders, store, progress)
+
 
 declare(NliSpec, make_nli, cost=nli_cost)

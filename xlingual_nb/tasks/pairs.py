@@ -17,80 +17,131 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/52_pairs.ipynb #55ee27ea
 def both_views(checkpoint: Checkpoint, views) -> tuple[LanguageView, LanguageView]:
-    "The views of premise and hypothesis, from two of them (or names), or from one for both."
+    """The views of premise and hypothesis, from two of them (or names), or from one for both."""
     views = (views, views) if isinstance(views, (str, LanguageView)) else tuple(views)
     if len(views) != 2:
-        raise InputError(f"{len(views)} languages for a sentence pair: give the premise's and the hypothesis'")
+        raise InputError(
+            f"{len(views)} languages for a sentence pair: give the premise's and the hypothesis'"
+        )
     return tuple(checkpoint.view(view) for view in views)
 
 # %% ../../nbs/lib/52_pairs.ipynb #597bb59c
-def longest_first(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    "Lengths to which sentences of these lengths are cut, so that both together are at most `limit`."
+def longest_first(
+    first: np.ndarray, second: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths to which sentences of these lengths are cut, so that both together are at most
+    `limit`.
+    """
     short = np.minimum(first, second)
     long = np.maximum(short, limit - short)
     over = short + long > limit
     short, long = np.where(over, limit // 2, short), np.where(over, limit - limit // 2, long)
     shorter = first <= second
-    return np.minimum(first, np.where(shorter, short, long)), np.minimum(second, np.where(shorter, long, short))
+    return np.minimum(first, np.where(shorter, short, long)), np.minimum(
+        second, np.where(shorter, long, short)
+    )
 
 # %% ../../nbs/lib/52_pairs.ipynb #4a0d235f
 def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
-    "Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP]."
-    limit = min(max_tokens - 3, *(checkpoint.room(view) - 1 for view in both_views(checkpoint, views)))
+    """Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP]."""
+    limit = min(
+        max_tokens - 3, *(checkpoint.room(view) - 1 for view in both_views(checkpoint, views))
+    )
     if limit < 2:
-        raise InputError(f"max_tokens={max_tokens}, and {checkpoint.path} takes {limit + 3} of them: "
-                         "a pair takes 5 or more")
+        raise InputError(
+            f"max_tokens={max_tokens}, and {checkpoint.path} takes {limit + 3} of them: "
+            "a pair takes 5 or more"
+        )
     return limit
 
+
 def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views) -> None:
-    "As many premises as hypotheses, none empty, all ids of their languages, or an `InputError`."
+    """As many premises as hypotheses, none empty, all ids of their languages, or an
+    `InputError`.
+    """
     if len(premises) != len(hypotheses):
-        raise InputError(f"{len(premises)} premises and {len(hypotheses)} hypotheses: "
-                         "give a hypothesis to each premise")
-    for sentences, view in zip((premises, hypotheses), both_views(checkpoint, views)): fit(checkpoint, sentences, view)
+        raise InputError(
+            f"{len(premises)} premises and {len(hypotheses)} hypotheses: "
+            "give a hypothesis to each premise"
+        )
+    for sentences, view in zip((premises, hypotheses), both_views(checkpoint, views)):
+        fit(checkpoint, sentences, view)
 
 # %% ../../nbs/lib/52_pairs.ipynb #8a92b36d
-def cut_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views,
-              max_tokens: int) -> tuple[Encoded, Encoded]:
-    "The pairs cut to what the model takes and to `max_tokens`, three special tokens included."
-    limits = longest_first(premises.lengths, hypotheses.lengths, pair_room(checkpoint, views, max_tokens))
-    return tuple(keep(sentences, limit, end=view.inverted)
-                 for sentences, limit, view in zip((premises, hypotheses), limits, both_views(checkpoint, views)))
+def cut_pairs(
+    checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views, max_tokens: int
+) -> tuple[Encoded, Encoded]:
+    """The pairs cut to what the model takes and to `max_tokens`, three special tokens included."""
+    limits = longest_first(
+        premises.lengths, hypotheses.lengths, pair_room(checkpoint, views, max_tokens)
+    )
+    return tuple(
+        keep(sentences, limit, end=view.inverted)
+        for sentences, limit, view in zip(
+            (premises, hypotheses), limits, both_views(checkpoint, views)
+        )
+    )
 
 # %% ../../nbs/lib/52_pairs.ipynb #d6e2e0ef
-def pair_tensors(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views) -> dict[str, np.ndarray]:
-    """Arrays (pairs, width) of ids, mask, positions, types and parts (1: premise's tokens, 2: hypothesis', 0: all
-    others). A first sentence without a second is one sentence, with one [SEP]."""
-    (one, two), (a, b) = both_views(checkpoint, views), (s.lengths[:, None] for s in (premises, hypotheses))
+def pair_tensors(
+    checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views
+) -> dict[str, np.ndarray]:
+    """Arrays (pairs, width) of ids, mask, positions, types and parts (1: premise's tokens, 2:
+    hypothesis', 0: all others). A first sentence without a second is one sentence, with one [SEP].
+    """
+    (one, two), (a, b) = (
+        both_views(checkpoint, views),
+        (s.lengths[:, None] for s in (premises, hypotheses)),
+    )
     end = a + b + 1 + (b > 0)
     place = np.arange(int(end.max()) + 1)[None, :]
     first, second = (place >= 1) & (place <= a), (place >= a + 2) & (place < end)
     ids = np.full(first.shape, checkpoint.pad, np.int64)
-    ids[first], ids[second], ids[:, 0] = premises.ids, hypotheses.ids, checkpoint.cls + one.special_offset
+    ids[first], ids[second], ids[:, 0] = (
+        premises.ids,
+        hypotheses.ids,
+        checkpoint.cls + one.special_offset,
+    )
     np.put_along_axis(ids, a + 1, one.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, end, two.sep(checkpoint.sep), 1)
     apart = any(view.token_type for view in (*checkpoint.views.values(), one, two))
     later, types = place > a + 1, (one.token_type, two.token_type) if apart else (0, 1)
     positions = place + np.where(later, two.position_offset, one.position_offset)
     inside = lambda values, empty: np.where(place <= end, values, empty)
-    return dict(ids=ids, mask=inside(1, 0), types=inside(np.where(later, types[1], types[0]), 0),
-                parts=first + 2 * second, positions=inside(positions, one.position_offset))
+    return dict(
+        ids=ids,
+        mask=inside(1, 0),
+        types=inside(np.where(later, types[1], types[0]), 0),
+        parts=first + 2 * second,
+        positions=inside(positions, one.position_offset),
+    )
 
 # %% ../../nbs/lib/52_pairs.ipynb #5566820e
-def pair_arrays(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views,
-                max_tokens: int) -> dict[str, np.ndarray]:
-    "`pair_tensors` of the pairs `numbers`, cut to what the model takes and to `max_tokens`."
+def pair_arrays(
+    checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views, max_tokens: int
+) -> dict[str, np.ndarray]:
+    """`pair_tensors` of the pairs `numbers`, cut to what the model takes and to `max_tokens`."""
     cut = cut_pairs(checkpoint, premises.take(numbers), hypotheses.take(numbers), views, max_tokens)
     return pair_tensors(checkpoint, *cut, views)
 
-def pair_batch(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views,
-               max_tokens: int = 128) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Keyword arguments of the model for the pairs `numbers`, (batch, width) each, and the part of every token: 1
-    premise, 2 hypothesis, 0 neither. `views`: of premise and hypothesis, or one for both. Ids come transformed, as
-    in `embeddings`."""
+
+def pair_batch(
+    checkpoint: Checkpoint,
+    premises: Encoded,
+    hypotheses: Encoded,
+    numbers,
+    views,
+    max_tokens: int = 128,
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Keyword arguments of the model for the pairs `numbers`, (batch, width) each, and the part of
+    every token: 1 premise, 2 hypothesis, 0 neither. `views`: of premise and hypothesis, or one for
+    both. Ids come transformed, as in `embeddings`.
+    """
     made = pair_arrays(checkpoint, premises, hypotheses, numbers, views, max_tokens)
     inputs = dict(input_ids=made["ids"], attention_mask=made["mask"])
-    if any(view.position_offset for view in both_views(checkpoint, views)): inputs["position_ids"] = made["positions"]
-    if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1: inputs["token_type_ids"] = made["types"]
+    if any(view.position_offset for view in both_views(checkpoint, views)):
+        inputs["position_ids"] = made["positions"]
+    if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = made["types"]
     move = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
     return {name: move(array) for name, array in inputs.items()}, move(made["parts"])

@@ -25,28 +25,34 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/59g_parsers.ipynb #f1f1da7f
 LOST = -1
 
+
 def shortened(tree: Tree, words: int) -> Tree:
-    "The first words of a tree; a head beyond them is `LOST`."
+    """The first words of a tree; a head beyond them is `LOST`."""
     heads = [head if head <= words else LOST for head in tree.heads[:words]]
     return Tree(heads, tree.relations[:words], tree.tags[:words])
 
-def cut_trees(parser: Parser, encoder: Checkpoint, inputs: Inputs, settings,
-              learning: bool) -> tuple[Inputs, np.ndarray]:
-    "Sentences cut to what the encoder and the settings take, and their numbers."
-    limit = room_of(encoder, inputs, settings.pieces if learning else 10 ** 6)
+
+def cut_trees(
+    parser: Parser, encoder: Checkpoint, inputs: Inputs, settings, learning: bool
+) -> tuple[Inputs, np.ndarray]:
+    """Sentences cut to what the encoder and the settings take, and their numbers."""
+    limit = room_of(encoder, inputs, settings.pieces if learning else 10**6)
     (text,), rows = inputs.texts, []
     for ids, firsts, tree in zip(text, inputs.firsts, inputs.gold):
         ends = np.append(firsts[1:], len(ids))
         words = max(1, int((ends <= limit).sum()))
         words = words if learning else min(words, parser.words)
-        rows.append((ids[:min(ends[words - 1], limit)], firsts[:words], shortened(tree, words)))
+        rows.append((ids[: min(ends[words - 1], limit)], firsts[:words], shortened(tree, words)))
     ids, firsts, gold = zip(*rows)
     cut = replace(inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold))
     return cut, np.arange(len(rows))
 
 # %% ../../nbs/lib/59g_parsers.ipynb #daab61ae
 class Biaffine(nn.Module):
-    "Scores (B, n, outputs, m) of pairs of vectors (B, n, size) and (B, m, size), a constant among the numbers of both."
+    """Scores (B, n, outputs, m) of pairs of vectors (B, n, size) and (B, m, size), a constant among
+    the numbers of both.
+    """
+
     def __init__(self, size: int, outputs: int):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(outputs, size + 1, size + 1))
@@ -57,7 +63,8 @@ class Biaffine(nn.Module):
 
 # %% ../../nbs/lib/59g_parsers.ipynb #5ba96914
 class ParserHead(nn.Module):
-    "Scores of heads and relations from the vectors of the root and of the words."
+    """Scores of heads and relations from the vectors of the root and of the words."""
+
     def __init__(self, parser: Parser, train: Inputs, width: int, std: float, settings):
         super().__init__()
         self.labels = sorted({relation for tree in train.gold for relation in tree.relations})
@@ -66,53 +73,95 @@ class ParserHead(nn.Module):
         self.tags = nn.Embedding(len(UNIVERSAL_TAGS) + 1, parser.tags) if parser.tags else None
         sizes = [parser.arc] * 2 + [parser.relation] * 2
         wide, share = width + parser.tags, parser.dropout
-        def small(size): return nn.Sequential(nn.Linear(wide, size), nn.ELU(), nn.Dropout(share))
+
+        def small(size):
+            return nn.Sequential(nn.Linear(wide, size), nn.ELU(), nn.Dropout(share))
+
         self.small, self.dropout = nn.ModuleList(map(small, sizes)), nn.Dropout(settings.dropout)
-        self.arcs, self.relations = Biaffine(parser.arc, 1), Biaffine(parser.relation, len(self.labels))
+        self.arcs, self.relations = (
+            Biaffine(parser.arc, 1),
+            Biaffine(parser.relation, len(self.labels)),
+        )
 
     def vectors(self, x, gold):
-        "Four kinds of vectors (B, T, size): of dependents and heads for arcs, and for relations."
+        """Four kinds of vectors (B, T, size): of dependents and heads for arcs, and for
+        relations.
+        """
         x = self.dropout(x)
         if self.tags:
             rows = [[0] + [self.tag_number.get(tag, 0) for tag in tree.tags] for tree in gold]
-            told = torch.tensor([row + [0] * (x.shape[1] - len(row)) for row in rows], device=x.device)
+            told = torch.tensor(
+                [row + [0] * (x.shape[1] - len(row)) for row in rows], device=x.device
+            )
             x = torch.cat([x, self.tags(told)], 2)
         return [layer(x) for layer in self.small]
 
     def arc_scores(self, dependents, heads, lengths):
-        "Scores (B, T, T) of a unit (row) hanging on another (column); not on itself, nor beyond the sentence."
-        scores, place = self.arcs(dependents, heads)[:, :, 0], torch.arange(heads.shape[1], device=heads.device)
+        """Scores (B, T, T) of a unit (row) hanging on another (column); not on itself, nor beyond
+        the sentence.
+        """
+        scores, place = (
+            self.arcs(dependents, heads)[:, :, 0],
+            torch.arange(heads.shape[1], device=heads.device),
+        )
         barred = (place >= lengths[:, None])[:, None] | (place == place[:, None])
         return scores.masked_fill(barred, -torch.inf)
 
     def relation_scores(self, dependents, heads, chosen):
-        "Scores (B, T, labels) of the relations of units to the heads that were `chosen` for them (B, T)."
-        of = heads.gather(1, chosen[..., None].expand(-1, -1, heads.shape[2])).flatten(0, 1)[:, None]
-        return self.relations(dependents.flatten(0, 1)[:, None], of)[:, 0, :, 0].unflatten(0, chosen.shape)
+        """Scores (B, T, labels) of the relations of units to the heads that were `chosen` for them
+        (B, T).
+        """
+        of = heads.gather(1, chosen[..., None].expand(-1, -1, heads.shape[2])).flatten(0, 1)[
+            :, None
+        ]
+        return self.relations(dependents.flatten(0, 1)[:, None], of)[:, 0, :, 0].unflatten(
+            0, chosen.shape
+        )
 
     def loss(self, x, lengths, gold):
-        "Mean cross-entropy of heads and of relations, of the words whose head was not cut off."
+        """Mean cross-entropy of heads and of relations, of the words whose head was not cut off."""
         wanted = torch.full(x.shape[:2], LOST, device=x.device)
         named = wanted.clone()
         for i, tree in enumerate(gold):
-            wanted[i, 1:len(tree.heads) + 1] = torch.tensor(tree.heads)
-            named[i, 1:len(tree.heads) + 1] = torch.tensor([self.number[relation] for relation in tree.relations])
+            wanted[i, 1 : len(tree.heads) + 1] = torch.tensor(tree.heads)
+            named[i, 1 : len(tree.heads) + 1] = torch.tensor(
+                [self.number[relation] for relation in tree.relations]
+            )
         known, (dependent, head, below, above) = wanted != LOST, self.vectors(x, gold)
         arcs = self.arc_scores(dependent, head, lengths)[known]
         relations = self.relation_scores(below, above, wanted.clamp_min(0))[known]
-        return (nn.functional.cross_entropy(arcs, wanted[known]) + nn.functional.cross_entropy(relations, named[known]))
+        return nn.functional.cross_entropy(arcs, wanted[known]) + nn.functional.cross_entropy(
+            relations, named[known]
+        )
 
     def answers(self, x, lengths, gold):
-        "The best tree of every sentence; of `gold` the parts of speech are read, and only by a parser that sees them."
+        """The best tree of every sentence; of `gold` the parts of speech are read, and only by a
+        parser that sees them.
+        """
         dependent, head, below, above = self.vectors(x, gold)
-        scores, chosen = self.arc_scores(dependent, head, lengths).cpu().numpy(), np.zeros(x.shape[:2], np.int64)
-        for row, table, n in zip(chosen, scores, lengths.tolist()): row[1:n] = best_tree(table[:n, :n])
-        best = self.relation_scores(below, above, torch.from_numpy(chosen).to(x.device)).argmax(2).cpu().numpy()
-        return [Tree(row[1:n].tolist(), [self.labels[k] for k in names[1:n]])
-                for row, names, n in zip(chosen, best, lengths.tolist())]
+        scores, chosen = (
+            self.arc_scores(dependent, head, lengths).cpu().numpy(),
+            np.zeros(x.shape[:2], np.int64),
+        )
+        for row, table, n in zip(chosen, scores, lengths.tolist()):
+            row[1:n] = best_tree(table[:n, :n])
+        best = (
+            self.relation_scores(below, above, torch.from_numpy(chosen).to(x.device))
+            .argmax(2)
+            .cpu()
+            .numpy()
+        )
+        return [
+            Tree(row[1:n].tolist(), [self.labels[k] for k in names[1:n]])
+            for row, names, n in zip(chosen, best, lengths.tolist())
+        ]
 
 # %% ../../nbs/lib/59g_parsers.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> Form:
-    "Dependency trees; the epoch is chosen by labelled attachment (W section 4.5)."
-    cut, read, head = partial(cut_trees, parser), partial(read_words, before=1), partial(ParserHead, parser)
+    """Dependency trees; the epoch is chosen by labelled attachment (W section 4.5)."""
+    cut, read, head = (
+        partial(cut_trees, parser),
+        partial(read_words, before=1),
+        partial(ParserHead, parser),
+    )
     return Form(cut, read, head, score_trees, "las")

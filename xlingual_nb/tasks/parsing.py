@@ -24,42 +24,62 @@ from ..text.records import Labelled, Reading, RecordsSpec, make_records, three_p
 
 # %% ../../nbs/lib/59h_parsing.ipynb #a6d990bd
 def micro_trees(*where, **dials) -> list[dict]:
-    "Trees of the microworld: `tokens`, `tags`, `heads`, `relations`."
+    """Trees of the microworld: `tokens`, `tags`, `heads`, `relations`."""
     from xlingual_nb import microworld
-    found = microworld.task("parsing", *where, **dials)
-    return [dict(tokens=r["tokens"], tags=r["upos"], heads=r["head"],
-                 relations=[relation.partition(":")[0] for relation in r["deprel"]]) for r in found]
 
-TREE_READING = Reading("parsing", read_trees, micro_trees, files={"ud": three_parts("ud/{}.PART.conllu")})
+    found = microworld.task("parsing", *where, **dials)
+    return [
+        dict(
+            tokens=r["tokens"],
+            tags=r["upos"],
+            heads=r["head"],
+            relations=[relation.partition(":")[0] for relation in r["deprel"]],
+        )
+        for r in found
+    ]
+
+
+TREE_READING = Reading(
+    "parsing", read_trees, micro_trees, files={"ud": three_parts("ud/{}.PART.conllu")}
+)
+
 
 class TreeRecords(RecordsSpec):
-    "Trees: `ud/xx-TREEBANK`, `micro/xx`, `file:PATH` of CoNLL-U."
+    """Trees: `ud/xx-TREEBANK`, `micro/xx`, `file:PATH` of CoNLL-U."""
+
     stage, readings = "tree_records", (TREE_READING,)
+
 
 declare(TreeRecords, make_records)
 
+
 def tree_inputs(tokenizer, records: list[dict]) -> Inputs:
-    "Trees as inputs: one side, and a `Tree` a sentence."
+    """Trees as inputs: one side, and a `Tree` a sentence."""
     words, firsts = encode_words(tokenizer, records)
     return Inputs((words,), [Tree(r["heads"], r["relations"], r["tags"]) for r in records], firsts)
 
 # %% ../../nbs/lib/59h_parsing.ipynb #3a509a3e
 def tuned_trees(parser: Parser):
-    "The form of dependency trees."
+    """The form of dependency trees."""
     from xlingual_nb.tasks.parsers import tree_form
+
     return tree_form(parser)
 
+
 def parsing(parser: Parser = Parser()) -> Task:
-    "The task of parsing with a parser of these sizes."
+    """The task of parsing with a parser of these sizes."""
     head = network_head(partial(tuned_trees, parser))
     return Task("parsing", encode=tree_inputs, turn=turn_trees, score=score_trees, head=head)
 
 # %% ../../nbs/lib/59h_parsing.ipynb #183f2975
 @dataclass(frozen=True)
 class ParsingSpec:
-    """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch chosen by las on `dev` (W
-    section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder; `parser`: sizes, and whether it sees gold
-    tags; `centred`: with each language's mean taken off (`zero_shot.centred`)."""
+    """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch
+    chosen by las on `dev` (W section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder;
+    `parser`: sizes, and whether it sees gold tags; `centred`: with each language's mean taken off
+    (`zero_shot.centred`).
+    """
+
     stage: ClassVar[str] = "parsing"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -76,13 +96,15 @@ class ParsingSpec:
 
 # %% ../../nbs/lib/59h_parsing.ipynb #e713baee
 def parsing_cost(spec: ParsingSpec) -> dict:
-    "FLOPs of training on sentences of about thirty pieces, encoder and parser."
+    """FLOPs of training on sentences of about thirty pieces, encoder and parser."""
     return network_cost(spec, 10_000, 30, lambda width: parser_flops(spec.parser, width))
 
+
 def make_parsing(specs, folders, store, progress):
-    "Train a parser on the trees of one language, parse others."
+    """Train a parser on the trees of one language, parse others."""
     for spec, folder in zip(specs, folders):
         task = parsing(spec.parser)
         make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+
 
 declare(ParsingSpec, make_parsing, cost=parsing_cost)

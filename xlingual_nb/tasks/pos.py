@@ -23,8 +23,10 @@ POS = Task("pos", encode=word_inputs, turn=turn_words, score=score_words, head=L
 # %% ../../nbs/lib/59_pos.ipynb #4783dd73
 @dataclass(frozen=True)
 class PosSpec:
-    """Accuracy on each of `tests` of logistic regression on frozen features, trained on `train`, its penalty chosen
-    on `dev` (W, Table 5, fine-tunes all of the encoder instead)."""
+    """Accuracy on each of `tests` of logistic regression on frozen features, trained on `train`,
+    its penalty chosen on `dev` (W, Table 5, fine-tunes all of the encoder instead).
+    """
+
     stage: ClassVar[str] = "pos"
     checkpoint: PretrainSpec
     train: Labelled
@@ -34,14 +36,20 @@ class PosSpec:
 
 # %% ../../nbs/lib/59_pos.ipynb #3bbd0b6e
 def pos_cost(spec: PosSpec) -> dict:
-    "FLOPs of reading about twenty words a sentence once, and of each step of each regression over them."
+    """FLOPs of reading about twenty words a sentence once, and of each step of each regression over
+    them.
+    """
     s, words = spec.settings, 20 * (spec.train.records.size or 3000)
     regression = 6 * words * spec.checkpoint.shape.hidden * 17 * s.steps * len(s.penalties)
-    return {"flops": step_flops(spec.checkpoint.shape, 0, 1.3 * words) / 3 + regression, "bytes": 1000}
+    return {
+        "flops": step_flops(spec.checkpoint.shape, 0, 1.3 * words) / 3 + regression,
+        "bytes": 1000,
+    }
 
 # %% ../../nbs/lib/59_pos.ipynb #bdc8fe6e
 def make_pos(specs, folders, store, progress):
-    "Train a linear tagger on the frozen features of one language, tag those of others."
+    """Train a linear tagger on the frozen features of one language, tag those of others."""
     make_task(POS, specs, folders, store, progress)
+
 
 declare(PosSpec, make_pos, cost=pos_cost)

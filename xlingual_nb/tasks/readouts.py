@@ -32,9 +32,11 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/55a_readouts.ipynb #2a03ef49
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """The sentences on one side of some pairs, and the encoder and the layer that their vectors are asked of, in
-    `rows`: sentence i is those from `firsts[i]` to `firsts[i + 1]`. `turn`: what every vector goes through, (..., H);
-    `kept`: the vectors of all tokens, where they are at hand."""
+    """The sentences on one side of some pairs, and the encoder and the layer that their vectors are
+    asked of, in `rows`: sentence i is those from `firsts[i]` to `firsts[i + 1]`. `turn`: what every
+    vector goes through, (..., H); `kept`: the vectors of all tokens, where they are at hand.
+    """
+
     encoder: Encoder
     sentences: Encoded
     rows: Encoded
@@ -45,7 +47,9 @@ class Frozen:
     kept: Features | None = None
 
     def read(self, groups):
-        "For each group of sentence numbers, vectors (B, T, H) of the tokens, and lengths (B,); see `Features.padded`."
+        """For each group of sentence numbers, vectors (B, T, H) of the tokens, and lengths (B,);
+        see `Features.padded`.
+        """
         return self._asked(groups) if self.kept is None else map(self._looked_up, groups)
 
     def _looked_up(self, numbers):
@@ -53,33 +57,50 @@ class Frozen:
         return self.turn(self.kept.vectors[rows]), lengths
 
     def _asked(self, groups):
-        def rows_of(numbers): return np.concatenate([np.arange(self.firsts[n], self.firsts[n + 1]) for n in numbers])
+        def rows_of(numbers):
+            return np.concatenate([np.arange(self.firsts[n], self.firsts[n + 1]) for n in numbers])
+
         asked = self.encoder.layers(self.rows, list(map(rows_of, groups)), self.view, [self.layer])
         for numbers, states in zip(groups, asked):
             words = Features(self.turn(states[self.layer]), self.sentences.take(numbers).starts)
             rows, lengths = words.padded(np.arange(len(words)))
             yield words.vectors[rows], lengths
 
-def in_rows(encoder: Encoder, text: Encoded, view: LanguageView, beyond: str) -> tuple[Encoded, Encoded, np.ndarray]:
-    "Sentences, what the encoder takes at once, and where each begins there: too long ones are cut, or in slices."
+
+def in_rows(
+    encoder: Encoder, text: Encoded, view: LanguageView, beyond: str
+) -> tuple[Encoded, Encoded, np.ndarray]:
+    """Sentences, what the encoder takes at once, and where each begins there: too long ones are
+    cut, or in slices.
+    """
     cut, long = fit(encoder, text, view)
-    if beyond == "cut" or not long: return cut, cut, np.arange(len(cut) + 1)
+    if beyond == "cut" or not long:
+        return cut, cut, np.arange(len(cut) + 1)
     rows = pieces(text, np.arange(1, len(text) + 1), encoder.room(view))
     return text, rows, np.searchsorted(rows.starts, text.starts)
 
-def frozen_sides(encoder: Encoder, inputs: Inputs, layer: int | None = None, beyond="cut") -> tuple[Frozen, Frozen]:
-    """Premises and hypotheses as the encoder takes them; `layer`: None for the last; `beyond`: as in `Readout`.
-    InputError for pairs, ids and layers that do not fit."""
+
+def frozen_sides(
+    encoder: Encoder, inputs: Inputs, layer: int | None = None, beyond="cut"
+) -> tuple[Frozen, Frozen]:
+    """Premises and hypotheses as the encoder takes them; `layer`: None for the last; `beyond`: as
+    in `Readout`. InputError for pairs, ids and layers that do not fit.
+    """
     check_pairs(encoder, *inputs.texts, inputs.views)
     (layer,) = check_layers(encoder, encoder.depth if layer is None else layer)
     sides = zip(inputs.texts, inputs.views)
-    return tuple(Frozen(encoder, *in_rows(encoder, text, view, beyond), view, layer) for text, view in sides)
+    return tuple(
+        Frozen(encoder, *in_rows(encoder, text, view, beyond), view, layer) for text, view in sides
+    )
 
 # %% ../../nbs/lib/55a_readouts.ipynb #f20279fc
 def at_hand(side: Frozen) -> Frozen:
-    "The same with the vectors of all its tokens, where an encoder has layers to go through and these fit."
+    """The same with the vectors of all its tokens, where an encoder has layers to go through and
+    these fit.
+    """
     size = len(side.sentences.ids), side.encoder.width
-    if not side.encoder.depth or size[0] * size[1] > KEPT: return side
+    if not side.encoder.depth or size[0] * size[1] > KEPT:
+        return side
     vectors, rows = torch.empty(size, device=side.encoder.device), side.rows
     for numbers, states in run_layers(side.encoder, rows, side.view, side.layer):
         vectors[stretches(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
@@ -87,70 +108,88 @@ def at_hand(side: Frozen) -> Frozen:
 
 # %% ../../nbs/lib/55a_readouts.ipynb #320ca071
 def spread(sides) -> tuple[torch.Tensor, torch.Tensor]:
-    "Mean and standard deviation (H,) of the vectors of all tokens of some `Frozen` sentences."
-    count, total, squares = 0, 0., 0.
+    """Mean and standard deviation (H,) of the vectors of all tokens of some `Frozen` sentences."""
+    count, total, squares = 0, 0.0, 0.0
     for side in sides:
         for _, states in run_layers(side.encoder, side.rows, side.view, side.layer):
             vectors = states[side.layer].double()
-            count, total, squares = count + len(vectors), total + vectors.sum(0), squares + vectors.square().sum(0)
+            count, total, squares = (
+                count + len(vectors),
+                total + vectors.sum(0),
+                squares + vectors.square().sum(0),
+            )
     mean = total / count
     return mean.float(), (squares / count - mean.square()).clamp_min(1e-12).sqrt().float()
 
 # %% ../../nbs/lib/55a_readouts.ipynb #f562f517
 def inside(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    "Which of the tokens (B, T, ...) are of their sentence, (B, T, 1)."
+    """Which of the tokens (B, T, ...) are of their sentence, (B, T, 1)."""
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
 
+
 class MeanPool(nn.Module):
-    "The mean of a sentence's vectors."
+    """The mean of a sentence's vectors."""
+
     def forward(self, x, lengths):
-        "(B, H) from tokens (B, T, H) and lengths (B,)."
+        """(B, H) from tokens (B, T, H) and lengths (B,)."""
         return (x * inside(x, lengths)).sum(1) / lengths[:, None]
 
+
 class MaxPool(BiLSTM):
-    "The greatest over a sentence of each number in the states of a BiLSTM; `mixed` as there."
+    """The greatest over a sentence of each number in the states of a BiLSTM; `mixed` as there."""
+
     def __init__(self, width: int, settings, mixed: int = 0):
         super().__init__(width, 1, settings, mixed)
         self.out, self.transitions = nn.Identity(), None
 
     def forward(self, x, lengths):
-        "(B, 2 hidden) from tokens (B, T, width), or (B, T, mixed, width), and lengths (B,)."
+        """(B, 2 hidden) from tokens (B, T, width), or (B, T, mixed, width), and lengths (B,)."""
         return super().forward(x, lengths).masked_fill(~inside(x, lengths), -torch.inf).amax(1)
 
 # %% ../../nbs/lib/55a_readouts.ipynb #3ab10aaa
 def joined(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    "[u; v; |u - v|; u * v], (B, 4 H), of the vectors (B, H) of two sentences."
+    """[u; v; |u - v|; u * v], (B, 4 H), of the vectors (B, H) of two sentences."""
     return torch.cat([u, v, (u - v).abs(), u * v], 1)
 
+
 class PairNetwork(nn.Module):
-    "Scores of the three labels from the tokens of two sentences; the tokens less `mean`, over `scale`, both (H,)."
+    """Scores of the three labels from the tokens of two sentences; the tokens less `mean`, over
+    `scale`, both (H,).
+    """
+
     def __init__(self, mean: torch.Tensor, scale: torch.Tensor, settings: Readout):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         width, units, lstm = len(mean), settings.units, settings.pool == "lstm"
-        self.pool, size = (MaxPool(width, settings), 8 * settings.hidden) if lstm else (MeanPool(), 4 * width)
+        self.pool, size = (
+            (MaxPool(width, settings), 8 * settings.hidden) if lstm else (MeanPool(), 4 * width)
+        )
         self.layer = nn.Sequential(nn.Linear(size, units), nn.ReLU()) if units else nn.Identity()
         self.out = nn.Linear(units or size, len(LABELS))
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, first, second):
-        "(B, 3) from two sides, each tokens (B, T, H) and lengths (B,)."
+        """(B, 3) from two sides, each tokens (B, T, H) and lengths (B,)."""
         u, v = (self.pool((x - self.mean) / self.scale, lengths) for x, lengths in (first, second))
         return self.out(self.dropout(self.layer(joined(u, v))))
 
 # %% ../../nbs/lib/55a_readouts.ipynb #04c860e8
 @torch.no_grad()
 def scored(network: PairNetwork, sides, budget: int | None = None) -> np.ndarray:
-    "Labels (n,) of the pairs of two `Frozen` sides, places in `LABELS`."
+    """Labels (n,) of the pairs of two `Frozen` sides, places in `LABELS`."""
     lengths, network = sum(side.sentences.lengths for side in sides), network.eval()
-    groups, labels = batches(lengths, budget or default_budget(sides[0].encoder)), np.empty(len(lengths), np.int64)
+    groups, labels = (
+        batches(lengths, budget or default_budget(sides[0].encoder)),
+        np.empty(len(lengths), np.int64),
+    )
     for numbers, *tokens in zip(groups, *(side.read(groups) for side in sides)):
         labels[numbers] = network(*tokens).argmax(1).cpu().numpy()
     return labels
 
+
 def one_epoch(network: PairNetwork, adam, sides, labels: torch.Tensor, groups) -> None:
-    "A step for each group of pairs."
+    """A step for each group of pairs."""
     network.train()
     for numbers, *tokens in zip(groups, *(side.read(groups) for side in sides)):
         train_step(adam, nn.functional.cross_entropy(network(*tokens), labels[numbers]))
@@ -158,21 +197,38 @@ def one_epoch(network: PairNetwork, adam, sides, labels: torch.Tensor, groups) -
 # %% ../../nbs/lib/55a_readouts.ipynb #7fe4223a
 @dataclass(frozen=True, eq=False)
 class PairReader:
-    "A trained readout: its network and settings, and accuracy on development pairs after each epoch."
+    """A trained readout: its network and settings, and accuracy on development pairs after each
+    epoch.
+    """
+
     network: PairNetwork
     settings: Readout
     dev_accuracy: tuple[float, ...]
 
-def train_readout(encoder: Encoder, train: Inputs, dev: Inputs, settings=Readout(), seed=0,
-                  progress=lambda done, total: None) -> PairReader:
+
+def train_readout(
+    encoder: Encoder,
+    train: Inputs,
+    dev: Inputs,
+    settings=Readout(),
+    seed=0,
+    progress=lambda done, total: None,
+) -> PairReader:
     """Learn to label pairs from the vectors of an encoder, which stays as it is.
 
-    Of the epochs the first of the best on `dev` is kept. One seed on one device gives one readout. InputError for
-    labels, ids and layers that do not fit."""
-    sides, held_out = (tuple(map(at_hand, frozen_sides(encoder, inputs, settings.layer, settings.beyond)))
-                       for inputs in (train, dev))
+    Of the epochs the first of the best on `dev` is kept. One seed on one device gives one readout.
+    InputError for labels, ids and layers that do not fit.
+    """
+    sides, held_out = (
+        tuple(map(at_hand, frozen_sides(encoder, inputs, settings.layer, settings.beyond)))
+        for inputs in (train, dev)
+    )
     labels = torch.from_numpy(check_labels(train.gold, len(train))).to(encoder.device)
-    lengths, rng, scores = sum(side.sentences.lengths for side in sides), np.random.default_rng(seed), []
+    lengths, rng, scores = (
+        sum(side.sentences.lengths for side in sides),
+        np.random.default_rng(seed),
+        [],
+    )
     with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = PairNetwork(*spread(sides), settings).to(encoder.device)
@@ -183,21 +239,27 @@ def train_readout(encoder: Encoder, train: Inputs, dev: Inputs, settings=Readout
             if scores[-1] > max(scores[:-1], default=-1):
                 kept = {name: weights.clone() for name, weights in network.state_dict().items()}
             progress(epoch + 1, settings.epochs)
-            if max(scores) == 1 or epoch - int(np.argmax(scores)) >= settings.patience: break
+            if max(scores) == 1 or epoch - int(np.argmax(scores)) >= settings.patience:
+                break
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(kept)
     return PairReader(network.eval().requires_grad_(False), settings, tuple(scores))
 
 # %% ../../nbs/lib/55a_readouts.ipynb #fa372c31
 def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> np.ndarray:
-    """Labels (n,) of pairs, places in `LABELS`, in any language of the encoder that the readout was trained on.
-    `turn`: what takes its vectors (n, H) to where those of the training language lie."""
+    """Labels (n,) of pairs, places in `LABELS`, in any language of the encoder that the readout was
+    trained on. `turn`: what takes its vectors (n, H) to where those of the training language lie.
+    """
     sides = frozen_sides(encoder, inputs, reader.settings.layer, reader.settings.beyond)
-    return scored(reader.network, tuple(replace(side, turn=turn) for side in sides) if turn else sides)
+    return scored(
+        reader.network, tuple(replace(side, turn=turn) for side in sides) if turn else sides
+    )
 
 # %% ../../nbs/lib/55a_readouts.ipynb #8600a3fc
 def onto(theirs: torch.Tensor, ours: torch.Tensor) -> Callable:
-    "What turns vectors (n, H) so that rows (k, H) come nearest to their parallel rows (k, H) of `ours`."
+    """What turns vectors (n, H) so that rows (k, H) come nearest to their parallel rows (k, H) of
+    `ours`.
+    """
     start, end = theirs.mean(0), ours.mean(0)
     turn = procrustes(theirs - start, ours - end)
     return lambda vectors: (vectors - start) @ turn + end

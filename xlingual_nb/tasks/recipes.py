@@ -15,9 +15,12 @@ from ..models.settings import Shape, step_flops
 # %% ../../nbs/lib/50a_recipes.ipynb #85bc74e3
 @dataclass(frozen=True)
 class Tuning:
-    """Fine-tuning (W section 5). `warmup`: share of the steps; `freeze`: the uppermost layer that keeps its pretrained
-    values, 0 the embeddings alone, None no layer; `pieces`: the longest text, special tokens not counted; `context`:
-    how many of them a further window of a long sentence has in common with the window before."""
+    """Fine-tuning (W section 5). `warmup`: share of the steps; `freeze`: the uppermost layer that
+    keeps its pretrained values, 0 the embeddings alone, None no layer; `pieces`: the longest text,
+    special tokens not counted; `context`: how many of them a further window of a long sentence has
+    in common with the window before.
+    """
+
     epochs: int = 3
     batch: int = 32
     learning_rate: float = 3e-5
@@ -29,23 +32,39 @@ class Tuning:
     context: int = 64
 
     def __post_init__(self):
-        require(self.epochs >= 1 and self.batch >= 1, f"epochs={self.epochs}, batch={self.batch}: give at least 1")
+        require(
+            self.epochs >= 1 and self.batch >= 1,
+            f"epochs={self.epochs}, batch={self.batch}: give at least 1",
+        )
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate}: give a positive rate")
-        require(0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
-                f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1")
-        require(self.freeze is None or self.freeze >= 0, f"freeze={self.freeze}: give a layer from 0, or None")
-        require(0 <= self.context < self.pieces, f"context={self.context} of pieces={self.pieces}: give fewer")
+        require(
+            0 <= self.dropout < 1 and 0 <= self.warmup <= 1,
+            f"dropout={self.dropout}, warmup={self.warmup}: give shares from 0 to 1",
+        )
+        require(
+            self.freeze is None or self.freeze >= 0,
+            f"freeze={self.freeze}: give a layer from 0, or None",
+        )
+        require(
+            0 <= self.context < self.pieces,
+            f"context={self.context} of pieces={self.pieces}: give fewer",
+        )
 
 # %% ../../nbs/lib/50a_recipes.ipynb #a71014a0
-GRID = tuple(Tuning(epochs=epochs, batch=batch, learning_rate=rate)
-             for rate, batch, epochs in product((2e-5, 3e-5, 5e-5), (16, 32), (3, 4)))
+GRID = tuple(
+    Tuning(epochs=epochs, batch=batch, learning_rate=rate)
+    for rate, batch, epochs in product((2e-5, 3e-5, 5e-5), (16, 32), (3, 4))
+)
 
 # %% ../../nbs/lib/50a_recipes.ipynb #142d1cd0
 @dataclass(frozen=True)
 class Feat:
-    """A BiLSTM over a learned mix of all frozen layers (W section 5.2). `layers` of `hidden` units a direction (0: as
-    wide as the encoder); the rate is halved after each epoch that is not the best so far on the development set, and
-    training ends when it is below `least`, or after `epochs`. `pieces`, `context`: as in `Tuning`."""
+    """A BiLSTM over a learned mix of all frozen layers (W section 5.2). `layers` of `hidden` units
+    a direction (0: as wide as the encoder); the rate is halved after each epoch that is not the
+    best so far on the development set, and training ends when it is below `least`, or after
+    `epochs`. `pieces`, `context`: as in `Tuning`.
+    """
+
     layers: int = 2
     hidden: int = 0
     epochs: int = 100
@@ -58,17 +77,30 @@ class Feat:
     context: int = 64
 
     def __post_init__(self):
-        require(min(self.layers, self.epochs, self.batch) >= 1 and self.hidden >= 0, f"{self}: give at least 1 of each")
-        require(0 < self.least < self.learning_rate,
-                f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above")
-        require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
-        require(0 <= self.context < self.pieces, f"context={self.context} of pieces={self.pieces}: give fewer")
+        require(
+            min(self.layers, self.epochs, self.batch) >= 1 and self.hidden >= 0,
+            f"{self}: give at least 1 of each",
+        )
+        require(
+            0 < self.least < self.learning_rate,
+            f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above",
+        )
+        require(
+            0 <= self.dropout < 1,
+            f"dropout={self.dropout}: give a share from 0 up to, not including, 1",
+        )
+        require(
+            0 <= self.context < self.pieces,
+            f"context={self.context} of pieces={self.pieces}: give fewer",
+        )
 
 # %% ../../nbs/lib/50a_recipes.ipynb #42f5a25c
 @dataclass(frozen=True)
 class Bag:
-    """A linear classifier on the mean of a text's vectors, for each of `layers` (none: all, from the embeddings up);
-    the rest as in `Feat` (W section 5.3)."""
+    """A linear classifier on the mean of a text's vectors, for each of `layers` (none: all, from
+    the embeddings up); the rest as in `Feat` (W section 5.3).
+    """
+
     layers: tuple[int, ...] = ()
     epochs: int = 100
     batch: int = 32
@@ -77,17 +109,23 @@ class Bag:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        require(min(self.epochs, self.batch) >= 1 and min(self.layers, default=0) >= 0,
-                f"{self}: give at least one epoch and text, and layers from 0")
-        require(0 < self.least < self.learning_rate,
-                f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above")
+        require(
+            min(self.epochs, self.batch) >= 1 and min(self.layers, default=0) >= 0,
+            f"{self}: give at least one epoch and text, and layers from 0",
+        )
+        require(
+            0 < self.least < self.learning_rate,
+            f"least={self.least}, learning_rate={self.learning_rate}: training ends below the first, begin above",
+        )
 
 # %% ../../nbs/lib/50a_recipes.ipynb #694bca1b
 @dataclass(frozen=True)
 class Parser:
-    """A biaffine parser: `arc` and `relation` numbers a word as a head and as a dependent, `dropout` of these; `tags`:
-    width of the embedding of gold parts of speech (0: none are seen); `words`: of a sentence, at most, in
-    evaluation."""
+    """A biaffine parser: `arc` and `relation` numbers a word as a head and as a dependent,
+    `dropout` of these; `tags`: width of the embedding of gold parts of speech (0: none are seen);
+    `words`: of a sentence, at most, in evaluation.
+    """
+
     arc: int = 512
     relation: int = 128
     dropout: float = 0.33
@@ -95,20 +133,30 @@ class Parser:
     words: int = 140
 
     def __post_init__(self):
-        require(min(self.arc, self.relation, self.words) >= 1 and self.tags >= 0, f"{self}: give at least 1, tags 0")
-        require(0 <= self.dropout < 1, f"dropout={self.dropout}: give a share from 0 up to, not including, 1")
+        require(
+            min(self.arc, self.relation, self.words) >= 1 and self.tags >= 0,
+            f"{self}: give at least 1, tags 0",
+        )
+        require(
+            0 <= self.dropout < 1,
+            f"dropout={self.dropout}: give a share from 0 up to, not including, 1",
+        )
 
 # %% ../../nbs/lib/50a_recipes.ipynb #54cc9494
-HALVINGS, KEPT = 15, 2 ** 31
+HALVINGS, KEPT = 15, 2**31
 
-def recipe_flops(settings: Tuning | Feat, shape: Shape, texts: int, pieces: float, head=lambda width: 0.0) -> float:
-    """FLOPs of training on so many texts of about so many pieces; `head(width)`: what a head takes, once, for a token
-    of `width` numbers."""
+
+def recipe_flops(
+    settings: Tuning | Feat, shape: Shape, texts: int, pieces: float, head=lambda width: 0.0
+) -> float:
+    """FLOPs of training on so many texts of about so many pieces; `head(width)`: what a head takes,
+    once, for a token of `width` numbers.
+    """
     tokens = texts * min(pieces + 2, settings.pieces)
     if isinstance(settings, Tuning):
         return settings.epochs * (step_flops(shape, 0, tokens) + 3 * tokens * head(shape.hidden))
     width = settings.hidden or shape.hidden
-    weights = 8 * width * (shape.hidden + width) + (settings.layers - 1) * 24 * width ** 2
+    weights = 8 * width * (shape.hidden + width) + (settings.layers - 1) * 24 * width**2
     epochs, reading = min(settings.epochs, HALVINGS), step_flops(shape, 0, tokens) / 3
     kept = 4 * tokens * (shape.layers + 1) * shape.hidden <= KEPT
     return epochs * tokens * (6 * weights + 3 * head(2 * width)) + (1 if kept else epochs) * reading
@@ -116,8 +164,13 @@ def recipe_flops(settings: Tuning | Feat, shape: Shape, texts: int, pieces: floa
 # %% ../../nbs/lib/50a_recipes.ipynb #eab30d22
 RELATIONS = 37
 
-def parser_flops(parser: Parser, width: int, words: float = 30, relations: int = RELATIONS) -> float:
-    "FLOPs that a parser takes, once, for a word of `width` numbers in a sentence of so many words."
+
+def parser_flops(
+    parser: Parser, width: int, words: float = 30, relations: int = RELATIONS
+) -> float:
+    """FLOPs that a parser takes, once, for a word of `width` numbers in a sentence of so many
+    words.
+    """
     small = 4 * (width + parser.tags) * (parser.arc + parser.relation)
     arcs = 2 * (parser.arc + 1) * (parser.arc + 1 + words)
     return small + arcs + 2 * relations * (parser.relation + 1) * (parser.relation + 2)

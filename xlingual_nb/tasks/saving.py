@@ -24,41 +24,66 @@ from ..text.formats import LABELS
 
 # %% ../../nbs/lib/59k_saving.ipynb #303f6958
 # By architecture the two layers of its classifier of texts, and what stands between them.
-LAYERS = {"bert": ("bert.pooler.dense", "classifier", "tanh"), "albert": ("albert.pooler", "classifier", "tanh"),
-          "roberta": ("classifier.dense", "classifier.out_proj", "tanh"),
-          "xlm-roberta": ("classifier.dense", "classifier.out_proj", "tanh"),
-          "distilbert": ("pre_classifier", "classifier", "relu"),
-          "electra": ("classifier.dense", "classifier.out_proj", "gelu")}
-SMALL = 2.0 ** -16      # a score of 20 comes through tanh with a relative error of 3e-8, less than single precision has
+LAYERS = {
+    "bert": ("bert.pooler.dense", "classifier", "tanh"),
+    "albert": ("albert.pooler", "classifier", "tanh"),
+    "roberta": ("classifier.dense", "classifier.out_proj", "tanh"),
+    "xlm-roberta": ("classifier.dense", "classifier.out_proj", "tanh"),
+    "distilbert": ("pre_classifier", "classifier", "relu"),
+    "electra": ("classifier.dense", "classifier.out_proj", "gelu"),
+}
+SMALL = (
+    2.0**-16
+)  # a score of 20 comes through tanh with a relative error of 3e-8, less than single precision has
+
 
 @torch.no_grad()
 def set_through(inner: nn.Linear, outer: nn.Linear, wanted: nn.Linear, activation: str) -> None:
-    """Set two layers so that `outer(activation(inner(x)))` is `wanted(x)` to the rounding of single precision.
-    InputError for more labels than the inner layer has room for."""
+    """Set two layers so that `outer(activation(inner(x)))` is `wanted(x)` to the rounding of single
+    precision. InputError for more labels than the inner layer has room for.
+    """
     signs, size = ((1.0,), SMALL) if activation == "tanh" else ((1.0, -1.0), 1.0)
     count, room = len(wanted.bias), inner.out_features // len(signs)
-    require(count <= room, f"{count} labels: this architecture has room for {room}, save the encoder alone")
-    for weights in (inner.weight, inner.bias, outer.weight, outer.bias): weights.zero_()
+    require(
+        count <= room,
+        f"{count} labels: this architecture has room for {room}, save the encoder alone",
+    )
+    for weights in (inner.weight, inner.bias, outer.weight, outer.bias):
+        weights.zero_()
     for k, sign in enumerate(signs):
         rows = slice(k * count, (k + 1) * count)
-        inner.weight[rows], inner.bias[rows] = sign * size * wanted.weight, sign * size * wanted.bias
+        inner.weight[rows], inner.bias[rows] = (
+            sign * size * wanted.weight,
+            sign * size * wanted.bias,
+        )
         outer.weight[:, rows] = sign / size * torch.eye(count)
 
 # %% ../../nbs/lib/59k_saving.ipynb #329dd3dd
 def label_names(head) -> list[str]:
-    "The labels of a head by number; those of inference are places in `LABELS`."
+    """The labels of a head by number; those of inference are places in `LABELS`."""
     labels = np.asarray(head.labels)
     return [LABELS[k] for k in labels] if labels.dtype.kind == "i" else labels.tolist()
 
+
 def set_encoder(model, encoder) -> None:
-    "Give a model of `transformers` the weights of an encoder; a pooler, which that may lack, stays as it is."
+    """Give a model of `transformers` the weights of an encoder; a pooler, which that may lack,
+    stays as it is.
+    """
     told = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
-    lost = [name for name in told.missing_keys if not name.startswith("pooler")] + told.unexpected_keys
-    require(not lost, f"{encoder.path}: {model.config.model_type} has other weights under a head ({', '.join(lost)}): "
-            "save the encoder alone")
+    lost = [
+        name for name in told.missing_keys if not name.startswith("pooler")
+    ] + told.unexpected_keys
+    require(
+        not lost,
+        f"{encoder.path}: {model.config.model_type} has other weights under a head ({', '.join(lost)}): "
+        "save the encoder alone",
+    )
+
 
 def set_head(model, head) -> None:
-    "Give a model of `transformers` a head that was trained here. InputError for an architecture with another form."
+    """Give a model of `transformers` a head that was trained here. InputError for an architecture
+    with another form.
+    """
     kind, parts = model.config.model_type, dict(model.named_modules())
     other = f"the head of {kind} in transformers has a form that is not known here: save the encoder alone"
     if isinstance(head, SentenceHead):
@@ -69,25 +94,41 @@ def set_head(model, head) -> None:
     parts["classifier"].load_state_dict(head.out.state_dict())
 
 # %% ../../nbs/lib/59k_saving.ipynb #f89899e8
-CLASSES = {WordHead: "AutoModelForTokenClassification", SentenceHead: "AutoModelForSequenceClassification"}
+CLASSES = {
+    WordHead: "AutoModelForTokenClassification",
+    SentenceHead: "AutoModelForSequenceClassification",
+}
+
 
 def save_network(network: Network, folder) -> Path:
-    """A fine-tuned tagger or classifier of texts (W sections 4.1 to 4.4) as a Hugging Face folder: weights with the
-    head, labels by name, tokenizer. Opened by the class in `CLASSES`, it gives the network's scores at first pieces,
-    or of a text, in single precision; half precision has not the range that `set_through` wants. Between two texts
-    stands one separator, as in training; RoBERTa's own tokenizer writes two.
+    """A fine-tuned tagger or classifier of texts (W sections 4.1 to 4.4) as a Hugging Face folder:
+    weights with the head, labels by name, tokenizer. Opened by the class in `CLASSES`, it gives the
+    network's scores at first pieces, or of a text, in single precision; half precision has not the
+    range that `set_through` wants. Between two texts stands one separator, as in training;
+    RoBERTa's own tokenizer writes two.
 
-    InputError for a parser, for a network over frozen layers, and for an architecture with another head."""
-    require(isinstance(network.settings, Tuning), "a BiLSTM over frozen layers is no model of transformers: fine-tune")
+    InputError for a parser, for a network over frozen layers, and for an architecture with another
+    head.
+    """
+    require(
+        isinstance(network.settings, Tuning),
+        "a BiLSTM over frozen layers is no model of transformers: fine-tune",
+    )
     if type(network.head) not in CLASSES:
-        raise InputError("a parser is no model of transformers: save its encoder alone "
-                         "(network.encoder.model.save_pretrained), and its head with torch.save")
+        raise InputError(
+            "a parser is no model of transformers: save its encoder alone "
+            "(network.encoder.model.save_pretrained), and its head with torch.save"
+        )
     config, labels = copy.deepcopy(network.encoder.model.config), label_names(network.head)
-    config.id2label, config.label2id = dict(enumerate(labels)), {label: i for i, label in enumerate(labels)}
+    config.id2label, config.label2id = (
+        dict(enumerate(labels)),
+        {label: i for i, label in enumerate(labels)},
+    )
     with quiet(), torch.random.fork_rng(devices=[]):
         model = getattr(transformers, CLASSES[type(network.head)]).from_config(config)
     set_encoder(model, network.encoder)
     set_head(model, network.head)
-    with quiet(): model.save_pretrained(folder)
+    with quiet():
+        model.save_pretrained(folder)
     network.encoder.tokenizer.save_pretrained(folder)
     return Path(folder)

@@ -14,22 +14,31 @@ from .inputs import Inputs
 
 # %% ../../nbs/lib/51_scores.ipynb #29a0b694
 def accuracy(predicted, labels) -> float:
-    "Share of the predictions that are right. None, or unequally many: `InputError`."
+    """Share of the predictions that are right. None, or unequally many: `InputError`."""
     predicted, labels = np.asarray(predicted), np.asarray(labels)
     if predicted.shape != labels.shape or not labels.size:
-        raise InputError(f"{predicted.size} predictions for {labels.size} labels: give one to each, of at least one")
+        raise InputError(
+            f"{predicted.size} predictions for {labels.size} labels: give one to each, of at least one"
+        )
     return float((predicted == labels).mean())
 
+
 def by_kind(predicted, labels, kinds) -> dict[str, float]:
-    "Accuracy on the pairs of each kind (what the microworld edited, say), the commonest kind first."
+    """Accuracy on the pairs of each kind (what the microworld edited, say), the commonest kind
+    first.
+    """
     predicted, labels, kinds = map(np.asarray, (predicted, labels, kinds))
-    if kinds.shape != labels.shape: raise InputError(f"{kinds.size} kinds for {labels.size} labels: give one to each")
+    if kinds.shape != labels.shape:
+        raise InputError(f"{kinds.size} kinds for {labels.size} labels: give one to each")
     names, count = np.unique(kinds, return_counts=True)
     chosen = ((str(name), kinds == name) for name in names[np.argsort(-count, kind="stable")])
     return {name: accuracy(predicted[rows], labels[rows]) for name, rows in chosen}
 
+
 def majority(labels) -> float:
-    "Accuracy of always giving the commonest label: the floor that needs no model. No labels: `InputError`."
+    """Accuracy of always giving the commonest label: the floor that needs no model. No labels:
+    `InputError`.
+    """
     labels = np.asarray(labels)
     commonest = max(np.unique(labels), key=lambda label: (labels == label).sum(), default=None)
     return accuracy(np.full(labels.shape, commonest), labels)
@@ -37,53 +46,80 @@ def majority(labels) -> float:
 # %% ../../nbs/lib/51_scores.ipynb #f79ec0d2
 CONVENTIONS = ("conll", "strict")
 
+
 def check_bio(tags) -> None:
-    "InputError for a tag that is not O, B-KIND or I-KIND; another scheme would be read as if it had no names."
+    """InputError for a tag that is not O, B-KIND or I-KIND; another scheme would be read as if it
+    had no names.
+    """
     for tag in tags:
-        require(tag == "O" or tag[:2] in ("B-", "I-") and tag[2:],
-                f"tag {tag!r} is not of the scheme BIO: spell names with B-KIND and I-KIND, other words with O")
+        require(
+            tag == "O" or (tag[:2] in ("B-", "I-") and tag[2:]),
+            f"tag {tag!r} is not of the scheme BIO: spell names with B-KIND and I-KIND, other words with O",
+        )
+
 
 def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
-    """Names in BIO tags: first word, word after the last, kind. A stray I- begins a name (`conll`) or none (`strict`).
-    InputError for tags of another scheme."""
+    """Names in BIO tags: first word, word after the last, kind. A stray I- begins a name (`conll`)
+    or none (`strict`). InputError for tags of another scheme.
+    """
     check_bio(tags)
     found, begun = [], None
     for word, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
-        if mark == "I" and begun and begun[1] == kind: continue
-        if begun: found.append((begun[0], word, begun[1]))
-        begun = (word, kind) if mark == "B" or mark == "I" and convention == "conll" else None
+        if mark == "I" and begun and begun[1] == kind:
+            continue
+        if begun:
+            found.append((begun[0], word, begun[1]))
+        begun = (word, kind) if mark == "B" or (mark == "I" and convention == "conll") else None
     return found
 
 # %% ../../nbs/lib/51_scores.ipynb #935b6a47
 def check_lengths(gold, predicted) -> None:
-    "InputError unless two lists of tagged sentences are of one text."
+    """InputError unless two lists of tagged sentences are of one text."""
     same = list(map(len, gold)) == list(map(len, predicted))
     require(same, "gold and predicted tags differ in length: give those of one text")
 
+
 def span_f1(gold, predicted, convention="conll") -> dict:
-    """f1, precision and recall (0 to 1) of the names in `predicted` against those in `gold`, lists of BIO tags a
-    sentence; over all kinds and sentences together. A name counts if its first word, last word and kind are right.
-    Nothing to find: 0. InputError for tags of another scheme or text."""
-    require(convention in CONVENTIONS, f"convention={convention!r}: choose {' or '.join(CONVENTIONS)}")
+    """f1, precision and recall (0 to 1) of the names in `predicted` against those in `gold`, lists
+    of BIO tags a sentence; over all kinds and sentences together. A name counts if its first word,
+    last word and kind are right. Nothing to find: 0. InputError for tags of another scheme or text.
+    """
+    require(
+        convention in CONVENTIONS, f"convention={convention!r}: choose {' or '.join(CONVENTIONS)}"
+    )
     check_lengths(gold, predicted)
     names = [[set(spans(tags, convention)) for tags in side] for side in (gold, predicted)]
     wanted, found = (sum(map(len, side)) for side in names)
     right = sum(len(a & b) for a, b in zip(*names))
-    return dict(f1=2 * right / max(1, wanted + found), precision=right / max(1, found), recall=right / max(1, wanted))
+    return dict(
+        f1=2 * right / max(1, wanted + found),
+        precision=right / max(1, found),
+        recall=right / max(1, wanted),
+    )
 
 # %% ../../nbs/lib/51_scores.ipynb #ce044007
 def score_labels(inputs: Inputs, answers) -> dict:
-    "Accuracy of labels, over all and by kind where the records say of which they are, and the floor."
+    """Accuracy of labels, over all and by kind where the records say of which they are, and the
+    floor.
+    """
     kinds = by_kind(answers, inputs.gold, inputs.kinds) if inputs.kinds else {}
-    return dict(accuracy=accuracy(answers, inputs.gold), by_kind=kinds, majority=majority(inputs.gold))
+    return dict(
+        accuracy=accuracy(answers, inputs.gold), by_kind=kinds, majority=majority(inputs.gold)
+    )
+
 
 def score_names(inputs: Inputs, answers: list[list[str]]) -> dict:
-    "F1, precision and recall of named entities."
+    """F1, precision and recall of named entities."""
     return span_f1(inputs.gold, answers)
 
+
 def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
-    "Share of the words whose tag is right, and the floor. Sentences of unequal length: `InputError`."
+    """Share of the words whose tag is right, and the floor. Sentences of unequal length:
+    `InputError`.
+    """
     check_lengths(inputs.gold, answers)
-    right, given = ([tag for sentence in side for tag in sentence] for side in (inputs.gold, answers))
+    right, given = (
+        [tag for sentence in side for tag in sentence] for side in (inputs.gold, answers)
+    )
     return dict(accuracy=accuracy(given, right), majority=majority(right))

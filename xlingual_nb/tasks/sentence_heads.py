@@ -20,25 +20,36 @@ from .recipes import Tuning
 from .scores import score_labels
 
 # %% ../../nbs/lib/59e_sentence_heads.ipynb #b780c058
-def check_texts(encoder: Checkpoint, inputs: Inputs, settings, learning: bool) -> tuple[Inputs, np.ndarray]:
-    """The inputs as they are, and a number for each; a pair is cut when it is read. InputError for a first side without
-    tokens, and for ids that are not the language's."""
+def check_texts(
+    encoder: Checkpoint, inputs: Inputs, settings, learning: bool
+) -> tuple[Inputs, np.ndarray]:
+    """The inputs as they are, and a number for each; a pair is cut when it is read. InputError for
+    a first side without tokens, and for ids that are not the language's.
+    """
     (first, second), views = inputs.texts, inputs.views
     fit(encoder, first, views[0])
-    if (there := np.flatnonzero(second.lengths)).size: fit(encoder, second.take(there), views[1])
+    if (there := np.flatnonzero(second.lengths)).size:
+        fit(encoder, second.take(there), views[1])
     return inputs, np.arange(len(inputs))
 
+
 def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
-    "The model's arguments for some pairs, flat places (B, T) of the units, and how many there are (B,)."
+    """The model's arguments for some pairs, flat places (B, T) of the units, and how many there are
+    (B,).
+    """
     said, _ = pair_batch(encoder, *inputs.texts, numbers, inputs.views, settings.pieces + 3)
     width, lengths = said["input_ids"].shape[1], said["attention_mask"].sum(1).cpu().numpy()
-    if isinstance(settings, Tuning): lengths = np.ones_like(lengths)            # [CLS] alone
+    if isinstance(settings, Tuning):
+        lengths = np.ones_like(lengths)  # [CLS] alone
     places = np.minimum(np.arange(int(lengths.max())), lengths[:, None] - 1)
     return said, np.arange(len(lengths))[:, None] * width + places, lengths
 
 # %% ../../nbs/lib/59e_sentence_heads.ipynb #fb0f4854
 class SentenceHead(nn.Module):
-    "Scores of labels: the greatest over all units, number by number (one unit: itself), dropout, a linear layer."
+    """Scores of labels: the greatest over all units, number by number (one unit: itself), dropout,
+    a linear layer.
+    """
+
     def __init__(self, train: Inputs, width: int, std: float, settings):
         super().__init__()
         self.labels = np.unique(train.gold)
@@ -50,14 +61,15 @@ class SentenceHead(nn.Module):
         return self.out(self.dropout(x.masked_fill(~inside(x, lengths), -torch.inf).amax(1)))
 
     def loss(self, x, lengths, gold):
-        "Mean cross-entropy of some texts."
+        """Mean cross-entropy of some texts."""
         wanted = torch.from_numpy(np.searchsorted(self.labels, gold)).to(x.device)
         return nn.functional.cross_entropy(self(x, lengths), wanted)
 
     def answers(self, x, lengths, gold):
-        "Labels, one a text."
+        """Labels, one a text."""
         return list(self.labels[self(x, lengths).argmax(1).cpu().numpy()])
 
+
 def sentence_form() -> Form:
-    "One label for a text or a pair."
+    """One label for a text or a pair."""
     return Form(check_texts, read_pairs, SentenceHead, score_labels, "accuracy")

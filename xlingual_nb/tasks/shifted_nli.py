@@ -26,14 +26,19 @@ from ..text.records import Labelled, read_records
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #287bdf82
 DIRECTIONS = ("shift", "orthogonal", "other")
 
+
 @dataclass(frozen=True)
 class ShiftedNliSpec:
-    """Accuracy on languages that are moved to the source's at `layer` of a classifier fine-tuned on `train` (L2, 4.3).
+    """Accuracy on languages that are moved to the source's at `layer` of a classifier fine-tuned on
+    `train` (L2, 4.3).
 
-    `dev`: source pairs, for the source's mean and to stop on, where the settings have patience; `tests`: pairs to
-    develop on and to test on, one of each a language, the source too. Of `alphas` the one is taken that is best on the
-    former; the shift to the next language of `tests` and a direction `orthogonal` to the own one, as long, are floors.
-    `seed` draws that, the head and the order of pairs."""
+    `dev`: source pairs, for the source's mean and to stop on, where the settings have patience;
+    `tests`: pairs to develop on and to test on, one of each a language, the source too. Of `alphas`
+    the one is taken that is best on the former; the shift to the next language of `tests` and a
+    direction `orthogonal` to the own one, as long, are floors. `seed` draws that, the head and the
+    order of pairs.
+    """
+
     stage: ClassVar[str] = "shifted_nli"
     checkpoint: object
     train: Labelled
@@ -45,17 +50,32 @@ class ShiftedNliSpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
-        require(0.0 in self.alphas, f"alphas={self.alphas}: give 0 too, for a language that gains nothing")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
+        require(
+            0.0 in self.alphas,
+            f"alphas={self.alphas}: give 0 too, for a language that gains nothing",
+        )
         depth = getattr(getattr(self.checkpoint, "shape", None), "layers", self.layer)
-        require(0 <= self.layer <= depth, f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}")
+        require(
+            0 <= self.layer <= depth,
+            f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}",
+        )
         mixed = [one.language for one, other in self.tests if one.language != other.language]
-        require(not mixed, f"pairs to develop on in {''.join(mixed[:1])}, to test on in another: give one language")
+        require(
+            not mixed,
+            f"pairs to develop on in {''.join(mixed[:1])}, to test on in another: give one language",
+        )
 
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #04630ccc
 def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
-    "The mean (H,) of each language of the tests, and of the source, at the layer of an encoder."
+    """The mean (H,) of each language of the tests, and of the source, at the layer of an
+    encoder.
+    """
     from xlingual_nb.measures.shifts import language_means
+
     found = {}
     for side in (spec.dev, *(dev for dev, _ in spec.tests)):
         view, reads = entrance(spec.checkpoint, encoder, side.language, tokenizer)
@@ -63,44 +83,68 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
         found[side.language] = language_means(encoder, said, view, (spec.layer,), reads)[spec.layer]
     return found
 
+
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    "By one of `DIRECTIONS` and language, the vector (H,) that alpha multiplies; no `other` for a single language."
+    """By one of `DIRECTIONS` and language, the vector (H,) that alpha multiplies; no `other` for a
+    single language.
+    """
     from xlingual_nb.measures.shifts import orthogonal
+
     source = spec.dev.language
     targets = [dev.language for dev, _ in spec.tests if dev.language != source]
     own = {target: means[source] - means[target] for target in targets}
-    found = {"shift": own, "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own.items()}}
-    if len(targets) < 2: return found
-    return found | {"other": {t: own[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}}
+    found = {
+        "shift": own,
+        "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own.items()},
+    }
+    if len(targets) < 2:
+        return found
+    return found | {
+        "other": {t: own[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}
+    }
 
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #3794da46
 def right_when_moved(classifier, inputs, layer: int, vector) -> float:
-    "Accuracy on pairs of which every token has a vector (H,) added at a layer."
+    """Accuracy on pairs of which every token has a vector (H,) added at a layer."""
     from xlingual_nb.measures.shifts import pushed
     from xlingual_nb.tasks.classifier import predict
+
     with pushed(classifier.checkpoint, layer, vector):
         return accuracy(predict(classifier, *inputs.texts, inputs.views), inputs.gold)
 
+
 def chosen_weight(right: dict[float, float]) -> float:
-    "The weight with the best accuracy; of several the one nearest to nothing."
+    """The weight with the best accuracy; of several the one nearest to nothing."""
     return max(right, key=lambda alpha: (right[alpha], -abs(alpha)))
 
+
 def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
-    "`accuracy` on a language's tests at the `weight` chosen, and `dev` accuracy by weight."
+    """`accuracy` on a language's tests at the `weight` chosen, and `dev` accuracy by weight."""
     moved = {a: right_when_moved(classifier, dev, spec.layer, a * vector) for a in spec.alphas}
     weight = chosen_weight(moved)
     told = {f"dev {alpha:g}": right for alpha, right in moved.items()}
-    return {"accuracy": right_when_moved(classifier, test, spec.layer, weight * vector), "weight": weight} | told
+    return {
+        "accuracy": right_when_moved(classifier, test, spec.layer, weight * vector),
+        "weight": weight,
+    } | told
 
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
-    "What `measures.json` holds: {direction: {language: `moved_scores`}}, `plain` and `majority` accuracy by language."
+    """What `measures.json` holds: {direction: {language: `moved_scores`}}, `plain` and `majority`
+    accuracy by language.
+    """
     from xlingual_nb.tasks.classifier import fine_tune, predict
+
     trained, ours = spec.checkpoint, hasattr(spec.checkpoint, "tokenizer")
     tokenizer = tokenizers.load(store.path(trained.tokenizer)) if ours else encoder.tokenizer
-    def said(side): return as_read(NLI, trained, side, tokenizer, store, encoder)
+
+    def said(side):
+        return as_read(NLI, trained, side, tokenizer, store, encoder)
+
     train, stop = said(spec.train), said(spec.dev) if spec.settings.patience else None
-    learnt = fine_tune(encoder, *train.texts, train.gold, train.views, spec.settings, spec.seed, progress, stop)
+    learnt = fine_tune(
+        encoder, *train.texts, train.gold, train.views, spec.settings, spec.seed, progress, stop
+    )
     ways = ways_to_source(spec, task_means(spec, learnt.checkpoint, tokenizer, store))
     values = {name: {} for name in ("plain", "majority", *ways)}
     for dev, test in ((said(one), said(other)) for one, other in spec.tests):
@@ -112,23 +156,39 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
                 values[name][language] = moved_scores(spec, learnt, dev, test, vectors[language])
     return values
 
+
 def make_shifted_nli(specs, folders, store, progress):
-    "Fine-tune on the pairs of one language, answer those of others where they lie and where they are moved to."
+    """Fine-tune on the pairs of one language, answer those of others where they lie and where they
+    are moved to.
+    """
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.checkpoint), device())
-        values = transfer(spec, encoder, store, lambda done, total, spec=spec: progress(spec, done, total))
+        values = transfer(
+            spec, encoder, store, lambda done, total, spec=spec: progress(spec, done, total)
+        )
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
 # %% ../../nbs/lib/57c_shifted_nli.ipynb #21212a49
 def shifted_cost(spec: ShiftedNliSpec) -> dict:
-    "FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on, by length, unpadded."
-    if not (known := size_of(spec.checkpoint)): return {"flops": 0.0, "bytes": 1000}
-    def size(side): return side.records.size or 5000
+    """FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on, by
+    length, unpadded.
+    """
+    if not (known := size_of(spec.checkpoint)):
+        return {"flops": 0.0, "bytes": 1000}
+
+    def size(side):
+        return side.records.size or 5000
+
     (shape, _), epochs = known, spec.settings.epochs
     moved = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
     asked = len(DIRECTIONS) * moved + sum(size(test) for _, test in spec.tests)
     learnt = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)
-    return {"flops": step_flops(shape, 0, learnt) + step_flops(shape, 0, 24 * asked) / 3, "bytes": 10_000}
+    return {
+        "flops": step_flops(shape, 0, learnt) + step_flops(shape, 0, 24 * asked) / 3,
+        "bytes": 10_000,
+    }
+
 
 declare(ShiftedNliSpec, make_shifted_nli, cost=shifted_cost)

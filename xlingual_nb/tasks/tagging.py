@@ -23,22 +23,27 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/55_tagging.ipynb #c0f92c96
 def spell(tags, scheme: str) -> list[str]:
-    "BIO tags in a scheme: `bio`, or `bioul` (L: the last word of a name, U: the only one). A stray I- begins a name."
+    """BIO tags in a scheme: `bio`, or `bioul` (L: the last word of a name, U: the only one). A
+    stray I- begins a name.
+    """
     spelt = ["O"] * len(tags)
     for start, stop, kind in spans(tags):
         marks = "B" + "I" * (stop - start - 1)
-        if scheme == "bioul": marks = "U" if stop == start + 1 else marks[:-1] + "L"
+        if scheme == "bioul":
+            marks = "U" if stop == start + 1 else marks[:-1] + "L"
         spelt[start:stop] = [f"{mark}-{kind}" for mark in marks]
     return spelt
 
+
 def as_bio(tag: str) -> str:
-    "A tag of either scheme in BIO."
+    """A tag of either scheme in BIO."""
     return dict(U="B", L="I").get(tag[0], tag[0]) + tag[1:]
 
 # %% ../../nbs/lib/55_tagging.ipynb #568eb300
 def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which labels may follow which (K, K), begin (K,) and end (K,) a sentence. The scheme is BIOUL where a label
-    says U."""
+    """Which labels may follow which (K, K), begin (K,) and end (K,) a sentence. The scheme is BIOUL
+    where a label says U.
+    """
     mark, kind = np.array([label[0] for label in labels]), np.array([label[2:] for label in labels])
     goes_on, unfinished = np.isin(mark, ["I", "L"]), np.isin(mark, ["B", "I"])
     joined = unfinished[:, None] & goes_on & (kind[:, None] == kind)
@@ -48,27 +53,33 @@ def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 # %% ../../nbs/lib/55_tagging.ipynb #922b19a9
 @dataclass(frozen=True)
 class Features:
-    """One vector a word: sentence i has rows `starts[i]:starts[i + 1]` of `vectors` (words, H), or of (words, layers,
-    H) where layers are to be mixed, on the checkpoint's device."""
+    """One vector a word: sentence i has rows `starts[i]:starts[i + 1]` of `vectors` (words, H), or
+    of (words, layers, H) where layers are to be mixed, on the checkpoint's device.
+    """
+
     vectors: torch.Tensor
     starts: np.ndarray
 
-    def __len__(self): return len(self.starts) - 1
+    def __len__(self):
+        return len(self.starts) - 1
 
     @property
-    def lengths(self): return np.diff(self.starts)
+    def lengths(self):
+        return np.diff(self.starts)
 
     def padded(self, numbers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows (B, T) of these sentences' words, the last word repeated beyond the end, and their lengths (B,), on
-        the device."""
+        """Rows (B, T) of these sentences' words, the last word repeated beyond the end, and their
+        lengths (B,), on the device.
+        """
         n = self.lengths[numbers]
         rows = self.starts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1)
         return tuple(torch.from_numpy(a).to(self.vectors.device) for a in (rows, n))
 
 # %% ../../nbs/lib/55_tagging.ipynb #1251ff79
 def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows of at most `limit` pieces over sentences, half a window apart: sentence number, first piece and size
-    of each."""
+    """Windows of at most `limit` pieces over sentences, half a window apart: sentence number, first
+    piece and size of each.
+    """
     counts = 1 + np.maximum(0, -(-(lengths - limit) // max(1, limit // 2)))
     sentence = np.repeat(np.arange(len(lengths)), counts)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -76,63 +87,89 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
     return sentence, np.minimum(place * max(1, limit // 2), lengths[sentence] - size), size
 
 # %% ../../nbs/lib/55_tagging.ipynb #91a6504e
-def features(encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None, mix=False) -> Features:
+def features(
+    encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None, mix=False
+) -> Features:
     """Vectors of words from a frozen encoder, each that of its first piece (K et al. 2020, 3.1.3).
 
-    `pieces`: the ids of every sentence as the model is to read them; `firsts`: where in its sentence each word's
-    first piece is (a transform that moves pieces has to move these too); `layer`: 0 (embeddings) to the depth, None
-    the last; `mix`: one vector from each of the layers 1 to `layer`. InputError for ids and layers that the model
-    lacks, sentences without pieces, and words that are not in their sentence."""
+    `pieces`: the ids of every sentence as the model is to read them; `firsts`: where in its
+    sentence each word's first piece is (a transform that moves pieces has to move these too);
+    `layer`: 0 (embeddings) to the depth, None the last; `mix`: one vector from each of the layers 1
+    to `layer`. InputError for ids and layers that the model lacks, sentences without pieces, and
+    words that are not in their sentence.
+    """
     fit(encoder, pieces, view)
-    require(len(firsts) == len(pieces),
-            f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences")
+    require(
+        len(firsts) == len(pieces),
+        f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences",
+    )
     of, n = np.repeat(np.arange(len(pieces)), firsts.lengths), pieces.lengths
     lost = np.flatnonzero((firsts.ids < 0) | (firsts.ids >= n[of]))
-    require(not lost.size,
-            f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together")
+    require(
+        not lost.size,
+        f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together",
+    )
     limit, layer = encoder.room(view), encoder.depth if layer is None else layer
     sentence, first, size = windows(n, limit)
     starts = np.concatenate([[0], np.cumsum(size)])
-    ids = pieces.ids[np.repeat(pieces.starts[sentence] + first - starts[:-1], size) + np.arange(starts[-1])]
+    ids = pieces.ids[
+        np.repeat(pieces.starts[sentence] + first - starts[:-1], size) + np.arange(starts[-1])
+    ]
     wanted = list(range(1, layer + 1)) if mix else [layer]
     states = hidden_states(encoder, Encoded(ids, starts), view, wanted)
     counts, step = np.bincount(sentence), max(1, limit // 2)
-    nearest = np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1) + (np.cumsum(counts) - counts)[of]
+    nearest = (
+        np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1)
+        + (np.cumsum(counts) - counts)[of]
+    )
     rows = torch.from_numpy(starts[nearest] + firsts.ids - first[nearest]).to(encoder.device)
     found = [states[k][rows] for k in wanted]
     return Features(torch.stack(found, 1) if mix else found[0], firsts.starts)
 
 # %% ../../nbs/lib/55_tagging.ipynb #96a568eb
 class ScalarMix(nn.Module):
-    """`scale` times the average of layers weighed by softmax(`weights`): from (..., layers, H) to (..., H). All layers
-    weigh alike before training."""
+    """`scale` times the average of layers weighed by softmax(`weights`): from (..., layers, H) to
+    (..., H). All layers weigh alike before training.
+    """
+
     def __init__(self, layers: int):
         super().__init__()
         self.weights, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
-    def forward(self, x): return self.scale * torch.einsum("l,...lh->...h", self.weights.softmax(0), x)
+    def forward(self, x):
+        return self.scale * torch.einsum("l,...lh->...h", self.weights.softmax(0), x)
 
 # %% ../../nbs/lib/55_tagging.ipynb #1257fe65
 class BiLSTM(nn.Module):
-    """Scores of tags from vectors of words, and of tags after tags; dropout before, between and after the layers.
-    `mixed`: how many layers of an encoder are mixed first, 0 for none."""
+    """Scores of tags from vectors of words, and of tags after tags; dropout before, between and
+    after the layers. `mixed`: how many layers of an encoder are mixed first, 0 for none.
+    """
+
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
         super().__init__()
         self.mix = ScalarMix(mixed) if mixed else nn.Identity()
         sizes = [width] + [2 * settings.hidden] * (settings.layers - 1)
-        self.right, self.left = (nn.ModuleList(nn.LSTM(size, settings.hidden, batch_first=True) for size in sizes)
-                                 for _ in "rl")
+        self.right, self.left = (
+            nn.ModuleList(nn.LSTM(size, settings.hidden, batch_first=True) for size in sizes)
+            for _ in "rl"
+        )
         self.out = nn.Linear(2 * settings.hidden, labels)
         self.transitions = nn.Parameter(nn.init.xavier_normal_(torch.empty(labels, labels)))
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, x, lengths):
-        """Emissions (B, T, labels) from words (B, T, width), or (B, T, mixed, width); what stands beyond a sentence's
-        length reaches no word of it."""
+        """Emissions (B, T, labels) from words (B, T, width), or (B, T, mixed, width); what stands
+        beyond a sentence's length reaches no word of it.
+        """
         x = self.mix(x)
         place = torch.arange(x.shape[1], device=x.device)
-        turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)[..., None]
-        def turn(x): return x.gather(1, turned.expand_as(x))
+        turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)[
+            ..., None
+        ]
+
+        def turn(x):
+            return x.gather(1, turned.expand_as(x))
+
         for right, left in zip(self.right, self.left):
             x = self.dropout(x)
             x = torch.cat([right(x)[0], turn(left(turn(x))[0])], 2)
@@ -141,7 +178,10 @@ class BiLSTM(nn.Module):
 # %% ../../nbs/lib/55_tagging.ipynb #d0037759
 @dataclass(frozen=True)
 class Tagger:
-    "A trained tagger: its network, labels and settings, and F1 on the development set after each epoch."
+    """A trained tagger: its network, labels and settings, and F1 on the development set after each
+    epoch.
+    """
+
     network: BiLSTM
     labels: tuple[str, ...]
     settings: Tagging
@@ -149,43 +189,56 @@ class Tagger:
 
     @property
     def best(self):
-        "Number of the epoch that was kept, from 1."
+        """Number of the epoch that was kept, from 1."""
         return 1 + int(np.argmax(self.dev_f1))
 
 # %% ../../nbs/lib/55_tagging.ipynb #97e83bbc
 @torch.no_grad()
 def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[list[str]]:
-    "The best well-formed tags of every sentence, in BIO."
+    """The best well-formed tags of every sentence, in BIO."""
     device, tags = words.vectors.device, [[]] * len(words)
-    move, begin, end = (torch.where(torch.from_numpy(ok).to(device), 0., -torch.inf) for ok in legal(labels))
+    move, begin, end = (
+        torch.where(torch.from_numpy(ok).to(device), 0.0, -torch.inf) for ok in legal(labels)
+    )
     names, network = [as_bio(label) for label in labels], network.eval()
     for numbers in batches(words.lengths, budget):
         rows, lengths = words.padded(numbers)
-        paths, _ = viterbi(network(words.vectors[rows], lengths), lengths, network.transitions + move, begin, end)
-        for i, path, n in zip(numbers, paths.tolist(), lengths.tolist()): tags[i] = [names[tag] for tag in path[:n]]
+        paths, _ = viterbi(
+            network(words.vectors[rows], lengths), lengths, network.transitions + move, begin, end
+        )
+        for i, path, n in zip(numbers, paths.tolist(), lengths.tolist()):
+            tags[i] = [names[tag] for tag in path[:n]]
     return tags
 
 # %% ../../nbs/lib/55_tagging.ipynb #fa019630
 def check_tags(words: Features, tags, part: str) -> None:
-    "Every word has one tag, every sentence a word, or an InputError says where not."
-    require(len(words) == len(tags) > 0,
-            f"{part}: {len(words)} sentences have features, {len(tags)} tags: give the same ones")
+    """Every word has one tag, every sentence a word, or an InputError says where not."""
+    require(
+        len(words) == len(tags) > 0,
+        f"{part}: {len(words)} sentences have features, {len(tags)} tags: give the same ones",
+    )
     for i, (n, sentence) in enumerate(zip(words.lengths, tags)):
-        require(n == len(sentence) > 0,
-                f"{part}: sentence {i} has {n} words and {len(sentence)} tags: give one tag a word")
+        require(
+            n == len(sentence) > 0,
+            f"{part}: sentence {i} has {n} words and {len(sentence)} tags: give one tag a word",
+        )
+
 
 def like_lengths(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """All sentence numbers in batches of like length: who meets whom, and the order of the batches, drawn anew each
-    time."""
+    """All sentence numbers in batches of like length: who meets whom, and the order of the batches,
+    drawn anew each time.
+    """
     order = rng.permutation(len(lengths))
     order = order[np.argsort(lengths[order], kind="stable")]
-    groups = [order[i:i + batch] for i in range(0, len(order), batch)]
+    groups = [order[i : i + batch] for i in range(0, len(order), batch)]
     return [groups[i] for i in rng.permutation(len(groups))]
 
 # %% ../../nbs/lib/55_tagging.ipynb #9d2a7665
-def one_epoch(network: BiLSTM, adam, words: Features, target: torch.Tensor, settings: Tagging, rng) -> float:
-    "One pass over the sentences; mean negative log-likelihood a sentence."
-    none, total = torch.zeros(network.out.out_features, device=target.device), 0.
+def one_epoch(
+    network: BiLSTM, adam, words: Features, target: torch.Tensor, settings: Tagging, rng
+) -> float:
+    """One pass over the sentences; mean negative log-likelihood a sentence."""
+    none, total = torch.zeros(network.out.out_features, device=target.device), 0.0
     network.train()
     for numbers in like_lengths(words.lengths, settings.batch, rng):
         rows, lengths = words.padded(numbers)
@@ -200,18 +253,30 @@ def one_epoch(network: BiLSTM, adam, words: Features, target: torch.Tensor, sett
     return float(total) / len(words)
 
 # %% ../../nbs/lib/55_tagging.ipynb #33ca6bd2
-def train_tagger(train: Features, tags, dev: Features, dev_tags, settings=Tagging(), seed=0,
-                 progress=lambda done, total: None) -> Tagger:
-    """A BiLSTM-CRF on frozen features; `tags`, `dev_tags`: BIO tags a sentence. The epoch with the best F1 on `dev`
-    is kept, the first of equals; training ends `patience` epochs after it, or when nothing is left to gain. One seed
-    on one device gives one tagger. InputError for tags that do not fit the features, no name in `tags`, and a loss
-    that is not finite."""
-    check_tags(train, tags, "training set"); check_tags(dev, dev_tags, "development set")
+def train_tagger(
+    train: Features,
+    tags,
+    dev: Features,
+    dev_tags,
+    settings=Tagging(),
+    seed=0,
+    progress=lambda done, total: None,
+) -> Tagger:
+    """A BiLSTM-CRF on frozen features; `tags`, `dev_tags`: BIO tags a sentence. The epoch with the
+    best F1 on `dev` is kept, the first of equals; training ends `patience` epochs after it, or when
+    nothing is left to gain. One seed on one device gives one tagger. InputError for tags that do
+    not fit the features, no name in `tags`, and a loss that is not finite.
+    """
+    check_tags(train, tags, "training set")
+    check_tags(dev, dev_tags, "development set")
     kinds = sorted({kind for sentence in tags for _, _, kind in spans(sentence)})
     require(kinds, "the training set has no names: take more sentences, or check its tags")
     labels = ("O", *(f"{mark}-{kind}" for kind in kinds for mark in SCHEMES[settings.scheme]))
     number, device = {label: i for i, label in enumerate(labels)}, train.vectors.device
-    target = torch.tensor([number[tag] for sentence in tags for tag in spell(sentence, settings.scheme)], device=device)
+    target = torch.tensor(
+        [number[tag] for sentence in tags for tag in spell(sentence, settings.scheme)],
+        device=device,
+    )
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         *mixed, width = train.vectors.shape[1:]
@@ -220,21 +285,27 @@ def train_tagger(train: Features, tags, dev: Features, dev_tags, settings=Taggin
         adam = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
         for epoch in range(settings.epochs):
             loss = one_epoch(network, adam, train, target, settings, rng)
-            require(np.isfinite(loss), f"the tagger's loss is {loss}: lower learning_rate={settings.learning_rate}")
+            require(
+                np.isfinite(loss),
+                f"the tagger's loss is {loss}: lower learning_rate={settings.learning_rate}",
+            )
             scores.append(span_f1(dev_tags, tag_words(network, dev, labels))["f1"])
             if scores[-1] > max(scores[:-1], default=-1):
                 kept = {name: weights.clone() for name, weights in network.state_dict().items()}
             progress(epoch + 1, settings.epochs)
-            if max(scores) == 1 or len(scores) - 1 - int(np.argmax(scores)) >= settings.patience: break
+            if max(scores) == 1 or len(scores) - 1 - int(np.argmax(scores)) >= settings.patience:
+                break
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(kept)
     return Tagger(network.eval().requires_grad_(False), labels, settings, tuple(scores))
 
 # %% ../../nbs/lib/55_tagging.ipynb #ab109abc
 def predict(tagger: Tagger, words: Features) -> list[list[str]]:
-    "BIO tags of every sentence. InputError for features of another width than the tagger's."
+    """BIO tags of every sentence. InputError for features of another width than the tagger's."""
     width = tagger.network.right[0].input_size
     given = words.vectors.shape[-1]
-    require(given == width,
-            f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder")
+    require(
+        given == width,
+        f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder",
+    )
     return tag_words(tagger.network, words, tagger.labels)

@@ -31,13 +31,17 @@ from ..text.records import Labelled
 # %% ../../nbs/lib/59m_taken_out.ipynb #f171f4c9
 TASKS = {task.name: task for task in (FROZEN_NLI, NER)}
 
+
 @dataclass(frozen=True)
 class TakenOutSpec:
-    """NLI or NER, whichever `train` is of, by logistic regression on the vectors of a `layer`, as they are and with
-    languages taken out of them (`ways`).
+    """NLI or NER, whichever `train` is of, by logistic regression on the vectors of a `layer`, as
+    they are and with languages taken out of them (`ways`).
 
-    `tests`: of each language, that of `train` first, text to develop on, which says what a language is, and text to
-    test on; of the former only the first's labels are read, to choose a penalty by. `seed` draws the floors."""
+    `tests`: of each language, that of `train` first, text to develop on, which says what a language
+    is, and text to test on; of the former only the first's labels are read, to choose a penalty by.
+    `seed` draws the floors.
+    """
+
     stage: ClassVar[str] = "taken_out"
     checkpoint: object
     train: Labelled
@@ -47,121 +51,200 @@ class TakenOutSpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(hasattr(self.checkpoint, "stage"), f"checkpoint={self.checkpoint!r}: give the spec of a run")
+        require(
+            hasattr(self.checkpoint, "stage"),
+            f"checkpoint={self.checkpoint!r}: give the spec of a run",
+        )
         given, names = self.train.records.task, [dev.language for dev, _ in self.tests]
         require(given in TASKS, f"records of {given}: choose {' or '.join(TASKS)}")
-        require(len({*names}) == len(names) > 1 and names[0] == self.train.language,
-                f"tests in {', '.join(names)}: give two languages or more, {self.train.language!r} first")
+        require(
+            len({*names}) == len(names) > 1 and names[0] == self.train.language,
+            f"tests in {', '.join(names)}: give two languages or more, {self.train.language!r} first",
+        )
         mixed = [dev.language for dev, test in self.tests if dev.language != test.language]
-        require(not mixed, f"text to develop on in {''.join(mixed[:1])}, to test on in another: give one language")
+        require(
+            not mixed,
+            f"text to develop on in {''.join(mixed[:1])}, to test on in another: give one language",
+        )
         depth = getattr(getattr(self.checkpoint, "shape", None), "layers", self.layer)
-        require(0 <= self.layer <= depth, f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}")
+        require(
+            0 <= self.layer <= depth,
+            f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}",
+        )
 
 # %% ../../nbs/lib/59m_taken_out.ipynb #1ed53ea7
 ASIDE, TURNED = "shifted aside", "whitened and turned"
 WAYS = (*WAYS_OUT, ASIDE, TURNED)
 
+
 def ways(known: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """By one of `WAYS`, a function of a language and rows (n, H) of it: `measures.identity.ways_out`, a shift at right
-    angles to each language's own and as long, and whitening with a random turn for each language."""
+    """By one of `WAYS`, a function of a language and rows (n, H) of it:
+    `measures.identity.ways_out`, a shift at right angles to each language's own and as long, and
+    whitening with a random turn for each language.
+    """
     import torch
     from xlingual_nb.measures.shifts import orthogonal
+
     found, rng = ways_out(known, source, seed), np.random.default_rng(seed)
     means = {l: X.mean(0) for l, X in known.items()}
-    aside = {l: orthogonal(torch.from_numpy(means[source] - m), seed).numpy() for l, m in means.items()}
+    aside = {
+        l: orthogonal(torch.from_numpy(means[source] - m), seed).numpy() for l, m in means.items()
+    }
     turns = {l: np.linalg.qr(rng.normal(size=2 * m.shape))[0] for l, m in means.items()}
-    return found | {ASIDE: lambda l, X: X + aside[l], TURNED: lambda l, X: found["whitened"](l, X) @ turns[l]}
+    return found | {
+        ASIDE: lambda l, X: X + aside[l],
+        TURNED: lambda l, X: found["whitened"](l, X) @ turns[l],
+    }
 
 # %% ../../nbs/lib/59m_taken_out.ipynb #d41a5466
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a head reads of some records in a language: `sides`, vectors (n, H) of words, or of the two sentences of
-    pairs; `starts` of the records among them; `gold`, a list of tags a record, of a pair its label."""
+    """What a head reads of some records in a language: `sides`, vectors (n, H) of words, or of the
+    two sentences of pairs; `starts` of the records among them; `gold`, a list of tags a record, of
+    a pair its label.
+    """
+
     language: str
     sides: tuple[np.ndarray, ...]
     starts: np.ndarray
     gold: list[list[str]]
 
+
 def read_rows(encoder, inputs, layer: int) -> Rows:
-    "The vectors of a layer: means of both sentences of pairs, or first pieces of words, float64."
+    """The vectors of a layer: means of both sentences of pairs, or first pieces of words,
+    float64.
+    """
     from xlingual_nb.measures.embeddings import sentence_vectors
     from xlingual_nb.tasks.tagging import features
+
     if inputs.firsts is None:
-        sides = [sentence_vectors(encoder, text, view, layer)[layer] for text, view in zip(inputs.texts, inputs.views)]
+        sides = [
+            sentence_vectors(encoder, text, view, layer)[layer]
+            for text, view in zip(inputs.texts, inputs.views)
+        ]
         starts, gold = np.arange(len(inputs) + 1), [[LABELS[label]] for label in inputs.gold]
     else:
         words = features(encoder, inputs.texts[0], inputs.firsts, inputs.views[0], layer)
         sides, starts, gold = [words.vectors], words.starts, inputs.gold
-    return Rows(inputs.views[0].name, tuple(side.double().cpu().numpy() for side in sides), starts, gold)
+    return Rows(
+        inputs.views[0].name, tuple(side.double().cpu().numpy() for side in sides), starts, gold
+    )
+
 
 def seen(rows: Rows, out):
-    "The rows with a language taken out, as the features of a tagger."
+    """The rows with a language taken out, as the features of a tagger."""
     import torch
     from xlingual_nb.tasks.readouts import joined
     from xlingual_nb.tasks.tagging import Features
+
     sides = [torch.from_numpy(out(rows.language, side)).float() for side in rows.sides]
     return Features(joined(*sides) if len(sides) == 2 else sides[0], rows.starts)
 
 # %% ../../nbs/lib/59m_taken_out.ipynb #cdd0930c
-FEWEST, MOST = 10, 500     # vectors that say what a language is, at least; of each language to be told apart, at most
+FEWEST, MOST = (
+    10,
+    500,
+)  # vectors that say what a language is, at least; of each language to be told apart, at most
+
 
 def score(gold: list[list[str]], told: list[list[str]]) -> float:
-    "F1 of names, or the share of labels that are right."
-    if {tag for tags in gold for tag in tags} <= {*LABELS}: return accuracy(sum(told, []), sum(gold, []))
+    """F1 of names, or the share of labels that are right."""
+    if {tag for tags in gold for tag in tags} <= {*LABELS}:
+        return accuracy(sum(told, []), sum(gold, []))
     return span_f1(gold, told)["f1"]
 
+
 def answered(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) -> dict[str, float]:
-    "Scores by language of a head trained on the source's rows; all rows with a language taken out."
+    """Scores by language of a head trained on the source's rows; all rows with a language taken
+    out.
+    """
     from xlingual_nb.tasks.linear import tag_words, train_linear
+
     dev = tests[train.language][0]
     head = train_linear(seen(train, out), train.gold, seen(dev, out), dev.gold, settings)
     return {l: score(test.gold, tag_words(head, seen(test, out))) for l, (_, test) in tests.items()}
 
+
 def found_by(train: Rows, tests: dict[str, tuple[Rows, Rows]], settings, seed: int = 0) -> dict:
-    """By way: a `score` for each language, and how well languages are told apart by means (`identity`) and by `spread`.
-    `tests`: rows to develop on and to test on, by language. InputError for too few of the former."""
+    """By way: a `score` for each language, and how well languages are told apart by means
+    (`identity`) and by `spread`. `tests`: rows to develop on and to test on, by language.
+    InputError for too few of the former.
+    """
     known, asked = ({l: np.concatenate(rows[n].sides) for l, rows in tests.items()} for n in (0, 1))
     few = [l for l, X in known.items() if len(X) < FEWEST]
-    require(not few, f"text to develop on in {''.join(few[:1])} has fewer than {FEWEST} vectors: give more of it")
+    require(
+        not few,
+        f"text to develop on in {''.join(few[:1])} has fewer than {FEWEST} vectors: give more of it",
+    )
     found = {}
     for name, out in ways(known, train.language, seed).items():
         sides = [{l: out(l, X[:MOST]) for l, X in side.items()} for side in (known, asked)]
-        found[name] = {"score": answered(out, train, tests, settings),
-                       "identity": tell_apart(*sides), "spread": tell_apart(*sides, spreads=True)}
+        found[name] = {
+            "score": answered(out, train, tests, settings),
+            "identity": tell_apart(*sides),
+            "spread": tell_apart(*sides, spreads=True),
+        }
     return found
 
 # %% ../../nbs/lib/59m_taken_out.ipynb #df73742c
 def read_out(spec: TakenOutSpec, encoder, store) -> dict:
-    "What `measures.json` holds: `found_by`; what telling languages apart gets by `chance`; `commonest`, by language."
+    """What `measures.json` holds: `found_by`; what telling languages apart gets by `chance`;
+    `commonest`, by language.
+    """
     ours, task = hasattr(spec.checkpoint, "tokenizer"), TASKS[spec.train.records.task]
-    tokenizer = tokenizers.load(store.path(spec.checkpoint.tokenizer)) if ours else encoder.tokenizer
+    tokenizer = (
+        tokenizers.load(store.path(spec.checkpoint.tokenizer)) if ours else encoder.tokenizer
+    )
+
     def said(side):
-        return read_rows(encoder, as_read(task, spec.checkpoint, side, tokenizer, store, encoder), spec.layer)
-    train, tests = said(spec.train), {dev.language: (said(dev), said(test)) for dev, test in spec.tests}
-    (common, _), = Counter(tag for tags in train.gold for tag in tags).most_common(1)
-    always = {l: score(test.gold, [[common] * len(tags) for tags in test.gold]) for l, (_, test) in tests.items()}
-    return found_by(train, tests, spec.settings, spec.seed) | {"chance": 1 / len(tests), "commonest": always}
+        return read_rows(
+            encoder, as_read(task, spec.checkpoint, side, tokenizer, store, encoder), spec.layer
+        )
+
+    train, tests = (
+        said(spec.train),
+        {dev.language: (said(dev), said(test)) for dev, test in spec.tests},
+    )
+    ((common, _),) = Counter(tag for tags in train.gold for tag in tags).most_common(1)
+    always = {
+        l: score(test.gold, [[common] * len(tags) for tags in test.gold])
+        for l, (_, test) in tests.items()
+    }
+    return found_by(train, tests, spec.settings, spec.seed) | {
+        "chance": 1 / len(tests),
+        "commonest": always,
+    }
+
 
 def make_taken_out(specs, folders, store, progress):
-    "Take languages out of encoder after encoder, and train heads on what is left."
+    """Take languages out of encoder after encoder, and train heads on what is left."""
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         values = read_out(spec, load_encoder(store.path(spec.checkpoint), device()), store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
 # %% ../../nbs/lib/59m_taken_out.ipynb #7a3dc2fe
-SLOWER = 20      # times as long as in a great matrix product takes an operation of the regression
+SLOWER = 20  # times as long as in a great matrix product takes an operation of the regression
+
 
 def taken_out_cost(spec: TakenOutSpec) -> dict:
-    "FLOPs of a forward pass over all records, and of a head for each way and penalty, as matrix products."
-    if not (known := size_of(spec.checkpoint)): return {"flops": 0.0, "bytes": 10_000}
+    """FLOPs of a forward pass over all records, and of a head for each way and penalty, as matrix
+    products.
+    """
+    if not (known := size_of(spec.checkpoint)):
+        return {"flops": 0.0, "bytes": 10_000}
     shape, pairs = known[0], spec.train.records.task == "nli"
-    def size(side): return side.records.size or 5000
+
+    def size(side):
+        return side.records.size or 5000
+
     taught, asked = size(spec.train), sum(size(dev) + size(test) for dev, test in spec.tests)
     numbers = taught * shape.hidden * (4 if pairs else 12)
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * numbers
     tokens = (24 if pairs else 14) * (taught + asked)
     return {"flops": SLOWER * heads + step_flops(shape, 0, tokens) / 3, "bytes": 10_000}
+
 
 declare(TakenOutSpec, make_taken_out, cost=taken_out_cost)

@@ -28,126 +28,184 @@ from ..text.tokenizers import Encoded
 class Head:
     """What learns a task from its inputs, and answers.
 
-    `train(encoder, train, dev, settings, seed, progress)`: what was learnt, of any kind, from `Inputs` (`dev`
-    None where the spec has none). `answer(encoder, learnt, inputs)`: an answer a record."""
+    `train(encoder, train, dev, settings, seed, progress)`: what was learnt, of any kind, from
+    `Inputs` (`dev` None where the spec has none). `answer(encoder, learnt, inputs)`: an answer a
+    record.
+    """
+
     train: Callable
     answer: Callable
 
-    def __repr__(self): return f"Head({self.train.__name__}, {self.answer.__name__})"
+    def __repr__(self):
+        return f"Head({self.train.__name__}, {self.answer.__name__})"
+
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """A task, by the `name` of its reading. `encode(tokenizer, records)`: records as `Inputs`. `turn(inputs)`: all
-    but the ids read from the end. `score(inputs, answers)`: numbers by name. `head`: what learns it."""
+    """A task, by the `name` of its reading. `encode(tokenizer, records)`: records as `Inputs`.
+    `turn(inputs)`: all but the ids read from the end. `score(inputs, answers)`: numbers by name.
+    `head`: what learns it.
+    """
+
     name: str
     encode: Callable
     turn: Callable
     score: Callable
     head: Head
 
-    def __repr__(self): return f"Task({self.name}, {self.head})"
+    def __repr__(self):
+        return f"Task({self.name}, {self.head})"
 
 # %% ../../nbs/lib/56a_task.ipynb #8b160b11
 def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
-    "Fine-tune the encoder and a classifier on sentence pairs (`models.settings.FineTuning`)."
+    """Fine-tune the encoder and a classifier on sentence pairs (`models.settings.FineTuning`)."""
     from xlingual_nb.tasks.classifier import fine_tune
+
     return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress, dev)
 
+
 def classify(encoder, classifier, inputs: Inputs):
-    "Labels of sentence pairs, (n,) places in `LABELS`."
+    """Labels of sentence pairs, (n,) places in `LABELS`."""
     from xlingual_nb.tasks.classifier import predict
+
     return predict(classifier, *inputs.texts, inputs.views)
+
 
 CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/56a_task.ipynb #f78df818
 def word_features(encoder, inputs: Inputs, settings):
-    "The vectors of the words of tagged sentences, at the layer of the settings, or at all up to it to be mixed."
+    """The vectors of the words of tagged sentences, at the layer of the settings, or at all up to
+    it to be mixed.
+    """
     from xlingual_nb.tasks.tagging import features
+
     (words,), (view,) = inputs.texts, inputs.views
-    return features(encoder, words, inputs.firsts, view, settings.layer, getattr(settings, "mix", False))
+    return features(
+        encoder, words, inputs.firsts, view, settings.layer, getattr(settings, "mix", False)
+    )
+
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    "Train a BiLSTM-CRF on frozen features (`models.settings.Tagging`)."
+    """Train a BiLSTM-CRF on frozen features (`models.settings.Tagging`)."""
     from xlingual_nb.tasks.tagging import train_tagger
+
     known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
     return train_tagger(known, train.gold, held_out, dev.gold, settings, seed, progress)
 
+
 def tag_by_crf(encoder, tagger, inputs: Inputs):
-    "Well-formed BIO tags of every sentence."
+    """Well-formed BIO tags of every sentence."""
     from xlingual_nb.tasks.tagging import predict
+
     return predict(tagger, word_features(encoder, inputs, tagger.settings))
+
 
 CRF = Head(train_crf, tag_by_crf)
 
 # %% ../../nbs/lib/56a_task.ipynb #ae2eb552
 def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    "Fit logistic regression on frozen features (`models.settings.LinearTagging`), which has no use for a seed."
+    """Fit logistic regression on frozen features (`models.settings.LinearTagging`), which has no
+    use for a seed.
+    """
     from xlingual_nb.tasks.linear import train_linear
+
     known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
     return train_linear(known, train.gold, held_out, dev.gold, settings, progress)
 
+
 def tag_by_regression(encoder, tagger, inputs: Inputs):
-    "The best tag of every word."
+    """The best tag of every word."""
     from xlingual_nb.tasks.linear import tag_words
+
     return tag_words(tagger, word_features(encoder, inputs, tagger.settings))
+
 
 LINEAR = Head(train_regression, tag_by_regression)
 
 # %% ../../nbs/lib/56a_task.ipynb #499f4a2f
 def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
-    "Plain ids as a view of the encoder's wants them: shifted, and read from the end."
+    """Plain ids as a view of the encoder's wants them: shifted, and read from the end."""
     special = np.isin(text.ids, encoder.tokenizer.all_special_ids)
     ids = text.ids + np.where(special, view.special_offset, view.token_offset)
     shifted = Encoded(ids.astype(np.int32), text.starts)
     return Encoded.of(row[::-1] for row in shifted) if view.inverted else shifted
 
+
 def entrance(trained, encoder, name: str, tokenizer):
-    "How a checkpoint reads other text of a language: (view, function from plain ids to the language's)."
-    if hasattr(trained, "languages"): return reader(trained, name, tokenizer)
+    """How a checkpoint reads other text of a language: (view, function from plain ids to the
+    language's).
+    """
+    if hasattr(trained, "languages"):
+        return reader(trained, name, tokenizer)
     view = encoder.views.get(name, LanguageView(name))
     return view, lambda text: own_ids(encoder, view, text)
 
 # %% ../../nbs/lib/56a_task.ipynb #f1039e06
 def as_read(task: Task, trained, sides, tokenizer, store, encoder=None) -> Inputs:
-    """Labelled text as a checkpoint reads it. `trained`: its spec; `encoder`: itself, where the spec has no languages.
-    `sides`: a `Labelled`, or one for each side of a pair. Records of another task: `InputError`."""
+    """Labelled text as a checkpoint reads it. `trained`: its spec; `encoder`: itself, where the
+    spec has no languages. `sides`: a `Labelled`, or one for each side of a pair. Records of another
+    task: `InputError`.
+    """
     sides = (sides,) if isinstance(sides, Labelled) else tuple(sides)
     for side in sides:
         given = side.records.task
         require(given == task.name, f"records of {given} for the task {task.name}: give its own")
-    encoded = {side: task.encode(tokenizer, read_records(store.path(side.records))) for side in dict.fromkeys(sides)}
+    encoded = {
+        side: task.encode(tokenizer, read_records(store.path(side.records)))
+        for side in dict.fromkeys(sides)
+    }
     inputs = encoded[sides[0]]
     sides = sides * len(inputs.texts) if len(sides) == 1 else sides
     views, changes = zip(*(entrance(trained, encoder, side.language, tokenizer) for side in sides))
-    if views[0].inverted: inputs = task.turn(inputs)
-    texts = tuple(change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(sides, changes)))
+    if views[0].inverted:
+        inputs = task.turn(inputs)
+    texts = tuple(
+        change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(sides, changes))
+    )
     return replace(inputs, texts=texts, views=views)
 
+
 def name_of(sides) -> str:
-    "The language of a test, of a pair both with a bar between."
-    return sides.language if isinstance(sides, Labelled) else "|".join(side.language for side in sides)
+    """The language of a test, of a pair both with a bar between."""
+    return (
+        sides.language if isinstance(sides, Labelled) else "|".join(side.language for side in sides)
+    )
 
 # %% ../../nbs/lib/56a_task.ipynb #4f9855e4
 def make_task(task: Task, specs, folders, store, progress) -> None:
-    """Learn a task in one language and try it in others; `measures.json` has {number: {language: value}}.
+    """Learn a task in one language and try it in others; `measures.json` has {number: {language:
+    value}}.
 
-    A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head has use for them. The
-    checkpoint is the spec of any run that leaves an encoder, one that was brought too."""
+    A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head
+    has use for them. The checkpoint is the spec of any run that leaves an encoder, one that was
+    brought too.
+    """
     from xlingual_nb.models.encoders import load_encoder
+
     for spec, folder in zip(specs, folders):
         trained, encoder = spec.checkpoint, load_encoder(store.path(spec.checkpoint), device())
         ours = hasattr(trained, "tokenizer")
         tokenizer = tokenizers.load(store.path(trained.tokenizer)) if ours else encoder.tokenizer
-        def said(sides): return as_read(task, trained, sides, tokenizer, store, encoder)
+
+        def said(sides):
+            return as_read(task, trained, sides, tokenizer, store, encoder)
+
         dev, seed = said(spec.dev) if getattr(spec, "dev", None) else None, getattr(spec, "seed", 0)
-        learnt = task.head.train(encoder, said(spec.train), dev, spec.settings, seed,
-                                 lambda done, total: progress(spec, done, total))
+        learnt = task.head.train(
+            encoder,
+            said(spec.train),
+            dev,
+            spec.settings,
+            seed,
+            lambda done, total: progress(spec, done, total),
+        )
         values = {}
         for sides in spec.tests:
             inputs = said(sides)
             scores = task.score(inputs, task.head.answer(encoder, learnt, inputs))
             for number, value in scores.items():
                 table = values.setdefault(number, {})
-                if value != {}: table[name_of(sides)] = value
+                if value != {}:
+                    table[name_of(sides)] = value
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")

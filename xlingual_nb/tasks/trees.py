@@ -16,20 +16,22 @@ from .inputs import Inputs, mirrored_places
 
 # %% ../../nbs/lib/51a_trees.ipynb #7086af65
 class Tree(NamedTuple):
-    """A sentence's dependencies: for each word the number of its head, from 1, or 0 where it is the root; the relation
-    to it; and, where it is gold, its part of speech."""
+    """A sentence's dependencies: for each word the number of its head, from 1, or 0 where it is the
+    root; the relation to it; and, where it is gold, its part of speech.
+    """
+
     heads: list[int]
     relations: list[str]
     tags: list[str] = []
 
     def turned(self) -> "Tree":
-        "The tree of the sentence read from its end."
+        """The tree of the sentence read from its end."""
         heads = [head and len(self.heads) + 1 - head for head in self.heads]
         return Tree(*(values[::-1] for values in (heads, self.relations, self.tags)))
 
 # %% ../../nbs/lib/51a_trees.ipynb #7e183172
 def circle(heads: np.ndarray) -> list[int]:
-    "The words of one circle among the heads (0 is the root), or none."
+    """The words of one circle among the heads (0 is the root), or none."""
     seen = np.zeros(len(heads), int)
     for word in range(1, len(heads)):
         at, path = word, []
@@ -37,21 +39,33 @@ def circle(heads: np.ndarray) -> list[int]:
             seen[at] = word
             path.append(at)
             at = heads[at]
-        if at and seen[at] == word: return path[path.index(at):]
+        if at and seen[at] == word:
+            return path[path.index(at) :]
     return []
 
+
 def best_heads(scores: np.ndarray) -> np.ndarray:
-    """Heads (n + 1,) of the tree with the greatest sum of `scores` (n + 1, n + 1), of a word (row) hanging on another
-    or on the root (column 0); any number of words may hang on the root. Row 0 and the diagonal are not read."""
+    """Heads (n + 1,) of the tree with the greatest sum of `scores` (n + 1, n + 1), of a word (row)
+    hanging on another or on the root (column 0); any number of words may hang on the root. Row 0
+    and the diagonal are not read.
+    """
     scores = np.array(scores, np.float64)
     np.fill_diagonal(scores, -np.inf)
     heads = scores.argmax(1)
     heads[0] = 0
-    if not (ring := circle(heads)): return heads
+    if not (ring := circle(heads)):
+        return heads
     rest, last = np.setdiff1d(np.arange(len(heads)), ring), len(heads) - len(ring)
-    into, out = scores[np.ix_(ring, rest)] - scores[ring, heads[ring]][:, None], scores[np.ix_(rest, ring)]
+    into, out = (
+        scores[np.ix_(ring, rest)] - scores[ring, heads[ring]][:, None],
+        scores[np.ix_(rest, ring)],
+    )
     small = np.full((last + 1, last + 1), -np.inf)
-    small[:last, :last], small[last, :last], small[:last, last] = scores[np.ix_(rest, rest)], into.max(0), out.max(1)
+    small[:last, :last], small[last, :last], small[:last, last] = (
+        scores[np.ix_(rest, rest)],
+        into.max(0),
+        out.max(1),
+    )
     found = best_heads(small)
     through = np.array(ring)[out.argmax(1)]
     heads[rest] = np.where(found[:last] == last, through, rest[np.minimum(found[:last], last - 1)])
@@ -61,7 +75,9 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/lib/51a_trees.ipynb #b5bd97dd
 def best_tree(scores: np.ndarray) -> list[int]:
-    "Heads of the n words in the best tree in which exactly one word hangs on the root; `scores` as in `best_heads`."
+    """Heads of the n words in the best tree in which exactly one word hangs on the root; `scores`
+    as in `best_heads`.
+    """
     scores = np.array(scores, np.float64)
     heads = best_heads(scores)
     if (heads[1:] == 0).sum() != 1:
@@ -73,32 +89,51 @@ def best_tree(scores: np.ndarray) -> list[int]:
 # %% ../../nbs/lib/51a_trees.ipynb #35516b6f
 LEFT_OUT = ("PUNCT", "SYM")
 
+
 def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
-    """uas and las (0 to 1) of the words of all sentences together, but for punctuation and symbols. Answers to other
-    sentences, longer than these: `InputError`."""
-    fitting = len(gold) == len(answers) and all(len(a.heads) <= len(g.heads) for g, a in zip(gold, answers))
+    """uas and las (0 to 1) of the words of all sentences together, but for punctuation and symbols.
+    Answers to other sentences, longer than these: `InputError`.
+    """
+    fitting = len(gold) == len(answers) and all(
+        len(a.heads) <= len(g.heads) for g, a in zip(gold, answers)
+    )
     require(fitting, "gold and predicted trees differ in number or length: give those of one text")
     words = right = labelled = 0
     for wanted, given in zip(gold, answers):
-        asked, found = zip(wanted.tags, wanted.heads, wanted.relations), zip(given.heads, given.relations)
+        asked, found = (
+            zip(wanted.tags, wanted.heads, wanted.relations),
+            zip(given.heads, given.relations),
+        )
         for (tag, *arc), (*answer,) in zip(asked, found):
-            if tag in LEFT_OUT: continue
-            words, right, labelled = words + 1, right + (arc[0] == answer[0]), labelled + (arc == answer)
+            if tag in LEFT_OUT:
+                continue
+            words, right, labelled = (
+                words + 1,
+                right + (arc[0] == answer[0]),
+                labelled + (arc == answer),
+            )
     return dict(uas=right / max(1, words), las=labelled / max(1, words))
 
 # %% ../../nbs/lib/51a_trees.ipynb #db5861da
 def chain(length: int, to: str) -> Tree:
-    "The tree in which every word hangs on its neighbour to the `left` or `right`; the last to that side is the root."
+    """The tree in which every word hangs on its neighbour to the `left` or `right`; the last to
+    that side is the root.
+    """
     heads = list(range(length)) if to == "left" else [*range(2, length + 1), 0]
     return Tree(heads, [""] * length)
 
+
 def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
-    "las, uas; and uas of the two floors, `left` and `right`, on the words that were parsed."
-    def floor(to): return attachment(inputs.gold, [chain(len(a.heads), to) for a in answers])["uas"]
+    """las, uas; and uas of the two floors, `left` and `right`, on the words that were parsed."""
+
+    def floor(to):
+        return attachment(inputs.gold, [chain(len(a.heads), to) for a in answers])["uas"]
+
     found = attachment(inputs.gold, answers)
     return dict(las=found["las"], uas=found["uas"], left=floor("left"), right=floor("right"))
 
+
 def turn_trees(inputs: Inputs) -> Inputs:
-    "Parsed sentences read from the end, but for their ids."
+    """Parsed sentences read from the end, but for their ids."""
     firsts = mirrored_places(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tree.turned() for tree in inputs.gold])

@@ -23,68 +23,104 @@ from ..text.records import Labelled, read_records
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #8b4dc817
 def only_kinds(kinds: tuple[str, ...], tags: list[str]) -> list[str]:
-    "BIO tags with the names of these kinds only; all of them, where none are given."
+    """BIO tags with the names of these kinds only; all of them, where none are given."""
     return [tag if not kinds or tag[2:] in kinds else "O" for tag in tags]
+
 
 @dataclass(frozen=True)
 class NameInputs(Inputs):
-    "Tagged records as a model reads them, and their `words` as they are written."
+    """Tagged records as a model reads them, and their `words` as they are written."""
+
     words: tuple[list[str], ...] = ()
 
+
 def name_inputs(kinds: tuple[str, ...], tokenizer, records: list[dict]) -> NameInputs:
-    "Tagged records as inputs, with names of these kinds only."
+    """Tagged records as inputs, with names of these kinds only."""
     inputs, gold = word_inputs(tokenizer, records), [only_kinds(kinds, r["tags"]) for r in records]
     return NameInputs(inputs.texts, gold, inputs.firsts, words=tuple(r["tokens"] for r in records))
 
+
 def turn_named(inputs: NameInputs) -> NameInputs:
-    "Sentences with names and their words read from the end, but for their ids."
+    """Sentences with names and their words read from the end, but for their ids."""
     return replace(turn_names(inputs), words=tuple(words[::-1] for words in inputs.words))
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #a2d5ec84
 def written(words: list[str], tags: list[str]) -> dict[tuple, tuple[str, ...]]:
-    "By name in BIO tags (first word, word after the last, kind) its words, sorted, as they may be read from the end."
-    return {span: tuple(sorted(words[span[0]:span[1]])) for span in spans(tags)}
+    """By name in BIO tags (first word, word after the last, kind) its words, sorted, as they may be
+    read from the end.
+    """
+    return {span: tuple(sorted(words[span[0] : span[1]])) for span in spans(tags)}
+
 
 def only_new(known: frozenset, words: list[str], tags: list[str]) -> list[str]:
-    "BIO tags without the names that are known (as `written` has them)."
+    """BIO tags without the names that are known (as `written` has them)."""
     left = list(tags)
     for (first, after, _), name in written(words, tags).items():
-        if name in known: left[first:after] = ["O"] * (after - first)
+        if name in known:
+            left[first:after] = ["O"] * (after - first)
     return left
 
+
 def score_new(known: frozenset, inputs: NameInputs, answers: list[list[str]]) -> dict:
-    "F1, precision and recall of names; `new f1`: of those that are not known; `new`: their share of the names."
-    gold, given = ([only_new(known, *pair) for pair in zip(inputs.words, side)] for side in (inputs.gold, answers))
+    """F1, precision and recall of names; `new f1`: of those that are not known; `new`: their share
+    of the names.
+    """
+    gold, given = (
+        [only_new(known, *pair) for pair in zip(inputs.words, side)]
+        for side in (inputs.gold, answers)
+    )
     count, new = (sum(len(spans(tags)) for tags in side) for side in (inputs.gold, gold))
-    return score_names(inputs, answers) | {"new f1": span_f1(gold, given)["f1"], "new": new / max(1, count)}
+    return score_names(inputs, answers) | {
+        "new f1": span_f1(gold, given)["f1"],
+        "new": new / max(1, count),
+    }
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #7c5f0849
 def tuned_parts():
-    "The form of parts of speech."
+    """The form of parts of speech."""
     from xlingual_nb.tasks.word_heads import parts_form
+
     return parts_form()
 
+
 def tuned_names(repair: str):
-    "The form of names, with a way to put tags right."
+    """The form of names, with a way to put tags right."""
     from xlingual_nb.tasks.word_heads import names_form
+
     return names_form(repair)
 
-TUNED_POS = Task("pos", encode=word_inputs, turn=turn_words, score=score_words, head=network_head(tuned_parts))
 
-def tuned_ner(repair: str = "begin", kinds: tuple[str, ...] = (), known: frozenset = frozenset()) -> Task:
-    "The task of names: a way to put tags right, the kinds that count, and the names that training has seen."
-    return Task("ner", encode=partial(name_inputs, kinds), turn=turn_named, score=partial(score_new, known),
-                head=network_head(partial(tuned_names, repair)))
+TUNED_POS = Task(
+    "pos", encode=word_inputs, turn=turn_words, score=score_words, head=network_head(tuned_parts)
+)
+
+
+def tuned_ner(
+    repair: str = "begin", kinds: tuple[str, ...] = (), known: frozenset = frozenset()
+) -> Task:
+    """The task of names: a way to put tags right, the kinds that count, and the names that training
+    has seen.
+    """
+    return Task(
+        "ner",
+        encode=partial(name_inputs, kinds),
+        turn=turn_named,
+        score=partial(score_new, known),
+        head=network_head(partial(tuned_names, repair)),
+    )
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #46a60f42
 @dataclass(frozen=True)
 class TunedTagsSpec:
-    """NER (F1) or POS (accuracy) on each of `tests` of a network trained on `train`, its epoch chosen on `dev` (W
-    sections 4.3, 4.4, 5.2).
+    """NER (F1) or POS (accuracy) on each of `tests` of a network trained on `train`, its epoch
+    chosen on `dev` (W sections 4.3, 4.4, 5.2).
 
-    `settings`: `Tuning`, or `Feat` for a frozen encoder. Of names: `repair`, what becomes of an I- that continues
-    nothing (`word_heads.REPAIRS`), and `kinds`, the only ones that count (none: all). `centred`: with each language's
-    mean taken off (`zero_shot.centred`). A run holds F1 once more for names that are not among those of `train`."""
+    `settings`: `Tuning`, or `Feat` for a frozen encoder. Of names: `repair`, what becomes of an I-
+    that continues nothing (`word_heads.REPAIRS`), and `kinds`, the only ones that count (none:
+    all). `centred`: with each language's mean taken off (`zero_shot.centred`). A run holds F1 once
+    more for names that are not among those of `train`.
+    """
+
     stage: ClassVar[str] = "tuned_tags"
     checkpoint: PretrainSpec | object
     train: Labelled
@@ -99,26 +135,41 @@ class TunedTagsSpec:
     def __post_init__(self):
         task = self.train.records.task
         require(task in ("ner", "pos"), f"records of {task} for tags: give those of ner or pos")
-        require(task == "ner" or (self.repair == "begin" and not self.kinds), "repair and kinds are of names (ner)")
+        require(
+            task == "ner" or (self.repair == "begin" and not self.kinds),
+            "repair and kinds are of names (ner)",
+        )
 
 # %% ../../nbs/lib/59d_tuned_tags.ipynb #cf7e9858
 def tags_cost(spec: TunedTagsSpec) -> dict:
-    "FLOPs of training on sentences of about thirty pieces."
+    """FLOPs of training on sentences of about thirty pieces."""
     return network_cost(spec, 10_000, 30)
 
+
 def names_in(kinds: tuple[str, ...], records: list[dict]) -> frozenset:
-    "All names of these kinds in tagged records, as `written` has them."
+    """All names of these kinds in tagged records, as `written` has them."""
     tagged = ((r["tokens"], only_kinds(kinds, r["tags"])) for r in records)
     return frozenset(name for words, tags in tagged for name in written(words, tags).values())
 
+
 def make_tuned_tags(specs, folders, store, progress):
-    "Train a network on the tagged words of one language, tag those of others."
+    """Train a network on the tagged words of one language, tag those of others."""
     for spec, folder in zip(specs, folders):
         names = spec.train.records.task == "ner"
-        if names: check_seen(spec, store, lambda r: {t[2:] for t in only_kinds(spec.kinds, r["tags"])},
-                             "name those that both have as kinds, or give a corpus with the same")
-        known = names_in(spec.kinds, read_records(store.path(spec.train.records))) if names else frozenset()
+        if names:
+            check_seen(
+                spec,
+                store,
+                lambda r: {t[2:] for t in only_kinds(spec.kinds, r["tags"])},
+                "name those that both have as kinds, or give a corpus with the same",
+            )
+        known = (
+            names_in(spec.kinds, read_records(store.path(spec.train.records)))
+            if names
+            else frozenset()
+        )
         task = tuned_ner(spec.repair, spec.kinds, known) if names else TUNED_POS
         make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+
 
 declare(TunedTagsSpec, make_tuned_tags, cost=tags_cost)

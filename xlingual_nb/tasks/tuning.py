@@ -22,47 +22,75 @@ from ..models.settings import Training, learning_rate
 
 # %% ../../nbs/lib/52a_tuning.ipynb #3dbc2265
 def embedding_of(model) -> nn.Module:
-    "The embeddings of an encoder: words with positions and segments, or words alone where it keeps them apart."
+    """The embeddings of an encoder: words with positions and segments, or words alone where it
+    keeps them apart.
+    """
     return getattr(model.base_model, "embeddings", model.get_input_embeddings())
 
+
 def blocks_of(model) -> nn.ModuleList | None:
-    "The blocks of an encoder from the lowest up, or None where they are in no list of their own (ALBERT)."
+    """The blocks of an encoder from the lowest up, or None where they are in no list of their own
+    (ALBERT).
+    """
     depth = model.config.num_hidden_layers
-    stacks = [m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
+    stacks = [
+        m for m in model.base_model.modules() if isinstance(m, nn.ModuleList) and len(m) == depth
+    ]
     return stacks[0] if len(stacks) == 1 else None
 
+
 def freeze(model, layer: int | None) -> None:
-    """Layers 0 (the embeddings) to `layer` keep their values in training; None: all layers are trained. InputError for
-    a layer that the model lacks."""
+    """Layers 0 (the embeddings) to `layer` keep their values in training; None: all layers are
+    trained. InputError for a layer that the model lacks.
+    """
     model.base_model.requires_grad_(True)
-    if layer is None: return
+    if layer is None:
+        return
     depth, blocks = model.config.num_hidden_layers, blocks_of(model)
-    require(layer <= depth, f"freeze={layer} of a model with layers 0 (embeddings) to {depth}: give one of these")
-    require(not layer or blocks is not None, f"freeze={layer}: the layers of {model.config.model_type} are one and the "
-            "same, so that none stays as it is alone; give freeze=0 or None")
-    for part in (embedding_of(model), *(blocks[:layer] if layer else ())): part.requires_grad_(False)
+    require(
+        layer <= depth,
+        f"freeze={layer} of a model with layers 0 (embeddings) to {depth}: give one of these",
+    )
+    require(
+        not layer or blocks is not None,
+        f"freeze={layer}: the layers of {model.config.model_type} are one and the "
+        "same, so that none stays as it is alone; give freeze=0 or None",
+    )
+    for part in (embedding_of(model), *(blocks[:layer] if layer else ())):
+        part.requires_grad_(False)
 
 # %% ../../nbs/lib/52a_tuning.ipynb #f907ae2c
 def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
-    "A copy of a checkpoint's model whose layers above `layer` can be trained, with this dropout."
-    require(checkpoint.model is not None,
-            f"{checkpoint.path} has no model to fine-tune: choose a masked language model")
+    """A copy of a checkpoint's model whose layers above `layer` can be trained, with this
+    dropout.
+    """
+    require(
+        checkpoint.model is not None,
+        f"{checkpoint.path} has no model to fine-tune: choose a masked language model",
+    )
     model = copy.deepcopy(checkpoint.model)
     freeze(model, layer)
     for module in model.modules():
-        if isinstance(module, nn.Dropout): module.p = dropout
+        if isinstance(module, nn.Dropout):
+            module.p = dropout
     return model
 
 # %% ../../nbs/lib/52a_tuning.ipynb #44b66ed0
 def optimiser(modules, settings) -> torch.optim.Optimizer:
-    "AdamW over what can be trained of some modules, no decay of biases and layer norms, as BERT fine-tunes."
+    """AdamW over what can be trained of some modules, no decay of biases and layer norms, as BERT
+    fine-tunes.
+    """
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     decay, plain = ([p for p in trained if (p.ndim > 1) == big] for big in (True, False))
-    groups = [dict(params=decay, weight_decay=settings.weight_decay), dict(params=plain, weight_decay=0.0)]
+    groups = [
+        dict(params=decay, weight_decay=settings.weight_decay),
+        dict(params=plain, weight_decay=0.0),
+    ]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=1e-6, fused=True)
 
+
 def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Tensor:
-    "One step down the gradient of a loss; the loss, without its graph."
+    """One step down the gradient of a loss; the loss, without its graph."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
@@ -71,7 +99,10 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
 
 # %% ../../nbs/lib/52a_tuning.ipynb #8c5edde8
 class Flat(torch.optim.AdamW):
-    "What `optimiser` makes, over the same parameters laid end to end: a vector for each of its two groups."
+    """What `optimiser` makes, over the same parameters laid end to end: a vector for each of its
+    two groups.
+    """
+
     def __init__(self, modules, settings):
         groups = optimiser(modules, settings).param_groups
         self.parts = [group["params"] for group in groups]
@@ -83,12 +114,16 @@ class Flat(torch.optim.AdamW):
         super().__init__([group | dict(params=[flat]) for group, flat in zip(groups, self.vectors)])
 
     def zero_grad(self, set_to_none=True):
-        "Zeros, in place: the parameters' gradients stay views."
-        for flat in self.vectors: flat.grad.zero_()
+        """Zeros, in place: the parameters' gradients stay views."""
+        for flat in self.vectors:
+            flat.grad.zero_()
 
     def side_by_side(self, some) -> torch.Tensor:
-        "A leaf (rows of all, ...) over parameters that follow each other; of frozen ones a copy."
-        if not some[0].requires_grad: return torch.cat([p.detach() for p in some])
+        """A leaf (rows of all, ...) over parameters that follow each other; of frozen ones a
+        copy.
+        """
+        if not some[0].requires_grad:
+            return torch.cat([p.detach() for p in some])
         flat, start = self.vectors[some[0].ndim == 1], some[0].storage_offset()
         there, size = slice(start, start + sum(p.numel() for p in some)), (-1, *some[0].shape[1:])
         leaf = flat[there].view(size).requires_grad_()
@@ -96,76 +131,114 @@ class Flat(torch.optim.AdamW):
         return leaf
 
     def free(self) -> None:
-        "The modules' parameters have values of their own again, and no gradient."
-        for p in (p for some in self.parts for p in some): p.data, p.grad = p.data.clone(), None
+        """The modules' parameters have values of their own again, and no gradient."""
+        for p in (p for some in self.parts for p in some):
+            p.data, p.grad = p.data.clone(), None
 
 # %% ../../nbs/lib/52a_tuning.ipynb #8c9f1fbc
 @dataclass(frozen=True)
 class Course:
-    """How long, and at what pace. `epochs`: at most; `batch`: records a step; `rate(step, steps, scores)`: of a step,
-    of so many in all, after these scores; `ended(scores)`: whether training ends after an epoch."""
+    """How long, and at what pace. `epochs`: at most; `batch`: records a step; `rate(step, steps,
+    scores)`: of a step, of so many in all, after these scores; `ended(scores)`: whether training
+    ends after an epoch.
+    """
+
     epochs: int
     batch: int
     rate: Callable
     ended: Callable = lambda scores: False
 
+
 def warmed_up(settings, ended: Callable = lambda scores: False) -> Course:
-    "The rate rises for a share `warmup` of all steps, then falls to zero."
+    """The rate rises for a share `warmup` of all steps, then falls to zero."""
+
     def rate(step, steps, scores):
         pace = Training(learning_rate=settings.learning_rate, warmup=round(settings.warmup * steps))
         return learning_rate(pace, step, steps)
+
     return Course(settings.epochs, settings.batch, rate, ended)
 
+
 def stalls(scores) -> int:
-    "How many of the scores, after the first, are not above all before."
+    """How many of the scores, after the first, are not above all before."""
     return sum(score <= max(scores[:i]) for i, score in enumerate(scores) if i)
 
+
 def halved(settings) -> Course:
-    "The rate is halved after each epoch without a better score; below `least` training ends."
-    def rate(step, steps, scores): return settings.learning_rate * .5 ** stalls(scores)
-    return Course(settings.epochs, settings.batch, rate, lambda scores: rate(0, 0, scores) < settings.least)
+    """The rate is halved after each epoch without a better score; below `least` training ends."""
+
+    def rate(step, steps, scores):
+        return settings.learning_rate * 0.5 ** stalls(scores)
+
+    return Course(
+        settings.epochs, settings.batch, rate, lambda scores: rate(0, 0, scores) < settings.least
+    )
 
 # %% ../../nbs/lib/52a_tuning.ipynb #0fa259e6
 def weights_of(modules) -> list[dict]:
-    "A copy of all weights of some modules, as `load_weights` takes it."
-    return [{name: weights.clone() for name, weights in module.state_dict().items()} for module in modules]
+    """A copy of all weights of some modules, as `load_weights` takes it."""
+    return [
+        {name: weights.clone() for name, weights in module.state_dict().items()}
+        for module in modules
+    ]
+
 
 def load_weights(modules, kept: list[dict]) -> None:
-    "Put a copy of the weights back."
-    for module, weights in zip(modules, kept): module.load_state_dict(weights)
+    """Put a copy of the weights back."""
+    for module, weights in zip(modules, kept):
+        module.load_state_dict(weights)
+
 
 def asked(modules, score: Callable[[], float]) -> float:
-    "A score of modules in training, which are in evaluation meanwhile."
-    for module in modules: module.eval()
+    """A score of modules in training, which are in evaluation meanwhile."""
+    for module in modules:
+        module.eval()
     value = score()
-    for module in modules: module.train()
+    for module in modules:
+        module.train()
     return value
 
 # %% ../../nbs/lib/52a_tuning.ipynb #15f5a80a
-def tune(modules, optimizer, course: Course, loss: Callable, count: int, seed: int,
-         progress: Callable[[int, int], None] = lambda done, total: None,
-         score: Callable[[], float] | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def tune(
+    modules,
+    optimizer,
+    course: Course,
+    loss: Callable,
+    count: int,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    score: Callable[[], float] | None = None,
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Train some modules on `count` records; the losses, one a step, and the scores, one an epoch.
 
-    `loss(numbers)`: of a batch of records; `score()`: on development data, the higher the better; with it the weights
-    of the best epoch are kept, without those of the last. `progress` hears of every step. In the end the modules are
-    in evaluation, and no gradient runs through them."""
+    `loss(numbers)`: of a batch of records; `score()`: on development data, the higher the better;
+    with it the weights of the best epoch are kept, without those of the last. `progress` hears of
+    every step. In the end the modules are in evaluation, and no gradient runs through them.
+    """
     steps, losses, scores, kept = course.epochs * -(-count // course.batch), [], [], None
     device = next(modules[0].parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        for module in modules: module.train()
+        for module in modules:
+            module.train()
         for epoch in range(course.epochs):
             order = generator(ORDER, seed, epoch).permutation(count)
             for numbers in np.split(order, range(course.batch, count, course.batch)):
-                for group in optimizer.param_groups: group["lr"] = course.rate(len(losses), steps, scores)
+                for group in optimizer.param_groups:
+                    group["lr"] = course.rate(len(losses), steps, scores)
                 losses.append(train_step(optimizer, loss(numbers)))
                 progress(len(losses), steps)
-            if score is None: continue
+            if score is None:
+                continue
             scores.append(asked(modules, score))
-            if scores[-1] > max(scores[:-1], default=-1): kept = weights_of(modules)
-            if course.ended(scores): break
-    if kept: load_weights(modules, kept)
-    if len(losses) < steps: progress(steps, steps)
-    for module in modules: module.eval().requires_grad_(False)
+            if scores[-1] > max(scores[:-1], default=-1):
+                kept = weights_of(modules)
+            if course.ended(scores):
+                break
+    if kept:
+        load_weights(modules, kept)
+    if len(losses) < steps:
+        progress(steps, steps)
+    for module in modules:
+        module.eval().requires_grad_(False)
     return tuple(torch.stack(losses).tolist()), tuple(scores)

@@ -23,13 +23,15 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #46b9ace4
 def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int, int, int]]:
-    """Windows (first piece, piece after the last, first word, word after the last) of a sentence of `count` pieces
-    whose words begin at `firsts`: at most `limit` pieces, of which up to `context` were in the window before. The
-    words of all windows are those of the sentence, each once."""
+    """Windows (first piece, piece after the last, first word, word after the last) of a sentence of
+    `count` pieces whose words begin at `firsts`: at most `limit` pieces, of which up to `context`
+    were in the window before. The words of all windows are those of the sentence, each once.
+    """
     ends, found, start, word = [*firsts[1:], count], [], 0, 0
     while word < len(ends):
         last = word + 1
-        while last < len(ends) and ends[last] - start <= limit: last += 1
+        while last < len(ends) and ends[last] - start <= limit:
+            last += 1
         stop = min(ends[last - 1], start + limit)
         found.append((int(start), int(stop), word, last))
         start, word = max(0, ends[last - 1] - context), last
@@ -37,25 +39,34 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #a54f0ff3
 def room_of(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
-    "How many pieces a row may have besides the special tokens. Ids that are not the language's: `InputError`."
+    """How many pieces a row may have besides the special tokens. Ids that are not the language's:
+    `InputError`.
+    """
     fit(encoder, inputs.texts[0], inputs.views[0])
     return min(pieces, encoder.room(inputs.views[0]))
 
-def cut_words(encoder: Checkpoint, inputs: Inputs, settings, learning: bool) -> tuple[Inputs, np.ndarray]:
-    "Rows of tagged sentences that the encoder can take, and the sentence of each."
+
+def cut_words(
+    encoder: Checkpoint, inputs: Inputs, settings, learning: bool
+) -> tuple[Inputs, np.ndarray]:
+    """Rows of tagged sentences that the encoder can take, and the sentence of each."""
     (text,), limit = inputs.texts, room_of(encoder, inputs, settings.pieces)
-    if (text.lengths <= limit).all(): return inputs, np.arange(len(inputs))
+    if (text.lengths <= limit).all():
+        return inputs, np.arange(len(inputs))
     context, rows = min(settings.context, limit // 2), []
     for i, (ids, firsts) in enumerate(zip(text, inputs.firsts)):
         cuts = windows(firsts.tolist(), len(ids), limit, context)
         rows += [(i, ids[a:b], firsts[v:w] - a, inputs.gold[i][v:w]) for a, b, v, w in cuts]
     owners, ids, firsts, gold = zip(*rows)
-    return replace(inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold)), np.array(owners)
+    return replace(
+        inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold)
+    ), np.array(owners)
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #d551d97a
 def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, before: int = 0):
-    """The model's arguments for some rows, flat places (B, T) of their words' first pieces, and numbers of words (B,);
-    `before`: 1 for [CLS] ahead of the words, as one more unit."""
+    """The model's arguments for some rows, flat places (B, T) of their words' first pieces, and
+    numbers of words (B,); `before`: 1 for [CLS] ahead of the words, as one more unit.
+    """
     said, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
     firsts, width = inputs.firsts.take(np.asarray(numbers)), said["input_ids"].shape[1]
     lengths = firsts.lengths + before
@@ -67,7 +78,8 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, before: i
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #18e9aa5d
 class WordHead(nn.Module):
-    "Scores of tags from the vectors of words: dropout, a linear layer (W section 4.3)."
+    """Scores of tags from the vectors of words: dropout, a linear layer (W section 4.3)."""
+
     def __init__(self, train: Inputs, width: int, std: float, settings):
         super().__init__()
         self.labels = sorted({tag for tags in train.gold for tag in tags})
@@ -76,43 +88,59 @@ class WordHead(nn.Module):
         nn.init.normal_(self.out.weight, std=std)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, x): return self.out(self.dropout(x))
+    def forward(self, x):
+        return self.out(self.dropout(x))
 
     def loss(self, x, lengths, gold):
-        "Mean cross-entropy of the words of some rows."
+        """Mean cross-entropy of the words of some rows."""
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         wanted = torch.tensor([self.number[tag] for tags in gold for tag in tags], device=x.device)
         return nn.functional.cross_entropy(self(x[inside]), wanted)
 
     def answers(self, x, lengths, gold):
-        "Tags, a list a row."
+        """Tags, a list a row."""
         best = self(x).argmax(2).tolist()
         return [[self.labels[k] for k in row[:n]] for row, n in zip(best, lengths.tolist())]
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #0f60b73d
 REPAIRS = ("begin", "drop", "join")
 
+
 def repaired(tags: list[str], how: str = "begin") -> list[str]:
-    "BIO tags of a sentence, each I- of them after a B- or I- of its kind. Another scheme, another way: `InputError`."
+    """BIO tags of a sentence, each I- of them after a B- or I- of its kind. Another scheme, another
+    way: `InputError`.
+    """
     check_bio(tags)
     require(how in REPAIRS, f"repair={how!r}: choose {', '.join(REPAIRS)}")
     found = []
     for tag in tags:
         before = found[-1][2:] if found else ""
-        if tag[0] != "I" or before == tag[2:]: found.append(tag)
-        elif how == "drop": found.append("O")
-        else: found.append(f"I-{before}" if how == "join" and before else f"B-{tag[2:]}")
+        if tag[0] != "I" or before == tag[2:]:
+            found.append(tag)
+        elif how == "drop":
+            found.append("O")
+        else:
+            found.append(f"I-{before}" if how == "join" and before else f"B-{tag[2:]}")
     return found
 
 # %% ../../nbs/lib/59b_word_heads.ipynb #9ee2979f
 def joined(answers: list[list[str]]) -> list[str]:
-    "The tags of a sentence from those of its rows."
+    """The tags of a sentence from those of its rows."""
     return [tag for row in answers for tag in row]
 
+
 def parts_form() -> Form:
-    "Parts of speech: whatever tag is best."
+    """Parts of speech: whatever tag is best."""
     return Form(cut_words, read_words, WordHead, score_words, "accuracy", joined)
 
+
 def names_form(repair: str = "begin") -> Form:
-    "Names: the best tags, put right over the whole sentence."
-    return Form(cut_words, read_words, WordHead, score_names, "f1", lambda answers: repaired(joined(answers), repair))
+    """Names: the best tags, put right over the whole sentence."""
+    return Form(
+        cut_words,
+        read_words,
+        WordHead,
+        score_names,
+        "f1",
+        lambda answers: repaired(joined(answers), repair),
+    )

@@ -17,42 +17,65 @@ from ..text.records import how_many, read_records
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
-    "A head that trains and asks a network; `form()`: what the network has to know of the task (`networks.Form`)."
+    """A head that trains and asks a network; `form()`: what the network has to know of the task
+    (`networks.Form`).
+    """
+
     def train_network(encoder, train, dev, settings, seed, progress):
         from xlingual_nb.tasks.networks import learn
+
         return learn(encoder, train, dev, form(), settings, seed, progress)
+
     def ask_network(encoder, network, inputs):
         from xlingual_nb.tasks.networks import answer
+
         return answer(network, inputs)
+
     return Head(train_network, ask_network)
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #f353e435
 def centred(task: Task) -> Task:
-    "A task of networks, the mean of a test's units brought to that of the development texts before the head reads."
+    """A task of networks, the mean of a test's units brought to that of the development texts
+    before the head reads.
+    """
+
     def train_network(encoder, train, dev, settings, seed, progress):
         from xlingual_nb.tasks.networks import mean_unit
+
         network = task.head.train(encoder, train, dev, settings, seed, progress)
         return network, mean_unit(network, dev)
+
     def ask_network(encoder, learnt, inputs):
         from xlingual_nb.tasks.networks import brought
+
         network, home = learnt
         return task.head.answer(encoder, brought(network, inputs, home), inputs)
+
     return replace(task, head=Head(train_network, ask_network))
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #9f0b14ce
 def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> None:
-    "InputError for a dev or test set of a run with labels that its training set lacks; `labels(record)`: of a record."
-    def held(side): return {label for r in read_records(store.path(side.records)) for label in labels(r)}
+    """InputError for a dev or test set of a run with labels that its training set lacks;
+    `labels(record)`: of a record.
+    """
+
+    def held(side):
+        return {label for r in read_records(store.path(side.records)) for label in labels(r)}
+
     known = held(spec.train)
     for side in (spec.dev, *spec.tests):
         new = sorted(held(side) - known)
         held_too = f"{side.records.source}, part {side.records.part}, has {', '.join(new[:5])}"
-        require(not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}")
+        require(
+            not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}"
+        )
 
 # %% ../../nbs/lib/59c_zero_shot.ipynb #eea67a6b
 def network_cost(spec, texts: int, pieces: float, head=lambda width: 0.0) -> dict:
-    """FLOPs of a run with a head as in `recipe_flops`, on its training texts, or about so many where they are not here,
-    of so many pieces. A checkpoint whose size is not known counts as BERT-base."""
+    """FLOPs of a run with a head as in `recipe_flops`, on its training texts, or about so many
+    where they are not here, of so many pieces. A checkpoint whose size is not known counts as
+    BERT-base.
+    """
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
     flops = recipe_flops(spec.settings, shape, how_many(spec.train.records) or texts, pieces, head)
     return {"flops": flops, "bytes": 1000}

@@ -20,35 +20,50 @@ import pandas as pd
 from ..errors import InputError
 from .corpora import read_bible, read_lines, read_plain
 from .fetch import SUMS, data_files, read_sums, sha256
-from .formats import read_columns, read_documents, read_pairs, read_tagged, read_trees
+from xlingual_nb.text.formats import (
+    read_columns,
+    read_documents,
+    read_pairs,
+    read_tagged,
+    read_trees,
+)
 from .parallel import read_dictionary
 
 # %% ../../nbs/lib/19_checks.ipynb #1b300276
 def amount(n: int, one: str, many: str = "") -> str:
-    "`1 verse`, `7,941 verses`."
+    """`1 verse`, `7,941 verses`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
+
 def labels(values) -> str:
-    "Labels with their numbers, the commonest first, six at most."
+    """Labels with their numbers, the commonest first, six at most."""
     counts = Counter(values).most_common()
-    return ", ".join(f"{label} {n:,}" for label, n in counts[:6]) + f" and {len(counts) - 6} more" * (len(counts) > 6)
+    return ", ".join(
+        f"{label} {n:,}" for label, n in counts[:6]
+    ) + f" and {len(counts) - 6} more" * (len(counts) > 6)
 
 # %% ../../nbs/lib/19_checks.ipynb #e7f1ed10
-def verses(path: Path) -> str: return amount(len(read_bible(path, path.name[:2])), "verse")
+def verses(path: Path) -> str:
+    return amount(len(read_bible(path, path.name[:2])), "verse")
+
 
 def sentences(path: Path) -> str:
     text = read_plain(path, path.name[:2])
     return f"{amount(len(text), 'sentence')} in {amount(len(text.documents), 'document')}"
 
+
 def entailments(path: Path) -> str:
     pairs = read_pairs(path)
     return f"{amount(len(pairs), 'pair')}: {labels(p['label'] for p in pairs)}"
+
 
 def names(path: Path) -> str:
     found = read_tagged(path, repair="-conll2002." in path.name)
     return f"{amount(len(found), 'sentence')}: {labels(t[2:] for r in found for t in r['tags'] if t[0] == 'B')}"
 
-def translations(path: Path) -> str: return amount(len(read_dictionary(path)[0]), "word")
+
+def translations(path: Path) -> str:
+    return amount(len(read_dictionary(path)[0]), "word")
 
 # %% ../../nbs/lib/19_checks.ipynb #69ba4123
 def topics(path: Path) -> str:
@@ -56,102 +71,157 @@ def topics(path: Path) -> str:
     longer = sum(1 for r in found if r["second"])
     return f"{amount(len(found), 'text')}, {longer:,} of two sentences or more: {labels(r['label'] for r in found)}"
 
+
 def identified(path: Path) -> str:
     rows = read_columns(path, "text", "language")
     return f"{amount(len(rows), 'text')}: {labels(language for _, language in rows)}"
 
-def sentence_pairs(path: Path) -> str: return amount(len(read_columns(path, "sentence", "English")), "pair")
+
+def sentence_pairs(path: Path) -> str:
+    return amount(len(read_columns(path, "sentence", "English")), "pair")
 
 # %% ../../nbs/lib/19_checks.ipynb #5ae45eba
 LINK = re.compile(r"[1-9]\d*[-p][1-9]\d*")
 
+
 def links(path: Path) -> str:
-    "Links `i-j` or `ipj`, counted from 1; the file has a line for each sentence of the files beside it."
+    """Links `i-j` or `ipj`, counted from 1; the file has a line for each sentence of the files
+    beside it.
+    """
     lines, total = read_lines(path), 0
     for n, line in enumerate(lines, 1):
         if wrong := [link for link in line.split() if not LINK.fullmatch(link)]:
-            raise InputError(f"{path} line {n}: {wrong[0]!r} is no link: write i-j or ipj, counted from 1")
+            raise InputError(
+                f"{path} line {n}: {wrong[0]!r} is no link: write i-j or ipj, counted from 1"
+            )
         total += len(line.split())
     base = path.name.removesuffix(".gz").removesuffix(".gold")
     for side in ("src", "tgt"):
-        there = [p for p in (path.with_name(f"{base}.{side}"), path.with_name(f"{base}.{side}.gz")) if p.is_file()]
+        there = [
+            p
+            for p in (path.with_name(f"{base}.{side}"), path.with_name(f"{base}.{side}.gz"))
+            if p.is_file()
+        ]
         sides = read_lines(there[0] if there else path.with_name(f"{base}.{side}"))
         if len(sides) != len(lines):
-            raise InputError(f"{path}: {len(lines)} lines, {base}.{side} has {len(sides)}: write one a sentence")
+            raise InputError(
+                f"{path}: {len(lines)} lines, {base}.{side} has {len(sides)}: write one a sentence"
+            )
     return f"{amount(total, 'link')} in {amount(len(lines), 'sentence')}"
 
 # %% ../../nbs/lib/19_checks.ipynb #b7f16645
 def treebank(path: Path) -> str:
     found = read_trees(path)
-    words, kinds = sum(len(r["tokens"]) for r in found), {relation for r in found for relation in r["relations"]}
+    words, kinds = (
+        sum(len(r["tokens"]) for r in found),
+        {relation for r in found for relation in r["relations"]},
+    )
     told = f"{amount(len(found), 'sentence')}, {amount(words, 'word')}, {amount(len(kinds), 'relation')}"
     return f"{told}: {labels(tag for r in found for tag in r['tags'])}"
 
-def tokenised(path: Path) -> str: return amount(len(read_lines(path)), "sentence")
-def word_pieces(path: Path) -> str: return amount(len(read_lines(path)), "word piece")
+
+def tokenised(path: Path) -> str:
+    return amount(len(read_lines(path)), "sentence")
+
+
+def word_pieces(path: Path) -> str:
+    return amount(len(read_lines(path)), "word piece")
 
 # %% ../../nbs/lib/19_checks.ipynb #d948461e
 @dataclass(frozen=True)
 class Kind:
-    "Files of a folder: the pattern of their names (without `.gz`), the names for people, and what reads them."
+    """Files of a folder: the pattern of their names (without `.gz`), the names for people, and what
+    reads them.
+    """
+
     pattern: str
     shape: str
     read: Callable[[Path], str]
+
 
 PART = "(train|dev|test)"
 LAYOUT = {
     "bible": [Kind(r".+\.tsv", "xx-EDITION.tsv", verses)],
     "text": [Kind(r".+\.txt", "xx.txt, xx.KIND.txt", sentences)],
-    "nli": [Kind(r"(xnli|snli)\.(dev|test)\..+\.tsv|mnli\.train\..+\.tsv", "xnli.PART.xx.tsv", entailments)],
+    "nli": [
+        Kind(
+            r"(xnli|snli)\.(dev|test)\..+\.tsv|mnli\.train\..+\.tsv",
+            "xnli.PART.xx.tsv",
+            entailments,
+        )
+    ],
     "ner": [Kind(rf".+-\w+\.{PART}\.conll", "xx-SET.PART.conll", names)],
     "ud": [Kind(rf".+\.{PART}\.conllu", "xx-TREEBANK.PART.conllu", treebank)],
     "doc": [Kind(rf".+\.{PART}\.tsv", "xx.PART.tsv", topics)],
     "langid": [Kind(rf"(.+\.)?{PART}\.tsv", "PART.tsv, SET.PART.tsv", identified)],
     "tatoeba": [Kind(r".+-en\.tsv", "xx-en.tsv", sentence_pairs)],
     "dictionaries": [Kind(r".+-.+\.txt", "en-xx.txt", translations)],
-    "alignment": [Kind(r".+-.+\.(src|tgt)", "xx-en.src, .tgt", tokenised),
-                  Kind(r".+-.+\.gold", "xx-en.gold", links)],
+    "alignment": [
+        Kind(r".+-.+\.(src|tgt)", "xx-en.src, .tgt", tokenised),
+        Kind(r".+-.+\.gold", "xx-en.gold", links),
+    ],
     "vocab": [Kind(r".+\.vocab\.txt", "NAME.vocab.txt", word_pieces)],
 }
 
 # %% ../../nbs/lib/19_checks.ipynb #2b74f5ab
 def examine(path: Path, folder: Path) -> tuple[str, str]:
-    "(What a data file holds, what its reader refuses it for); a name that nothing reads is said to be so."
+    """(What a data file holds, what its reader refuses it for); a name that nothing reads is said
+    to be so.
+    """
     place, name = path.relative_to(folder).parts[0], path.name.removesuffix(".gz")
     kinds = LAYOUT.get(place, [])
     for kind in kinds:
-        if not re.fullmatch(kind.pattern, name): continue
-        try: return kind.read(path), ""
-        except InputError as error: return "", str(error)
+        if not re.fullmatch(kind.pattern, name):
+            continue
+        try:
+            return kind.read(path), ""
+        except InputError as error:
+            return "", str(error)
     shapes = ", ".join(kind.shape for kind in kinds) or f"folders: {', '.join(LAYOUT)}"
     return f"nothing reads a file of this name ({shapes})", ""
 
 # %% ../../nbs/lib/19_checks.ipynb #ddea9883
 def unlike(folder: Path) -> dict[Path, str]:
-    """Files of XNLI whose rows are not those of the first language, with the reason; files that cannot be read are left
-    out."""
+    """Files of XNLI whose rows are not those of the first language, with the reason; files that
+    cannot be read are left out.
+    """
     found, first = {}, {}
     for path in data_files(folder):
-        if not (m := re.fullmatch(r"xnli\.(dev|test)\..+\.tsv(\.gz)?", path.name)): continue
-        try: here = [pair["label"] for pair in read_pairs(path)]
-        except InputError: continue
+        if not (m := re.fullmatch(r"xnli\.(dev|test)\..+\.tsv(\.gz)?", path.name)):
+            continue
+        try:
+            here = [pair["label"] for pair in read_pairs(path)]
+        except InputError:
+            continue
         model, usual = first.setdefault(m[1], (path, here))
         differing = [i for i, (a, b) in enumerate(zip_longest(here, usual), 1) if a != b]
-        if not differing: continue
-        found[path] = f"{path} line {differing[0]}: by its label not the pair of {model.name}: order both alike"
+        if not differing:
+            continue
+        found[path] = (
+            f"{path} line {differing[0]}: by its label not the pair of {model.name}: order both alike"
+        )
     return found
 
 # %% ../../nbs/lib/19_checks.ipynb #660e971c
 def check(folder: Path, sums: Path | None = None) -> pd.DataFrame:
-    """One row a file: file, state (`same`, `changed`, `missing`, `not recorded`), what it holds, problem (what a reader
-    would refuse it for, with the line and the mend, or nothing)."""
+    """One row a file: file, state (`same`, `changed`, `missing`, `not recorded`), what it holds,
+    problem (what a reader would refuse it for, with the line and the mend, or nothing).
+    """
     folder, rows = Path(folder), []
     recorded, differing = read_sums(Path(sums or folder / SUMS)), unlike(folder)
     for path in data_files(folder):
         name = path.relative_to(folder).as_posix()
         (holds, problem), digest = examine(path, folder), recorded.pop(name, None)
-        try: state = "not recorded" if digest is None else "same" if digest == sha256(path) else "changed"
-        except OSError: state = "not readable"
+        try:
+            state = (
+                "not recorded"
+                if digest is None
+                else "same"
+                if digest == sha256(path)
+                else "changed"
+            )
+        except OSError:
+            state = "not readable"
         rows.append((name, state, holds, problem or differing.get(path, "")))
     rows += [(name, "missing", "", "") for name in recorded]
     return pd.DataFrame(rows, columns=["file", "state", "holds", "problem"])

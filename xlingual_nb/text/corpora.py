@@ -7,7 +7,10 @@ __all__ = ['VERSE', 'DATA_SETS', 'Corpus', 'cut_to_shared_ids', 'read_lines', 'r
            'split_phrases', 'data_folder', 'find']
 
 # %% ../../nbs/lib/11_corpora.ipynb #d746e475
-import gzip, os, re, zlib
+import gzip
+import os
+import re
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
@@ -18,7 +21,10 @@ from ..errors import InputError
 # %% ../../nbs/lib/11_corpora.ipynb #b494f3e8
 @dataclass(frozen=True, repr=False)
 class Corpus:
-    "Documents of sentences (plain strings) of one language; `ids`, where there are any, has the shape of `documents`."
+    """Documents of sentences (plain strings) of one language; `ids`, where there are any, has the
+    shape of `documents`.
+    """
+
     language: str
     documents: tuple[tuple[str, ...], ...]
     ids: tuple[tuple[str, ...], ...] | None = None
@@ -28,162 +34,241 @@ class Corpus:
             raise ValueError("ids must have the shape of documents")
 
     @cached_property
-    def sentences(self) -> list[str]: return list(chain.from_iterable(self.documents))
+    def sentences(self) -> list[str]:
+        return list(chain.from_iterable(self.documents))
 
     @cached_property
-    def keys(self) -> list[str] | None: return None if self.ids is None else list(chain.from_iterable(self.ids))
+    def keys(self) -> list[str] | None:
+        return None if self.ids is None else list(chain.from_iterable(self.ids))
 
-    def __len__(self): return sum(map(len, self.documents))
+    def __len__(self):
+        return sum(map(len, self.documents))
 
     def __repr__(self):
         first = next(iter(self.sentences), "")
-        return (f"Corpus({self.language}: {len(self):,} sentences in {len(self.documents):,} documents, "
-                f"{'with' if self.ids is not None else 'no'} ids: {first[:60]!r} …)")
+        return (
+            f"Corpus({self.language}: {len(self):,} sentences in {len(self.documents):,} documents, "
+            f"{'with' if self.ids is not None else 'no'} ids: {first[:60]!r} …)"
+        )
 
     def select(self, keep) -> "Corpus":
-        "Only the sentences with a true value in `keep` (one a sentence, in order); documents left empty go."
+        """Only the sentences with a true value in `keep` (one a sentence, in order); documents left
+        empty go.
+        """
         keep, pick = iter(keep), lambda rows, mask: tuple(r for r, k in zip(rows, mask) if k)
         masks = [[bool(next(keep)) for _ in d] for d in self.documents]
-        cut = lambda groups: None if groups is None else tuple(pick(g, m) for g, m in zip(groups, masks) if any(m))
+        cut = lambda groups: (
+            None if groups is None else tuple(pick(g, m) for g, m in zip(groups, masks) if any(m))
+        )
         return Corpus(self.language, cut(self.documents), cut(self.ids))
 
     def take(self, n: int) -> "Corpus":
-        "The first `n` sentences."
+        """The first `n` sentences."""
         return self.select(i < n for i in range(len(self)))
 
     def filter(self, max_words: int | None = None, min_words: int = 0) -> "Corpus":
-        "Sentences of `min_words` to `max_words` words, counted at white space (so of no use where none is written)."
-        return self.select(min_words <= len(s.split()) <= (max_words or 10**9) for s in self.sentences)
+        """Sentences of `min_words` to `max_words` words, counted at white space (so of no use where
+        none is written).
+        """
+        return self.select(
+            min_words <= len(s.split()) <= (max_words or 10**9) for s in self.sentences
+        )
 
 # %% ../../nbs/lib/11_corpora.ipynb #a356cdc1
 def cut_to_shared_ids(first: Corpus, second: Corpus) -> tuple[Corpus, Corpus]:
-    """Both corpora cut to the ids that they share, in the order of the first: the results are parallel. Without
-    ids: `InputError`."""
+    """Both corpora cut to the ids that they share, in the order of the first: the results are
+    parallel. Without ids: `InputError`.
+    """
     for c in (first, second):
         if c.ids is None:
-            raise InputError(f"the {c.language} corpus has no alignment ids: "
-                             "use a verse file (id<TAB>text) or the microworld")
+            raise InputError(
+                f"the {c.language} corpus has no alignment ids: "
+                "use a verse file (id<TAB>text) or the microworld"
+            )
     text, shared = dict(zip(second.keys, second.sentences)), set(second.keys)
     left = first.select(k in shared for k in first.keys)
-    return left, Corpus(second.language, tuple(tuple(text[k] for k in d) for d in left.ids), left.ids)
+    return left, Corpus(
+        second.language, tuple(tuple(text[k] for k in d) for d in left.ids), left.ids
+    )
 
 # %% ../../nbs/lib/11_corpora.ipynb #861f56e6
 def read_lines(path) -> list[str]:
-    """Lines of a UTF-8 file (`.gz` or not) without their ends; `InputError` if it is missing, broken, empty,
-    marked or not UTF-8."""
+    """Lines of a UTF-8 file (`.gz` or not) without their ends; `InputError` if it is missing,
+    broken, empty, marked or not UTF-8.
+    """
     path = Path(path)
-    try: data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist: check the name, "
-                         "or get the file (data/README.md says where)") from None
+        raise InputError(
+            f"{path} does not exist: check the name, or get the file (data/README.md says where)"
+        ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as e:
         raise InputError(f"{path} is not a whole gzip file ({e}): get it again") from None
     except OSError as e:
-        raise InputError(f"{path} cannot be read ({e.strerror}): name a text file that you may read") from None
+        raise InputError(
+            f"{path} cannot be read ({e.strerror}): name a text file that you may read"
+        ) from None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path} line 1: the text is UTF-16: save it as UTF-8")
     if data.startswith(b"\xef\xbb\xbf"):
-        raise InputError(f"{path} line 1: the file starts with a byte-order mark: save it as UTF-8 without BOM")
-    if not data.strip(): raise InputError(f"{path} is empty: get it again, or name another file")
-    try: text = data.decode("utf-8")
+        raise InputError(
+            f"{path} line 1: the file starts with a byte-order mark: save it as UTF-8 without BOM"
+        )
+    if not data.strip():
+        raise InputError(f"{path} is empty: get it again, or name another file")
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1
-        raise InputError(f"{path} line {line}: byte 0x{data[e.start]:02x} is not UTF-8: convert the file, "
-                         "for instance with iconv -f ISO-8859-1 -t UTF-8") from None
+        raise InputError(
+            f"{path} line {line}: byte 0x{data[e.start]:02x} is not UTF-8: convert the file, "
+            "for instance with iconv -f ISO-8859-1 -t UTF-8"
+        ) from None
     return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
 
 # %% ../../nbs/lib/11_corpora.ipynb #8ce79b58
 VERSE = re.compile(r"([0-9A-Z]{3})\.(\d+)\.(\d+)")
 
+
 def read_bible(path, language: str) -> Corpus:
-    """A file of `BOOK.chapter.verse<TAB>text`: a document is a chapter, ids are verse ids. Bad input: `InputError`
-    with the line."""
+    """A file of `BOOK.chapter.verse<TAB>text`: a document is a chapter, ids are verse ids. Bad
+    input: `InputError` with the line.
+    """
     seen, rows = set(), []
     for n, line in enumerate(read_lines(path), 1):
         cells, where = line.split("\t"), f"{path} line {n}:"
         if len(cells) != 2:
-            raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 2 wanted: write verse_id<TAB>text")
+            raise InputError(
+                f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, 2 wanted: write verse_id<TAB>text"
+            )
         key, text = cells[0], cells[1].strip()
         if not VERSE.fullmatch(key):
-            raise InputError(f"{where} {key!r} is no verse id: write BOOK.chapter.verse, as in MAT.5.3")
-        if not text: raise InputError(f"{where} verse {key} has no text: remove the line")
-        if key in seen: raise InputError(f"{where} verse {key} is there twice: keep one of them")
-        seen.add(key); rows.append((key, text))
+            raise InputError(
+                f"{where} {key!r} is no verse id: write BOOK.chapter.verse, as in MAT.5.3"
+            )
+        if not text:
+            raise InputError(f"{where} verse {key} has no text: remove the line")
+        if key in seen:
+            raise InputError(f"{where} verse {key} is there twice: keep one of them")
+        seen.add(key)
+        rows.append((key, text))
     chapters = [list(g) for _, g in groupby(rows, key=lambda row: row[0].rsplit(".", 1)[0])]
     return Corpus(language, *(tuple(tuple(row[i] for row in c) for c in chapters) for i in (1, 0)))
 
 # %% ../../nbs/lib/11_corpora.ipynb #4ae00b03
 def read_plain(path, language: str) -> Corpus:
-    "One sentence a line, blank lines between documents; no ids. Bad input: `InputError`."
+    """One sentence a line, blank lines between documents; no ids. Bad input: `InputError`."""
     lines = [line.strip() for line in read_lines(path)]
     return Corpus(language, tuple(tuple(g) for full, g in groupby(lines, key=bool) if full))
 
 # %% ../../nbs/lib/11_corpora.ipynb #2abc96f2
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split())
+    "mr mrs ms dr st prof rev gen col capt lt sgt jr sr no vs cf vol fig e.g i.e sra srta núm pág bzw ca".split()
+)
 _CLOSING = "\"'”’»›)\\]」』）"
-_END = re.compile(rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING}.]*(?:\s[’”]+)*(?=\s)"
-                  rf"|[。！？]+[{_CLOSING}]*")
+_END = re.compile(
+    rf"(?:[.!?…।॥؟۔]+|(?<=[\u0370-\u03ff\u1f00-\u1fff]);)[{_CLOSING}.]*(?:\s[’”]+)*(?=\s)"
+    rf"|[。！？]+[{_CLOSING}]*"
+)
 _CLAUSE = re.compile(rf"[:;·](?![:;·])[{_CLOSING}]*(?=\s)|[；：]")
 _OPENING = " \t\n\"'“”‘’«»‹›([{¿¡—–-「『（"
 
+
 def _begins(rest: str) -> bool:
-    "Does a sentence begin here: a letter that is not small, or a digit, after any opening signs?"
+    """Does a sentence begin here: a letter that is not small, or a digit, after any opening
+    signs?
+    """
     first = rest.lstrip(_OPENING)[:1]
     return first.isalnum() and not first.islower()
 
+
 def _abbreviated(before: str, end: str) -> bool:
-    "Is the full stop that of an abbreviation or an initial?"
+    """Is the full stop that of an abbreviation or an initial?"""
     word = re.split(r"[\s(\[\"“‘«-]", before)[-1]
-    return end == "." and (word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word != "I")
-                           or re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) is not None)
+    return end == "." and (
+        word.lower() in _ABBREVIATIONS
+        or (len(word) == 1 and word.isupper() and word != "I")
+        or re.fullmatch(r"(?:[A-Z]\.)+[A-Z]", word) is not None
+    )
 
 # %% ../../nbs/lib/11_corpora.ipynb #872af697
 def split_sentences(text: str, clauses: bool = False) -> list[str]:
-    """The sentences of a paragraph, by signs, quotes and capitals; `clauses` cuts after `;` and `:` too. Only
-    white space is lost."""
+    """The sentences of a paragraph, by signs, quotes and capitals; `clauses` cuts after `;` and `:`
+    too. Only white space is lost.
+    """
     cuts, text = [0], text.strip()
     for m in _END.finditer(text):
-        if _begins(text[m.end():]) and not _abbreviated(text[cuts[-1]:m.start()], m.group()): cuts.append(m.end())
-    if clauses: cuts = sorted({*cuts, *(m.end() for m in _CLAUSE.finditer(text))})
+        if _begins(text[m.end() :]) and not _abbreviated(text[cuts[-1] : m.start()], m.group()):
+            cuts.append(m.end())
+    if clauses:
+        cuts = sorted({*cuts, *(m.end() for m in _CLAUSE.finditer(text))})
     return [s for a, b in zip(cuts, cuts[1:] + [None]) if (s := text[a:b].strip())]
 
 # %% ../../nbs/lib/11_corpora.ipynb #f1a7224a
 _COMMA = re.compile(r"[,،](?=\s)|[、，]")
 
+
 def split_phrases(clause: str, most: int = 16, least: int = 4) -> list[str]:
-    """A clause of more than `most` words cut at the comma nearest to its middle, and its parts again; no part has fewer
-    than `least`. Only white space is lost."""
+    """A clause of more than `most` words cut at the comma nearest to its middle, and its parts
+    again; no part has fewer than `least`. Only white space is lost.
+    """
     count = len(clause.split())
     places = [m.end() for m in _COMMA.finditer(clause)] if count > most else []
     before = {place: len(clause[:place].split()) for place in places}
     fit = [place for place, words in before.items() if least <= words <= count - least]
-    if not fit: return [clause]
+    if not fit:
+        return [clause]
     middle = min(fit, key=lambda place: abs(before[place] - count / 2))
     halves = clause[:middle].strip(), clause[middle:].strip()
     return [part for half in halves for part in split_phrases(half, most, least)]
 
 # %% ../../nbs/lib/11_corpora.ipynb #d265606c
-DATA_SETS = ("bible", "text", "nli", "dictionaries", "ud", "ner", "tatoeba", "langid", "doc", "alignment", "vocab")
+DATA_SETS = (
+    "bible",
+    "text",
+    "nli",
+    "dictionaries",
+    "ud",
+    "ner",
+    "tatoeba",
+    "langid",
+    "doc",
+    "alignment",
+    "vocab",
+)
+
 
 def data_folder() -> Path | None:
-    """The folder that `XLINGUAL_DATA` names, else `./data` if it holds a data set, else None. Named, not there:
-    `InputError`."""
+    """The folder that `XLINGUAL_DATA` names, else `./data` if it holds a data set, else None.
+    Named, not there: `InputError`.
+    """
     if named := os.environ.get("XLINGUAL_DATA"):
         if not (folder := Path(named).expanduser()).is_dir():
-            raise InputError(f"XLINGUAL_DATA names {named}, which is no folder: "
-                             "correct it, or unset it to run on the microworld")
+            raise InputError(
+                f"XLINGUAL_DATA names {named}, which is no folder: "
+                "correct it, or unset it to run on the microworld"
+            )
         return folder.resolve()
-    return folder.resolve() if any(((folder := Path("data")) / s).is_dir() for s in DATA_SETS) else None
+    return (
+        folder.resolve()
+        if any(((folder := Path("data")) / s).is_dir() for s in DATA_SETS)
+        else None
+    )
 
 # %% ../../nbs/lib/11_corpora.ipynb #507ee7b5
 def find(name: str) -> Path:
-    "The file `name` of the data folder, as it is or with `.gz`; `InputError` where there is none."
+    """The file `name` of the data folder, as it is or with `.gz`; `InputError` where there is
+    none.
+    """
     if (folder := data_folder()) is None:
-        raise InputError(f"no data folder for {name}: "
-                         "set XLINGUAL_DATA to one (see data/README.md), or use the microworld")
+        raise InputError(
+            f"no data folder for {name}: "
+            "set XLINGUAL_DATA to one (see data/README.md), or use the microworld"
+        )
     for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file(): return path
+        if path.is_file():
+            return path
     near = sorted(p.name.removesuffix(".gz") for p in (folder / name).parent.glob("*.*"))
     others = f", or take one of {', '.join(near)}" if near else ""
     raise InputError(f"{name}[.gz] is not in {folder}: get it (data/README.md says where){others}")

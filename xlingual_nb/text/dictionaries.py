@@ -20,111 +20,169 @@ from .tokenizers import count_words
 from .transforms import transform_strings
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #ab319381
-PARTS = {"all": slice(None), "train": slice(5000), "test": slice(5000, 6500), "even": slice(0, None, 2),
-         "odd": slice(1, None, 2)}      # of the source words, in their order
+PARTS = {
+    "all": slice(None),
+    "train": slice(5000),
+    "test": slice(5000, 6500),
+    "even": slice(0, None, 2),
+    "odd": slice(1, None, 2),
+}  # of the source words, in their order
 TRANSLATIONS, MADE = ("any", "each", "first"), ("muse", "micro", "same")
+
 
 @dataclass(frozen=True)
 class Dictionary:
-    """Pairs of words of two languages. `source`: `muse` (the data folder's), `micro` (the microworld's own), `same` (a
-    language and its fake: every word of the text) or `file:PATH`; `part`: of its source words, `PARTS`;
-    `translations`: what counts for a word with several, `TRANSLATIONS`; `identical`: are pairs of one spelling kept?"""
+    """Pairs of words of two languages. `source`: `muse` (the data folder's), `micro` (the
+    microworld's own), `same` (a language and its fake: every word of the text) or `file:PATH`;
+    `part`: of its source words, `PARTS`; `translations`: what counts for a word with several,
+    `TRANSLATIONS`; `identical`: are pairs of one spelling kept?
+    """
+
     source: str = "muse"
     part: str = "all"
     translations: str = "any"
     identical: bool = True
 
     def __post_init__(self):
-        require(self.source in MADE or self.source.startswith("file:"),
-                f"dictionary {self.source!r}: choose {', '.join(MADE)} or file:PATH")
+        require(
+            self.source in MADE or self.source.startswith("file:"),
+            f"dictionary {self.source!r}: choose {', '.join(MADE)} or file:PATH",
+        )
         for name, known in (("part", PARTS), ("translations", TRANSLATIONS)):
             value = getattr(self, name)
             require(value in known, f"{name}={value!r} of a dictionary: choose {', '.join(known)}")
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #b3420853
 def dictionary_file(dictionary: Dictionary, languages) -> Path | None:
-    "The file behind a dictionary of two languages, None where there is none to read; InputError for one not there."
-    if dictionary.source.startswith("file:"): return Path(dictionary.source.removeprefix("file:")).expanduser()
-    if dictionary.source != "muse": return None
+    """The file behind a dictionary of two languages, None where there is none to read; InputError
+    for one not there.
+    """
+    if dictionary.source.startswith("file:"):
+        return Path(dictionary.source.removeprefix("file:")).expanduser()
+    if dictionary.source != "muse":
+        return None
     one, other = map(natural_language, languages)
     own, swapped = f"dictionaries/{one}-{other}.txt", f"dictionaries/{other}-{one}.txt"
-    def there(name): return data_folder() and any(data_folder().glob(f"{name}*"))
+
+    def there(name):
+        return data_folder() and any(data_folder().glob(f"{name}*"))
+
     return find(swapped if there(swapped) and not there(own) else own)
 
+
 def in_part(pairs: list, part: str) -> list[tuple[str, str]]:
-    "The pairs of some of the source words (`PARTS`)."
+    """The pairs of some of the source words (`PARTS`)."""
     chosen = {*list(dict.fromkeys(one for one, _ in pairs))[PARTS[part]]}
     return [pair for pair in pairs if pair[0] in chosen]
 
+
 def file_pairs(dictionary: Dictionary, languages) -> list[tuple[str, str]]:
-    "A part of a file, in its order, turned round where it is MUSE's of the two languages the other way."
+    """A part of a file, in its order, turned round where it is MUSE's of the two languages the
+    other way.
+    """
     path = dictionary_file(dictionary, languages)
     pairs = in_part([*read_pairs(path)], dictionary.part)
-    turned = dictionary.source == "muse" and not path.name.startswith(f"{natural_language(languages[0])}-")
+    turned = dictionary.source == "muse" and not path.name.startswith(
+        f"{natural_language(languages[0])}-"
+    )
     return [(b, a) for a, b in pairs] if turned else pairs
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #98d18793
 def check_one_world(first: CorpusSpec, second: CorpusSpec) -> None:
-    "InputError for two texts of the microworld that do not speak of the same things."
+    """InputError for two texts of the microworld that do not speak of the same things."""
     from xlingual_nb import microworld
+
     common = (*microworld.WORLD_DIALS, "vocabulary")
     worlds = [{k: v for k, v in text.parameters if k in common} for text in (first, second)]
     if worlds[0] != worlds[1]:
-        raise InputError(f"{first.source} and {second.source} are of two worlds ({worlds[0]}, {worlds[1]}): "
-                         "give both the same")
+        raise InputError(
+            f"{first.source} and {second.source} are of two worlds ({worlds[0]}, {worlds[1]}): "
+            "give both the same"
+        )
+
 
 def as_spelt(pairs, texts) -> list[tuple[str, str]]:
-    "Pairs in the letters of their texts."
-    if not pairs or not any(text.transforms for text in texts or ()): return pairs
-    return [*zip(*(transform_strings(text.transforms, list(words)) for text, words in zip(texts, zip(*pairs))))]
+    """Pairs in the letters of their texts."""
+    if not pairs or not any(text.transforms for text in texts or ()):
+        return pairs
+    return [
+        *zip(
+            *(
+                transform_strings(text.transforms, list(words))
+                for text, words in zip(texts, zip(*pairs))
+            )
+        )
+    ]
+
 
 def microworld_pairs(texts) -> list[tuple[str, str]]:
-    """Every form and what stands for it in the other language, the commonest pairs first. InputError for texts that are
-    not of one microworld."""
+    """Every form and what stands for it in the other language, the commonest pairs first.
+    InputError for texts that are not of one microworld.
+    """
     from xlingual_nb import microworld
+
     if foreign := [text.source for text in texts if not text.source.startswith("micro/")]:
-        raise InputError(f"{foreign[0]} is no text of the microworld, whose dictionary is asked for: "
-                         "choose muse or file:PATH")
+        raise InputError(
+            f"{foreign[0]} is no text of the microworld, whose dictionary is asked for: "
+            "choose muse or file:PATH"
+        )
     check_one_world(*texts)
     dials = [{k: v for k, v in text.parameters if k not in ("sentences", "seed")} for text in texts]
-    speeches = [microworld.speech(text.source.partition("/")[2], **own) for text, own in zip(texts, dials)]
+    speeches = [
+        microworld.speech(text.source.partition("/")[2], **own) for text, own in zip(texts, dials)
+    ]
     places = microworld.align(*speeches).T
-    counts = Counter(zip(*([speech.words[k] for k in side] for speech, side in zip(speeches, places))))
+    counts = Counter(
+        zip(*([speech.words[k] for k in side] for speech, side in zip(speeches, places)))
+    )
     ranked = sorted(counts, key=lambda pair: (-counts[pair], pair))
     return as_spelt(ranked, texts)
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #685ae310
 def shifted_pairs(texts) -> list[tuple[str, str]]:
-    "Every word of the first text as both languages spell it, the commonest first."
+    """Every word of the first text as both languages spell it, the commonest first."""
     counts = count_words(load_spec(texts[0]).sentences)
     words = sorted(counts, key=lambda word: (-counts[word], word))
     return as_spelt([(word, word) for word in words], texts)
 
 # %% ../../nbs/lib/16a_dictionaries.ipynb #89437c10
 def one_each(pairs) -> list[tuple[str, str]]:
-    "The first pair of each word, no word twice on either side."
+    """The first pair of each word, no word twice on either side."""
     kept, seen = [], (set(), set())
     for one, other in pairs:
-        if one in seen[0] or other in seen[1]: continue
+        if one in seen[0] or other in seen[1]:
+            continue
         kept.append((one, other))
         seen[0].add(one)
         seen[1].add(other)
     return kept
 
+
 def is_word(text: str) -> bool:
-    "Has it a letter or a digit, or a sign of no script, as letters are that were moved?"
+    """Has it a letter or a digit, or a sign of no script, as letters are that were moved?"""
     return any(c.isalnum() or unicodedata.category(c) in ("Cn", "Co") for c in text)
 
+
 def word_pairs(dictionary: Dictionary, languages, texts) -> list[tuple[str, str]]:
-    """(first, second) of two `languages`, by name, in the dictionary's order, in the letters of their `texts`, two
-    `CorpusSpec`, which the microworld's dictionary and `same` are made for. InputError where no pair is left, and for a
-    bad file."""
-    if dictionary.source == "micro": found = in_part(microworld_pairs(texts), dictionary.part)
-    elif dictionary.source == "same": found = in_part(shifted_pairs(texts), dictionary.part)
-    else: found = as_spelt(file_pairs(dictionary, languages), texts)
-    kept = [(a, b) for a, b in dict.fromkeys(found) if is_word(a) and is_word(b) and (dictionary.identical or a != b)]
+    """(first, second) of two `languages`, by name, in the dictionary's order, in the letters of
+    their `texts`, two `CorpusSpec`, which the microworld's dictionary and `same` are made for.
+    InputError where no pair is left, and for a bad file.
+    """
+    if dictionary.source == "micro":
+        found = in_part(microworld_pairs(texts), dictionary.part)
+    elif dictionary.source == "same":
+        found = in_part(shifted_pairs(texts), dictionary.part)
+    else:
+        found = as_spelt(file_pairs(dictionary, languages), texts)
+    kept = [
+        (a, b)
+        for a, b in dict.fromkeys(found)
+        if is_word(a) and is_word(b) and (dictionary.identical or a != b)
+    ]
     if not kept:
         name = dictionary_file(dictionary, languages) or f"the dictionary {dictionary.source!r}"
-        raise InputError(f"{name} has no pair of words for {'-'.join(languages)} with part={dictionary.part!r} and "
-                         f"identical={dictionary.identical}: give more of it, or loosen these")
+        raise InputError(
+            f"{name} has no pair of words for {'-'.join(languages)} with part={dictionary.part!r} and "
+            f"identical={dictionary.identical}: give more of it, or loosen these"
+        )
     return one_each(kept) if dictionary.translations == "first" else kept

@@ -7,7 +7,8 @@ __all__ = ['SUMS', 'SETS', 'NLI', 'NER', 'data_files', 'sha256', 'read_sums', 'w
            'nli_line', 'ner_block', 'article', 'written', 'files_of', 'get']
 
 # %% ../../nbs/lib/18_fetch.ipynb #0603a7e6
-import gzip, hashlib
+import gzip
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,36 +19,60 @@ from .corpora import split_sentences
 # %% ../../nbs/lib/18_fetch.ipynb #6032b9a1
 SUMS = "SHA256SUMS"
 
+
 def data_files(folder: Path) -> list[Path]:
-    "The data files of a folder: everything in its sub-folders that is not hidden, links that lead nowhere included."
-    def hidden(p): return any(part.startswith(".") for part in p.relative_to(folder).parts)
-    def file(p): return p.is_file() or p.is_symlink() and not p.exists()
+    """The data files of a folder: everything in its sub-folders that is not hidden, links that lead
+    nowhere included.
+    """
+
+    def hidden(p):
+        return any(part.startswith(".") for part in p.relative_to(folder).parts)
+
+    def file(p):
+        return p.is_file() or (p.is_symlink() and not p.exists())
+
     return sorted(p for p in Path(folder).glob("*/**/*") if file(p) and not hidden(p))
 
+
 def sha256(path: Path) -> str:
-    with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest()
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 # %% ../../nbs/lib/18_fetch.ipynb #75b2bd80
 def read_sums(path: Path) -> dict[str, str]:
-    "File name to digest, from a `SHA256SUMS` file; empty where there is none."
-    if not Path(path).is_file(): return {}
-    pairs = (line.split(maxsplit=1) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
-    try: return {name.lstrip("*"): digest for digest, name in pairs}
+    """File name to digest, from a `SHA256SUMS` file; empty where there is none."""
+    if not Path(path).is_file():
+        return {}
+    pairs = (
+        line.split(maxsplit=1)
+        for line in Path(path).read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    )
+    try:
+        return {name.lstrip("*"): digest for digest, name in pairs}
     except ValueError:
-        raise InputError(f"{path}: a line is not a SHA-256 and a file name: record it (data check --record)") from None
+        raise InputError(
+            f"{path}: a line is not a SHA-256 and a file name: record it (data check --record)"
+        ) from None
 
 # %% ../../nbs/lib/18_fetch.ipynb #09e59f95
 def write_file(path: Path, data: bytes) -> None:
-    "Write a file whole or not at all, its folder made. A folder that may not be written in: InputError."
+    """Write a file whole or not at all, its folder made. A folder that may not be written in:
+    InputError.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
     except PermissionError:
-        raise InputError(f"{path} cannot be written: name another place, or ask for the right to write there") from None
+        raise InputError(
+            f"{path} cannot be written: name another place, or ask for the right to write there"
+        ) from None
 
 # %% ../../nbs/lib/18_fetch.ipynb #351db1b1
 def record(folder: Path, sums: Path | None = None) -> int:
-    "Record the digests of all data files, in `SHA256SUMS` of the folder or in `sums`; how many there are."
+    """Record the digests of all data files, in `SHA256SUMS` of the folder or in `sums`; how many
+    there are.
+    """
     lines = [f"{sha256(p)}  {p.relative_to(folder).as_posix()}\n" for p in data_files(folder)]
     write_file(Path(sums or Path(folder) / SUMS), "".join(lines).encode())
     return len(lines)
@@ -55,93 +80,159 @@ def record(folder: Path, sums: Path | None = None) -> int:
 # %% ../../nbs/lib/18_fetch.ipynb #922b19a9
 @dataclass(frozen=True)
 class DataSet:
-    """A set that some experiment reads: what it is, its licence, its place on the hub (empty: none), how to get it
-    otherwise."""
+    """A set that some experiment reads: what it is, its licence, its place on the hub (empty:
+    none), how to get it otherwise.
+    """
+
     name: str
     what: str
     licence: str
     hub: str = ""
     otherwise: str = ""
 
-SETS = {s.name: s for s in (
-    DataSet("wikipedia", "articles, sentence-split: text/<language>.wiki.txt.gz", "CC BY-SA",
-            hub="wikimedia/wikipedia"),
-    DataSet("xnli", "sentence pairs with labels: nli/xnli.{dev,test}.<language>.tsv.gz", "CC BY-NC 4.0",
-            hub="facebook/xnli"),
-    DataSet("panx", "named entities: ner/<language>-panx.{train,dev,test}.conll.gz", "CC BY-SA",
-            hub="unimelb-nlp/wikiann"),
-    DataSet("bible", "verse-aligned Bibles: bible/<language>-<edition>.tsv.gz",
+
+SETS = {
+    s.name: s
+    for s in (
+        DataSet(
+            "wikipedia",
+            "articles, sentence-split: text/<language>.wiki.txt.gz",
+            "CC BY-SA",
+            hub="wikimedia/wikipedia",
+        ),
+        DataSet(
+            "xnli",
+            "sentence pairs with labels: nli/xnli.{dev,test}.<language>.tsv.gz",
+            "CC BY-NC 4.0",
+            hub="facebook/xnli",
+        ),
+        DataSet(
+            "panx",
+            "named entities: ner/<language>-panx.{train,dev,test}.conll.gz",
+            "CC BY-SA",
+            hub="unimelb-nlp/wikiann",
+        ),
+        DataSet(
+            "bible",
+            "verse-aligned Bibles: bible/<language>-<edition>.tsv.gz",
             "by edition; en-bbe, en-web: public domain",
             otherwise="take editions from a Bible collection (SWORD modules, scrollmapper/bible_databases) and write "
-                      "one `BOOK.chapter.verse<TAB>text` line a verse"),
-    DataSet("muse", "dictionaries: dictionaries/en-<language>.txt", "CC BY-NC 4.0",
-            otherwise="take them from facebookresearch/MUSE (`english foreign`, one pair a line)"),
-)}
+            "one `BOOK.chapter.verse<TAB>text` line a verse",
+        ),
+        DataSet(
+            "muse",
+            "dictionaries: dictionaries/en-<language>.txt",
+            "CC BY-NC 4.0",
+            otherwise="take them from facebookresearch/MUSE (`english foreign`, one pair a line)",
+        ),
+    )
+}
 
 # %% ../../nbs/lib/18_fetch.ipynb #e4acdde8
 NLI = ("entailment", "neutral", "contradiction")
 NER = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 
-def flat(text: str) -> str: return " ".join(text.split())
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
 
 def named(names: tuple[str, ...], label) -> str:
-    "The name of a label of the hub. InputError for a number that is none's, -1 (no label) among them."
-    if type(label) is int and 0 <= label < len(names): return names[label]
+    """The name of a label of the hub. InputError for a number that is none's, -1 (no label) among
+    them.
+    """
+    if type(label) is int and 0 <= label < len(names):
+        return names[label]
     raise InputError(f"label {label} is none of 0 to {len(names) - 1} ({', '.join(names)})")
 
-def nli_line(r) -> str: return f"{flat(r['premise'])}\t{flat(r['hypothesis'])}\t{named(NLI, r['label'])}"
-def ner_block(r) -> str: return "\n".join(f"{t}\t{named(NER, n)}" for t, n in zip(r["tokens"], r["ner_tags"])) + "\n"
+
+def nli_line(r) -> str:
+    return f"{flat(r['premise'])}\t{flat(r['hypothesis'])}\t{named(NLI, r['label'])}"
+
+
+def ner_block(r) -> str:
+    return "\n".join(f"{t}\t{named(NER, n)}" for t, n in zip(r["tokens"], r["ner_tags"])) + "\n"
+
+
 def article(r) -> str:
     paragraphs = (flat(p) for p in r["text"].split("\n") if p.strip())
     return "\n".join(s for p in paragraphs for s in split_sentences(p)) + "\n"
 
 # %% ../../nbs/lib/18_fetch.ipynb #822a1081
 def written(rows, line, where: str) -> str:
-    "The text of a file, a record after the other. InputError for a label that has no name, and for no text at all."
+    """The text of a file, a record after the other. InputError for a label that has no name, and
+    for no text at all.
+    """
     lines = []
     for n, record in enumerate(rows, 1):
-        try: lines.append(line(record))
+        try:
+            lines.append(line(record))
         except InputError as error:
-            raise InputError(f"{where}: record {n} cannot be written, {error}: nothing was replaced; "
-                             "take fewer with --limit, or report it where the set is kept") from None
-    if (text := "\n".join(lines) + "\n").strip(): return text
-    raise InputError(f"{where}: the hub has no records there: nothing was replaced; look at the language code")
+            raise InputError(
+                f"{where}: record {n} cannot be written, {error}: nothing was replaced; "
+                "take fewer with --limit, or report it where the set is kept"
+            ) from None
+    if (text := "\n".join(lines) + "\n").strip():
+        return text
+    raise InputError(
+        f"{where}: the hub has no records there: nothing was replaced; look at the language code"
+    )
 
 # %% ../../nbs/lib/18_fetch.ipynb #a30ab96b
 def files_of(name: str, language: str, snapshot: str = "20231101") -> list[tuple]:
-    "(path, hub configuration, split, writer) for each file of a set in one language."
-    if name == "wikipedia": return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", article)]
+    """(path, hub configuration, split, writer) for each file of a set in one language."""
+    if name == "wikipedia":
+        return [(f"text/{language}.wiki.txt.gz", f"{snapshot}.{language}", "train", article)]
     parts = [("dev", "validation"), ("test", "test")]
-    if name == "xnli": return [(f"nli/xnli.{our}.{language}.tsv.gz", language, split, nli_line) for our, split in parts]
+    if name == "xnli":
+        return [
+            (f"nli/xnli.{our}.{language}.tsv.gz", language, split, nli_line) for our, split in parts
+        ]
     parts = [("train", "train"), *parts]
-    return [(f"ner/{language}-panx.{our}.conll.gz", language, split, ner_block) for our, split in parts]
+    return [
+        (f"ner/{language}-panx.{our}.conll.gz", language, split, ner_block) for our, split in parts
+    ]
 
 # %% ../../nbs/lib/18_fetch.ipynb #646f8af4
 def get(name: str, language: str, folder: Path, limit: int = 0, load=None) -> list[Path]:
-    """Fetch a set in one language from the hub into a data folder, in the layout of `data/README.md`; the files
-    written. Their digests are recorded in `SHA256SUMS`.
+    """Fetch a set in one language from the hub into a data folder, in the layout of
+    `data/README.md`; the files written. Their digests are recorded in `SHA256SUMS`.
 
-    `limit` bounds the records of a file (0: all). A set that is not on the hub, no network, an unknown language, or a
-    file whose recorded digest differs from what came: InputError. `load` stands in for `datasets.load_dataset` in
-    tests."""
-    if name not in SETS: raise InputError(f"no data set '{name}'. There are: {', '.join(SETS)}")
+    `limit` bounds the records of a file (0: all). A set that is not on the hub, no network, an
+    unknown language, or a file whose recorded digest differs from what came: InputError. `load`
+    stands in for `datasets.load_dataset` in tests.
+    """
+    if name not in SETS:
+        raise InputError(f"no data set '{name}'. There are: {', '.join(SETS)}")
     if not SETS[name].hub:
-        raise InputError(f"{name} is not on the hub as we read it: {SETS[name].otherwise} (layout: data/README.md)")
-    if load is None: load = installed("datasets", "hub").load_dataset
+        raise InputError(
+            f"{name} is not on the hub as we read it: {SETS[name].otherwise} (layout: data/README.md)"
+        )
+    if load is None:
+        load = installed("datasets", "hub").load_dataset
     folder, made, sums = Path(folder), [], read_sums(Path(folder) / SUMS)
     for path, configuration, split, line in files_of(name, language):
         try:
             rows = load(SETS[name].hub, configuration, split=split, streaming=True)
-            text = written(rows.take(limit) if limit else rows, line, f"{SETS[name].hub} ({configuration}, {split})")
-        except InputError: raise
+            text = written(
+                rows.take(limit) if limit else rows,
+                line,
+                f"{SETS[name].hub} ({configuration}, {split})",
+            )
+        except InputError:
+            raise
         except Exception as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{SETS[name].hub} ({configuration}, {split}) did not come: {why}; "
-                             "look at the network and the language code") from error
+            raise InputError(
+                f"{SETS[name].hub} ({configuration}, {split}) did not come: {why}; "
+                "look at the network and the language code"
+            ) from error
         data = gzip.compress(text.encode(), mtime=0)
         if sums.get(path, digest := hashlib.sha256(data).hexdigest()) != digest:
-            raise InputError(f"{path}: what came is not what {SUMS} records: nothing was replaced; remove its line "
-                             "to accept it")
+            raise InputError(
+                f"{path}: what came is not what {SUMS} records: nothing was replaced; remove its line "
+                "to accept it"
+            )
         write_file(folder / path, data)
         sums[path] = digest
         made.append(folder / path)

@@ -16,147 +16,211 @@ from .corpora import read_lines, split_sentences
 # %% ../../nbs/lib/17_formats.ipynb #c72cb40a
 LABELS = ("entailment", "neutral", "contradiction")
 
+
 def check_columns(cells: list[str], wanted: int, mend: str, where: str) -> None:
-    "InputError unless a line has so many columns."
+    """InputError unless a line has so many columns."""
     if len(cells) != wanted:
-        raise InputError(f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, {wanted} wanted: {mend}")
+        raise InputError(
+            f"{where} {len(cells)} column{'s' * (len(cells) != 1)}, {wanted} wanted: {mend}"
+        )
 
 # %% ../../nbs/lib/17_formats.ipynb #1cfa9273
 def read_pairs(path) -> list[dict]:
-    "NLI records of a file, premise<TAB>hypothesis<TAB>label. Bad input: `InputError` with file, line and mend."
+    """NLI records of a file, premise<TAB>hypothesis<TAB>label. Bad input: `InputError` with file,
+    line and mend.
+    """
     records = []
     for n, line in enumerate(read_lines(path), 1):
         cells, where = [c.strip() for c in line.split("\t")], f"{path} line {n}:"
         check_columns(cells, 3, "write premise<TAB>hypothesis<TAB>label", where)
         if cells[2] not in LABELS:
-            raise InputError(f"{where} label {cells[2]!r} is not known: write {', '.join(LABELS)}, or remove the line")
+            raise InputError(
+                f"{where} label {cells[2]!r} is not known: write {', '.join(LABELS)}, or remove the line"
+            )
         if not (cells[0] and cells[1]):
-            raise InputError(f"{where} the {'hypothesis' if cells[0] else 'premise'} is empty: remove the line")
+            raise InputError(
+                f"{where} the {'hypothesis' if cells[0] else 'premise'} is empty: remove the line"
+            )
         records.append(dict(premise=cells[0], hypothesis=cells[1], label=cells[2]))
     return records
 
 # %% ../../nbs/lib/17_formats.ipynb #6b7b2dfe
 def read_words(path, word: Callable[[str, list, str], tuple[str, str] | None]) -> list[dict]:
-    """Records of a file with a word a line, `tokens` and `tags`. `word(line, before, where)` gives a line's token
-    and tag, or None where it holds no word; `before` are the tags of the sentence so far, `where` names file and
-    line in an error."""
+    """Records of a file with a word a line, `tokens` and `tags`. `word(line, before, where)` gives
+    a line's token and tag, or None where it holds no word; `before` are the tags of the sentence so
+    far, `where` names file and line in an error.
+    """
     records, current = [], dict(tokens=[], tags=[])
     for n, line in enumerate([*read_lines(path), ""], 1):
         if not line.strip():
-            if current["tokens"]: records.append(current)
+            if current["tokens"]:
+                records.append(current)
             current = dict(tokens=[], tags=[])
         elif found := word(line, current["tags"], f"{path} line {n}:"):
-            for column, value in zip(current.values(), found): column.append(value)
-    if not records: raise InputError(f"{path} holds no words: get it again, or name another file")
+            for column, value in zip(current.values(), found):
+                column.append(value)
+    if not records:
+        raise InputError(f"{path} holds no words: get it again, or name another file")
     return records
 
 # %% ../../nbs/lib/17_formats.ipynb #91be0c74
 def tag_fault(tag: str, before: str) -> str:
-    "What is wrong with an IOB2 tag after another (the mend with it), or nothing."
+    """What is wrong with an IOB2 tag after another (the mend with it), or nothing."""
     kind, _, name = tag.partition("-")
     if tag != "O" and (kind not in ("B", "I") or not name):
         return f"tag {tag!r} is no BIO tag: write O, B-KIND or I-KIND"
-    if kind != "I" or before[2:] == name: return ""
+    if kind != "I" or before[2:] == name:
+        return ""
     return f"tag {tag} after {before} continues no {name}: begin a name with B-{name}, or load with repair=True"
 
 # %% ../../nbs/lib/17_formats.ipynb #ebcadd10
 def read_tagged(path, repair: bool = False) -> list[dict]:
-    """NER records of a file, token<TAB>tag, empty lines between sentences. Bad input: `InputError` with file, line
-    and mend; with `repair` an I- that continues nothing becomes B-."""
+    """NER records of a file, token<TAB>tag, empty lines between sentences. Bad input: `InputError`
+    with file, line and mend; with `repair` an I- that continues nothing becomes B-.
+    """
+
     def word(line, before, where):
         cells = line.split("\t")
         check_columns(cells, 2, "write token<TAB>tag", where)
         token, tag = (c.strip() for c in cells)
-        if not token: raise InputError(f"{where} there is no token before {tag!r}: remove the line")
-        if not (wrong := tag_fault(tag, (before or ["O"])[-1])): return token, tag
-        if not repair or tag_fault(tag, tag): raise InputError(f"{where} {wrong}")
+        if not token:
+            raise InputError(f"{where} there is no token before {tag!r}: remove the line")
+        if not (wrong := tag_fault(tag, (before or ["O"])[-1])):
+            return token, tag
+        if not repair or tag_fault(tag, tag):
+            raise InputError(f"{where} {wrong}")
         return token, "B" + tag[1:]
+
     return read_words(path, word)
 
 # %% ../../nbs/lib/17_formats.ipynb #8085e436
-UNIVERSAL_TAGS = tuple("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())
+UNIVERSAL_TAGS = tuple(
+    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+)
+
 
 def treebank_word(line: str, before: list, where: str) -> tuple[str, str] | None:
-    "FORM and UPOS of a line of CoNLL-U; None for a comment, a range (`2-3`) and an empty node (`1.1`)."
-    if line.startswith("#"): return None
+    """FORM and UPOS of a line of CoNLL-U; None for a comment, a range (`2-3`) and an empty node
+    (`1.1`).
+    """
+    if line.startswith("#"):
+        return None
     cells = line.split("\t")
     check_columns(cells, 10, "separate the columns of CoNLL-U by one tab", where)
     number, form, tag = cells[0], cells[1].strip(), cells[3]
-    if re.fullmatch(r"\d+[-.]\d+", number): return None
+    if re.fullmatch(r"\d+[-.]\d+", number):
+        return None
     if number != str(len(before) + 1):
-        raise InputError(f"{where} word {number!r} where {len(before) + 1} is due: number the words of a sentence "
-                         "from 1, and put an empty line after it")
-    if not form: raise InputError(f"{where} word {number} has no form: write it into the second column")
+        raise InputError(
+            f"{where} word {number!r} where {len(before) + 1} is due: number the words of a sentence "
+            "from 1, and put an empty line after it"
+        )
+    if not form:
+        raise InputError(f"{where} word {number} has no form: write it into the second column")
     if tag not in UNIVERSAL_TAGS:
-        raise InputError(f"{where} {tag!r} is no universal part of speech: write {', '.join(UNIVERSAL_TAGS)} into the "
-                         "fourth column, or leave the sentence out")
+        raise InputError(
+            f"{where} {tag!r} is no universal part of speech: write {', '.join(UNIVERSAL_TAGS)} into the "
+            "fourth column, or leave the sentence out"
+        )
     return form, tag
 
 # %% ../../nbs/lib/17_formats.ipynb #c3fcc1d9
 def read_conllu(path) -> list[dict]:
-    """Part-of-speech records of a CoNLL-U file: the syntactic words (FORM) and their universal parts of speech (UPOS).
-    Bad input: `InputError` with file, line and mend."""
+    """Part-of-speech records of a CoNLL-U file: the syntactic words (FORM) and their universal
+    parts of speech (UPOS). Bad input: `InputError` with file, line and mend.
+    """
     return read_words(path, treebank_word)
 
 # %% ../../nbs/lib/17_formats.ipynb #9f76346a
 def tree_fault(heads: list[int]) -> str:
-    "What is wrong with the heads of a sentence (counted from 1, 0 for the root), or nothing."
+    """What is wrong with the heads of a sentence (counted from 1, 0 for the root), or nothing."""
     roots, n = [word for word, head in enumerate(heads, 1) if not head], len(heads)
     for word, head in enumerate(heads, 1):
-        if head == word: return f"word {word} hangs on itself"
-        if head > n: return f"word {word} hangs on {head} of {n} words"
-    if len(roots) != 1: return f"words {', '.join(map(str, roots))} are roots" if roots else "no word is the root"
+        if head == word:
+            return f"word {word} hangs on itself"
+        if head > n:
+            return f"word {word} hangs on {head} of {n} words"
+    if len(roots) != 1:
+        return f"words {', '.join(map(str, roots))} are roots" if roots else "no word is the root"
     for word in range(1, n + 1):
         at, passed = word, []
-        while at and at not in passed: passed, at = [*passed, at], heads[at - 1]
-        if at: return f"words {', '.join(map(str, sorted(passed[passed.index(at):])))} go in a circle"
+        while at and at not in passed:
+            passed, at = [*passed, at], heads[at - 1]
+        if at:
+            return f"words {', '.join(map(str, sorted(passed[passed.index(at) :])))} go in a circle"
     return ""
 
 # %% ../../nbs/lib/17_formats.ipynb #779b2daf
 def tree_word(line: str, before: list, where: str) -> tuple | None:
-    "FORM, UPOS, HEAD and the universal part of DEPREL of a line of CoNLL-U; None as `treebank_word`."
-    if (word := treebank_word(line, before, where)) is None: return None
+    """FORM, UPOS, HEAD and the universal part of DEPREL of a line of CoNLL-U; None as
+    `treebank_word`.
+    """
+    if (word := treebank_word(line, before, where)) is None:
+        return None
     cells = line.split("\t")
     head, relation = cells[6].strip(), cells[7].partition(":")[0].strip()
     if not head.isdecimal():
-        raise InputError(f"{where} word {cells[0]} hangs on {head!r}: write the number of a word, or 0, into the "
-                         "seventh column (ranges and empty nodes are no words)")
+        raise InputError(
+            f"{where} word {cells[0]} hangs on {head!r}: write the number of a word, or 0, into the "
+            "seventh column (ranges and empty nodes are no words)"
+        )
     if relation in ("", "_"):
-        raise InputError(f"{where} word {cells[0]} has no relation: write it into the eighth column")
+        raise InputError(
+            f"{where} word {cells[0]} has no relation: write it into the eighth column"
+        )
     return *word, int(head), relation
 
+
 def read_trees(path) -> list[dict]:
-    "Trees of a CoNLL-U file. Bad input, two roots and circles among it: `InputError` with file, line and mend."
+    """Trees of a CoNLL-U file. Bad input, two roots and circles among it: `InputError` with file,
+    line and mend.
+    """
     records, columns, lines = [], ("tokens", "tags", "heads", "relations"), [*read_lines(path), ""]
     current = {column: [] for column in columns}
     for n, line in enumerate(lines, 1):
         if line.strip():
             found = tree_word(line, current["tags"], f"{path} line {n}:") or ()
-            for values, value in zip(current.values(), found): values.append(value)
+            for values, value in zip(current.values(), found):
+                values.append(value)
         elif current["tokens"]:
             if wrong := tree_fault(current["heads"]):
-                raise InputError(f"{path} line {n - 1}: in the sentence that ends here {wrong}: mend its heads, or "
-                                 "leave it out")
+                raise InputError(
+                    f"{path} line {n - 1}: in the sentence that ends here {wrong}: mend its heads, or "
+                    "leave it out"
+                )
             records.append(current)
             current = {column: [] for column in columns}
-    if not records: raise InputError(f"{path} holds no words: get it again, or name another file")
+    if not records:
+        raise InputError(f"{path} holds no words: get it again, or name another file")
     return records
 
 # %% ../../nbs/lib/17_formats.ipynb #8d5f4558
 def read_columns(path, *columns: str) -> list[tuple[str, ...]]:
-    "Rows of columns between tabs, none of them empty. Bad input: `InputError` with file, line and mend."
+    """Rows of columns between tabs, none of them empty. Bad input: `InputError` with file, line and
+    mend.
+    """
     rows, wanted = [], "<TAB>".join(columns)
     for n, line in enumerate(read_lines(path), 1):
         cells = tuple(c.strip() for c in line.split("\t"))
         check_columns(cells, len(columns), f"write {wanted}", f"{path} line {n}:")
-        if "" in cells: raise InputError(f"{path} line {n}: {columns[cells.index('')]} is empty: remove the line")
+        if "" in cells:
+            raise InputError(
+                f"{path} line {n}: {columns[cells.index('')]} is empty: remove the line"
+            )
         rows.append(cells)
     return rows
 
+
 def opening(sentences: list[str]) -> dict:
-    "The first two sentences; `second` is empty where there is one."
+    """The first two sentences; `second` is empty where there is one."""
     return dict(first=sentences[0], second=sentences[1] if len(sentences) > 1 else "")
 
+
 def read_documents(path) -> list[dict]:
-    "Document records of a file, text<TAB>topic. Bad input: `InputError` with file, line and mend."
-    return [opening(split_sentences(text)) | dict(label=topic) for text, topic in read_columns(path, "text", "topic")]
+    """Document records of a file, text<TAB>topic. Bad input: `InputError` with file, line and
+    mend.
+    """
+    return [
+        opening(split_sentences(text)) | dict(label=topic)
+        for text, topic in read_columns(path, "text", "topic")
+    ]

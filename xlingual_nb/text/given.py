@@ -16,30 +16,43 @@ from .sources import digest
 from .tokenizers import SPECIALS, blank, save
 
 # %% ../../nbs/lib/15a_given.ipynb #7676aba9
-GIVEN = {"mbert-cased": "vocab/mbert-cased.vocab.txt"}      # in the data folder
+GIVEN = {"mbert-cased": "vocab/mbert-cased.vocab.txt"}  # in the data folder
+
 
 @dataclass(frozen=True)
 class GivenSpec:
-    """A vocabulary of the data folder, one of `GIVEN`, in the place of a `text.vocabularies.TokenizerSpec`; `size`:
-    how many entries it has at most, for plans."""
+    """A vocabulary of the data folder, one of `GIVEN`, in the place of a
+    `text.vocabularies.TokenizerSpec`; `size`: how many entries it has at most, for plans.
+    """
+
     stage: ClassVar[str] = "vocabulary"
     kind: str = "mbert-cased"
     size: int = 119_547
 
     def __post_init__(self):
-        require(self.kind in GIVEN, f"vocabulary {self.kind!r} is not known: choose from {', '.join(GIVEN)}")
+        require(
+            self.kind in GIVEN,
+            f"vocabulary {self.kind!r} is not known: choose from {', '.join(GIVEN)}",
+        )
 
-    def source_digests(self) -> dict[str, str]: return {GIVEN[self.kind]: digest(f"file:{find(GIVEN[self.kind])}")}
+    def source_digests(self) -> dict[str, str]:
+        return {GIVEN[self.kind]: digest(f"file:{find(GIVEN[self.kind])}")}
 
 # %% ../../nbs/lib/15a_given.ipynb #9a5644a6
 def renumbered(pieces: list[str]) -> dict[str, int]:
-    "Ids of pieces: `SPECIALS` first, the rest in order, less those that are unused. InputError for one that is twice."
+    """Ids of pieces: `SPECIALS` first, the rest in order, less those that are unused. InputError
+    for one that is twice.
+    """
     kept = [p for p in pieces if p not in SPECIALS and not p.startswith("[unused")]
-    if len(set(kept)) < len(kept): raise InputError("a piece stands twice in the vocabulary: keep one of each")
+    if len(set(kept)) < len(kept):
+        raise InputError("a piece stands twice in the vocabulary: keep one of each")
     return {piece: i for i, piece in enumerate([*SPECIALS, *kept])}
 
+
 def make_vocabulary(specs, folders, store, progress):
-    "Read vocabularies, a piece a line, and keep them as tokenizers."
-    for spec, folder in zip(specs, folders): save(blank(renumbered(read_lines(find(GIVEN[spec.kind])))), folder)
+    """Read vocabularies, a piece a line, and keep them as tokenizers."""
+    for spec, folder in zip(specs, folders):
+        save(blank(renumbered(read_lines(find(GIVEN[spec.kind])))), folder)
+
 
 declare(GivenSpec, make_vocabulary)

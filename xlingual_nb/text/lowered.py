@@ -17,19 +17,29 @@ from tokenizers import Tokenizer, normalizers
 from ..errors import require
 from ..runs.stages import declare
 from .formats import read_pairs
-from .records import PAIRS, Labelled, RecordsSpec, make_records, read_records, translate
+from xlingual_nb.text.records import (
+    PAIRS,
+    Labelled,
+    RecordsSpec,
+    make_records,
+    read_records,
+    translate,
+)
 from .tokenizers import count_words, encode, load
 
 # %% ../../nbs/lib/19a_lowered.ipynb #2fc85720
 def lowered(tokenizer: Tokenizer) -> Tokenizer:
-    "The same vocabulary behind BERT's lower-casing, which strips accents."
+    """The same vocabulary behind BERT's lower-casing, which strips accents."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.normalizer = normalizers.BertNormalizer(lowercase=True)
     return copy
 
+
 def damage(cased: Tokenizer, lower: Tokenizer, sentences: Iterable[str]) -> dict[str, float]:
-    """Of the words of some sentences, the share whose pieces `changed` between two tokenizers of one vocabulary; and
-    with each of the two the share of pieces that are `unknown`, and `pieces` a word."""
+    """Of the words of some sentences, the share whose pieces `changed` between two tokenizers of
+    one vocabulary; and with each of the two the share of pieces that are `unknown`, and `pieces` a
+    word.
+    """
     count = count_words(sentences)
     words, often = list(count), np.array([*count.values()])
     found, kept = {}, []
@@ -37,7 +47,10 @@ def damage(cased: Tokenizer, lower: Tokenizer, sentences: Iterable[str]) -> dict
         text = encode(tokenizer, words)
         total = text.lengths @ often
         unknown = np.repeat(often, text.lengths) @ (text.ids == tokenizer.token_to_id("[UNK]"))
-        found |= {f"unknown {name}": float(unknown / max(1, total)), f"pieces {name}": float(total / often.sum())}
+        found |= {
+            f"unknown {name}": float(unknown / max(1, total)),
+            f"pieces {name}": float(total / often.sum()),
+        }
         kept.append([row.tolist() for row in text])
     changed = np.array([a != b for a, b in zip(*kept)])
     return {"changed": float(changed @ often / often.sum())} | found
@@ -45,19 +58,28 @@ def damage(cased: Tokenizer, lower: Tokenizer, sentences: Iterable[str]) -> dict
 # %% ../../nbs/lib/19a_lowered.ipynb #ccc26507
 @dataclass(frozen=True)
 class LoweredSpec:
-    """What lower-casing changes (`damage`) in the sentences of `texts`, records of NLI, by a `vocabulary`, the spec of
-    a run that leaves a cased tokenizer."""
+    """What lower-casing changes (`damage`) in the sentences of `texts`, records of NLI, by a
+    `vocabulary`, the spec of a run that leaves a cased tokenizer.
+    """
+
     stage: ClassVar[str] = "lowered"
     vocabulary: object
     texts: tuple[Labelled, ...]
 
     def __post_init__(self):
-        require(hasattr(self.vocabulary, "stage"), f"vocabulary={self.vocabulary!r}: give the spec of a run")
+        require(
+            hasattr(self.vocabulary, "stage"),
+            f"vocabulary={self.vocabulary!r}: give the spec of a run",
+        )
         tasks = {side.records.task for side in self.texts} - {"nli"}
-        require(not tasks, f"records of {''.join(sorted(tasks)[:1])} have no pairs of sentences: give those of nli")
+        require(
+            not tasks,
+            f"records of {''.join(sorted(tasks)[:1])} have no pairs of sentences: give those of nli",
+        )
+
 
 def make_lowered(specs, folders, store, progress):
-    "Compare pieces, language by language."
+    """Compare pieces, language by language."""
     for spec, folder in zip(specs, folders):
         cased, values = load(store.path(spec.vocabulary)), {}
         for side in spec.texts:
@@ -67,16 +89,22 @@ def make_lowered(specs, folders, store, progress):
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 
+
 declare(LoweredSpec, make_lowered)
 
 # %% ../../nbs/lib/19a_lowered.ipynb #8a01fc2d
 def lower_case(text: str) -> str:
-    "A text as BERT's lower-casing leaves it, accents stripped."
+    """A text as BERT's lower-casing leaves it, accents stripped."""
     return normalizers.BertNormalizer(lowercase=True).normalize_str(text)
 
+
 class LoweredRecords(RecordsSpec):
-    "Sentence pairs of files in lower case; all else is `RecordsSpec`'s."
+    """Sentence pairs of files in lower case; all else is `RecordsSpec`'s."""
+
     stage = "lowered_records"
-    readings = (replace(PAIRS, read=lambda path: translate(read_pairs(path), lower_case), micro=None),)
+    readings = (
+        replace(PAIRS, read=lambda path: translate(read_pairs(path), lower_case), micro=None),
+    )
+
 
 declare(LoweredRecords, make_records)

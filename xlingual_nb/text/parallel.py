@@ -19,164 +19,232 @@ from .sources import CorpusSpec, load_spec, read_corpus
 
 # %% ../../nbs/lib/16_parallel.ipynb #c2c09c79
 def natural_language(name: str) -> str:
-    "The natural language whose text a language has: `enfake` has that of `en`."
+    """The natural language whose text a language has: `enfake` has that of `en`."""
     return name.removesuffix("fake") or name
 
 # %% ../../nbs/lib/16_parallel.ipynb #b15013d4
 FEWEST = 10
 
+
 def extent(corpus: Corpus) -> str:
-    "How much text there is, and from which id to which."
-    return f"{len(corpus)} sentences" + (f", {corpus.keys[0]} to {corpus.keys[-1]}" if corpus.keys else "")
+    """How much text there is, and from which id to which."""
+    return f"{len(corpus)} sentences" + (
+        f", {corpus.keys[0]} to {corpus.keys[-1]}" if corpus.keys else ""
+    )
 
 # %% ../../nbs/lib/16_parallel.ipynb #f86841a8
 def check_documents(corpora: list[Corpus], names: list[str]) -> None:
-    "InputError for texts without ids whose documents are not of one length each, with the first place."
+    """InputError for texts without ids whose documents are not of one length each, with the first
+    place.
+    """
     for corpus, name in zip(corpora[1:], names[1:]):
         sizes = [[len(d) for d in c.documents] for c in (corpora[0], corpus)]
-        if len(corpora[0]) != len(corpus) or sizes[0] == sizes[1]: continue
+        if len(corpora[0]) != len(corpus) or sizes[0] == sizes[1]:
+            continue
         same = next(i for i, pair in enumerate(zip(*sizes)) if pair[0] != pair[1])
         place = sum(sizes[0][:same]) + min(sizes[0][same], sizes[1][same])
-        raise InputError(f"{names[0]} and {name} are not parallel: one of them alone has a blank line after "
-                         f"sentence {place}: part the same documents in both")
+        raise InputError(
+            f"{names[0]} and {name} are not parallel: one of them alone has a blank line after "
+            f"sentence {place}: part the same documents in both"
+        )
 
 # %% ../../nbs/lib/16_parallel.ipynb #911b1762
 def common(corpora: list[Corpus], names: list[str]) -> list[Corpus]:
     """Corpora cut to the ids that all share, in the order of the first; without ids, as they are.
 
-    `names` are for the message: InputError for fewer than `FEWEST` common sentences, and for texts without ids that
-    differ in length or documents."""
+    `names` are for the message: InputError for fewer than `FEWEST` common sentences, and for texts
+    without ids that differ in length or documents.
+    """
     with_ids = [c.ids is not None for c in corpora]
     made = corpora
     if all(with_ids):
         first = reduce(lambda a, b: cut_to_shared_ids(a, b)[0], corpora)
         made = [cut_to_shared_ids(first, c)[1] for c in corpora]
-    elif not any(with_ids): check_documents(corpora, names)
+    elif not any(with_ids):
+        check_documents(corpora, names)
     told = " and ".join(f"{name} ({extent(corpus)})" for name, corpus in zip(names, corpora))
     if len({len(c) for c in made}) > 1:
-        raise InputError(f"{told} are not parallel: give the same sentences, one a line, in each file, or verses")
+        raise InputError(
+            f"{told} are not parallel: give the same sentences, one a line, in each file, or verses"
+        )
     if len(made[0]) < FEWEST:
-        raise InputError(f"{told} share {len(made[0])} sentences, at least {FEWEST} are needed: "
-                         "name texts that say the same")
+        raise InputError(
+            f"{told} share {len(made[0])} sentences, at least {FEWEST} are needed: "
+            "name texts that say the same"
+        )
     return made
 
 # %% ../../nbs/lib/16_parallel.ipynb #2a1343ba
 def parallel_sentences(corpora: dict[str, Corpus], names: dict[str, str]) -> dict[str, list[str]]:
-    "Sentences by language, alike in number. InputError, with the texts' names, where they are not parallel."
+    """Sentences by language, alike in number. InputError, with the texts' names, where they are not
+    parallel.
+    """
     made = common(list(corpora.values()), [names.get(language, language) for language in corpora])
     return {language: corpus.sentences for language, corpus in zip(corpora, made)}
 
 # %% ../../nbs/lib/16_parallel.ipynb #c679cc2d
 def paired_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], list[int]]:
-    """The lines of plain files that are there in every language, and the numbers of those that are empty in some only.
-    InputError for different numbers of lines, or fewer than `FEWEST` pairs."""
+    """The lines of plain files that are there in every language, and the numbers of those that are
+    empty in some only. InputError for different numbers of lines, or fewer than `FEWEST` pairs.
+    """
     lines = {language: [s.strip() for s in read_lines(path)] for language, path in files.items()}
     for side in lines.values():
-        while not side[-1]: side.pop()
+        while not side[-1]:
+            side.pop()
     if len(set(map(len, lines.values()))) > 1:
-        counts = " and ".join(f"{files[language]} has {len(side)} lines" for language, side in lines.items())
+        counts = " and ".join(
+            f"{files[language]} has {len(side)} lines" for language, side in lines.items()
+        )
         raise InputError(f"{counts}: write the same sentences into each, one a line")
     rows = list(zip(*lines.values()))
     if (n := sum(map(all, rows))) < FEWEST:
-        raise InputError(f"{', '.join(map(str, files.values()))}: {n} lines are there in every language, "
-                         f"at least {FEWEST} are needed: give more text")
+        raise InputError(
+            f"{', '.join(map(str, files.values()))}: {n} lines are there in every language, "
+            f"at least {FEWEST} are needed: give more text"
+        )
     lost = [number for number, row in enumerate(rows, 1) if any(row) and not all(row)]
-    return {language: [row[i] for row in rows if all(row)] for i, language in enumerate(lines)}, lost
+    return {
+        language: [row[i] for row in rows if all(row)] for i, language in enumerate(lines)
+    }, lost
+
 
 def left_out(lost: list[int]) -> str:
-    "What is said of lines that were left out; nothing where there are none."
+    """What is said of lines that were left out; nothing where there are none."""
     numbers = ", ".join(map(str, lost[:10])) + ", …" * (len(lost) > 10)
     lines = f"{len(lost)} line{'s' * (len(lost) > 1)}"
     return f"; {lines} left out, empty in one of the languages ({numbers})" if lost else ""
 
 # %% ../../nbs/lib/16_parallel.ipynb #324fe2b0
 def bible_of(language: str, listed) -> str:
-    "The first Bible of a language on this machine. InputError, with what to do, where there is none."
-    found = listed[(listed.kind == "verses") & (listed.language == natural_language(language))].source
-    if len(found): return found.iloc[0]
-    raise InputError(f"no parallel text in '{language}' in {data_folder()}: "
-                     f"give own files, --text {language}=FILE for each language")
+    """The first Bible of a language on this machine. InputError, with what to do, where there is
+    none.
+    """
+    found = listed[
+        (listed.kind == "verses") & (listed.language == natural_language(language))
+    ].source
+    if len(found):
+        return found.iloc[0]
+    raise InputError(
+        f"no parallel text in '{language}' in {data_folder()}: "
+        f"give own files, --text {language}=FILE for each language"
+    )
 
 # %% ../../nbs/lib/16_parallel.ipynb #eb4351c6
 def read_named(names: dict[str, str], sentences: int) -> tuple[dict[str, list[str]], list[int]]:
-    "Parallel sentences of the named sources, and the numbers of lines left out; `sentences` are drawn of a microworld."
-    files = {language: name.removeprefix("file:") for language, name in names.items() if name.startswith("file:")}
+    """Parallel sentences of the named sources, and the numbers of lines left out; `sentences` are
+    drawn of a microworld.
+    """
+    files = {
+        language: name.removeprefix("file:")
+        for language, name in names.items()
+        if name.startswith("file:")
+    }
     if len(files) == len(names) and not any(map(sources.has_verses, map(Path, files.values()))):
         return paired_lines(files)
     more = dict(part="test", sentences=max(sentences or 1000, FEWEST))
-    made = {language: sources.load(name, **(more if name.startswith("micro/") else {}))
-            for language, name in names.items()}
+    made = {
+        language: sources.load(name, **(more if name.startswith("micro/") else {}))
+        for language, name in names.items()
+    }
     return parallel_sentences(made, names), []
 
 # %% ../../nbs/lib/16_parallel.ipynb #e18c0adc
-def gather(languages: list[str], files: dict[str, str] | None = None,
-           sentences: int = 1000, micro: bool = True) -> tuple[dict[str, list[str]], str]:
+def gather(
+    languages: list[str],
+    files: dict[str, str] | None = None,
+    sentences: int = 1000,
+    micro: bool = True,
+) -> tuple[dict[str, list[str]], str]:
     """Parallel sentences by language, and a line that says where they are from.
 
-    `files`: own text, one file a language (a sentence a line, or verses in `.tsv`); lines that are empty in one of
-    them are left out. Without: Bibles of the data folder, or else, if `micro` says that it will do, the microworld's
-    test part. At most `sentences` of them (0: all). InputError for a language without text, or texts that are not
-    parallel."""
+    `files`: own text, one file a language (a sentence a line, or verses in `.tsv`); lines that are
+    empty in one of them are left out. Without: Bibles of the data folder, or else, if `micro` says
+    that it will do, the microworld's test part. At most `sentences` of them (0: all). InputError
+    for a language without text, or texts that are not parallel.
+    """
     if files:
         if wrong := sorted(set(languages) ^ set(files)):
-            raise InputError(f"--text: {', '.join(wrong)} is in one of --languages and --text only: "
-                             "give one file a language")
+            raise InputError(
+                f"--text: {', '.join(wrong)} is in one of --languages and --text only: "
+                "give one file a language"
+            )
         names = {language: f"file:{Path(files[language]).absolute()}" for language in languages}
-    elif data_folder(): names = {language: bible_of(language, sources.available()) for language in languages}
+    elif data_folder():
+        names = {language: bible_of(language, sources.available()) for language in languages}
     else:
-        require(micro, "no text: the microworld's invented words are for models that were trained on them; give "
-                f"{' '.join(f'--text {language}=FILE' for language in languages)}, or set XLINGUAL_DATA")
+        require(
+            micro,
+            "no text: the microworld's invented words are for models that were trained on them; give "
+            f"{' '.join(f'--text {language}=FILE' for language in languages)}, or set XLINGUAL_DATA",
+        )
         names = {language: f"micro/{natural_language(language)}" for language in languages}
     made, lost = read_named(names, sentences)
-    made = {language: s[:sentences or None] for language, s in made.items()}
+    made = {language: s[: sentences or None] for language, s in made.items()}
     where = ", ".join(dict.fromkeys(n.removeprefix("file:") for n in names.values()))
     return made, f"{len(made[languages[0]])} sentences of {where}{left_out(lost)}"
 
 # %% ../../nbs/lib/16_parallel.ipynb #a86aea12
 def read_pairs(path) -> Iterator[tuple[str, str]]:
-    "The pairs of a dictionary file (`first second` a line), one after the other. Bad lines: InputError."
+    """The pairs of a dictionary file (`first second` a line), one after the other. Bad lines:
+    InputError.
+    """
     for n, line in enumerate(read_lines(path), 1):
-        if not line.strip(): continue
+        if not line.strip():
+            continue
         if len(pair := line.split()) != 2:
-            raise InputError(f"{path} line {n}: {line[:40]!r} is not two words: write `first second`")
+            raise InputError(
+                f"{path} line {n}: {line[:40]!r} is not two words: write `first second`"
+            )
         yield tuple(pair)
 
 # %% ../../nbs/lib/16_parallel.ipynb #d7e7b469
 def read_dictionary(path, limit: int = 0) -> tuple[list[str], list[str]]:
-    """The two sides of a dictionary file (`read_pairs`), the first pair of each word only, `limit` of them (0: all).
-    Bad lines: InputError."""
+    """The two sides of a dictionary file (`read_pairs`), the first pair of each word only, `limit`
+    of them (0: all). Bad lines: InputError.
+    """
     first, second = {}, set()
     for one, other in read_pairs(path):
         if one not in first and other not in second:
             first[one] = other
             second.add(other)
-        if limit and len(first) == limit: break
+        if limit and len(first) == limit:
+            break
     return list(first), list(first.values())
 
 # %% ../../nbs/lib/16_parallel.ipynb #55c9b48e
-def parallel_words(languages: list[str], texts: dict[str, list[str]],
-                   dictionary: Path | None) -> dict[str, list[str]] | None:
-    """The same words in two languages: those of the file; for a language and its fake the words of the text; else None.
-    InputError for a file with fewer than `FEWEST` pairs."""
+def parallel_words(
+    languages: list[str], texts: dict[str, list[str]], dictionary: Path | None
+) -> dict[str, list[str]] | None:
+    """The same words in two languages: those of the file; for a language and its fake the words of
+    the text; else None. InputError for a file with fewer than `FEWEST` pairs.
+    """
     if dictionary:
         sides = read_dictionary(dictionary)
-        require(len(sides[0]) >= FEWEST, f"{dictionary} has {len(sides[0])} pairs of words, the first of each word, "
-                f"at least {FEWEST} are needed: give more")
+        require(
+            len(sides[0]) >= FEWEST,
+            f"{dictionary} has {len(sides[0])} pairs of words, the first of each word, "
+            f"at least {FEWEST} are needed: give more",
+        )
         return dict(zip(languages, sides))
-    if natural_language(languages[0]) != natural_language(languages[1]): return None
-    return dict.fromkeys(languages, sorted({word for sentence in texts[languages[0]] for word in sentence.split()}))
+    if natural_language(languages[0]) != natural_language(languages[1]):
+        return None
+    return dict.fromkeys(
+        languages, sorted({word for sentence in texts[languages[0]] for word in sentence.split()})
+    )
 
 # %% ../../nbs/lib/16_parallel.ipynb #30b49cb7
 def read_parallel(store, first: CorpusSpec, second: CorpusSpec | None) -> tuple[Corpus, Corpus]:
-    """Two texts that say the same, or one twice. Those with ids are cut to the ids that they share. Raises InputError
-    for texts that are not parallel, as `common`."""
+    """Two texts that say the same, or one twice. Those with ids are cut to the ids that they share.
+    Raises InputError for texts that are not parallel, as `common`.
+    """
     both = (first, second or first)
     one, other = common([read_corpus(store.path(s)) for s in both], [s.source for s in both])
     return one, other
 
+
 @lru_cache(maxsize=64)
 def parallel_size(first: CorpusSpec, second: CorpusSpec | None) -> tuple[int, int]:
-    "(sentences, words of the first) that `read_parallel` would give. InputError like there."
+    """(sentences, words of the first) that `read_parallel` would give. InputError like there."""
     both = (first, second or first)
     sentences = common(list(map(load_spec, both)), [s.source for s in both])[0].sentences
     return len(sentences), sum(len(s.split()) for s in sentences)

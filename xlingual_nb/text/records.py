@@ -9,7 +9,9 @@ __all__ = ['PAIRS', 'NAMES', 'PARTS_OF_SPEECH', 'TASK_READINGS', 'no_options', '
            'RecordsSpec', 'known_tasks', 'make_records', 'read_records', 'how_many', 'Labelled']
 
 # %% ../../nbs/lib/17_records.ipynb #fca86929
-import hashlib, json, re
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,16 +29,20 @@ from .transforms import check_text, transform_strings
 
 # %% ../../nbs/lib/17_records.ipynb #1bae616c
 def no_options(source: str) -> dict:
-    "A reader that takes nothing but the path."
+    """A reader that takes nothing but the path."""
     return {}
+
 
 @dataclass(frozen=True)
 class Reading:
     """How the records of a task are read.
 
-    `read(path, **options)`: those of a file. `micro(language, part, size, **dials)`: those of the microworld, if it
-    has any. `files`: the data sets of the data folder, {set: {part: names to try}}, in a name {} for the language.
-    `columns`: those that hold text. `options(source)`: the switches that `read` takes besides, with their defaults."""
+    `read(path, **options)`: those of a file. `micro(language, part, size, **dials)`: those of the
+    microworld, if it has any. `files`: the data sets of the data folder, {set: {part: names to
+    try}}, in a name {} for the language. `columns`: those that hold text. `options(source)`: the
+    switches that `read` takes besides, with their defaults.
+    """
+
     task: str
     read: Callable
     micro: Callable | None = None
@@ -46,62 +52,105 @@ class Reading:
 
 # %% ../../nbs/lib/17_records.ipynb #41df061b
 def named_column(task: str, column: str, *where, **dials) -> list[dict]:
-    "The microworld's records of a task, the integers of a column turned into names."
+    """The microworld's records of a task, the integers of a column turned into names."""
     from xlingual_nb import microworld
+
     names = microworld.LABEL_NAMES[task][column]
-    def told(value): return [names[i] for i in value] if isinstance(value, list) else names[value]
+
+    def told(value):
+        return [names[i] for i in value] if isinstance(value, list) else names[value]
+
     return [r | {column: told(r[column])} for r in microworld.task(task, *where, **dials)]
 
+
 def micro_pairs(*where, **dials) -> list[dict]:
-    "NLI records of the microworld."
+    """NLI records of the microworld."""
     return named_column("nli", "label", *where, **dials)
 
+
 def micro_words(task: str, column: str, *where, **dials) -> list[dict]:
-    "Tokens and tags, these from a column of the microworld's records."
-    return [dict(tokens=r["tokens"], tags=r[column]) for r in named_column(task, column, *where, **dials)]
+    """Tokens and tags, these from a column of the microworld's records."""
+    return [
+        dict(tokens=r["tokens"], tags=r[column])
+        for r in named_column(task, column, *where, **dials)
+    ]
+
 
 def micro_names(*where, **dials) -> list[dict]:
-    "NER records of the microworld."
+    """NER records of the microworld."""
     return micro_words("ner", "ner_tags", *where, **dials)
 
+
 def micro_parts(*where, **dials) -> list[dict]:
-    "Part-of-speech records of the microworld."
+    """Part-of-speech records of the microworld."""
     return micro_words("pos", "upos", *where, **dials)
 
 # %% ../../nbs/lib/17_records.ipynb #1d7160f8
 def three_parts(name: str) -> dict[str, list[str]]:
-    "One file for each part, whose name stands where PART does."
+    """One file for each part, whose name stands where PART does."""
     return {part: [name.replace("PART", part)] for part in ("train", "dev", "test")}
 
-PAIRS = Reading("nli", read_pairs, micro_pairs, columns=("premise", "hypothesis"), files={
-    "xnli": dict(train=["nli/mnli.train.{}.tsv"], dev=["nli/xnli.dev.{}.tsv"], test=["nli/xnli.test.{}.tsv"]),
-    "snli": dict(dev=["nli/snli.dev.{}.tsv"], test=["nli/snli.test.{}.tsv"])})
+
+PAIRS = Reading(
+    "nli",
+    read_pairs,
+    micro_pairs,
+    columns=("premise", "hypothesis"),
+    files={
+        "xnli": dict(
+            train=["nli/mnli.train.{}.tsv"],
+            dev=["nli/xnli.dev.{}.tsv"],
+            test=["nli/xnli.test.{}.tsv"],
+        ),
+        "snli": dict(dev=["nli/snli.dev.{}.tsv"], test=["nli/snli.test.{}.tsv"]),
+    },
+)
 
 # %% ../../nbs/lib/17_records.ipynb #e53fe6cd
 def repairs(source: str) -> dict:
-    "The switch of `read_tagged`; on for the files of CoNLL-2002, which are not quite IOB2."
+    """The switch of `read_tagged`; on for the files of CoNLL-2002, which are not quite IOB2."""
     return dict(repair=source.startswith("conll/"))
 
-NAMES = Reading("ner", read_tagged, micro_names, options=repairs, files={
-    "panx": dict(train=["ner/{}-panx.train.conll"], dev=["ner/{}-panx.dev.conll"],
-                 test=["ner/{}-panx.test.conll", "ner/{}-wikiann.test.conll"]),
-    "conll": three_parts("ner/{}-conll2002.PART.conll"),
-    "wikigold": dict(test=["ner/{}-wikigold.test.conll"])})
+
+NAMES = Reading(
+    "ner",
+    read_tagged,
+    micro_names,
+    options=repairs,
+    files={
+        "panx": dict(
+            train=["ner/{}-panx.train.conll"],
+            dev=["ner/{}-panx.dev.conll"],
+            test=["ner/{}-panx.test.conll", "ner/{}-wikiann.test.conll"],
+        ),
+        "conll": three_parts("ner/{}-conll2002.PART.conll"),
+        "wikigold": dict(test=["ner/{}-wikigold.test.conll"]),
+    },
+)
 
 # %% ../../nbs/lib/17_records.ipynb #5332ce4f
-PARTS_OF_SPEECH = Reading("pos", read_conllu, micro_parts, files={"ud": three_parts("ud/{}.PART.conllu")})
+PARTS_OF_SPEECH = Reading(
+    "pos", read_conllu, micro_parts, files={"ud": three_parts("ud/{}.PART.conllu")}
+)
 
 TASK_READINGS = {reading.task: reading for reading in (PAIRS, NAMES, PARTS_OF_SPEECH)}
 
+
 def reading_of(task: str | Reading) -> Reading:
-    "The reading of a task of this module by its name; a reading is its own. Unknown task: `InputError`."
-    if isinstance(task, Reading): return task
-    require(task in TASK_READINGS, f"task {task!r} has no records here: choose {' or '.join(TASK_READINGS)}")
+    """The reading of a task of this module by its name; a reading is its own. Unknown task:
+    `InputError`.
+    """
+    if isinstance(task, Reading):
+        return task
+    require(
+        task in TASK_READINGS,
+        f"task {task!r} has no records here: choose {' or '.join(TASK_READINGS)}",
+    )
     return TASK_READINGS[task]
 
 # %% ../../nbs/lib/17_records.ipynb #f051d50f
 def languages(names: Iterable[str]) -> list[str]:
-    "The languages for which the data folder has one of these files."
+    """The languages for which the data folder has one of these files."""
     found = set()
     for name in names:
         pattern = re.compile(re.escape(Path(name).name).replace(r"\{\}", "([^.]+?)") + r"(\.gz)?")
@@ -111,105 +160,159 @@ def languages(names: Iterable[str]) -> list[str]:
 
 # %% ../../nbs/lib/17_records.ipynb #41c25279
 def known_sources(reading: Reading) -> str:
-    "What a source of this task may be, in words."
+    """What a source of this task may be, in words."""
     names = ["micro/LANGUAGE"] * bool(reading.micro) + [f"{s}/LANGUAGE" for s in reading.files]
     return " or ".join(filter(None, (", ".join(names), "file:PATH")))
 
+
 def in_folder(reading: Reading, source: str, part: str) -> Path:
-    "The file of a data set's part. What is not known or not there: `InputError` that lists what is."
+    """The file of a data set's part. What is not known or not there: `InputError` that lists what
+    is.
+    """
     (name, _, language), sets = source.partition("/"), reading.files
     if not language or name not in sets:
-        raise InputError(f"source {source!r} is not known for {reading.task}: name {known_sources(reading)}")
-    if part not in sets[name]: raise InputError(f"{source} has no part {part!r}: it has {', '.join(sets[name])}")
+        raise InputError(
+            f"source {source!r} is not known for {reading.task}: name {known_sources(reading)}"
+        )
+    if part not in sets[name]:
+        raise InputError(f"{source} has no part {part!r}: it has {', '.join(sets[name])}")
     if (folder := data_folder()) is None:
         instead = f", or use micro/{language.partition('-')[0]}" * bool(reading.micro)
-        raise InputError(f"no data folder for {source}: set XLINGUAL_DATA to one (see data/README.md){instead}")
+        raise InputError(
+            f"no data folder for {source}: set XLINGUAL_DATA to one (see data/README.md){instead}"
+        )
     for file in sets[name][part]:
         for path in (folder / file.format(language), folder / f"{file.format(language)}.gz"):
-            if path.is_file(): return path
-    near, file = ", ".join(languages(sets[name][part])) or "no language", sets[name][part][0].format(language)
-    raise InputError(f"{source} has no part {part!r} ({file}[.gz]) in {folder}: it is there for {near}")
+            if path.is_file():
+                return path
+    near, file = (
+        ", ".join(languages(sets[name][part])) or "no language",
+        sets[name][part][0].format(language),
+    )
+    raise InputError(
+        f"{source} has no part {part!r} ({file}[.gz]) in {folder}: it is there for {near}"
+    )
 
 # %% ../../nbs/lib/17_records.ipynb #79a1cd7d
 def locate(task: str | Reading, source: str, part: str = "train") -> Path | None:
-    "The file behind a part of a source; None for the microworld, which needs none."
+    """The file behind a part of a source; None for the microworld, which needs none."""
     reading = reading_of(task)
-    if reading.micro and source.startswith("micro/") and source != "micro/": return None
-    if not source.startswith("file:"): return in_folder(reading, source, part)
+    if reading.micro and source.startswith("micro/") and source != "micro/":
+        return None
+    if not source.startswith("file:"):
+        return in_folder(reading, source, part)
     if part != "train" and "{part}" not in source:
-        raise InputError(f"{source} has no part {part!r}: name it file:PATH with {{part}} in it, as in "
-                         "file:my/{part}.tsv")
+        raise InputError(
+            f"{source} has no part {part!r}: name it file:PATH with {{part}} in it, as in "
+            "file:my/{part}.tsv"
+        )
     return Path(source.removeprefix("file:").replace("{part}", part)).expanduser()
 
 # %% ../../nbs/lib/17_records.ipynb #5a444bec
 def text_of(record: dict, columns: tuple[str, ...]) -> tuple:
-    "What a model gets to see of a record."
+    """What a model gets to see of a record."""
     return tuple(tuple(record[c]) if isinstance(record[c], list) else record[c] for c in columns)
 
+
 def sample(records: list, size: int, seed: int | None = None) -> list:
-    """At most `size` records (0: all), the first ones or a seeded sample in the order of the file; samples of a seed
-    are nested."""
-    if not size or size >= len(records): return records
-    if seed is None: return records[:size]
-    return [records[i] for i in sorted(np.random.default_rng(seed).permutation(len(records))[:size])]
+    """At most `size` records (0: all), the first ones or a seeded sample in the order of the file;
+    samples of a seed are nested.
+    """
+    if not size or size >= len(records):
+        return records
+    if seed is None:
+        return records[:size]
+    return [
+        records[i] for i in sorted(np.random.default_rng(seed).permutation(len(records))[:size])
+    ]
 
 # %% ../../nbs/lib/17_records.ipynb #5f36c0c5
 def accepted(reading: Reading, source: str, parameters: dict) -> dict:
-    "The parameters of a file, with their defaults; a name or a value that makes no sense: `InputError`."
+    """The parameters of a file, with their defaults; a name or a value that makes no sense:
+    `InputError`.
+    """
     known = dict(seed=None) if source.startswith("file:") else dict(seed=None, unseen=False)
     given = sources.over_defaults(source, parameters, known | reading.options(source))
     if given["seed"] is not None and (type(given["seed"]) is not int or given["seed"] < 0):
-        raise InputError(f"seed={given['seed']!r}: give a whole number, or none for the first records")
+        raise InputError(
+            f"seed={given['seed']!r}: give a whole number, or none for the first records"
+        )
     for name in given.keys() - {"seed"}:
-        if type(given[name]) is not bool: raise InputError(f"{name}={given[name]!r}: choose True or False")
+        if type(given[name]) is not bool:
+            raise InputError(f"{name}={given[name]!r}: choose True or False")
     return given
 
 # %% ../../nbs/lib/17_records.ipynb #9ef1421b
-def load(task: str | Reading, source: str, part: str = "train", size: int = 0, **parameters) -> list[dict]:
-    """Records of a task (`nli`, `ner`, `pos`, or a `Reading` of your own): at most `size` of them, 0 is all.
+def load(
+    task: str | Reading, source: str, part: str = "train", size: int = 0, **parameters
+) -> list[dict]:
+    """Records of a task (`nli`, `ner`, `pos`, or a `Reading` of your own): at most `size` of them,
+    0 is all.
 
-    Sources: `micro/en`, `xnli/es`, `snli/en`, `panx/es`, `conll/es`, `wikigold/en`, `ud/en-lines`, `file:PATH`.
-    Parameters of `micro/`: those of `microworld.task`; of files: `seed` (None: the first `size`; a number: a
-    sample), of data sets `unseen` (leave out what the part train holds), of NER `repair` (see `read_tagged`).
-    Unknown, missing, broken, empty: `InputError`."""
+    Sources: `micro/en`, `xnli/es`, `snli/en`, `panx/es`, `conll/es`, `wikigold/en`, `ud/en-lines`,
+    `file:PATH`. Parameters of `micro/`: those of `microworld.task`; of files: `seed` (None: the
+    first `size`; a number: a sample), of data sets `unseen` (leave out what the part train holds),
+    of NER `repair` (see `read_tagged`). Unknown, missing, broken, empty: `InputError`.
+    """
     reading, path = reading_of(task), locate(task, source, part)
-    if type(size) is not int or size < 0: raise InputError(f"size={size!r}: give a count, or 0 for all")
+    if type(size) is not int or size < 0:
+        raise InputError(f"size={size!r}: give a count, or 0 for all")
     if path is None and not size:
-        raise InputError(f"size=0: the microworld has no end, so say how many records of {source} to make")
-    if path is None: return reading.micro(source.removeprefix("micro/"), part, size, **parameters)
+        raise InputError(
+            f"size=0: the microworld has no end, so say how many records of {source} to make"
+        )
+    if path is None:
+        return reading.micro(source.removeprefix("micro/"), part, size, **parameters)
     given = accepted(reading, source, parameters)
-    def read(path): return reading.read(path, **{name: given[name] for name in reading.options(source)})
+
+    def read(path):
+        return reading.read(path, **{name: given[name] for name in reading.options(source)})
+
     records = read(path)
     if given.get("unseen"):
         known = {text_of(r, reading.columns) for r in read(locate(task, source, "train"))}
         records = [r for r in records if text_of(r, reading.columns) not in known]
         if not records:
-            raise InputError(f"unseen=True leaves nothing of {source}, part {part!r}: each record is in the part train")
+            raise InputError(
+                f"unseen=True leaves nothing of {source}, part {part!r}: each record is in the part train"
+            )
     return sample(records, size, given["seed"])
 
 # %% ../../nbs/lib/17_records.ipynb #7c7cc21f
 def digest(source: str, task: str | Reading, part: str = "train", unseen: bool = False) -> str:
-    "SHA-256 (hex) of the file behind a part (with `unseen`, also of the part train); `generated` for the microworld."
+    """SHA-256 (hex) of the file behind a part (with `unseen`, also of the part train); `generated`
+    for the microworld.
+    """
     paths = [locate(task, source, p) for p in ((part, "train") if unseen else (part,))]
-    if paths[0] is None: return "generated"
+    if paths[0] is None:
+        return "generated"
     found = [sources.digest(f"file:{path}") for path in paths]
     return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
 # %% ../../nbs/lib/17_records.ipynb #bea61d0c
-def translate(records: list[dict], table: dict | Callable[[str], str],
-              columns=("premise", "hypothesis", "tokens")) -> list[dict]:
-    """Records whose text (the `columns` that there are) went through a function of a string, or a table of
-    `str.translate`."""
+def translate(
+    records: list[dict],
+    table: dict | Callable[[str], str],
+    columns=("premise", "hypothesis", "tokens"),
+) -> list[dict]:
+    """Records whose text (the `columns` that there are) went through a function of a string, or a
+    table of `str.translate`.
+    """
     change = table if callable(table) else lambda text: text.translate(table)
-    def changed(value): return [change(t) for t in value] if isinstance(value, list) else change(value)
+
+    def changed(value):
+        return [change(t) for t in value] if isinstance(value, list) else change(value)
+
     return [r | {c: changed(r[c]) for c in columns if c in r} for r in records]
 
 # %% ../../nbs/lib/17_records.ipynb #bfc1ca7d
 @dataclass(frozen=True)
 class RecordsSpec:
-    """Labelled text: a `task` (nli, ner, pos), a source of `load` and a part of it, at most `size` records (0: all),
-    what else the source takes, and transforms of its text. A subclass, declared with a `stage` of its own, may have
-    `readings` of more tasks."""
+    """Labelled text: a `task` (nli, ner, pos), a source of `load` and a part of it, at most `size`
+    records (0: all), what else the source takes, and transforms of its text. A subclass, declared
+    with a `stage` of its own, may have `readings` of more tasks.
+    """
+
     stage: ClassVar[str] = "records"
     readings: ClassVar[tuple] = ()
     task: str
@@ -220,9 +323,14 @@ class RecordsSpec:
     transforms: tuple[str, ...] = ()
 
     def __post_init__(self):
-        require(self.task in known_tasks(self), f"task={self.task!r}: choose {' or '.join(known_tasks(self))}")
-        require(not self.readings or self.stage != RecordsSpec.stage,
-                f"{type(self).__name__} has readings of its own: give it a stage of its own too, and declare it")
+        require(
+            self.task in known_tasks(self),
+            f"task={self.task!r}: choose {' or '.join(known_tasks(self))}",
+        )
+        require(
+            not self.readings or self.stage != RecordsSpec.stage,
+            f"{type(self).__name__} has readings of its own: give it a stage of its own too, and declare it",
+        )
         check_text(self.transforms)
 
     def source_digests(self) -> dict[str, str]:
@@ -230,38 +338,54 @@ class RecordsSpec:
         name = f"{self.task} {self.source} {self.part}" + " unseen" * unseen
         return {name: digest(self.source, known_tasks(self)[self.task], self.part, unseen)}
 
+
 def known_tasks(spec: RecordsSpec) -> dict[str, Reading]:
-    "The readings that a spec may name by their task."
+    """The readings that a spec may name by their task."""
     return TASK_READINGS | {reading.task: reading for reading in spec.readings}
 
 # %% ../../nbs/lib/17_records.ipynb #84b14e6b
 def make_records(specs, folders, store, progress):
-    "Load labelled text and keep it, a JSON record a line."
+    """Load labelled text and keep it, a JSON record a line."""
     for spec, folder in zip(specs, folders):
         reading, chain = known_tasks(spec)[spec.task], spec.transforms
         found = load(reading, spec.source, spec.part, spec.size, **dict(spec.parameters))
-        if chain: found = translate(found, lambda text: transform_strings(chain, [text])[0], reading.columns)
+        if chain:
+            found = translate(
+                found, lambda text: transform_strings(chain, [text])[0], reading.columns
+            )
         lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in found]
         (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
 
+
 def read_records(folder: Path) -> list[dict]:
-    "The records that a run left."
-    with open(folder / "records.jsonl", encoding="utf-8") as lines: return [json.loads(line) for line in lines]
+    """The records that a run left."""
+    with open(folder / "records.jsonl", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
 
 declare(RecordsSpec, make_records)
 
 # %% ../../nbs/lib/17_records.ipynb #f4705423
 @cache
 def how_many(spec: RecordsSpec) -> int | None:
-    "The number of records that a spec asks for, or that its file has where it asks for all; None if that is not here."
-    if spec.size: return spec.size
-    try: return len(load(known_tasks(spec)[spec.task], spec.source, spec.part, **dict(spec.parameters)))
-    except InputError: return None
+    """The number of records that a spec asks for, or that its file has where it asks for all; None
+    if that is not here.
+    """
+    if spec.size:
+        return spec.size
+    try:
+        return len(
+            load(known_tasks(spec)[spec.task], spec.source, spec.part, **dict(spec.parameters))
+        )
+    except InputError:
+        return None
 
 # %% ../../nbs/lib/17_records.ipynb #07c2d34e
 @dataclass(frozen=True)
 class Labelled:
-    """Records as a model reads them in one of its languages, by name; a language that it was not trained on enters
-    it plainly."""
+    """Records as a model reads them in one of its languages, by name; a language that it was not
+    trained on enters it plainly.
+    """
+
     language: str
     records: RecordsSpec

@@ -9,7 +9,9 @@ __all__ = ['TEXT_FOLDERS', 'TESTAMENTS', 'SPLITS', 'COUNTS', 'VERSES', 'COUNTED'
            'make_corpus']
 
 # %% ../../nbs/lib/14_sources.ipynb #fca86929
-import hashlib, json, re
+import hashlib
+import json
+import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,66 +19,103 @@ from typing import ClassVar
 
 from ..errors import InputError
 from ..runs.stages import declare
-from .corpora import Corpus, data_folder, find, read_bible, read_plain, split_phrases, split_sentences
+from xlingual_nb.text.corpora import (
+    Corpus,
+    data_folder,
+    find,
+    read_bible,
+    read_plain,
+    split_phrases,
+    split_sentences,
+)
 from .transforms import apply_text, check_text
 
 # %% ../../nbs/lib/14_sources.ipynb #9d3187b4
-TEXT_FOLDERS = {"bible": "tsv", "text": "txt"}      # folders that hold corpora, and how their files end
+TEXT_FOLDERS = {"bible": "tsv", "text": "txt"}  # folders that hold corpora, and how their files end
+
 
 def locate(source: str) -> Path | None:
-    "The file behind a source; None for the microworld, which needs none. Unknown kind or missing file: `InputError`."
+    """The file behind a source; None for the microworld, which needs none. Unknown kind or missing
+    file: `InputError`.
+    """
     kind, _, name = source.partition(":" if source.startswith("file:") else "/")
-    if name and kind == "micro": return None
-    if name and kind == "file": return Path(name).expanduser()
-    if name and kind in TEXT_FOLDERS: return find(f"{source}.{TEXT_FOLDERS[kind]}")
-    raise InputError(f"source {source!r} is not known: name micro/LANGUAGE, bible/EDITION, text/LANGUAGE or file:PATH "
-                     "(`xlingual data list` shows what is here)")
+    if name and kind == "micro":
+        return None
+    if name and kind == "file":
+        return Path(name).expanduser()
+    if name and kind in TEXT_FOLDERS:
+        return find(f"{source}.{TEXT_FOLDERS[kind]}")
+    raise InputError(
+        f"source {source!r} is not known: name micro/LANGUAGE, bible/EDITION, text/LANGUAGE or file:PATH "
+        "(`xlingual data list` shows what is here)"
+    )
 
 # %% ../../nbs/lib/14_sources.ipynb #71c5aac5
 def source_parts(source: str) -> list[str]:
-    "The sources that a joined one names."
+    """The sources that a joined one names."""
     return [source] if source.startswith("file:") else source.split("+")
 
 # %% ../../nbs/lib/14_sources.ipynb #ccfbe82b
 @lru_cache(maxsize=None)
 def _sha256(path: str, size: int, modified: int) -> str:
-    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
 
 def digest(source: str) -> str:
-    """SHA-256 (hex) of the file behind a source; `generated` for the microworld, which its code and parameters
-    determine."""
-    if len(parts := source_parts(source)) > 1: return hashlib.sha256(" ".join(map(digest, parts)).encode()).hexdigest()
-    if (path := locate(source)) is None: return "generated"
-    try: stat = path.stat()
-    except OSError as e: raise InputError(f"{path} cannot be read ({e.strerror}): check the name") from None
+    """SHA-256 (hex) of the file behind a source; `generated` for the microworld, which its code and
+    parameters determine.
+    """
+    if len(parts := source_parts(source)) > 1:
+        return hashlib.sha256(" ".join(map(digest, parts)).encode()).hexdigest()
+    if (path := locate(source)) is None:
+        return "generated"
+    try:
+        stat = path.stat()
+    except OSError as e:
+        raise InputError(f"{path} cannot be read ({e.strerror}): check the name") from None
     return _sha256(str(path), stat.st_size, stat.st_mtime_ns)
 
 # %% ../../nbs/lib/14_sources.ipynb #77517778
 TESTAMENTS = {
-    "OT": ("GEN EXO LEV NUM DEU JOS JDG RUT 1SA 2SA 1KI 2KI 1CH 2CH EZR NEH EST JOB PSA PRO ECC SNG ISA JER LAM EZK "
-           "DAN HOS JOL AMO OBA JON MIC NAM HAB ZEP HAG ZEC MAL").split(),
-    "NT": ("MAT MRK LUK JHN ACT ROM 1CO 2CO GAL EPH PHP COL 1TH 2TH 1TI 2TI TIT PHM HEB JAS 1PE 2PE 1JN 2JN 3JN "
-           "JUD REV").split()}
+    "OT": (
+        "GEN EXO LEV NUM DEU JOS JDG RUT 1SA 2SA 1KI 2KI 1CH 2CH EZR NEH EST JOB PSA PRO ECC SNG ISA JER LAM EZK "
+        "DAN HOS JOL AMO OBA JON MIC NAM HAB ZEP HAG ZEC MAL"
+    ).split(),
+    "NT": (
+        "MAT MRK LUK JHN ACT ROM 1CO 2CO GAL EPH PHP COL 1TH 2TH 1TI 2TI TIT PHM HEB JAS 1PE 2PE 1JN 2JN 3JN "
+        "JUD REV"
+    ).split(),
+}
+
 
 def of_books(corpus: Corpus, books: str) -> Corpus:
-    """The verses of some books: OT, NT (what there is of it), or codes with commas between. Books not there:
-    `InputError`."""
+    """The verses of some books: OT, NT (what there is of it), or codes with commas between. Books
+    not there: `InputError`.
+    """
     have, wanted = {key[:3] for key in corpus.keys}, TESTAMENTS.get(books) or books.split(",")
     if have.isdisjoint(wanted) or (books not in TESTAMENTS and not have.issuperset(wanted)):
         missing = books if books in TESTAMENTS else ",".join(b for b in wanted if b not in have)
-        raise InputError(f"books={books!r}: the {corpus.language} text has no {missing}: "
-                         f"choose among {','.join(sorted(have))}")
+        raise InputError(
+            f"books={books!r}: the {corpus.language} text has no {missing}: "
+            f"choose among {','.join(sorted(have))}"
+        )
     return corpus.select(key[:3] in wanted for key in corpus.keys)
 
 # %% ../../nbs/lib/14_sources.ipynb #245bcf07
 SPLITS = {
     True: split_sentences,
     "clauses": lambda verse: split_sentences(verse, clauses=True),
-    "phrases": lambda verse: [p for clause in split_sentences(verse, clauses=True) for p in split_phrases(clause)],
+    "phrases": lambda verse: [
+        p for clause in split_sentences(verse, clauses=True) for p in split_phrases(clause)
+    ],
 }
 
+
 def into_sentences(corpus: Corpus, split: bool | str = True) -> Corpus:
-    "Verses cut into sentences, clauses or phrases (`SPLITS`); piece i of verse V has the id V/i."
+    """Verses cut into sentences, clauses or phrases (`SPLITS`); piece i of verse V has the id
+    V/i.
+    """
     pieces = [[SPLITS[split](s) for s in d] for d in corpus.documents]
     number = lambda keys, d: tuple(f"{key}/{i}" for key, p in zip(keys, d) for i in range(len(p)))
     ids = corpus.ids and tuple(map(number, corpus.ids, pieces))
@@ -84,138 +123,201 @@ def into_sentences(corpus: Corpus, split: bool | str = True) -> Corpus:
 
 # %% ../../nbs/lib/14_sources.ipynb #75af0456
 def held_out(corpus: Corpus, part: str, holdout: int, source: str) -> Corpus:
-    "The part `train` (all but the last `holdout` sentences) or `dev` (those) of a file."
+    """The part `train` (all but the last `holdout` sentences) or `dev` (those) of a file."""
     if part not in ("train", "dev") or (part == "dev" and not holdout):
-        raise InputError(f"{source} has no part {part!r}: name another source for it, or set holdout=N, "
-                         "which makes the last N sentences the part dev")
+        raise InputError(
+            f"{source} has no part {part!r}: name another source for it, or set holdout=N, "
+            "which makes the last N sentences the part dev"
+        )
     if holdout >= len(corpus):
-        raise InputError(f"holdout={holdout} leaves nothing of {source} to train on: "
-                         f"it has {len(corpus)} sentences; take fewer")
+        raise InputError(
+            f"holdout={holdout} leaves nothing of {source} to train on: "
+            f"it has {len(corpus)} sentences; take fewer"
+        )
     first = len(corpus) - holdout
     return corpus.select((i < first) == (part == "train") for i in range(len(corpus)))
 
 # %% ../../nbs/lib/14_sources.ipynb #d2e27699
-COUNTS = dict(min_words=0, max_words=None, sentences=None, holdout=0)     # parameters of any file, with their defaults
-VERSES = dict(books=None, split=False)                                    # and of verse files
+COUNTS = dict(
+    min_words=0, max_words=None, sentences=None, holdout=0
+)  # parameters of any file, with their defaults
+VERSES = dict(books=None, split=False)  # and of verse files
+
 
 def over_defaults(source: str, parameters: dict, defaults: dict) -> dict:
-    "`defaults` with the given parameters over them; an unknown name or a value that makes no sense: `InputError`."
+    """`defaults` with the given parameters over them; an unknown name or a value that makes no
+    sense: `InputError`.
+    """
     for key, value in parameters.items():
         if key not in defaults:
-            raise InputError(f"parameter {key!r} does not apply to {source}: choose from {', '.join(sorted(defaults))}")
+            raise InputError(
+                f"parameter {key!r} does not apply to {source}: choose from {', '.join(sorted(defaults))}"
+            )
         if key in COUNTS and value is not None and (type(value) is not int or value < 0):
             raise InputError(f"{key}={value!r}: give a count, 0 or more")
         if key == "split" and value not in (None, False, *SPLITS):
-            raise InputError(f"split={value!r}: choose True (sentences), 'clauses', 'phrases' or False (whole verses)")
+            raise InputError(
+                f"split={value!r}: choose True (sentences), 'clauses', 'phrases' or False (whole verses)"
+            )
     return defaults | parameters
 
 # %% ../../nbs/lib/14_sources.ipynb #e76fecb1
-def has_verses(path: Path) -> bool: return path.name.removesuffix(".gz").endswith(".tsv")
+def has_verses(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith(".tsv")
+
 
 def applying(source: str, parameters: dict) -> dict:
-    "Those of the parameters that a source takes: a plain file has no books, and verses to split."
+    """Those of the parameters that a source takes: a plain file has no books, and verses to
+    split.
+    """
     verses = (path := locate(source)) is not None and has_verses(path)
     return {k: v for k, v in parameters.items() if verses or k not in VERSES}
 
+
 def joined(corpora: list[Corpus]) -> Corpus:
-    "One after the other, without ids. Different languages: `InputError`."
+    """One after the other, without ids. Different languages: `InputError`."""
     languages = sorted({c.language for c in corpora})
     if len(languages) > 1:
-        raise InputError(f"sources joined with + are of one language, not of {', '.join(languages)}: name them apart")
+        raise InputError(
+            f"sources joined with + are of one language, not of {', '.join(languages)}: name them apart"
+        )
     return Corpus(languages[0], tuple(d for c in corpora for d in c.documents))
 
 # %% ../../nbs/lib/14_sources.ipynb #394c7c21
 def load(source: str, part: str = "train", **parameters) -> Corpus:
-    """The corpus behind a source, or behind several (`bible/en-web+text/en`: one after the other, without ids; a
-    parameter then goes to each that knows it).
+    """The corpus behind a source, or behind several (`bible/en-web+text/en`: one after the other,
+    without ids; a parameter then goes to each that knows it).
 
-    Parameters of `micro/`: those of `microworld.corpus`. Of files: language, min_words, max_words, sentences, holdout;
-    of verse files also books ("OT", "NT", "MAT,MRK") and split (`SPLITS`). Unknown, missing, broken, empty:
-    `InputError`."""
-    if len(parts := source_parts(source)) > 1: return joined([load(s, part, **applying(s, parameters)) for s in parts])
+    Parameters of `micro/`: those of `microworld.corpus`. Of files: language, min_words, max_words,
+    sentences, holdout; of verse files also books ("OT", "NT", "MAT,MRK") and split (`SPLITS`).
+    Unknown, missing, broken, empty: `InputError`.
+    """
+    if len(parts := source_parts(source)) > 1:
+        return joined([load(s, part, **applying(s, parameters)) for s in parts])
     if (path := locate(source)) is None:
         from xlingual_nb import microworld
+
         return microworld.corpus(source.partition("/")[2], part=part, **parameters)
     verses = has_verses(path)
-    defaults = {"language": re.split(r"[-._]", path.name)[0], **COUNTS, **(VERSES if verses else {})}
+    defaults = {
+        "language": re.split(r"[-._]", path.name)[0],
+        **COUNTS,
+        **(VERSES if verses else {}),
+    }
     given = over_defaults(source, parameters, defaults)
     corpus = (read_bible if verses else read_plain)(path, given["language"])
-    if given.get("books"): corpus = of_books(corpus, given["books"])
-    if given.get("split"): corpus = into_sentences(corpus, given["split"])
+    if given.get("books"):
+        corpus = of_books(corpus, given["books"])
+    if given.get("split"):
+        corpus = into_sentences(corpus, given["split"])
     corpus = corpus.filter(given["max_words"], given["min_words"] or 0)
-    if given["sentences"]: corpus = corpus.take(given["sentences"])
-    if not len(corpus): raise InputError(f"nothing is left of {source} under {parameters}: loosen them")
+    if given["sentences"]:
+        corpus = corpus.take(given["sentences"])
+    if not len(corpus):
+        raise InputError(f"nothing is left of {source} under {parameters}: loosen them")
     return held_out(corpus, part, given["holdout"] or 0, source)
 
 # %% ../../nbs/lib/14_sources.ipynb #30f80585
 def available():
-    """A DataFrame of the sources on this machine: source, language, kind, file, size (bytes). The microworld is
-    always there."""
+    """A DataFrame of the sources on this machine: source, language, kind, file, size (bytes). The
+    microworld is always there.
+    """
     import pandas as pd
     from xlingual_nb.microworld.typology import PRESETS
+
     rows = [(f"micro/{name}", name, "generated", "", 0) for name in PRESETS]
     for kind, end in TEXT_FOLDERS.items():
         for path in sorted((data_folder() / kind).glob(f"*.{end}*")) if data_folder() else ():
             if m := re.fullmatch(rf"(.+)\.{end}(\.gz)?", path.name):
-                language, reader = re.split(r"[-._]", m[1])[0], "verses" if kind == "bible" else "plain"
-                rows.append((f"{kind}/{m[1]}", language, reader, f"{kind}/{path.name}", path.stat().st_size))
+                language, reader = (
+                    re.split(r"[-._]", m[1])[0],
+                    "verses" if kind == "bible" else "plain",
+                )
+                rows.append(
+                    (f"{kind}/{m[1]}", language, reader, f"{kind}/{path.name}", path.stat().st_size)
+                )
     return pd.DataFrame(rows, columns=["source", "language", "kind", "file", "size"])
 
 # %% ../../nbs/lib/14_sources.ipynb #901e74e9
 @dataclass(frozen=True)
 class CorpusSpec:
-    """Text of one language: a source (`micro/en`, `bible/en-bbe`, `file:my.txt`), a part of it, what `load` takes
-    besides, and transforms of its text (`text.transforms`)."""
+    """Text of one language: a source (`micro/en`, `bible/en-bbe`, `file:my.txt`), a part of it,
+    what `load` takes besides, and transforms of its text (`text.transforms`).
+    """
+
     stage: ClassVar[str] = "corpus"
     source: str
     part: str = "train"
     parameters: tuple[tuple[str, object], ...] = ()
     transforms: tuple[str, ...] = ()
 
-    def __post_init__(self): check_text(self.transforms)
+    def __post_init__(self):
+        check_text(self.transforms)
 
-    def source_digests(self) -> dict[str, str]: return {self.source: digest(self.source)}
+    def source_digests(self) -> dict[str, str]:
+        return {self.source: digest(self.source)}
 
 # %% ../../nbs/lib/14_sources.ipynb #3e04d370
 def load_spec(spec: CorpusSpec) -> Corpus:
-    "The text that a spec names, before its transforms."
+    """The text that a spec names, before its transforms."""
     return load(spec.source, part=spec.part, **dict(spec.parameters))
 
-COUNTED = 10_000        # sentences of generated text that are counted: what comes after is like them
+
+COUNTED = 10_000  # sentences of generated text that are counted: what comes after is like them
+
 
 def beginning(spec: CorpusSpec) -> tuple[CorpusSpec, float]:
-    "Long generated text as far as it is counted, and how many times as long it is; other text as it is, and 1."
+    """Long generated text as far as it is counted, and how many times as long it is; other text as
+    it is, and 1.
+    """
     given = dict(spec.parameters)
-    if not spec.source.startswith("micro/") or (given.get("sentences") or 0) <= COUNTED: return spec, 1.0
-    return replace(spec, parameters=tuple((given | {"sentences": COUNTED}).items())), given["sentences"] / COUNTED
+    if not spec.source.startswith("micro/") or (given.get("sentences") or 0) <= COUNTED:
+        return spec, 1.0
+    return replace(spec, parameters=tuple((given | {"sentences": COUNTED}).items())), given[
+        "sentences"
+    ] / COUNTED
+
 
 @lru_cache(maxsize=256)
 def corpus_size(spec: CorpusSpec) -> tuple[int, int]:
-    "(sentences, words) of a corpus; words of long generated text by its beginning."
+    """(sentences, words) of a corpus; words of long generated text by its beginning."""
     part, times = beginning(spec)
     sentences = load_spec(part).sentences
     return round(times * len(sentences)), round(times * sum(len(s.split()) for s in sentences))
 
+
 @lru_cache(maxsize=256)
 def document_sizes(spec: CorpusSpec) -> tuple[int, ...]:
-    "Words of every document of a corpus; of long generated text those of its beginning, over again."
+    """Words of every document of a corpus; of long generated text those of its beginning, over
+    again.
+    """
     part, times = beginning(spec)
-    return tuple(sum(len(s.split()) for s in document) for document in load_spec(part).documents) * round(times)
+    return tuple(
+        sum(len(s.split()) for s in document) for document in load_spec(part).documents
+    ) * round(times)
 
 # %% ../../nbs/lib/14_sources.ipynb #4a0c95a9
 def write_corpus(corpus: Corpus, folder: Path) -> None:
-    "Keep a corpus in a run's folder."
-    (folder / "corpus.json").write_text(json.dumps(asdict(corpus), ensure_ascii=False), encoding="utf-8")
+    """Keep a corpus in a run's folder."""
+    (folder / "corpus.json").write_text(
+        json.dumps(asdict(corpus), ensure_ascii=False), encoding="utf-8"
+    )
+
 
 def read_corpus(folder: Path) -> Corpus:
-    "The corpus that `write_corpus` left."
+    """The corpus that `write_corpus` left."""
     kept = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    def tuples(rows): return rows and tuple(map(tuple, rows))
+
+    def tuples(rows):
+        return rows and tuple(map(tuple, rows))
+
     return Corpus(kept["language"], tuples(kept["documents"]), tuples(kept["ids"]))
 
 # %% ../../nbs/lib/14_sources.ipynb #ea5e44ee
 def make_corpus(specs, folders, store, progress):
-    "Load a source, transform its text and keep its sentences."
-    for spec, folder in zip(specs, folders): write_corpus(apply_text(spec.transforms, load_spec(spec)), folder)
+    """Load a source, transform its text and keep its sentences."""
+    for spec, folder in zip(specs, folders):
+        write_corpus(apply_text(spec.transforms, load_spec(spec)), folder)
+
 
 declare(CorpusSpec, make_corpus)

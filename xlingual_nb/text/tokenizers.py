@@ -21,39 +21,53 @@ from ..errors import InputError
 from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #ec222fe2
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")     # ids 0..4 in every vocabulary made here
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0..4 in every vocabulary made here
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    "A tokenised corpus, flat, without [CLS] and [SEP]: sentence i is `ids[starts[i]:starts[i + 1]]`."
-    ids: np.ndarray        # int32 (tokens,)
-    starts: np.ndarray     # int64 (sentences + 1,)
+    """A tokenised corpus, flat, without [CLS] and [SEP]: sentence i is `ids[starts[i]:starts[i +
+    1]]`.
+    """
+
+    ids: np.ndarray  # int32 (tokens,)
+    starts: np.ndarray  # int64 (sentences + 1,)
 
     @classmethod
     def of(cls, sentences: Iterable[Iterable[int]]) -> "Encoded":
-        "From lists of ids."
+        """From lists of ids."""
         rows = [np.asarray(s, np.int32) for s in sentences]
-        return cls(np.concatenate([np.empty(0, np.int32), *rows]), np.cumsum([0, *map(len, rows)], dtype=np.int64))
+        return cls(
+            np.concatenate([np.empty(0, np.int32), *rows]),
+            np.cumsum([0, *map(len, rows)], dtype=np.int64),
+        )
 
-    def __len__(self): return len(self.starts) - 1
+    def __len__(self):
+        return len(self.starts) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
         i = range(len(self))[i]
-        return self.ids[self.starts[i]:self.starts[i + 1]]
+        return self.ids[self.starts[i] : self.starts[i + 1]]
 
-    def __iter__(self): return (self[i] for i in range(len(self)))
-    def __eq__(self, other): return np.array_equal(self.ids, other.ids) and np.array_equal(self.starts, other.starts)
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other):
+        return np.array_equal(self.ids, other.ids) and np.array_equal(self.starts, other.starts)
 
     @property
-    def lengths(self) -> np.ndarray: return np.diff(self.starts)
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.starts)
 
     def take(self, indices) -> "Encoded":
-        "The sentences of these numbers, in this order (repeats allowed), or those of a boolean mask."
+        """The sentences of these numbers, in this order (repeats allowed), or those of a boolean
+        mask.
+        """
         indices = np.arange(len(self))[np.asarray(indices, None if len(indices) else int)]
         return self._cut(self.starts[indices], self.lengths[indices])
 
     def truncate(self, max_tokens: int) -> "Encoded":
-        "Every sentence cut to its first `max_tokens` tokens."
+        """Every sentence cut to its first `max_tokens` tokens."""
         return self._cut(self.starts[:-1], np.minimum(self.lengths, max_tokens))
 
     def _cut(self, starts, lengths) -> "Encoded":
@@ -62,119 +76,179 @@ class Encoded:
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #d49681ac
 def blank(vocabulary: dict[str, int]) -> Tokenizer:
-    """A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); a `[MASK]` written in a text is
-    plain text."""
+    """A cased WordPiece tokenizer over a given vocabulary (specials at 0..4); a `[MASK]` written in
+    a text is plain text.
+    """
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)])
+    t.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.BertNormalizer(
+                clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False
+            ),
+        ]
+    )
     t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if vocabulary:
         t.add_special_tokens(list(SPECIALS))
         t.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(s, vocabulary[s]) for s in ("[CLS]", "[SEP]")])
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(s, vocabulary[s]) for s in ("[CLS]", "[SEP]")],
+        )
     t.encode_special_tokens = True
     return t
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #bb600302
 def words_of(sentences: Iterable[str]) -> Iterator[list[str]]:
-    "The words of each sentence as every vocabulary here cuts them (BERT's basic tokenizer): punctuation stands alone."
+    """The words of each sentence as every vocabulary here cuts them (BERT's basic tokenizer):
+    punctuation stands alone.
+    """
     t = blank({})
     for s in sentences:
         yield [word for word, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s))]
 
+
 def count_words(sentences: Iterable[str]) -> Counter:
-    "How often each word is there, words as `words_of` cuts them. No text: `InputError`."
+    """How often each word is there, words as `words_of` cuts them. No text: `InputError`."""
     words = Counter(chain.from_iterable(words_of(sentences)))
-    if not words: raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
+    if not words:
+        raise InputError("no text to make a vocabulary from: give a corpus that has sentences")
     return words
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #d4422d4a
-def alphabet(words: Counter, room: int, rarest: float = 0.) -> tuple[list[str], list[str]]:
-    "Letters to keep and their continuations (`##x`), sorted, at most `room` together, none below the share `rarest`."
+def alphabet(words: Counter, room: int, rarest: float = 0.0) -> tuple[list[str], list[str]]:
+    """Letters to keep and their continuations (`##x`), sorted, at most `room` together, none below
+    the share `rarest`.
+    """
     size, letters, inside = room + len(SPECIALS), Counter(), set()
     for word, n in words.items():
         inside.update(word[1:])
-        for c in word: letters[c] += n
+        for c in word:
+            letters[c] += n
     least, kept = rarest * sum(letters.values()), []
     for c, n in sorted(letters.items(), key=lambda x: (-x[1], x[0])):
         room -= 1 + (c in inside)
-        if room < 0 or n < least: break
+        if room < 0 or n < least:
+            break
         kept.append(c)
-    if not kept: raise InputError(f"vocabulary size {size} leaves no room for letters: take some hundreds more")
+    if not kept:
+        raise InputError(
+            f"vocabulary size {size} leaves no room for letters: take some hundreds more"
+        )
     return sorted(kept), sorted("##" + c for c in kept if c in inside)
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #c034d786
 def train_wordpiece(sentences: Iterable[str], size: int) -> Tokenizer:
-    """Cased WordPiece with exactly `size` entries (fewer if the text has no more pieces seen twice), the same in
-    every process.
+    """Cased WordPiece with exactly `size` entries (fewer if the text has no more pieces seen
+    twice), the same in every process.
 
-    D section 2.1 takes 2,048 from the training Bible. No text, or no room for letters: `InputError`."""
+    D section 2.1 takes 2,048 from the training Bible. No text, or no room for letters:
+    `InputError`.
+    """
     words = count_words(sentences := list(sentences))
-    for rarest in (1e-5, 0.):
+    for rarest in (1e-5, 0.0):
         letters, inner = alphabet(words, size - len(SPECIALS), rarest)
         t = blank({})
-        t.train_from_iterator(sentences, trainers.WordPieceTrainer(
-            vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inner], initial_alphabet=letters,
-            limit_alphabet=len(letters), show_progress=False))
-        if t.get_vocab_size() >= size: break
+        t.train_from_iterator(
+            sentences,
+            trainers.WordPieceTrainer(
+                vocab_size=size,
+                min_frequency=2,
+                special_tokens=[*SPECIALS, *inner],
+                initial_alphabet=letters,
+                limit_alphabet=len(letters),
+                show_progress=False,
+            ),
+        )
+        if t.get_vocab_size() >= size:
+            break
     return blank(t.get_vocab())
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #25eb47db
 def train_words(sentences: Iterable[str], size: int) -> Tokenizer:
-    """The `size` - 5 most frequent words, whole (ties: by code point); any other word is [UNK]. No text or no
-    room: `InputError`."""
+    """The `size` - 5 most frequent words, whole (ties: by code point); any other word is [UNK]. No
+    text or no room: `InputError`.
+    """
     words = count_words(sentences)
     if size <= len(SPECIALS):
-        raise InputError(f"vocabulary size {size} leaves no room for words: take some hundreds more")
-    kept = sorted(words, key=lambda w: (-words[w], w))[:size - len(SPECIALS)]
+        raise InputError(
+            f"vocabulary size {size} leaves no room for words: take some hundreds more"
+        )
+    kept = sorted(words, key=lambda w: (-words[w], w))[: size - len(SPECIALS)]
     return blank({w: i for i, w in enumerate([*SPECIALS, *kept])})
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #e3821161
 def encode(tokenizer: Tokenizer, sentences: Iterable[str]) -> Encoded:
-    "Token ids of all sentences, flat, without special signs; in portions, which keeps the memory needed small."
-    rest, ids, lengths, literal = iter(sentences), [np.empty(0, np.int32)], [], tokenizer.encode_special_tokens
+    """Token ids of all sentences, flat, without special signs; in portions, which keeps the memory
+    needed small.
+    """
+    rest, ids, lengths, literal = (
+        iter(sentences),
+        [np.empty(0, np.int32)],
+        [],
+        tokenizer.encode_special_tokens,
+    )
     tokenizer.encode_special_tokens = True
     while portion := list(islice(rest, 10_000)):
         rows = [e.ids for e in tokenizer.encode_batch_fast(portion, add_special_tokens=False)]
         lengths += map(len, rows)
         ids.append(np.fromiter(chain.from_iterable(rows), np.int32))
     tokenizer.encode_special_tokens = literal
-    return Encoded(np.concatenate(ids), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
+    return Encoded(
+        np.concatenate(ids),
+        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
+    )
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #66f530ad
 def pair_vocabulary(tokenizer: Tokenizer) -> Tokenizer:
-    """Twice the vocabulary: entry V + i is the `::`-copy of entry i (specials too); text is encoded as before. D
-    section 2.1."""
+    """Twice the vocabulary: entry V + i is the `::`-copy of entry i (specials too); text is encoded
+    as before. D section 2.1.
+    """
     v = tokenizer.get_vocab()
     copies = {"::" + token: i + len(v) for token, i in v.items()}
     if clash := sorted(copies.keys() & v.keys()):
-        raise InputError(f"the vocabulary holds {clash[0]!r} already: pair a vocabulary of one language")
+        raise InputError(
+            f"the vocabulary holds {clash[0]!r} already: pair a vocabulary of one language"
+        )
     return blank(v | copies)
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #a4e2060c
 def save(tokenizer: Tokenizer, folder) -> None:
-    """Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that `AutoTokenizer`
-    gives the same ids."""
+    """Write tokenizer.json and tokenizer_config.json into `folder` (made if need be), so that
+    `AutoTokenizer` gives the same ids.
+    """
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIALS))
-    config = dict(tokenizer_class="PreTrainedTokenizerFast", do_lower_case=False, strip_accents=False,
-                  clean_up_tokenization_spaces=False, **names,
-                  model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    config = dict(
+        tokenizer_class="PreTrainedTokenizerFast",
+        do_lower_case=False,
+        strip_accents=False,
+        clean_up_tokenization_spaces=False,
+        **names,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
     write_atomic(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
     write_atomic(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 # %% ../../nbs/lib/12_tokenizers.ipynb #2b7978bb
 def load(folder) -> Tokenizer:
-    """The tokenizer of a checkpoint folder, without padding or truncation saved in it. None there, or a broken
-    one: `InputError`."""
+    """The tokenizer of a checkpoint folder, without padding or truncation saved in it. None there,
+    or a broken one: `InputError`.
+    """
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
-        raise InputError(f"{path} does not exist: "
-                         "name a folder with a fast tokenizer, or save it there with save_pretrained")
-    try: t = Tokenizer.from_file(str(path))
+        raise InputError(
+            f"{path} does not exist: "
+            "name a folder with a fast tokenizer, or save it there with save_pretrained"
+        )
+    try:
+        t = Tokenizer.from_file(str(path))
     except Exception as e:
-        raise InputError(f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again") from None
-    t.no_padding(); t.no_truncation()
+        raise InputError(
+            f"{path} is no tokenizer ({str(e).splitlines()[0]}): get it again"
+        ) from None
+    t.no_padding()
+    t.no_truncation()
     t.encode_special_tokens = True
     return t

@@ -9,7 +9,9 @@ __all__ = ['READINGS', 'RANGES', 'TEXT_TRANSFORMS', 'TRANSFORMS', 'shift_charact
            'spelling', 'parse', 'check', 'check_text', 'apply', 'apply_text', 'transform_strings']
 
 # %% ../../nbs/lib/13_transforms.ipynb #818decbe
-import inspect, re, zlib
+import inspect
+import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -22,103 +24,134 @@ from .tokenizers import SPECIALS, Encoded, words_of
 
 # %% ../../nbs/lib/13_transforms.ipynb #66469b5b
 _ALL = 0x110000
-_STAY = frozenset(c for c in range(_ALL) if 0xD800 <= c < 0xE000 or chr(c).isspace())     # surrogates, white space
+_STAY = frozenset(
+    c for c in range(_ALL) if 0xD800 <= c < 0xE000 or chr(c).isspace()
+)  # surrogates, white space
+
 
 def shift_character(c: str, by: int) -> str:
-    """One character moved by `by` on the ring of code points; white space stays, and it and surrogates are never
-    landed on."""
-    if (code := ord(c)) in _STAY: return c
+    """One character moved by `by` on the ring of code points; white space stays, and it and
+    surrogates are never landed on.
+    """
+    if (code := ord(c)) in _STAY:
+        return c
     code = (code + by) % _ALL
-    while code in _STAY: code = (code + by) % _ALL
+    while code in _STAY:
+        code = (code + by) % _ALL
     return chr(code)
 
 # %% ../../nbs/lib/13_transforms.ipynb #bc3ab245
 def unicode_shift(corpus: Corpus, by: int = 200_000) -> Corpus:
-    """K's Fake-English (section 3.2.1): all characters but white space moved by `by`; ids stay; English is then
-    called `enfake`."""
+    """K's Fake-English (section 3.2.1): all characters but white space moved by `by`; ids stay;
+    English is then called `enfake`.
+    """
     table = {ord(c): shift_character(c, by) for c in set().union(*corpus.sentences)}
     moved = tuple(tuple(s.translate(table) for s in d) for d in corpus.documents)
     return Corpus(corpus.language + "fake", moved, corpus.ids)
 
 # %% ../../nbs/lib/13_transforms.ipynb #3cbbcc7b
 def cut_words(corpus: Corpus) -> Corpus:
-    """Words and punctuation with one blank between, as BERT's basic tokenizer cuts them: the first step of K's released
-    preprocessing. Ids stay."""
+    """Words and punctuation with one blank between, as BERT's basic tokenizer cuts them: the first
+    step of K's released preprocessing. Ids stay.
+    """
     cut = map(" ".join, words_of(corpus.sentences))
-    return Corpus(corpus.language, tuple(tuple(next(cut) for _ in d) for d in corpus.documents), corpus.ids)
+    return Corpus(
+        corpus.language, tuple(tuple(next(cut) for _ in d) for d in corpus.documents), corpus.ids
+    )
 
 # %% ../../nbs/lib/13_transforms.ipynb #a66a7f1c
 def _mix(x: np.ndarray) -> np.ndarray:
-    "The finaliser of splitmix64: a bijection of 64 bits that changes half of them when one changes."
+    """The finaliser of splitmix64: a bijection of 64 bits that changes half of them when one
+    changes.
+    """
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
+
 def noise(key, rows, places) -> np.ndarray:
-    "(n,) uint64, all 64 bits random: a hash of any `key` (strings, numbers), of a row and of a place in it."
+    """(n,) uint64, all 64 bits random: a hash of any `key` (strings, numbers), of a row and of a
+    place in it.
+    """
     start, golden = zlib.crc32(repr(key).encode()), np.uint64(0x9E3779B97F4A7C15)
     step = lambda x: (np.asarray(x).astype(np.uint64) + np.uint64(1)) * golden
     return _mix(_mix(_mix(step([start])) + step(rows)) + step(places))
 
+
 def below(bound, bits: np.ndarray) -> np.ndarray:
-    "Random bits to integers in [0, bound), for bounds under 2^32."
-    return ((bits >> np.uint64(32)) * np.asarray(bound).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    """Random bits to integers in [0, bound), for bounds under 2^32."""
+    return ((bits >> np.uint64(32)) * np.asarray(bound).astype(np.uint64) >> np.uint64(32)).astype(
+        np.int64
+    )
+
 
 def within(counts: np.ndarray) -> np.ndarray:
-    "0 .. n - 1 for every count n, one after another."
+    """0 .. n - 1 for every count n, one after another."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
+
 def shuffled(key, rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """0 .. n - 1 in random order for every count n, one after another; an order is fixed by key, row and n. Fewer
-    than 2^24 rows."""
+    """0 .. n - 1 in random order for every count n, one after another; an order is fixed by key,
+    row and n. Fewer than 2^24 rows.
+    """
     places, row = within(counts), np.repeat(np.arange(len(counts), dtype=np.uint64), counts)
     bits = noise(key, np.repeat(rows, counts), places)
     return places[np.argsort(row << np.uint64(40) | bits >> np.uint64(24), kind="stable")]
 
 # %% ../../nbs/lib/13_transforms.ipynb #c7ab482b
 def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
-    """K section 3.2.3: every sentence keeps its number of words (at white space), each drawn from the corpus' word
-    frequencies."""
+    """K section 3.2.3: every sentence keeps its number of words (at white space), each drawn from
+    the corpus' word frequencies.
+    """
     table: dict[str, int] = {}
-    said = np.fromiter((table.setdefault(w, len(table)) for s in corpus.sentences for w in s.split()), np.int64)
+    said = np.fromiter(
+        (table.setdefault(w, len(table)) for s in corpus.sentences for w in s.split()), np.int64
+    )
     lengths = np.array([len(s.split()) for s in corpus.sentences], np.int64)
     bits = noise(("unigram", seed), np.repeat(np.arange(len(lengths)), lengths), within(lengths))
     words, drawn = list(table), iter(said[below(len(said), bits)].tolist())
     sentences = (" ".join(words[next(drawn)] for _ in range(n)) for n in lengths.tolist())
-    return Corpus(corpus.language, tuple(tuple(next(sentences) for _ in d) for d in corpus.documents))
+    return Corpus(
+        corpus.language, tuple(tuple(next(sentences) for _ in d) for d in corpus.documents)
+    )
 
 # %% ../../nbs/lib/13_transforms.ipynb #3a588f85
 def shift(encoded: Encoded, by: int) -> Encoded:
-    "Every id plus `by` (D section 2.1, figure 2: by the size of the vocabulary, 2,048)."
+    """Every id plus `by` (D section 2.1, figure 2: by the size of the vocabulary, 2,048)."""
     return Encoded((encoded.ids + by).astype(np.int32), encoded.starts)
 
 # %% ../../nbs/lib/13_transforms.ipynb #eac45656
 def share_pieces(vocabulary: int, share: float, seed: int = 0) -> np.ndarray:
-    """(vocabulary,) booleans: which ids both languages use under `enfake(share)`: round(share × (V - 5)), never
-    the specials."""
+    """(vocabulary,) booleans: which ids both languages use under `enfake(share)`: round(share × (V
+    - 5)), never the specials.
+    """
     places = np.arange(len(SPECIALS), vocabulary)
     order = places[shuffled(("share", seed), np.zeros(1), np.array([len(places)]))]
-    return np.isin(np.arange(vocabulary), order[:round(share * len(order))])
+    return np.isin(np.arange(vocabulary), order[: round(share * len(order))])
+
 
 def shift_unshared(encoded: Encoded, vocabulary: int, share: float, seed: int = 0) -> Encoded:
-    "Every id plus `vocabulary`, but for special tokens ([UNK]) and the pieces that are shared."
+    """Every id plus `vocabulary`, but for special tokens ([UNK]) and the pieces that are shared."""
     shared = np.append(share_pieces(vocabulary, share, seed), False)
-    shared[:len(SPECIALS)] = True
+    shared[: len(SPECIALS)] = True
     moved = encoded.ids + vocabulary * ~shared[np.minimum(encoded.ids, vocabulary)]
     return Encoded(moved.astype(np.int32), encoded.starts)
 
 # %% ../../nbs/lib/13_transforms.ipynb #8a7f85ea
 def overlap(first: Encoded, second: Encoded) -> dict[str, float]:
-    """`types`: piece types in both texts / in either; `tokens`: tokens of both texts whose type is in both / all.
-    [UNK] is no piece."""
+    """`types`: piece types in both texts / in either; `tokens`: tokens of both texts whose type is
+    in both / all. [UNK] is no piece.
+    """
     pieces = [e.ids[e.ids >= len(SPECIALS)] for e in (first, second)]
     common, either = np.intersect1d(*pieces), np.union1d(*pieces)
     tokens = np.isin(np.concatenate(pieces), common)
-    return dict(types=len(common) / max(len(either), 1), tokens=int(tokens.sum()) / max(len(tokens), 1))
+    return dict(
+        types=len(common) / max(len(either), 1), tokens=int(tokens.sum()) / max(len(tokens), 1)
+    )
 
 # %% ../../nbs/lib/13_transforms.ipynb #769814bb
 def invert(encoded: Encoded) -> Encoded:
-    "Each sentence back to front, token by token (D section 2.4, inv-order)."
+    """Each sentence back to front, token by token (D section 2.4, inv-order)."""
     starts, lengths = encoded.starts, encoded.lengths
     mirror = np.repeat(starts[:-1] + starts[1:] - 1, lengths) - np.arange(starts[0], starts[-1])
     return Encoded(encoded.ids[mirror], starts)
@@ -126,23 +159,31 @@ def invert(encoded: Encoded) -> Encoded:
 # %% ../../nbs/lib/13_transforms.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Swaps:
-    """Pairs of places to swap: sentence i has `counts[i]` of them, in `left` and `right` one after another, done
-    in this order."""
+    """Pairs of places to swap: sentence i has `counts[i]` of them, in `left` and `right` one after
+    another, done in this order.
+    """
+
     counts: np.ndarray
     left: np.ndarray
     right: np.ndarray
 
+
 def pair_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> Swaps:
-    "K section 3.2.2: p of all L(L-1)/2 pairs of places (rounded, halves up), each at most once, in random order."
+    """K section 3.2.2: p of all L(L-1)/2 pairs of places (rounded, halves up), each at most once,
+    in random order.
+    """
     every = lengths * (lengths - 1) // 2
-    counts = np.floor(p * every + .5).astype(np.int64)
+    counts = np.floor(p * every + 0.5).astype(np.int64)
     pair = shuffled(("pairs", seed), numbers, every)[within(every) < np.repeat(counts, every)]
     # pair k = right (right - 1) / 2 + left, left < right
     right = ((1 + np.sqrt(1 + 8 * pair)) / 2).astype(np.int64)
     return Swaps(counts, pair - right * (right - 1) // 2, right)
 
+
 def released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> Swaps:
-    "K's released code by default: int(p (L-1)) swaps of two different places, drawn anew each time."
+    """K's released code by default: int(p (L-1)) swaps of two different places, drawn anew each
+    time.
+    """
     counts = np.maximum((lengths - 1) * p, 0).astype(np.int64)
     rows, long, k = np.repeat(numbers, counts), np.repeat(lengths, counts), within(counts)
     bits = [noise(("released", seed), rows, 2 * k + i) for i in (0, 1)]
@@ -151,79 +192,125 @@ def released_swaps(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int
 
 # %% ../../nbs/lib/13_transforms.ipynb #de1789fe
 def swapped(lengths: np.ndarray, swaps: Swaps) -> np.ndarray:
-    "(tokens,) the place in the flat text that each token comes from when every sentence has had its swaps."
+    """(tokens,) the place in the flat text that each token comes from when every sentence has had
+    its swaps.
+    """
     starts, source = np.cumsum(lengths) - lengths, np.arange(lengths.sum())
     left, right = (side + np.repeat(starts, swaps.counts) for side in (swaps.left, swaps.right))
-    most = np.argsort(-swaps.counts, kind="stable")                     # so that the sentences still at work come first
+    most = np.argsort(
+        -swaps.counts, kind="stable"
+    )  # so that the sentences still at work come first
     at, rest = (np.cumsum(swaps.counts) - swaps.counts)[most], -swaps.counts[most]
     for step, working in enumerate(np.searchsorted(rest, -np.arange(-rest.min(initial=0)))):
         a, b = left[at[:working] + step], right[at[:working] + step]
         source[a], source[b] = source[b], source[a]
     return source
 
+
 def shuffled_places(numbers: np.ndarray, lengths: np.ndarray, p: float, seed: int) -> np.ndarray:
-    "(tokens,) as `swapped`: every place is drawn for itself, with chance p; those of a sentence are evenly shuffled."
+    """(tokens,) as `swapped`: every place is drawn for itself, with chance p; those of a sentence
+    are evenly shuffled.
+    """
     source, row = np.arange(lengths.sum()), np.repeat(np.arange(len(lengths)), lengths)
     bits = noise(("places", seed), np.repeat(numbers, lengths), within(lengths))
-    drawn = np.flatnonzero((bits >> np.uint64(11)) * 2.**-53 < p)
+    drawn = np.flatnonzero((bits >> np.uint64(11)) * 2.0**-53 < p)
     counts = np.bincount(row[drawn], minlength=len(lengths))
     first = np.repeat(np.cumsum(counts) - counts, counts)
     source[drawn] = drawn[first + shuffled(("positions", seed), numbers, counts)]
     return source
 
 # %% ../../nbs/lib/13_transforms.ipynb #38a61e13
-READINGS = {"pairs": lambda numbers, lengths, p, seed: swapped(lengths, pair_swaps(numbers, lengths, p, seed)),
-            "released": lambda numbers, lengths, p, seed: swapped(lengths, released_swaps(numbers, lengths, p, seed)),
-            "positions": shuffled_places}
+READINGS = {
+    "pairs": lambda numbers, lengths, p, seed: swapped(
+        lengths, pair_swaps(numbers, lengths, p, seed)
+    ),
+    "released": lambda numbers, lengths, p, seed: swapped(
+        lengths, released_swaps(numbers, lengths, p, seed)
+    ),
+    "positions": shuffled_places,
+}
 
-def permute(encoded: Encoded, p: float, seed: int = 0, how: str = "pairs", portion: int = 2**22) -> Encoded:
-    """Pieces within each sentence reordered, the more the higher p (0 to 1; K section 3.2.2); `how` as in `READINGS`.
 
-    Fixed by seed, number of the sentence and its length: parallel languages of one length want different seeds."""
+def permute(
+    encoded: Encoded, p: float, seed: int = 0, how: str = "pairs", portion: int = 2**22
+) -> Encoded:
+    """Pieces within each sentence reordered, the more the higher p (0 to 1; K section 3.2.2); `how`
+    as in `READINGS`.
+
+    Fixed by seed, number of the sentence and its length: parallel languages of one length want
+    different seeds.
+    """
     lengths, starts = encoded.lengths, encoded.starts
     part, sources = np.cumsum(lengths**2 + 1) // (2 * portion), [np.empty(0, np.int64)]
     for numbers in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(part)) + 1):
-        if len(numbers): sources.append(starts[numbers[0]] + READINGS[how](numbers, lengths[numbers], p, seed))
+        if len(numbers):
+            sources.append(starts[numbers[0]] + READINGS[how](numbers, lengths[numbers], p, seed))
     return Encoded(encoded.ids[np.concatenate(sources)], starts)
 
 # %% ../../nbs/lib/13_transforms.ipynb #d261264a
 def halves(encoded: Encoded) -> tuple[Encoded, Encoded]:
-    """The first and the second half of the sentences (D section 2.4, no-parallel); of an odd number the second
-    gets one more."""
+    """The first and the second half of the sentences (D section 2.4, no-parallel); of an odd number
+    the second gets one more.
+    """
     middle = len(encoded) // 2
     return encoded.take(range(middle)), encoded.take(range(middle, len(encoded)))
 
 # %% ../../nbs/lib/13_transforms.ipynb #b0aacef3
-RANGES = {"share": (0., 1.), "p": (0., 1.), "which": (0, 1), "by": (-0x10FFFF, 0x10FFFF), "seed": (0, 2**31 - 1)}
+RANGES = {
+    "share": (0.0, 1.0),
+    "p": (0.0, 1.0),
+    "which": (0, 1),
+    "by": (-0x10FFFF, 0x10FFFF),
+    "seed": (0, 2**31 - 1),
+}
 
 TEXT_TRANSFORMS = {"cut_words": cut_words, "unicode_shift": unicode_shift, "unigram": unigram}
 
 TRANSFORMS = {
-    "enfake": lambda encoded, vocabulary, share=0., seed=0: shift_unshared(encoded, vocabulary, share, seed),
+    "enfake": lambda encoded, vocabulary, share=0.0, seed=0: shift_unshared(
+        encoded, vocabulary, share, seed
+    ),
     "inv_order": lambda encoded, vocabulary: invert(encoded),
     "half": lambda encoded, vocabulary, which: halves(encoded)[which],
     "permute": lambda encoded, vocabulary, p, seed=0: permute(encoded, p, seed),
-    "permute_released": lambda encoded, vocabulary, p, seed=0: permute(encoded, p, seed, "released"),
-    "permute_positions": lambda encoded, vocabulary, p, seed=0: permute(encoded, p, seed, "positions"),
+    "permute_released": lambda encoded, vocabulary, p, seed=0: permute(
+        encoded, p, seed, "released"
+    ),
+    "permute_positions": lambda encoded, vocabulary, p, seed=0: permute(
+        encoded, p, seed, "positions"
+    ),
 }
 
+
 def values(function) -> dict[str, inspect.Parameter]:
-    "What can stand in brackets: the parameters of a transform that are not the text and its vocabulary."
+    """What can stand in brackets: the parameters of a transform that are not the text and its
+    vocabulary.
+    """
     return {n: p for n, p in inspect.signature(function).parameters.items() if n in RANGES}
 
+
 def spelling(name: str, function) -> str:
-    "How a transform is written: `permute(p,seed=0)`."
-    inside = ",".join(n if p.default is p.empty else f"{n}={p.default:g}" for n, p in values(function).items())
+    """How a transform is written: `permute(p,seed=0)`."""
+    inside = ",".join(
+        n if p.default is p.empty else f"{n}={p.default:g}" for n, p in values(function).items()
+    )
     return f"{name}({inside})" if inside else name
 
 # %% ../../nbs/lib/13_transforms.ipynb #d8b17bdd
 def parse(written: str, table: dict):
-    """A function of text (and vocabulary) from how it is written, `permute(0.5)`. Unknown, or wrong values:
-    `InputError`."""
+    """A function of text (and vocabulary) from how it is written, `permute(0.5)`. Unknown, or wrong
+    values: `InputError`.
+    """
     form = re.fullmatch(r"(\w+)(?:\((.*)\))?", written)
-    name, given = (form[1], form[2].split(",") if form[2] is not None else []) if form else (written, [])
+    name, given = (
+        (form[1], form[2].split(",") if form[2] is not None else []) if form else (written, [])
+    )
     if name not in table:
-        other, what = (TEXT_TRANSFORMS, "for a corpus") if table is TRANSFORMS else (TRANSFORMS, "for a language")
+        other, what = (
+            (TEXT_TRANSFORMS, "for a corpus")
+            if table is TRANSFORMS
+            else (TRANSFORMS, "for a language")
+        )
         here = f" here (it is one {what})" * (name in other)
         choice = ", ".join(spelling(*t) for t in table.items())
         raise InputError(f"transform {written!r} is not known{here}: choose from {choice}")
@@ -232,40 +319,56 @@ def parse(written: str, table: dict):
         raise InputError(f"transform {written!r} has {len(given)} values: write {how}")
     return partial(table[name], **{n: _value(written, n, text) for n, text in zip(known, given)})
 
+
 def _value(written: str, name: str, text: str):
-    "One value in brackets as a number within its range."
+    """One value in brackets as a number within its range."""
     low, high = RANGES[name]
-    try: number = type(low)(text)
-    except ValueError: number = None
+    try:
+        number = type(low)(text)
+    except ValueError:
+        number = None
     if number is None or not low <= number <= high:
         kind = "whole number" if isinstance(low, int) else "number"
-        raise InputError(f"transform {written!r}: {name} is {text.strip()!r}: take a {kind} from {low} to {high}")
+        raise InputError(
+            f"transform {written!r}: {name} is {text.strip()!r}: take a {kind} from {low} to {high}"
+        )
     return number
 
 # %% ../../nbs/lib/13_transforms.ipynb #21913dee
 def _steps(chain: Iterable[str], table: dict) -> list:
     return [parse(written, table) for written in ([chain] if isinstance(chain, str) else chain)]
 
+
 def check(chain: Iterable[str]) -> None:
-    "Raises `InputError` where a chain for token ids has a name or a value that `apply` would not take."
+    """Raises `InputError` where a chain for token ids has a name or a value that `apply` would not
+    take.
+    """
     _steps(chain, TRANSFORMS)
 
+
 def check_text(chain: Iterable[str]) -> None:
-    "Raises `InputError` where a chain for text has a name or a value that `apply_text` would not take."
+    """Raises `InputError` where a chain for text has a name or a value that `apply_text` would not
+    take.
+    """
     _steps(chain, TEXT_TRANSFORMS)
 
+
 def apply(chain: Iterable[str], encoded: Encoded, vocabulary: int) -> Encoded:
-    """The `TRANSFORMS` named in `chain`, from left to right; `enfake` shifts by `vocabulary`. An unknown name:
-    `InputError`."""
-    for step in _steps(chain, TRANSFORMS): encoded = step(encoded, vocabulary)
+    """The `TRANSFORMS` named in `chain`, from left to right; `enfake` shifts by `vocabulary`. An
+    unknown name: `InputError`.
+    """
+    for step in _steps(chain, TRANSFORMS):
+        encoded = step(encoded, vocabulary)
     return encoded
 
+
 def apply_text(chain: Iterable[str], corpus: Corpus) -> Corpus:
-    "The `TEXT_TRANSFORMS` named in `chain`, from left to right. An unknown name: `InputError`."
-    for step in _steps(chain, TEXT_TRANSFORMS): corpus = step(corpus)
+    """The `TEXT_TRANSFORMS` named in `chain`, from left to right. An unknown name: `InputError`."""
+    for step in _steps(chain, TEXT_TRANSFORMS):
+        corpus = step(corpus)
     return corpus
 
 # %% ../../nbs/lib/13_transforms.ipynb #b1a76782
 def transform_strings(chain: Iterable[str], strings: list[str]) -> list[str]:
-    "Single strings (words, the sentences of a task) through the text transforms of a corpus."
+    """Single strings (words, the sentences of a task) through the text transforms of a corpus."""
     return apply_text(chain, Corpus("", (tuple(strings),))).sentences

@@ -19,79 +19,113 @@ from tokenizers import Tokenizer
 from ..errors import InputError, require
 from ..runs.stages import declare
 from .sources import CorpusSpec, read_corpus
-from .tokenizers import SPECIALS, alphabet, blank, count_words, save, train_wordpiece, train_words
+from xlingual_nb.text.tokenizers import (
+    SPECIALS,
+    alphabet,
+    blank,
+    count_words,
+    save,
+    train_wordpiece,
+    train_words,
+)
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #1f54ff46
 def train_characters(sentences: Iterable[str], size: int) -> Tokenizer:
-    """Every character a piece, at a word's begin (`a`) or within (`##a`): the commonest that `size` has room for.
-    K section 3.4.3."""
+    """Every character a piece, at a word's begin (`a`) or within (`##a`): the commonest that `size`
+    has room for. K section 3.4.3.
+    """
     letters, inner = alphabet(count_words(sentences), size - len(SPECIALS))
     return blank({piece: i for i, piece in enumerate([*SPECIALS, *letters, *inner])})
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #e97e7f1d
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Edge j is piece number `piece[j]` in word number `word[j]`, from place `start[j]` to `end[j]`; places lie
-    between letters."""
-    pieces: np.ndarray      # (pieces,) str: `ab` where a word begins, `##ab` within
-    word: np.ndarray        # int32 (edges,), as the others
+    """Edge j is piece number `piece[j]` in word number `word[j]`, from place `start[j]` to
+    `end[j]`; places lie between letters.
+    """
+
+    pieces: np.ndarray  # (pieces,) str: `ab` where a word begins, `##ab` within
+    word: np.ndarray  # int32 (edges,), as the others
     start: np.ndarray
     end: np.ndarray
     piece: np.ndarray
 
     def only(self, keep: np.ndarray) -> "Lattice":
-        "The lattice of the pieces with a true value in `keep`, numbered anew."
+        """The lattice of the pieces with a true value in `keep`, numbered anew."""
         new, edges = np.cumsum(keep) - 1, keep[self.piece]
-        return Lattice(self.pieces[keep], self.word[edges], self.start[edges], self.end[edges], new[self.piece[edges]])
+        return Lattice(
+            self.pieces[keep],
+            self.word[edges],
+            self.start[edges],
+            self.end[edges],
+            new[self.piece[edges]],
+        )
+
 
 def lattice(words: Iterable[str], longest: int = 16) -> Lattice:
-    "All substrings of up to `longest` letters of all words."
+    """All substrings of up to `longest` letters of all words."""
     number, edges = {}, [array("i") for _ in range(4)]
     for w, word in enumerate(words):
         for start in range(len(word)):
             for end in range(start + 1, min(len(word), start + longest) + 1):
                 piece = "##" * (start > 0) + word[start:end]
                 edge = w, start, end, number.setdefault(piece, len(number))
-                for column, value in zip(edges, edge): column.append(value)
+                for column, value in zip(edges, edge):
+                    column.append(value)
     return Lattice(np.array(list(number), object), *(np.array(column) for column in edges))
 
+
 def letters(pieces: np.ndarray) -> np.ndarray:
-    "(pieces,) how many letters each piece has."
+    """(pieces,) how many letters each piece has."""
     return np.array([len(p) - 2 * (p[:2] == "##" and len(p) > 2) for p in pieces], int)
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #90689f73
 def _by(key: np.ndarray, most: int) -> list[np.ndarray]:
-    "Numbers of the edges with key 0, with key 1, ... up to `most`."
+    """Numbers of the edges with key 0, with key 1, ... up to `most`."""
     order = np.argsort(key, kind="stable")
     return np.split(order, np.searchsorted(key[order], np.arange(1, most + 1)))
 
+
 def expected_counts(l: Lattice, weight: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """(pieces,) expected occurrences in words seen `times` often, ways to cut a word being as likely as their
-    weights' product."""
-    edge, words, most = weight[l.piece] * 10.**(l.end - l.start), len(times), int(l.end.max())
-    ahead, behind, whole = np.zeros((most + 1, words)), np.zeros((most + 1, words)), np.zeros(words, int)
+    """(pieces,) expected occurrences in words seen `times` often, ways to cut a word being as
+    likely as their weights' product.
+    """
+    edge, words, most = weight[l.piece] * 10.0 ** (l.end - l.start), len(times), int(l.end.max())
+    ahead, behind, whole = (
+        np.zeros((most + 1, words)),
+        np.zeros((most + 1, words)),
+        np.zeros(words, int),
+    )
     np.maximum.at(whole, l.word, l.end)
     ahead[0], behind[whole, np.arange(words)] = 1, 1
     for place, j in enumerate(_by(l.end, most)):
-        if place: ahead[place] = np.bincount(l.word[j], ahead[l.start[j], l.word[j]] * edge[j], words)
+        if place:
+            ahead[place] = np.bincount(l.word[j], ahead[l.start[j], l.word[j]] * edge[j], words)
     for place, j in reversed([*enumerate(_by(l.start, most))]):
         behind[place] += np.bincount(l.word[j], behind[l.end[j], l.word[j]] * edge[j], words)
     share = times / np.maximum(ahead[whole, np.arange(words)], 1e-300)
-    return np.bincount(l.piece, ahead[l.start, l.word] * edge * behind[l.end, l.word] * share[l.word], len(weight))
+    return np.bincount(
+        l.piece, ahead[l.start, l.word] * edge * behind[l.end, l.word] * share[l.word], len(weight)
+    )
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #021c9859
 def splits(pieces: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Every way to cut a piece in two: numbers of piece, first part and rest, short pieces first; and where each
-    length starts."""
+    """Every way to cut a piece in two: numbers of piece, first part and rest, short pieces first;
+    and where each length starts.
+    """
     number, rows = {p: i for i, p in enumerate(pieces)}, array("i")
     for i, (p, n) in enumerate(zip(pieces, letters(pieces).tolist())):
-        for k in range(len(p) - n + 1, len(p)): rows.extend((n, i, number[p[:k]], number["##" + p[k:]]))
+        for k in range(len(p) - n + 1, len(p)):
+            rows.extend((n, i, number[p[:k]], number["##" + p[k:]]))
     table = np.array(rows).reshape(-1, 4)
     table = table[np.argsort(table[:, 0], kind="stable")]
     return *table.T[1:], np.searchsorted(table[:, 0], np.unique(table[:, 0]))
 
+
 def spelt_otherwise(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> np.ndarray:
-    "(pieces,) log weight of the best way to write each piece without itself; a single letter has none (-inf)."
+    """(pieces,) log weight of the best way to write each piece without itself; a single letter has
+    none (-inf).
+    """
     piece, first, rest, begins = cuts
     best, other = log_weight.copy(), np.full(len(log_weight), -np.inf)
     for a, b in zip(begins, [*begins[1:], len(piece)]):
@@ -101,65 +135,98 @@ def spelt_otherwise(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> np.
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #e65f0b60
 def unigram_pieces(words: Counter, room: int, types: int = 200_000, start: int = 6) -> list[str]:
-    """At most `room` pieces of two letters and more, the most probable first, from the `types` commonest words
-    with their counts."""
+    """At most `room` pieces of two letters and more, the most probable first, from the `types`
+    commonest words with their counts.
+    """
     kept = sorted((w for w in words if len(w) <= 100), key=lambda w: (-words[w], w))[:types]
-    if not kept or room <= 0: return []
+    if not kept or room <= 0:
+        return []
     l, times = lattice(kept), np.array([words[w] for w in kept], float)
     seen, long = np.bincount(l.piece, times[l.word]), letters(l.pieces)
     l, seen, long = l.only(keep := (long == 1) | (seen > 1)), seen[keep], long[keep]
-    cuts, total, name = splits(l.pieces), len(seen), np.argsort(np.argsort(l.pieces.astype(str), kind="stable"))
+    cuts, total, name = (
+        splits(l.pieces),
+        len(seen),
+        np.argsort(np.argsort(l.pieces.astype(str), kind="stable")),
+    )
     alive = np.arange(total)
+
     def best(worth, n):
-        "A mask of the single letters and of the n other pieces worth most, equal ones by name; and those n, in order."
+        """A mask of the single letters and of the n other pieces worth most, equal ones by name;
+        and those n, in order.
+        """
         order = np.lexsort((name[alive], -np.round(worth, 6), long[alive] == 1))[:n]
         return (long[alive] == 1) | np.isin(np.arange(len(alive)), order), order
+
     n = min(start * room, (long > 1).sum())
     stays, _ = best(seen * (long - 1), n)
     while True:
         l, seen, alive = l.only(stays), seen[stays], alive[stays]
-        for _ in range(2): seen = np.maximum(expected_counts(l, seen / seen.sum(), times), 1e-9)
-        if n <= room: return l.pieces[best(seen, n)[1]].tolist()
+        for _ in range(2):
+            seen = np.maximum(expected_counts(l, seen / seen.sum(), times), 1e-9)
+        if n <= room:
+            return l.pieces[best(seen, n)[1]].tolist()
         log = np.full(total, -np.inf)
         log[alive] = np.log(seen / seen.sum())
-        stays, _ = best(seen * (log - spelt_otherwise(log, cuts))[alive], n := max(room, n * 3 // 4))
+        stays, _ = best(
+            seen * (log - spelt_otherwise(log, cuts))[alive], n := max(room, n * 3 // 4)
+        )
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #b3fb4cab
 def train_unigram(sentences: Iterable[str], size: int) -> Tokenizer:
-    """Pieces of a unigram language model (K section 3.1.2 takes 60,000) as `##` word pieces: exactly `size` entries,
-    fewer if the text has no more pieces seen twice. Longest match cuts the text, as in K's released code. No text, or
-    no room: `InputError`."""
+    """Pieces of a unigram language model (K section 3.1.2 takes 60,000) as `##` word pieces:
+    exactly `size` entries, fewer if the text has no more pieces seen twice. Longest match cuts the
+    text, as in K's released code. No text, or no room: `InputError`.
+    """
     words = count_words(sentences)
-    for rarest in (1e-5, 0.):
+    for rarest in (1e-5, 0.0):
         letters, inner = alphabet(words, size - len(SPECIALS), rarest)
         known = Counter({w: n for w, n in words.items() if set(letters).issuperset(w)})
         pieces = [*SPECIALS, *letters, *inner]
         pieces += unigram_pieces(known, size - len(pieces))
-        if len(pieces) >= size: break
+        if len(pieces) >= size:
+            break
     return blank({p: i for i, p in enumerate(pieces)})
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #8903d919
-KINDS = {"wordpiece": train_wordpiece, "words": train_words, "unigram": train_unigram, "characters": train_characters}
+KINDS = {
+    "wordpiece": train_wordpiece,
+    "words": train_words,
+    "unigram": train_unigram,
+    "characters": train_characters,
+}
+
 
 def train(kind: str, sentences: Iterable[str], size: int) -> Tokenizer:
-    "A vocabulary of one of the `KINDS`. Another kind, no text or no room: `InputError`."
-    if kind not in KINDS: raise InputError(f"tokenizer kind {kind!r} is not known: choose from {', '.join(KINDS)}")
+    """A vocabulary of one of the `KINDS`. Another kind, no text or no room: `InputError`."""
+    if kind not in KINDS:
+        raise InputError(f"tokenizer kind {kind!r} is not known: choose from {', '.join(KINDS)}")
     return KINDS[kind](sentences, size)
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #fe43ade3
 def word_starts(tokenizer: Tokenizer) -> np.ndarray:
-    """(vocabulary,) booleans: which ids begin a word: all but `##x` and its copy `::##x`. Special signs stand
-    alone, so they do."""
+    """(vocabulary,) booleans: which ids begin a word: all but `##x` and its copy `::##x`. Special
+    signs stand alone, so they do.
+    """
     v = tokenizer.get_vocab()
     starts = np.ones(len(v), bool)
-    starts[[i for token, i in v.items() if len(token) > 2 and token.startswith(("##", "::##"))]] = False
+    starts[[i for token, i in v.items() if len(token) > 2 and token.startswith(("##", "::##"))]] = (
+        False
+    )
     return starts
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #3bb12fba
-def add_markers(tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[str] = ("[SEP]",)) -> Tokenizer:
-    """One more entry `[SEP-en]` a language, in order, at the end of the vocabulary; text is encoded as before. K
-    section 3.4.2; with all of the `SPECIALS` as `signs`, a language's own special tokens."""
-    v, marks = tokenizer.get_vocab(), [f"{sign[:-1]}-{language}]" for language in languages for sign in signs]
+def add_markers(
+    tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[str] = ("[SEP]",)
+) -> Tokenizer:
+    """One more entry `[SEP-en]` a language, in order, at the end of the vocabulary; text is encoded
+    as before. K section 3.4.2; with all of the `SPECIALS` as `signs`, a language's own special
+    tokens.
+    """
+    v, marks = (
+        tokenizer.get_vocab(),
+        [f"{sign[:-1]}-{language}]" for language in languages for sign in signs],
+    )
     if twice := [m for i, m in enumerate(marks) if m in v or m in marks[:i]]:
         raise InputError(f"the vocabulary holds {twice[0]} already: name each language once")
     return blank(v | {m: len(v) + i for i, m in enumerate(marks)})
@@ -167,8 +234,11 @@ def add_markers(tokenizer: Tokenizer, languages: Iterable[str], signs: Iterable[
 # %% ../../nbs/lib/15_vocabularies.ipynb #5342f46e
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """A vocabulary of `size` entries, specials included: word pieces (D section 2.1), a unigram model (K section
-    3.1.2), words or characters (K section 3.4.3). Learnt on one corpus, or jointly with `others`."""
+    """A vocabulary of `size` entries, specials included: word pieces (D section 2.1), a unigram
+    model (K section 3.1.2), words or characters (K section 3.4.3). Learnt on one corpus, or jointly
+    with `others`.
+    """
+
     stage: ClassVar[str] = "tokenizer"
     corpus: CorpusSpec
     size: int = 2048
@@ -180,15 +250,21 @@ class TokenizerSpec:
 
 # %% ../../nbs/lib/15_vocabularies.ipynb #d2235db1
 def make_tokenizer(specs, folders, store, progress):
-    """Learn a vocabulary on all of its corpora together. InputError where the text has not half of the entries that
-    are asked for."""
+    """Learn a vocabulary on all of its corpora together. InputError where the text has not half of
+    the entries that are asked for.
+    """
     for spec, folder in zip(specs, folders):
         corpora = spec.corpus, *spec.others
-        made = train(spec.kind, [s for c in corpora for s in read_corpus(store.path(c)).sentences], spec.size)
+        made = train(
+            spec.kind, [s for c in corpora for s in read_corpus(store.path(c)).sentences], spec.size
+        )
         if 2 * made.get_vocab_size() < spec.size:
-            raise InputError(f"a vocabulary of {spec.size} {spec.kind} entries is too large for "
-                             f"{', '.join(c.source for c in corpora)}, which has {made.get_vocab_size()}: "
-                             "ask for fewer, or give more text")
+            raise InputError(
+                f"a vocabulary of {spec.size} {spec.kind} entries is too large for "
+                f"{', '.join(c.source for c in corpora)}, which has {made.get_vocab_size()}: "
+                "ask for fewer, or give more text"
+            )
         save(made, folder)
+
 
 declare(TokenizerSpec, make_tokenizer)
