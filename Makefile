@@ -42,6 +42,7 @@ check: lint
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/python -m ruff check --quiet
+	$(VENV)/bin/python -m ruff format --check --quiet
 
 house: $(VENV)/.dev
 	$(VENV)/bin/python tests/house.py

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from pathlib import Path
 
 for name, value in dict(
@@ -22,11 +21,6 @@ import pytest
 # processes that tests start use the package that is tested, wherever another one is installed
 others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *others])
-
-
-# jsonschema, which every reader of notebooks loads, does without this grammar of addresses: it
-# takes over a second to build
-sys.modules.setdefault("rfc3987_syntax", None)
 
 
 @pytest.hookimpl(optionalhook=True)

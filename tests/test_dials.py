@@ -11,7 +11,7 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
-from told import Told
+from fake_store import FakeStore
 from xlingual_nb.experiments.answers import Answer, as_table, judged, trend
 from xlingual_nb.experiments.departures import (
     APART,
@@ -452,7 +452,7 @@ def test_observations_are_what_the_store_holds(tmp_path):
     plans = cells("smoke", seeds=1)
     frame = observe(
         plans,
-        Told(
+        FakeStore(
             tmp_path,
             lambda spec: values,
             lambda spec: "hi" not in spec.checkpoint.languages[1].name,

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError
-from told import Told
+from fake_store import FakeStore
 from xlingual_nb.experiments import architecture, mixed_pairs, objective, overlap, study
 from xlingual_nb.experiments.architecture import (
     DEPTH,
@@ -238,7 +238,7 @@ def test_a_cell_reads_its_own_number(tmp_path):
     def of(module, table, row):
         frame = study.observe(
             [c for c in module.cells("laptop", "micro", 1) if (c.table, c.row) == (table, row)],
-            Told(tmp_path, the_same),
+            FakeStore(tmp_path, the_same),
             "micro",
         )
         return frame.set_index("column").value.to_dict()

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.errors import InputError
-from told import Told
+from fake_store import FakeStore
 from xlingual_nb.experiments import bilingual, frequency, ordering, overlap, study
 from xlingual_nb.tasks.floors import FLOORS
 from xlingual_nb.runs import plan, store as stores
@@ -545,7 +545,7 @@ def partial_store(folder, kinds, share):
             return {name: {k: draw() / 2 for k in keys} for name in (*FLOORS, "true lexicon")}
         return {"accuracy": {k: draw() for k in keys}, "majority": dict.fromkeys(keys, 1 / 3)}
 
-    return lambda *args, **kw: Told(folder, holds, has)
+    return lambda *args, **kw: FakeStore(folder, holds, has)
 
 
 def executed(name, monkeypatch, tmp_path, store, **given):

@@ -205,14 +205,7 @@ def test_what_was_found_comes_first(path):
     assert parameters == dict(headings)["Run it yourself"] + 1, (
         "who reads need not run, and who runs finds the parameters there"
     )
-    assert len(cells) <= 60 and path.stat().st_size <= 300_000
-    long = [
-        line
-        for kind, text, _ in cells
-        for line in text.split("\n")
-        if len(line) > 120 and not line.startswith("|")
-    ]
-    assert long == []
+    assert len(cells) <= 60
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)

@@ -27,6 +27,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MODULES = sorted(
     p for p in (ROOT / "xlingual_nb").rglob("*.py") if p.name not in ("__init__.py", "_modidx.py")
 )
+NOTEBOOKS = sorted((ROOT / "nbs").rglob("*.ipynb"))
+FOLDERS = ("xlingual_nb", "tests", "benchmarks")
+LONGEST_MODULE = 600  # lines
+LONGEST_TEXT_LINE = 120  # characters; rows of a table cannot be wrapped
+LARGEST_NOTEBOOK = 300 * 1024  # bytes
 GROUND = ("test_store", "test_engine", "test_kill")
 NUMBERED = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 
@@ -159,7 +164,7 @@ def test_every_import_is_declared():
     belong to an extra.
     """
     known = dict(sklearn="scikit-learn", yaml="pyyaml", PIL="pillow")
-    always, sometimes = set(asked()), set(asked("hub", "lab", "docs", "dist"))
+    always, sometimes = set(asked()), set(asked("hub", "lab"))
     lacking = [
         (path.name, top)
         for path in MODULES
@@ -173,14 +178,52 @@ def test_every_import_is_declared():
 # --- lint
 
 
-def test_lint():
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+def cells(path):
+    """Cells of a notebook: (kind, source)."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
+
+
+def discarded_comprehensions(tree, last_is_shown=False):
+    """Line numbers of statements that build a list and drop it; a notebook shows a cell's last."""
+    kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    shown = tree.body[-1] if last_is_shown and tree.body else None
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, kinds) and node is not shown
+    ]
+
+
+def test_lint_and_format():
+    """Code passes `ruff check` and `ruff format --check`; ruff does not see the rest, checked here:
+    lines of text in notebooks, lengths of modules, comprehensions for their side effects.
+    """
+    faults = []
+    for command in (["check", "--output-format", "concise"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--no-cache"]
+        done = subprocess.run(ruff, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            faults.append(done.stdout[-5000:] + done.stderr[-1000:])
+    for path in (p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        name = path.relative_to(ROOT)
+        faults += [f"{name}:{n}: a loop" for n in discarded_comprehensions(ast.parse(source))]
+        if path in MODULES and len(source.splitlines()) > LONGEST_MODULE:
+            faults.append(f"{name}: more than {LONGEST_MODULE} lines")
+    for path in NOTEBOOKS:
+        for at, (kind, source) in enumerate(cells(path)):
+            where = f"{path.relative_to(ROOT)} cell {at}"
+            if kind == "markdown":
+                wide = [line for line in source.splitlines() if len(line) > LONGEST_TEXT_LINE]
+                faults += [f"{where}: {line}" for line in wide if not line.startswith("|")]
+            elif kind == "code" and not re.search(r"^\s*[%!]", source, re.M):
+                tree = ast.parse(source)
+                faults += [
+                    f"{where}, line {n}: a loop"
+                    for n in discarded_comprehensions(tree, last_is_shown=True)
+                ]
+    assert faults == []
 
 
 def test_every_slow_test_exists():
@@ -196,57 +239,25 @@ def test_the_hook_before_a_commit_is_the_lint_of_the_tests():
         for r in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
         for h in r["hooks"]
     }
-    assert "ruff check" in hooks["ruff"]["entry"] and {h["language"] for h in hooks.values()} == {
-        "system"
-    }, "nothing is fetched"
-
-
-def cells(path):
-    """Sources of the code cells of a notebook that are Python alone, each with its number."""
-    for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code" and not re.search(r"^\s*[%!]", source, re.M):
-            yield i, source
-
-
-def comprehensions_for_nothing(body):
-    """Statements that build a list and drop it."""
-    for node in ast.walk(body):
-        if isinstance(node, ast.Expr) and isinstance(
-            node.value, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-        ):
-            yield node
-
-
-@pytest.mark.parametrize("folder", ("xlingual_nb", "tests", "benchmarks", "nbs"))
-def test_no_comprehension_for_its_side_effects(folder):
-    """A loop says that something is done; a comprehension, that something is made. (The last line
-    of a cell is shown, so it is made.)
-    """
-    found = [
-        f"{p.relative_to(ROOT)}:{node.lineno}"
-        for p in (ROOT / folder).rglob("*.py")
-        for node in comprehensions_for_nothing(ast.parse(p.read_text(encoding="utf-8")))
-    ]
-    for p in (ROOT / folder).rglob("*.ipynb"):
-        for i, source in cells(p):
-            tree = ast.parse(source)
-            found += [
-                f"{p.name} cell {i}"
-                for node in comprehensions_for_nothing(tree)
-                if node is not tree.body[-1]
-            ]
-    assert found == []
+    entries = " ".join(hook["entry"] for hook in hooks.values())
+    assert "ruff check" in entries and "ruff format --check" in entries
+    assert {h["language"] for h in hooks.values()} == {"system"}, "nothing is fetched"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "ruff check" in makefile and "ruff format --check" in makefile
 
 
 # --- layers
 
 
-@pytest.mark.parametrize("name", house.modules())
-def test_imports_run_downward(name):
-    for other in house.imports(house.modules()[name]):
-        level, below = (house.LEVEL[house.part(n)] for n in (name, other))
-        assert below <= level, f"{name} imports {other}, which is on a higher floor"
+def test_imports_run_downward():
+    """No module imports one of a higher layer."""
+    upward = [
+        f"{name} imports {other}"
+        for name, path in house.modules().items()
+        for other in house.imports(path)
+        if house.LEVEL[house.part(other)] > house.LEVEL[house.part(name)]
+    ]
+    assert upward == []
 
 
 def test_library_notebooks_are_numbered_as_they_build_on_one_another():
@@ -282,10 +293,16 @@ def test_no_import_goes_in_a_circle():
             del graph[n]
 
 
-@pytest.mark.parametrize("name", [n for n in house.modules() if house.part(n) == "runs"])
-def test_the_ground_floor_knows_nothing_of_languages(name):
-    """`runs` leans on `errors` alone, so that it serves any study."""
-    assert set(map(house.part, house.imports(house.modules()[name]))) <= {"runs", "errors"}
+def test_runs_import_errors_alone():
+    """`runs` knows nothing of languages, so that it serves any study."""
+    outside = [
+        f"{name} imports {other}"
+        for name, path in house.modules().items()
+        if house.part(name) == "runs"
+        for other in house.imports(path)
+        if house.part(other) not in ("runs", "errors")
+    ]
+    assert outside == []
 
 
 def test_the_ground_floor_is_tested_with_toy_stages_alone():
@@ -385,15 +402,21 @@ def fresh(code):
     return done.stdout
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_light_modules_import_nothing_heavy(module):
-    """So that `plan`, which loads every study and the specs of every stage, is quick. (`tokenizers`
-    is.)
-    """
-    heavy = NETS | LATE | LIGHT[module]
-    assert (
-        fresh(f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))").split() == []
-    )
+def test_light_modules_import_nothing_heavy():
+    """So that `plan`, which loads every study and the specs of every stage, is quick."""
+    for also_heavy in (set(), TABLES):
+        modules = [name for name, also in LIGHT.items() if also == also_heavy]
+        heavy = NETS | LATE | also_heavy
+        code = f"""
+import importlib, sys
+loaded = set()
+for name in {modules!r}:
+    importlib.import_module(name)
+    for package in sorted({heavy!r} & set(sys.modules) - loaded):
+        print(name, "loads", package)
+    loaded |= set(sys.modules)
+"""
+        assert fresh(code).splitlines() == []
 
 
 def test_the_package_itself_loads_nothing():
@@ -462,18 +485,6 @@ store = Store(tempfile.mkdtemp()); run([MeasureSpec(model, text)], store, progre
 loaded = {{name.split(".")[0] for name in sys.modules}}
 print(store.read(MeasureSpec(model, text))["sentences"], *set({missing!r}) & loaded)""")
     assert told.split() == ["40"]
-
-
-@pytest.mark.parametrize(
-    "path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix()
-)
-def test_modules_stay_short(path):
-    lines = [
-        line
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.strip() and not line.startswith("# %%")
-    ]
-    assert len(lines) <= 300
 
 
 # --- notebooks
@@ -554,46 +565,21 @@ def test_cleaning_keeps_the_parameters_tag(copy):
     assert kept == len(NUMBERED)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
-def test_notebooks_are_small_and_clean(path):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert path.stat().st_size <= 1_000_000
-    assert notebook["cells"][0]["cell_type"] == "markdown" and "".join(
-        notebook["cells"][0]["source"]
-    ).startswith("# ")
-    outputs = [o for c in notebook["cells"] for o in c.get("outputs", [])]
-    assert not [o for o in outputs if o["output_type"] == "error"], (
-        "an error is stored in an output"
-    )
-
-
-def wide(lines):
-    """Lines over 120 characters; rows of a table, which cannot be wrapped, do not count."""
-    return [line for line in lines if len(line) > 120 and not line.startswith("|")]
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
-def test_lines_of_notebooks_are_short(path):
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    assert [line for c in cells for line in wide("".join(c["source"]).splitlines())] == []
-
-
-@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
-def test_lines_of_tests_and_benchmarks_are_short(folder):
-    paths = sorted((ROOT / folder).rglob("*.py"))
-    long = [
-        (p.name, line) for p in paths for line in wide(p.read_text(encoding="utf-8").splitlines())
-    ]
-    assert len(paths) >= {"tests": 80, "benchmarks": 15}[folder] and long == []
-
-
-@pytest.mark.parametrize(
-    "path", MODULES, ids=lambda p: p.relative_to(ROOT / "xlingual_nb").as_posix()
-)
-def test_lines_of_modules_are_short(path):
-    # nbdev writes that
-    text = re.sub(r"^__all__ = \[.*?\]$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
-    assert wide(text.splitlines()) == []
+def test_notebooks_are_small_and_clean():
+    """A title first, no stored error, and small enough for a code host to render."""
+    faults = []
+    for path in NOTEBOOKS:
+        name = path.relative_to(ROOT)
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        kind, title = cells(path)[0]
+        outputs = [o for c in notebook["cells"] for o in c.get("outputs", [])]
+        if path.stat().st_size > LARGEST_NOTEBOOK:
+            faults.append(f"{name}: {path.stat().st_size} bytes")
+        if kind != "markdown" or not title.startswith("# "):
+            faults.append(f"{name}: no title")
+        if any(o["output_type"] == "error" for o in outputs):
+            faults.append(f"{name}: an error is stored in an output")
+    assert faults == []
 
 
 def test_no_machine_paths_are_tracked():

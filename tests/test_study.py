@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import toy_stages as toys
-from told import Told
+from fake_store import FakeStore
 from toy_stages import Count, Total
 
 from xlingual_nb.errors import InputError
@@ -66,7 +66,7 @@ def told(folder, **more):
             "step": at + 100,
         }
 
-    return Told(folder, holds, **more)
+    return FakeStore(folder, holds, **more)
 
 
 # ---- what a cell comes to
@@ -101,7 +101,7 @@ def test_a_number_is_the_mean_over_runs_times_its_unit(tmp_path):
 def test_means_are_those_of_numpy_to_the_last_bit(tmp_path):
     rng = np.random.default_rng(3)
     held = {run: float(x) for run, x in zip(SMALL, rng.normal(size=4))}
-    store = Told(tmp_path, lambda run: {"score": held[run]})
+    store = FakeStore(tmp_path, lambda run: {"score": held[run]})
     for n in range(1, 5):
         (value,) = observe([of(runs=tuple(SMALL[:n]), unit=100.0)], store, "none").value
         assert value == 100.0 * float(np.mean([held[run] for run in SMALL[:n]]))

@@ -1,14 +1,15 @@
-"""A store that tells what a test wants it to: its runs hold what a function says, as real ones do,
-in a file each.
-"""
+"""A store for tests: what each run measured is given by a function and written to a file."""
 
 import json
 
 from xlingual_nb.runs.spec import run_id
 
 
-class Told:
-    """A store in a folder. `holds(spec)`: what a run measures; `has(spec)`: whether it is there."""
+class FakeStore:
+    """A store in a folder.
+
+    `holds(spec)`: what a run measures; `has(spec)`: whether it is there.
+    """
 
     def __init__(self, folder, holds, has=lambda spec: True):
         self.folder, self.holds, self.has = folder, holds, has
