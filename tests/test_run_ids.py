@@ -128,3 +128,40 @@ def test_kept_run_ids_on_real_text_come_out_of_the_grids_where_the_data_is():
     assert there and not {
         table for key, table, corpus in kept() if wants_records(table, corpus) and key not in made
     }
+
+
+def test_a_renamed_class_and_field_keep_their_run_id():
+    """What Python calls them may change; what run ids call them does not."""
+    from dataclasses import dataclass
+    from typing import ClassVar
+
+    from xlingual_nb.runs.spec import canonical, plain, restore, run_id, spelled
+
+    @dataclass(frozen=True)
+    class Shape:
+        layers: int
+        hidden: int = 64
+
+    @dataclass(frozen=True)
+    class Old:
+        stage: ClassVar[str] = "toy"
+        shape: Shape
+        steps: int = 1
+
+    @dataclass(frozen=True)
+    class ModelSize:
+        spelling: ClassVar[str] = "Shape"
+        num_layers: int = spelled("layers")
+        width: int = spelled("hidden", 64)
+
+    @dataclass(frozen=True)
+    class New:
+        stage: ClassVar[str] = "toy"
+        size: ModelSize = spelled("shape")
+        steps: int = 1
+
+    for width, steps in ((64, 1), (32, 1), (64, 5)):
+        old, new = Old(Shape(2, width), steps), New(ModelSize(2, width), steps)
+        assert canonical(new) == canonical(old) and run_id(new) == run_id(old)
+        assert plain(new, every=True) == plain(old, every=True)
+        assert restore(plain(old), New) == new and restore(plain(new), Old) == old

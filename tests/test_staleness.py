@@ -235,12 +235,12 @@ def test_a_stage_of_ones_own_is_found_by_its_manifests(own, tmp_path):
     edit("own_helpers", "x ** by", "x ** by + 0")
     said = xlingual("stale")
     assert "3 runs of stage power are stale" in said and "3 runs of stage twice are stale" in said
-    assert "power has changed" in said
+    assert "own_helpers.power has changed" in said
     four = ids(tmp_path, "power")[4]
-    assert xlingual("why", four) == "power has changed\n"
+    assert xlingual("why", four) == "own_helpers.power has changed\n"
     assert (
         xlingual("why", ids(tmp_path, "twice")[8])
-        == f"its input power {four[:12]}: power has changed\n"
+        == f"its input power {four[:12]}: own_helpers.power has changed\n"
     )
     edit("own_helpers", "x ** by + 0", "x ** by  # again")
     assert xlingual("stale") == "no run is stale\n"
@@ -265,7 +265,7 @@ def test_a_default_that_means_something_else_and_a_new_field(own, tmp_path):
     edit("own_helpers", "x ** by", "pow(x, by)")
     assert (
         xlingual("why", ids(tmp_path, "power")[9])
-        == "power has changed\nby was 2 by default and is 3 now\n"
+        == "own_helpers.power has changed\nby was 2 by default and is 3 now\n"
     )
     assert "none of 3 stale runs can be accepted" in xlingual("accept", "power", "--prove", "1")
     make()

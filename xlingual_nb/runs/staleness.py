@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
-from .digests import changes, digest_of
+from .digests import changes, digest_of, was_called
 from .files import load_json
 from .spec import one_look, parents, plain, restore, run_id
 from .stages import declared, stage_code
@@ -139,11 +139,12 @@ class Look:
 # %% ../../nbs/lib/05a_staleness.ipynb #ef7eacf1
 def class_of(place: str) -> type:
     """The class that stands at `module:name`. InputError when it cannot be imported."""
-    known = [
-        s.spec for s in declared().values() if f"{s.spec.__module__}:{s.spec.__qualname__}" == place
-    ]
-    if known:
-        return known[0]  # those of a notebook are nowhere else
+    for stage in declared().values():
+        kind = stage.spec
+        here = f"{kind.__module__}:{kind.__qualname__}"
+        # those of a notebook are nowhere else; one that was moved is known by its first name
+        if place == here or was_called(kind.__module__, kind.__qualname__, place):
+            return kind
     module, _, name = place.partition(":")
     try:
         found = import_module(module)
