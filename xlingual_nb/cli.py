@@ -8,7 +8,7 @@ __all__ = ['PURPOSE', 'DATA', 'RUNS', 'app', 'data_app', 'runs_app', 'Version', 
            'Dictionary', 'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
            'known_scales', 'notebook_values', 'open_store', 'list_', 'plan', 'run', 'report', 'probe', 'named_folder',
            'data_list', 'data_check', 'data_get', 'runs_list', 'one_run', 'runs_show', 'runs_stale', 'runs_why',
-           'runs_accept', 'runs_check', 'runs_prune']
+           'runs_accept', 'runs_record', 'runs_stamp', 'runs_check', 'runs_prune']
 
 # %% ../nbs/lib/80_cli.ipynb #f93af88b
 import json
@@ -506,6 +506,36 @@ def runs_accept(
     from xlingual_nb.runs.proofs import accept
 
     accept(open_store(store), stage, prove)
+
+
+@runs_app.command("record")
+def runs_record(file: Annotated[Path, typer.Argument(help="Where to write the digests, as CSV.")]):
+    """Write down what would make every reference value by the code of today, before a change of it."""
+    from xlingual_nb.report.clone import repository
+    from xlingual_nb.report.restamp import record
+
+    frame = record(repository())
+    frame.to_csv(file, index=False)
+    print(f"{len(frame)} values recorded in {short(file)}")
+
+
+@runs_app.command("stamp")
+def runs_stamp(
+    file: Annotated[Path, typer.Argument(help="What `runs record` wrote before the change.")],
+    prove: Annotated[int, typer.Option(help="How many runs of each stage are made again.")] = 2,
+    store: StoreOption = "",
+):
+    """After a change of code that moves no number: make runs of every stage again, compare bytes,
+    and write the new code digests into manifests and reference results.
+    """
+    import pandas as pd
+
+    from xlingual_nb.report.clone import repository
+    from xlingual_nb.report.restamp import restamp
+
+    if not file.is_file():
+        raise InputError(f"{file}: not there; `xlingual runs record` writes it before the change")
+    restamp(repository(), open_store(store), pd.read_csv(file, keep_default_na=False), prove)
 
 # %% ../nbs/lib/80_cli.ipynb #b176f0fb
 @runs_app.command("check")
