@@ -441,7 +441,7 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
     )
     run(grid_of(cells[1:]), store, progress=False)
     manifest = store.path(cells[2].runs[1]) / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"make_total": "', '"make_total": "0'))
+    manifest.write_text(manifest.read_text().replace('make_total": "', 'make_total": "0'))
     held = observe(cells[1:2], store, "micro").assign(
         seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held"
     )
