@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.experiments import architecture, bilingual
-from xlingual_nb.experiments.sizes import bilingual_sizes
-from xlingual_nb.measures.fit import FitSpec
+from xlingual_nb.experiments import architecture, k2020_common
+from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.measures.multilinguality import FitSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import load_json, write_atomic
@@ -33,7 +33,9 @@ def model(sizes, row: str, seed: int, **schedule):
     """
     shape = architecture.shape_of(sizes, "table5" if row.startswith("heads") else "table4", row)
     training = replace(sizes.deep.training, **schedule)
-    return bilingual.model(sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training)
+    return k2020_common.model(
+        sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training
+    )
 
 
 def inference(sizes, spec, rate: float):
@@ -41,7 +43,9 @@ def inference(sizes, spec, rate: float):
     alone.
     """
     settings = replace(sizes.fine_tuning, learning_rate=rate)
-    asked = bilingual.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (sizes.deep_target,))
+    asked = k2020_common.nli(
+        replace(sizes, fine_tuning=settings), spec, SOURCE, (sizes.deep_target,)
+    )
     return replace(asked, tests=((asked.dev, asked.dev),))
 
 
@@ -49,7 +53,9 @@ def fit(sizes, spec) -> FitSpec:
     """Perplexity on development text, beside the unigram's."""
     return FitSpec(
         spec,
-        tuple(bilingual.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)),
+        tuple(
+            k2020_common.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)
+        ),
     )
 
 

@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from xlingual_nb.errors import InputError, require
-from xlingual_nb.experiments import joint, shifting, zero_shot
-from xlingual_nb.experiments.sizes import joint_sizes
-from xlingual_nb.models.batches import CLS, ORDER, SEP, first_fit, generator
-from xlingual_nb.models.languages import Language
+from xlingual_nb.experiments import liu2020_common, zero_shot
+from xlingual_nb.experiments.scales import joint_sizes
+from xlingual_nb.models.mlm_batches import CLS, ORDER, SEP, first_fit, generator
+from xlingual_nb.models.pretraining import Language
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline, clean_environment
 from xlingual_nb.runs.store import Store
@@ -54,8 +54,11 @@ IGNORED = -100  # the label of pieces that begin no word, as transformers has it
 
 def encoder_spec(size: str, corpus: str, steps: int):
     """Notebook 12's encoder for English alone, shortly trained; the seed is one of its own."""
-    spec, (kind, entries) = shifting.model(shifting.check(size), 9), PIECES[corpus]
-    text = joint.text(joint_sizes(size, corpus), "en", 4000)
+    spec, (kind, entries) = (
+        liu2020_common.shift_model(liu2020_common.check_shift(size), 9),
+        PIECES[corpus],
+    )
+    text = liu2020_common.text(joint_sizes(size, corpus), "en", 4000)
     return replace(
         spec,
         languages=(Language("en", text),),
@@ -94,7 +97,7 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
     own.
     """
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.tasks import documents, sentence_heads, tuned_tags, word_heads
+    from xlingual_nb.tasks import task_heads, zero_shot_tasks
     from xlingual_nb.tasks.task import as_read
     from xlingual_nb.text import tokenizers
 
@@ -103,9 +106,9 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
     run([spec, *(side.records for side in sides)], store, Inline(), progress=False)
     encoder, pieces = load_encoder(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
     how, form = (
-        (tuned_tags.TUNED_POS, word_heads.parts_form())
+        (zero_shot_tasks.TUNED_POS, task_heads.parts_form())
         if task == "pos"
-        else (documents.DOCUMENTS, sentence_heads.sentence_form())
+        else (zero_shot_tasks.DOCUMENTS, task_heads.sentence_form())
     )
     train, dev = (as_read(how, spec, side, pieces, store, encoder) for side in sides)
     settings = zero_shot.check(size).tasks.tuning[task]
@@ -147,9 +150,9 @@ def clock():
 
 def ours(race: Race, seed: int):
     """(seconds, accuracy on the development records after the last epoch) of
-    `tasks.networks.learn`.
+    `tasks.finetuning.learn`.
     """
-    from xlingual_nb.tasks.networks import learn
+    from xlingual_nb.tasks.finetuning import learn
 
     with clock() as taken:
         network = learn(race.encoder, race.train, race.dev, race.form, race.settings, seed)

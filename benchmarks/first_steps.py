@@ -18,20 +18,19 @@ import pandas as pd
 
 from xlingual_nb.cli import assignments
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.joint import STILL
+from xlingual_nb.experiments.liu2020_common import STILL
 from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.tasks.frozen_nli import FrozenNliSpec
-from xlingual_nb.tasks.ner import NerSpec
-from xlingual_nb.tasks.nli import NliSpec
-from xlingual_nb.measures.words import WordSpec
-from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.tasks.nli import FrozenNliSpec, NliSpec
+from xlingual_nb.tasks.sequence_labelling import NerSpec
+from xlingual_nb.measures.word_retrieval import WordSpec
+from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.spaces import SpaceSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.training import read_log
-from xlingual_nb.models.settings import parameters
+from xlingual_nb.models.configs import parameters
 from xlingual_nb.text import tokenizers
 
 

@@ -32,9 +32,8 @@ from xlingual_nb import cli
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models import training
 from xlingual_nb.models.checkpoints import tiny_checkpoint
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.plan import behind

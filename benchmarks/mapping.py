@@ -18,16 +18,17 @@ import numpy as np
 import torch
 
 from xlingual_nb.models.encoder import pick_device
-from xlingual_nb.models.mapping import (
+from xlingual_nb.models.vecmap import (
     SelfLearning,
+    blocks,
     first_pairs,
     induce,
     normalised,
     procrustes,
     reweighted,
+    unit,
     vecmap,
 )
-from xlingual_nb.models.neighbours import blocks, unit
 from xlingual_nb.runs.files import write_atomic
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from xlingual_nb.experiments.laboratory import SEEDS, chosen_rows, model, parse, table_rows
-from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline

@@ -21,10 +21,10 @@ import pandas as pd
 import torch
 
 from xlingual_nb.errors import InputError, installed, require
-from xlingual_nb.measures.ranks import chance, rank, scores
-from xlingual_nb.models.embedding import EmbedSpec, by_gensim
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.mapping import (
+from xlingual_nb.measures.retrieval import chance, rank, scores
+from xlingual_nb.models.word_embeddings import EmbedSpec, by_gensim
+from xlingual_nb.models.pretraining import Language
+from xlingual_nb.models.vecmap import (
     Mapped,
     SelfLearning,
     normalised,
@@ -33,7 +33,7 @@ from xlingual_nb.models.mapping import (
     supervised,
     vecmap,
 )
-from xlingual_nb.models.settings import METHODS
+from xlingual_nb.models.configs import METHODS
 from xlingual_nb.text.dictionaries import Dictionary, word_pairs
 from xlingual_nb.text.parallel import bible_of
 from xlingual_nb.text.sources import CorpusSpec, available, load

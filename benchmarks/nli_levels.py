@@ -19,14 +19,20 @@ import numpy as np
 import pandas as pd
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import bilingual
-from xlingual_nb.experiments.sizes import bilingual_sizes
-from xlingual_nb.experiments.studies import Pretraining
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.experiments import k2020_common
+from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.config import Pretraining
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.floors import FLOORS, answer_marks, commonest, fit_marks, lexical_differences
+from xlingual_nb.tasks.baselines import (
+    FLOORS,
+    answer_marks,
+    commonest,
+    fit_marks,
+    lexical_differences,
+)
 from xlingual_nb.text import records
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,8 +111,8 @@ def study(level: str):
 
 KINDS = {
     "trained": lambda spec: spec,
-    "untrained": bilingual.untrained,
-    "never saw the target": bilingual.never_saw_the_target,
+    "untrained": k2020_common.untrained,
+    "never saw the target": k2020_common.never_saw_the_target,
 }
 
 
@@ -115,9 +121,9 @@ def measured(kind: str, level: str, seed: int, store: Store) -> tuple[tuple, lis
     behind it.
     """
     sizes, pair = study(level), ("en", "enfake")
-    spec = KINDS[kind](bilingual.model(sizes, pair, seed))
-    task, tau = bilingual.nli(sizes, spec, "en", ("enfake",)), None
-    found = replace(bilingual.retrieval(sizes, spec, "en", "enfake"), words="dictionary")
+    spec = KINDS[kind](k2020_common.model(sizes, pair, seed))
+    task, tau = k2020_common.nli(sizes, spec, "en", ("enfake",)), None
+    found = replace(k2020_common.retrieval(sizes, spec, "en", "enfake"), words="dictionary")
     specs = [task, found] if kind == "trained" else [task]
     run(specs, store)
 

@@ -26,8 +26,8 @@ import numpy as np
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs.executors import clean_environment, cores
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
-from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
+from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
+from xlingual_nb.models.configs import MASKING, LanguageView, Shape, Training
 from xlingual_nb.text import sources, tokenizers
 from xlingual_nb.text.corpora import data_folder
 
@@ -107,7 +107,7 @@ def make_task(text: str, size: str) -> Task:
 
 def make_mixture(task: Task):
     """English and Fake-English, as in D's row 0."""
-    from xlingual_nb.models.batches import mix
+    from xlingual_nb.models.mlm_batches import mix
 
     size = task.tokenizer.get_vocab_size()
     fake = tokenizers.Encoded(task.encoded.ids + np.int32(size), task.encoded.starts)
@@ -253,7 +253,7 @@ def hub_dataset(mixture):
     a sentence.
     """
     import datasets
-    from xlingual_nb.models.batches import CLS, SEP
+    from xlingual_nb.models.mlm_batches import CLS, SEP
 
     ids = [[CLS, *mixture.ids[at : at + n].tolist(), SEP] for at, n in mixture.first]
     ends = [[1] + [0] * (len(s) - 2) + [1] for s in ids]
@@ -275,7 +275,7 @@ class HubTrainer:
     def __init__(self, task: Task, mixture, device: str):
         import datasets
         import transformers as hub
-        from xlingual_nb.models.batches import Order
+        from xlingual_nb.models.mlm_batches import Order
         from xlingual_nb.models.training import hub_config
 
         hub.logging.set_verbosity_error()

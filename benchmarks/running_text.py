@@ -7,10 +7,9 @@ import csv
 import time
 from pathlib import Path
 
-from xlingual_nb.measures.fit import FitSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.measures.multilinguality import FitSpec
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of

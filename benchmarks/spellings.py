@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.experiments import bilingual, objective
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments import k2020_common, objective
+from xlingual_nb.experiments.scales import bilingual_sizes
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import load_json, write_atomic
@@ -32,7 +32,7 @@ def inference(sizes, column: str, target: str, seed: int, rate: float):
     """
     pair, settings = (SOURCE, target), replace(sizes.fine_tuning, learning_rate=rate)
     spec = objective.variant(sizes, column, pair, seed)
-    asked = bilingual.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (target,))
+    asked = k2020_common.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (target,))
     return replace(asked, tests=((asked.dev, asked.dev),))
 
 

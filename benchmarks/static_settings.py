@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from xlingual_nb.experiments import joint
-from xlingual_nb.experiments.sizes import joint_sizes
-from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.experiments import liu2020_common
+from xlingual_nb.experiments.scales import joint_sizes
+from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
@@ -31,14 +31,14 @@ GRIDS = {
 def asked(sizes, spec, target: str) -> WordSpec:
     """The words of the half that is developed on, without those that are spelt alike."""
     other = replace(sizes.dictionary, part=sizes.learnt, identical=False)
-    return joint.retrieval(sizes, spec, target, dictionary=other)
+    return liu2020_common.retrieval(sizes, spec, target, dictionary=other)
 
 
 def row(sizes, method: str, sentences: int, chosen: dict, store: Store) -> dict:
     """What one setting comes to at one size, in the mean over targets."""
     sizes = replace(sizes, **{method: replace(getattr(sizes, method), **chosen)})
-    spec, begun = joint.static(sizes, method, sentences, SEED), time.process_time()
-    words = [asked(sizes, spec, target) for target in joint.asked(sizes)]
+    spec, begun = liu2020_common.static(sizes, method, sentences, SEED), time.process_time()
+    words = [asked(sizes, spec, target) for target in liu2020_common.asked(sizes)]
     run(words, store, Inline(), progress=False)
     found = [stage_of(w).values(store.path(w)) for w in words]
     told = {

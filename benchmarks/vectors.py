@@ -23,8 +23,8 @@ import torch
 
 from xlingual_nb.errors import InputError, installed, require
 from xlingual_nb.models import glove
-from xlingual_nb.models.embedding import Readings
-from xlingual_nb.models.settings import Glove
+from xlingual_nb.models.word_embeddings import Readings
+from xlingual_nb.models.configs import Glove
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.making import processor
 from xlingual_nb.text.tokenizers import Encoded

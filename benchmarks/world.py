@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.experiments import bilingual
-from xlingual_nb.experiments.sizes import bilingual_sizes
-from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.experiments import k2020_common
+from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import load_json, write_atomic
@@ -37,7 +37,7 @@ def sizes_with(setting: str):
 
 def words(sizes, model, pair) -> WordSpec:
     """The words of a pair that are not spelt alike, in a thousand sentences of each."""
-    texts = tuple(bilingual.text(sizes, language) for language in pair)
+    texts = tuple(k2020_common.text(sizes, language) for language in pair)
     return WordSpec(model, pair, texts, Dictionary("micro", "odd", identical=False), sentences=1000)
 
 
@@ -46,9 +46,9 @@ def questions(sizes, model, pair) -> dict:
     tasks.
     """
     asked = {
-        "found": bilingual.retrieval(sizes, model, *pair),
-        "nli": bilingual.nli(sizes, model, pair[0], pair[1:]),
-        "ner": bilingual.ner(sizes, model, pair[0], pair[1:])[0],
+        "found": k2020_common.retrieval(sizes, model, *pair),
+        "nli": k2020_common.nli(sizes, model, pair[0], pair[1:]),
+        "ner": k2020_common.ner(sizes, model, pair[0], pair[1:])[0],
     }
     return asked if pair[0] != SOURCES[0] else asked | {"words": words(sizes, model, pair)}
 
@@ -80,7 +80,7 @@ def rows(setting: str, asked: argparse.Namespace, store: Store) -> list[dict]:
     """A row a target; the models of a setting train as one stack, and share its seconds."""
     sizes, told = sizes_with(setting), []
     pairs = [(asked.source, target) for target in asked.targets or sizes.targets]
-    models = {pair: bilingual.model(sizes, pair, asked.seed) for pair in pairs}
+    models = {pair: k2020_common.model(sizes, pair, asked.seed) for pair in pairs}
     run(list(models.values()), store, Inline(), stack=len(models))
     for pair, model in models.items():
         asks = questions(sizes, model, pair)

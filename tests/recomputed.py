@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.experiments import answers, dials
+from xlingual_nb.experiments import dials, dials_common
 from xlingual_nb.papers.published import claims, papers
 from xlingual_nb.report import tables, verdicts
 
@@ -56,7 +56,9 @@ def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     scale, seeds = path.parts[-3], seeds[seeds.corpus == "micro"]
     found, settings = [], dials.turned(dials.cells(scale, "micro"))
     for score, name in (("µ", "trends"), (dials.NAMES, "transfer")):
-        made = answers.as_table(answers.judged(dials.questions(seeds, settings, score), scale))
+        made = dials_common.as_table(
+            dials_common.judged(dials.questions(seeds, settings, score), scale)
+        )
         file = path.with_name(f"{name}.csv")
         if tables.text(made) != file.read_text(encoding="utf-8"):
             found.append(str(file))

@@ -11,16 +11,14 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.bags import ADDED, BAGS, BagsSpec, fit_bayes, table_of
-from xlingual_nb.tasks.documents import DocumentRecords
-from xlingual_nb.tasks.parsing import TreeRecords
-from xlingual_nb.tasks.scores import span_f1
+from xlingual_nb.tasks.baselines import ADDED, BAGS, BagsSpec, count_table, fit_bayes
+from xlingual_nb.tasks.zero_shot_tasks import DocumentRecords, TreeRecords
+from xlingual_nb.tasks.metrics import span_f1
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
@@ -170,6 +168,6 @@ def test_what_bags_refuse():
     with pytest.raises(InputError, match="vocabulary='words': give the spec of a run"):
         asked("pos", vocabulary="words")
     with pytest.raises(InputError, match="1 bags, 2 labels: give one to each"):
-        fit_bayes(table_of(Encoded.of([[1]]), 2), ["a", "b"])
+        fit_bayes(count_table(Encoded.of([[1]]), 2), ["a", "b"])
     with pytest.raises(InputError, match="0 bags, 0 labels"):
-        fit_bayes(table_of(Encoded.of([]), 2), [])
+        fit_bayes(count_table(Encoded.of([]), 2), [])

@@ -46,9 +46,9 @@ def test_flops_are_those_that_torch_counts(bench):
     padded.
     """
     from torch.utils.flop_counter import FlopCounterMode
-    from xlingual_nb.models.batches import generator, make_batch, mix
+    from xlingual_nb.models.mlm_batches import generator, make_batch, mix
     from xlingual_nb.models.encoder import Stack, losses, stack_batches
-    from xlingual_nb.models.settings import MASKING, LanguageView, Shape
+    from xlingual_nb.models.configs import MASKING, LanguageView, Shape
     from xlingual_nb.text.tokenizers import Encoded
 
     shape, n, sentences = Shape(2, 32, 2, 64, 32), 16, 6
@@ -276,7 +276,7 @@ def test_vectors_are_shortened_too(first, notebook, scale, learns):
     """One of each kind at every scale: so many steps of BERT, one pass of word vectors, and a
     retrieval.
     """
-    from xlingual_nb.models.embedding import EmbedSpec
+    from xlingual_nb.models.word_embeddings import EmbedSpec
     from xlingual_nb.report.notebooks import grid_of
 
     found = first.shortened(grid_of(notebook, scale, dict(corpus="micro", seeds="1"))[0], 2, 8)
@@ -603,7 +603,7 @@ def test_trainer_is_given_the_records_that_ours_reads(finetuning):
     """Ids between the special tokens, a label at each word's first piece and nowhere else; a pair
     with its segments.
     """
-    from xlingual_nb.tasks.inputs import Inputs
+    from xlingual_nb.tasks.encoding import Inputs
     from xlingual_nb.text.tokenizers import Encoded
 
     words = Inputs((Encoded.of([[7, 8, 9], [5]]),), [["B", "A"], ["A"]], Encoded.of([[0, 2], [0]]))
@@ -885,7 +885,7 @@ def test_a_model_is_tuned_several_times_and_the_first_is_the_tables(loaded, tmp_
         spread.inference(sizes, "es", seed, tuning, 1e-3) for seed in (0, 1) for tuning in range(3)
     )
     assert (
-        first == spread.bilingual.nli(sizes, first.checkpoint, "enfake", ("es",))
+        first == spread.k2020_common.nli(sizes, first.checkpoint, "enfake", ("es",))
         and len({spec.seed for spec in (first, *rest)}) == 6
     )
     places = [

@@ -14,19 +14,19 @@ import torch
 import transformers as hf
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import layers, shifting, zero_shot
-from xlingual_nb.experiments.bilingual import untrained
+from xlingual_nb.experiments import layers, liu2020_common, zero_shot
+from xlingual_nb.experiments.k2020_common import untrained
 from xlingual_nb.experiments.study import grid_of, observe
-from xlingual_nb.models.brought import PINNED, BroughtSpec, folder_of, link, pinned, size_of
+from xlingual_nb.models.external import PINNED, BroughtSpec, folder_of, link, pinned, size_of
 from xlingual_nb.models.checkpoints import load_checkpoint, outline, tiny_checkpoint
-from xlingual_nb.models.settings import Shape
+from xlingual_nb.models.configs import Shape
 from xlingual_nb.report.notebooks import checked_values, resolve
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.spec import canonical, run_id, source_digests
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.documents import sentences_cost
+from xlingual_nb.tasks.zero_shot_tasks import sentences_cost
 from xlingual_nb.tasks.recipes import recipe_flops
 from xlingual_nb.text.records import how_many
 
@@ -103,7 +103,10 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
 
 
 def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tmp_path):
-    pair = [shifting.model(zero_shot.check("smoke", checkpoint=mine), seed) for seed in (0, 1)]
+    pair = [
+        liu2020_common.shift_model(zero_shot.check("smoke", checkpoint=mine), seed)
+        for seed in (0, 1)
+    ]
     store, bare = Store(tmp_path / "runs"), [untrained(spec) for spec in pair]
     run([*pair, *bare], store, Inline(), progress=False)
     one, two, first, again = (load_checkpoint(store.path(spec)) for spec in (*pair, *bare))
@@ -310,7 +313,7 @@ def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
     assert source_digests(spec) == {"checkpoint me/mine": REVISION} and folder_of(name) == hub
     assert size_of(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
     sizes = zero_shot.check("smoke", checkpoint=name)
-    assert sizes.label == "micro-mine" and shifting.model(sizes, 2) == BroughtSpec(
+    assert sizes.label == "micro-mine" and liu2020_common.shift_model(sizes, 2) == BroughtSpec(
         name, "mine", seed=2
     )
     before = run_id(spec)

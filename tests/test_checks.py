@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.tasks.documents import DOCUMENT_READING
-from xlingual_nb.tasks.langid import LANGUAGE_READING
-from xlingual_nb.tasks.parsing import TREE_READING
-from xlingual_nb.text import fetch, records, sources
-from xlingual_nb.text.checks import LAYOUT, check
+from xlingual_nb.tasks.zero_shot_tasks import DOCUMENT_READING, TREE_READING
+from xlingual_nb.tasks.language_identification import LANGUAGE_READING
+from xlingual_nb.text import data_download, records, sources
+from xlingual_nb.text.data_download import LAYOUT, check
 from xlingual_nb.text.parallel import read_dictionary
 
 WORD = "1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n"
@@ -295,7 +294,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_no_crash(folder, monkeypatc
 
 
 def test_a_file_that_may_not_be_read_is_a_problem_and_no_crash(folder, monkeypatch):
-    fetch.record(folder)
+    data_download.record(folder)
     usual = Path.read_bytes, builtins.open
 
     def locked(path):
@@ -338,14 +337,14 @@ PAIR = dict(premise="It rains.", hypothesis="It is wet.", label=0)
 @pytest.mark.parametrize("label", [-1, 3, None])
 def test_a_label_that_is_none_is_refused_and_nothing_is_written(tmp_path, label):
     with pytest.raises(InputError, match=f"record 2 .*label {label} .*entailment") as refused:
-        fetch.get("xnli", "fi", tmp_path, load=hub([PAIR, PAIR | dict(label=label)]))
+        data_download.get("xnli", "fi", tmp_path, load=hub([PAIR, PAIR | dict(label=label)]))
     assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.gz"))
 
 
 @pytest.mark.parametrize("tag", [-1, 7])
 def test_a_tag_that_is_none_is_refused(tmp_path, tag):
     with pytest.raises(InputError, match=f"record 1 .*label {tag} .*B-PER"):
-        fetch.get("panx", "fi", tmp_path, load=hub([dict(tokens=["Aino"], ner_tags=[tag])]))
+        data_download.get("panx", "fi", tmp_path, load=hub([dict(tokens=["Aino"], ner_tags=[tag])]))
 
 
 @pytest.mark.parametrize(
@@ -359,5 +358,5 @@ def test_a_tag_that_is_none_is_refused(tmp_path, tag):
 )
 def test_an_empty_reply_is_no_success(tmp_path, name, rows):
     with pytest.raises(InputError, match="fi.*no records") as refused:
-        fetch.get(name, "fi", tmp_path, load=hub(rows))
+        data_download.get(name, "fi", tmp_path, load=hub(rows))
     assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.*"))

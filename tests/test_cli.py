@@ -19,7 +19,7 @@ import pytest
 
 from xlingual_nb import cli
 from xlingual_nb.report import notebooks, pages
-from xlingual_nb.report.clone import same_data
+from xlingual_nb.report.checkout import same_data
 from xlingual_nb.runs.files import machine
 
 ROOT = Path(__file__).resolve().parents[1]

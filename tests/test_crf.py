@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from xlingual_nb.tasks.crf import crf_nll, log_partition, path_score, viterbi
+from xlingual_nb.tasks.bilstm_crf import crf_nll, log_partition, path_score, viterbi
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 

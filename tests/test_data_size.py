@@ -14,26 +14,31 @@ from transformers import BertTokenizer
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import data_size, joint
+from xlingual_nb.experiments import data_size, liu2020_common
 from xlingual_nb.experiments.study import grid_of, value
-from xlingual_nb.measures.occurrences import Finder
-from xlingual_nb.measures.word_floors import WordFloorsSpec, floors_of, strings, unasked
-from xlingual_nb.measures.words import WordSpec
-from xlingual_nb.models.brought import BroughtSpec
-from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.measures.contextual_words import Finder
+from xlingual_nb.measures.word_retrieval import (
+    WordFloorsSpec,
+    WordSpec,
+    floors_of,
+    strings,
+    unasked,
+)
+from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.static import save_static, word_tokenizer
+from xlingual_nb.models.static_vectors import save_static, word_tokenizer
 from xlingual_nb.papers.published import OURS, claims, floor_names
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
-from xlingual_nb.text import given, sources, tokenizers
+from xlingual_nb.text import sources, tokenizers, vocabularies
 from xlingual_nb.text.dictionaries import Dictionary
 
-SIZES = joint.check("smoke", "micro")
-LAPTOP = joint.check("laptop", "micro")
+SIZES = liu2020_common.check("smoke", "micro")
+LAPTOP = liu2020_common.check("laptop", "micro")
 
 
 # ---- texts and models
@@ -41,11 +46,11 @@ LAPTOP = joint.check("laptop", "micro")
 
 def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things():
     small, large = (
-        sources.load_spec(joint.text(SIZES, "es", n)).sentences for n in SIZES.sentences
+        sources.load_spec(liu2020_common.text(SIZES, "es", n)).sentences for n in SIZES.sentences
     )
     assert len(small) == 60 and large[:60] == small and len(large) == 120
-    seeds = {dict(joint.text(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
-    parallel = joint.text(joint.check("smoke", "micro-parallel"), "es", 60)
+    seeds = {dict(liu2020_common.text(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
+    parallel = liu2020_common.text(liu2020_common.check("smoke", "micro-parallel"), "es", 60)
     assert len(seeds) == 2 and "seed" not in dict(parallel.parameters)
 
 
@@ -67,7 +72,7 @@ def test_readings_hold_fixed_what_they_say(method):
     """Updates or passes over the text, counted here from sentences, passes and steps alone."""
 
     def work(n, reading):
-        made = joint.model(LAPTOP, method, n, 0, reading)
+        made = liu2020_common.model(LAPTOP, method, n, 0, reading)
         if method != "bert":
             return n * made.method.epochs, made.method.epochs
         reads = made.training.steps * made.training.batch / 5
@@ -78,9 +83,9 @@ def test_readings_hold_fixed_what_they_say(method):
     )
     assert len({reads for reads, _ in steps}) == 1 and len({passes for _, passes in epochs}) == 1
     assert steps[-1] == epochs[-1]
-    reads = joint.bert(LAPTOP, 1000, 0, "reads").training
+    reads = liu2020_common.bert(LAPTOP, 1000, 0, "reads").training
     assert (
-        reads.epochs == joint.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs
+        reads.epochs == liu2020_common.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs
         and not reads.steps
     )
 
@@ -97,9 +102,15 @@ def test_an_unknown_reading_or_language_is_told_in_one_line():
 
 
 def test_languages_without_a_dictionary_are_read_and_not_asked():
-    paper = joint.check("paper", "wiki")
-    assert len(paper.targets) == 14 and set(paper.targets) - set(joint.asked(paper)) == {"sw", "ur"}
-    assert joint.asked(joint.check("gpu", "micro")) == joint.check("gpu", "micro").targets
+    paper = liu2020_common.check("paper", "wiki")
+    assert len(paper.targets) == 14 and set(paper.targets) - set(liu2020_common.asked(paper)) == {
+        "sw",
+        "ur",
+    }
+    assert (
+        liu2020_common.asked(liu2020_common.check("gpu", "micro"))
+        == liu2020_common.check("gpu", "micro").targets
+    )
 
 
 def test_ones_own_texts_and_dictionaries(tmp_path):
@@ -216,7 +227,7 @@ def test_spelling_alone_against_counting_by_hand():
     wrong Spanish word.
     """
     english, spanish = ["sol", "red", "bee", "sky"], ["Sol", "rojo", "red", "cielo"]
-    from xlingual_nb.measures.ranks import rank, reciprocal
+    from xlingual_nb.measures.retrieval import rank, reciprocal
 
     tables, places = strings(
         [Finder(english), Finder(spanish)], np.repeat(np.arange(4)[:, None], 2, 1)
@@ -230,9 +241,9 @@ def test_random_vectors_hold_nothing_of_any_text(tmp_path):
     """Another text with as many pieces gives the same vectors, which stand at right angles as
     random ones do.
     """
-    spec, store = joint.at_random(SIZES, 0), Store(tmp_path)
+    spec, store = liu2020_common.at_random(SIZES, 0), Store(tmp_path)
     said = tuple(
-        replace(l, corpus=joint.text(SIZES, l.name, 120, seed=f"other {l.name}"))
+        replace(l, corpus=liu2020_common.text(SIZES, l.name, 120, seed=f"other {l.name}"))
         for l in spec.languages
     )
     other = replace(spec, languages=said)
@@ -256,7 +267,7 @@ def test_first_by_chance_is_what_random_tables_find():
     """P@1 of words with one to three translations each, among as many candidates, over many random
     tables.
     """
-    from xlingual_nb.measures.ranks import rank, scores
+    from xlingual_nb.measures.retrieval import rank, scores
 
     gold, dice = (
         np.array([[0, 0], [0, 1], [0, 2], [1, 3], [2, 4], [2, 0]]),
@@ -269,7 +280,7 @@ def test_first_by_chance_is_what_random_tables_find():
         )["p1"]
 
     hits = [found() for _ in range(400)]
-    told = joint.first_by_chance(dict(usable=len(gold), words=3, candidates=5))
+    told = liu2020_common.first_by_chance(dict(usable=len(gold), words=3, candidates=5))
     assert np.mean(hits) == pytest.approx(
         told, abs=4 * np.std(hits) / len(hits) ** 0.5
     ) and told == pytest.approx(0.4)
@@ -281,14 +292,20 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
     cells = data_size.cells("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
     for table, columns, rows in (
-        ("figure1", set(joint.COLUMNS), joint.FLOORS),
-        ("figure2", set(joint.ACCURACY.values()), ("untrained", "shared strings", "majority")),
+        ("figure1", set(liu2020_common.COLUMNS), liu2020_common.FLOORS),
+        (
+            "figure2",
+            set(liu2020_common.ACCURACY.values()),
+            ("untrained", "shared strings", "majority"),
+        ),
     ):
         assert {c for t, row, c in there if t == table and row.startswith("en-")} - {
             "MRR two thirds up"
         } == columns
         for floor in rows:
-            assert {(table, joint.floor_row(floor, "mean"), column) for column in columns} <= there
+            assert {
+                (table, liu2020_common.floor_row(floor, "mean"), column) for column in columns
+            } <= there
         mapped = {
             column
             for t, row, column in there
@@ -319,7 +336,7 @@ def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch
         "".join(f"{p}\n" for p in pieces), encoding="utf-8"
     )
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
-    spec, store = given.GivenSpec(), Store(tmp_path / "store")
+    spec, store = vocabularies.GivenSpec(), Store(tmp_path / "store")
     run([spec], store, Inline(), progress=False)
     ours = tokenizers.load(store.path(spec))
     theirs = BertTokenizer(str(tmp_path / "vocab/mbert-cased.vocab.txt"), do_lower_case=False)
@@ -333,17 +350,20 @@ def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch
 
 
 def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
-    spec, store = joint.bert(SIZES, 60, 0), Store(tmp_path / "store")
-    words = joint.retrieval(SIZES, spec, "es")
+    spec, store = liu2020_common.bert(SIZES, 60, 0), Store(tmp_path / "store")
+    words = liu2020_common.retrieval(SIZES, spec, "es")
     run([words], store, Inline(), progress=False)
     brought = BroughtSpec(str(store.path(spec)))
-    again = joint.retrieval(SIZES, brought, "es")
+    again = liu2020_common.retrieval(SIZES, brought, "es")
     run([again], store, Inline(), progress=False)
     ours, theirs = (stage_of(w).values(store.path(w)) for w in (words, again))
     assert ours == theirs and ours["usable"] > 20
     cells = data_size.cells("smoke", "micro", checkpoint=brought.folder)
     row = f"en-es | {store.path(spec).name} | es"
-    assert {c.column for c in cells if c.row == row} == {*joint.COLUMNS, *joint.ACCURACY.values()}
+    assert {c.column for c in cells if c.row == row} == {
+        *liu2020_common.COLUMNS,
+        *liu2020_common.ACCURACY.values(),
+    }
     assert {c.row for c in cells if store.path(spec).name in c.row} >= {
         row,
         row.replace("en-es", "en-xx").replace("| es", "| mean"),

@@ -19,7 +19,7 @@ from xlingual_nb.experiments import (
     overlap,
 )
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, tables, verdicts as V
+from xlingual_nb.report import claim_tests, tables, verdicts as V
 
 K = (overlap, ordering, frequency, architecture, objective, mixed_pairs)
 # How much models differ that differ in their seed alone, in points: the sd of XNLI, and of NER as
@@ -229,7 +229,7 @@ def test_the_named_few_are_near_their_margins():
     for c in ledger.claims("k2020"):
         if c.id not in NEAR:
             continue
-        found = [outcomes.outcome(c, t, look) for t in c.tests]
-        assert all(isinstance(o, outcomes.Outcome) and min(o.distances()) > 0 for o in found)
+        found = [claim_tests.outcome(c, t, look) for t in c.tests]
+        assert all(isinstance(o, claim_tests.Outcome) and min(o.distances()) > 0 for o in found)
         nearest = min(abs(abs(o.shown(o.estimate.value)) - abs(o.test.margin)) for o in found)
         assert nearest == pytest.approx(NEAR[c.id], abs=0.051), (c.id, nearest)

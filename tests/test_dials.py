@@ -12,16 +12,19 @@ from scipy import stats
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from fake_store import FakeStore
-from xlingual_nb.experiments.answers import Answer, as_table, judged, trend
-from xlingual_nb.experiments.departures import (
+from xlingual_nb.experiments.dials_common import (
     APART,
     DIALS,
     LANGUAGES,
     NOTHING_SHARED,
+    Answer,
     agreement_in_order,
+    as_table,
     dial_row,
     fake,
     in_language,
+    judged,
+    trend,
 )
 from xlingual_nb.experiments.dials import (
     COLUMNS,
@@ -36,8 +39,8 @@ from xlingual_nb.experiments.dials import (
     questions,
     turned,
 )
-from xlingual_nb.experiments.sections import SCALES
-from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables

@@ -11,21 +11,21 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.documents import (
+from xlingual_nb.tasks.zero_shot_tasks import (
     DOCUMENT_READING,
     DocumentRecords,
     SentencesSpec,
     document_inputs,
 )
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import answer, learn, new_network
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.finetuning import answer, learn, new_network
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.sentence_heads import read_pairs, sentence_form
+from xlingual_nb.tasks.task_heads import read_pairs, sentence_form
 from xlingual_nb.text.formats import read_documents
 from xlingual_nb.text.records import Labelled, RecordsSpec, load
 from xlingual_nb.text.tokenizers import Encoded

@@ -19,15 +19,14 @@ from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost
 from xlingual_nb.measures.retrieval import precision_at_1
-from xlingual_nb.models import embedding, glove
-from xlingual_nb.models.embedding import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
+from xlingual_nb.models import glove, word_embeddings
+from xlingual_nb.models.word_embeddings import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language, pieces
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import METHODS, Glove, LinearTagging, Shape, Training, Word2Vec
+from xlingual_nb.models.pretraining import Language, PretrainSpec, pieces
+from xlingual_nb.models.configs import METHODS, Glove, LinearTagging, Shape, Training, Word2Vec
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.pos import PosSpec
+from xlingual_nb.tasks.sequence_labelling import PosSpec
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec, load_spec
@@ -416,7 +415,7 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     trained, made, store = [], spec((PAIR[0], short), method), Store(tmp_path / "store")
     bert = PretrainSpec(PAIR, spec().tokenizer, Shape(1, 8, 1, 8, 32), Training(epochs=1))
     for by in ("by_gensim", "by_counts"):
-        monkeypatch.setattr(embedding, by, lambda *args: trained.append(args))
+        monkeypatch.setattr(word_embeddings, by, lambda *args: trained.append(args))
     for call in (
         lambda: plan.plan([bert, made], store, speed=1e9),
         lambda: engine.run([bert, made], store, progress=False),
@@ -427,7 +426,7 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
         ):
             call()
     assert not store.path(bert).exists()
-    monkeypatch.setattr(embedding, "check_room", lambda spec: None)
+    monkeypatch.setattr(word_embeddings, "check_room", lambda spec: None)
     with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
         engine.run([made], store, progress=False)
     assert trained == []
@@ -435,7 +434,9 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
 
 def test_characters_that_stand_alone_are_words_of_a_text(tmp_path):
     (tmp_path / "zh.txt").write_text("我们都是好人们\n", encoding="utf-8")
-    embedding.check_room(spec((PAIR[0], Language("zh", CorpusSpec(f"file:{tmp_path / 'zh.txt'}")))))
+    word_embeddings.check_room(
+        spec((PAIR[0], Language("zh", CorpusSpec(f"file:{tmp_path / 'zh.txt'}"))))
+    )
 
 
 def test_without_gensim_what_to_install_is_said_before_anything_is_trained(tmp_path, monkeypatch):
@@ -460,7 +461,7 @@ def test_a_plan_prices_it(tmp_path):
     assert priced.runs == len(many) and priced.FLOPs > 0 and priced.gigabytes > 0
 
     def flops(**fields):
-        return embedding.embedding_cost(spec(**fields))["flops"]
+        return word_embeddings.embedding_cost(spec(**fields))["flops"]
 
     assert (
         flops(size=16) == 2 * flops()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 from transformers import AutoModelForMaskedLM, BertForPreTraining
 
-from xlingual_nb.models.batches import (
+from xlingual_nb.models.mlm_batches import (
     MASKS,
     PAIRS,
     assemble,
@@ -32,7 +32,7 @@ from xlingual_nb.models.encoder import (
     undecayed,
 )
 from xlingual_nb.models.training import hub_config, hub_names, load_checkpoints, save_checkpoint
-from xlingual_nb.models.settings import MASKING, LanguageView, Masking, Shape
+from xlingual_nb.models.configs import MASKING, LanguageView, Masking, Shape
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 
 torch.set_num_threads(1)
@@ -202,7 +202,7 @@ def test_masking_is_the_stated_distribution():
     rng = np.random.default_rng(0)
     long = Encoded(rng.integers(5, 1000, 200_000).astype(np.int32), np.arange(0, 200_001, 20))
     m = mix([long], [LanguageView("en")], 1000, 32)
-    from xlingual_nb.models.batches import assemble, mask_tokens
+    from xlingual_nb.models.mlm_batches import assemble, mask_tokens
 
     for wanted in (w for w in MASKING.values() if not w.knn):  # neighbours: test_spaces.py
         s = assemble(m, np.arange(len(m)))

@@ -27,15 +27,15 @@ from xlingual_nb.measures.probe import encode_text, probe, remarks
 from xlingual_nb.measures.retrieval import multilinguality
 from xlingual_nb.models.checkpoints import Checkpoint, load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import Encoder, load_encoder, token_block
-from xlingual_nb.models.settings import Tagging
-from xlingual_nb.models.static import (
+from xlingual_nb.models.configs import Tagging
+from xlingual_nb.models.static_vectors import (
     StaticVectors,
     load_static,
     load_vectors,
     save_static,
     word_tokenizer,
 )
-from xlingual_nb.tasks.tagging import features, predict, span_f1, train_tagger
+from xlingual_nb.tasks.bilstm_crf import features, predict, span_f1, train_tagger
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)

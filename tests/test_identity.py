@@ -11,20 +11,20 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures import identity
-from xlingual_nb.measures.identity import (
+from xlingual_nb.measures import language_erasure
+from xlingual_nb.measures.language_erasure import (
     WAYS_OUT,
+    IdentityClassesSpec,
     IdentitySpec,
+    classes_of,
     covariance,
     tell_apart,
     ways_out,
     without,
 )
-from xlingual_nb.measures.identity_classes import IdentityClassesSpec, classes_of
 from xlingual_nb.models.checkpoints import load_checkpoint
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
@@ -78,7 +78,7 @@ def test_every_way_leaves_means_alike_where_it_says_so(seed, languages):
 
 def test_directions_are_the_differences_of_means_and_nothing_else():
     known = rows(3, 3)
-    axes = identity.between_means(np.stack([X.mean(0) for X in known.values()]))
+    axes = language_erasure.between_means(np.stack([X.mean(0) for X in known.values()]))
     assert axes.shape == (2, 5) and axes @ axes.T == pytest.approx(np.eye(2))
     assert without(known["0"].mean(0) - known["2"].mean(0), axes) == pytest.approx(
         np.zeros(5), abs=1e-9
@@ -89,7 +89,7 @@ def test_directions_are_the_differences_of_means_and_nothing_else():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_classifiers_are_scikit_learn_s(monkeypatch, seed):
-    monkeypatch.setattr(identity, "SHRINK", 0.0)
+    monkeypatch.setattr(language_erasure, "SHRINK", 0.0)
     known, asked = rows(seed), {l: X[:150] + 1 for l, X in rows(seed).items()}
     X, y = np.concatenate([*known.values()]), np.repeat(np.arange(3), 200)
     Z, z = np.concatenate([*asked.values()]), np.repeat(np.arange(3), 150)
@@ -183,10 +183,10 @@ def test_a_run_by_hand(store):
             counts[pair] = counts.get(pair, 0) + 1
     assert found["pairs es"] <= len({a for a, _ in counts}) and 20 < found["pairs es"]
     sides = [
-        identity.read_side(encoder, speeches[n].texts(), (encoder.view(n), None))
+        language_erasure.read_side(encoder, speeches[n].texts(), (encoder.view(n), None))
         for n in ("en", "es")
     ]
-    pairs, is_open = identity.word_pairs(TEXTS[:2], sides)
+    pairs, is_open = language_erasure.word_pairs(TEXTS[:2], sides)
     back = {i: w for w, i in table.items()}
     assert {(back[a], back[b]) for a, b in pairs.tolist()} <= counts.keys() and len(
         {*pairs[:, 0]}
@@ -232,8 +232,10 @@ def test_layers_and_cost(store):
     }
     assert all(other[name] == pytest.approx(found[name]) for name in other)
     assert (
-        identity.identity_cost(ASKED)["flops"]
-        > identity.identity_cost(replace(ASKED, languages=NAMES[:2], texts=TEXTS[:2]))["flops"]
+        language_erasure.identity_cost(ASKED)["flops"]
+        > language_erasure.identity_cost(replace(ASKED, languages=NAMES[:2], texts=TEXTS[:2]))[
+            "flops"
+        ]
         > 0
     )
 
@@ -264,9 +266,10 @@ def test_word_classes_by_hand(store):
         encoder.tokenizer.get_vocab(),
     )
     sides = [
-        identity.read_side(encoder, text, (encoder.view(n), None)) for n, text in texts.items()
+        language_erasure.read_side(encoder, text, (encoder.view(n), None))
+        for n, text in texts.items()
     ]
-    pairs, _ = identity.word_pairs(TEXTS[:2], sides)
+    pairs, _ = language_erasure.word_pairs(TEXTS[:2], sides)
     back, classes = {i: w for w, i in table.items()}, classes_of(TEXTS[0], sides[0], pairs[:, 0])
     sure = [len({*counts[back[a]]}) == 1 for a in pairs[:, 0].tolist()]
     nouns = [counts[back[a]][0] == "NOUN" for a in pairs[:, 0].tolist()]

@@ -7,18 +7,19 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.microworld import task
-from xlingual_nb.microworld.edits import FRAMES, LABELS
-from xlingual_nb.microworld.designs import (
-    Design,
+from xlingual_nb.microworld.nli_edits import (
+    FRAMES,
     FRAME_NAMES,
+    LABELS,
     SITES,
     SUBSTITUTION_NAMES,
     UNSAFE,
+    Design,
     draw_design,
 )
-from xlingual_nb.microworld.inference import giveaways, nli_pairs
+from xlingual_nb.microworld.nli_generator import giveaways, nli_pairs
 from xlingual_nb.microworld.lexicon import make_lexicon
-from xlingual_nb.microworld.meanings import in_part
+from xlingual_nb.microworld.semantics import in_part
 from xlingual_nb.microworld.typology import preset
 from xlingual_nb.microworld.world import Dice, make_world
 

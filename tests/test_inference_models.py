@@ -7,8 +7,8 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from xlingual_nb.microworld.inference import raw_pairs
-from xlingual_nb.microworld.meanings import AT, SKELETON
+from xlingual_nb.microworld.nli_generator import raw_pairs
+from xlingual_nb.microworld.semantics import AT, SKELETON
 from xlingual_nb.microworld.world import make_world
 
 FUNCTION = (

@@ -11,8 +11,8 @@ from transformers import AutoTokenizer, RobertaConfig
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.tasks.inputs import encode_pairs, encode_words, pieces
-from xlingual_nb.tasks.pairs import check_pairs, longest_first, pair_batch, pair_room
+from xlingual_nb.tasks.encoding import encode_pairs, encode_words, pieces
+from xlingual_nb.tasks.pair_classifier import check_pairs, longest_first, pair_batch, pair_room
 from xlingual_nb.text import tokenizers as ours
 from xlingual_nb.text.records import load
 from xlingual_nb.text.tokenizers import Encoded

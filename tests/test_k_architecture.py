@@ -24,19 +24,18 @@ from xlingual_nb.experiments.architecture import (
     shapes,
     total,
 )
-from xlingual_nb.experiments.bilingual import model, nli
-from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.experiments.k2020_common import model, nli
+from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sections import SCALES, corpora
-from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec
+from xlingual_nb.experiments.config import SCALES, corpora
+from xlingual_nb.experiments.scales import bilingual_sizes, corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store
-from xlingual_nb.models.settings import Shape
+from xlingual_nb.models.configs import Shape
 from xlingual_nb.papers.published import (
     claims,
     floor_names,
@@ -45,7 +44,7 @@ from xlingual_nb.papers.published import (
     stand_in,
     value,
 )
-from xlingual_nb.report import growing
+from xlingual_nb.report import reference_results
 from xlingual_nb.runs.spec import run_id
 
 PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
@@ -560,7 +559,7 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     from IPython.core.interactiveshell import InteractiveShell
 
     monkeypatch.setattr(plan, "calibrate", lambda: 1e11)
-    for module in (study, growing) if observe else ():
+    for module in (study, reference_results) if observe else ():
         monkeypatch.setattr(module, "observe", observe)
     shell = InteractiveShell()
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:

@@ -17,16 +17,16 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from fake_store import FakeStore
-from xlingual_nb.experiments import bilingual, frequency, ordering, overlap, study
-from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.experiments import frequency, k2020_common, ordering, overlap, study
+from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sections import SCALES, corpora
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments.config import SCALES, corpora
+from xlingual_nb.experiments.scales import bilingual_sizes
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, tables
+from xlingual_nb.report import claim_tests, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
@@ -109,8 +109,8 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
         assert {(row, test.column) for row in rows} <= seen
         floors = {
             f
-            for row in outcomes.living_rows(claim, test)
-            for f in outcomes.floors(claim, test, row)
+            for row in claim_tests.living_rows(claim, test)
+            for f in claim_tests.floors(claim, test, row)
         }
         wanted = {
             f for f in floors if "XNLI" in test.column or f.startswith(("untrained", "never saw"))
@@ -135,7 +135,7 @@ def test_every_pair_has_its_floors(table):
             assert (f"{name} | {source} | {target}", "XNLI Accuracy") in seen
         for floor in ("untrained", "never saw the target"):
             assert {
-                (f"{floor} | {source} | {target}", column) for column in bilingual.COLUMNS
+                (f"{floor} | {source} | {target}", column) for column in k2020_common.COLUMNS
             } <= seen
 
 
@@ -413,10 +413,10 @@ def test_the_stated_permutation_leaves_no_order_at_a_quarter_and_the_released_on
 
 
 def test_pieces_in_common(tmp_path):
-    store, sizes = Store(tmp_path / "runs"), bilingual.check("smoke", "micro", 0)
-    models = {share: bilingual.shared_pieces(sizes, share, 0) for share in (0, 0.5, 1)} | {
-        "shifted": bilingual.model(sizes, ("enfake", "en"), 0),
-        "natural": bilingual.model(sizes, ("en", "es"), 0),
+    store, sizes = Store(tmp_path / "runs"), k2020_common.check("smoke", "micro", 0)
+    models = {share: k2020_common.shared_pieces(sizes, share, 0) for share in (0, 0.5, 1)} | {
+        "shifted": k2020_common.model(sizes, ("enfake", "en"), 0),
+        "natural": k2020_common.model(sizes, ("en", "es"), 0),
     }
     assert overlap.pieces_in_common(models[0], store) is None
     run(
@@ -436,12 +436,12 @@ def test_pieces_in_common(tmp_path):
 
 def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
     from xlingual_nb.text.sources import CorpusSpec
-    from xlingual_nb.models.languages import Language
+    from xlingual_nb.models.pretraining import Language
     from xlingual_nb.text.vocabularies import TokenizerSpec
 
     store, shifted = (
         Store(tmp_path / "runs"),
-        bilingual.model(bilingual.check("smoke", "micro", 0), ("enfake", "en"), 0),
+        k2020_common.model(k2020_common.check("smoke", "micro", 0), ("enfake", "en"), 0),
     )
     said = [
         "a cat sat, and a cat ran",
@@ -478,10 +478,10 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
 def test_floors_and_what_is_missing():
     cells = frequency.cells("laptop", "micro")
     frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
-    assert bilingual.highest_floor(frame, "enfake", "es", "NER F1-Score") == len(
+    assert k2020_common.highest_floor(frame, "enfake", "es", "NER F1-Score") == len(
         "never saw the target | enfake | es"
     )
-    assert np.isnan(bilingual.highest_floor(frame, "en", "es", "NER F1-Score"))
+    assert np.isnan(k2020_common.highest_floor(frame, "en", "es", "NER F1-Score"))
 
     class Some:
         def has(self, spec):
@@ -507,7 +507,7 @@ def test_a_floor_without_a_lexicon_counts_as_a_floor():
         columns=["row", "value"],
     )
     assert (
-        bilingual.highest_floor(
+        k2020_common.highest_floor(
             known.assign(column="XNLI Accuracy"), "enfake", "es", "XNLI Accuracy"
         )
         == 44

@@ -22,8 +22,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
 from xlingual_nb.experiments.study import FOUND_BY, Cell, address, addresses, grid_of, observe
 from xlingual_nb.papers.published import claims, value as published_value
-from xlingual_nb.report import growing, kept, notebooks, pages, tables, verdicts
-from xlingual_nb.report.chapters import mark
+from xlingual_nb.report import notebooks, pages, reference_results, tables, verdicts
+from xlingual_nb.report.notebook_display import mark
 from xlingual_nb.runs import spec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
@@ -54,7 +54,7 @@ def observed(notebook, corpus="micro", scale="laptop", keep=lambda c: True, **va
             step,
         )
 
-    cells = filter(keep, kept.cells_of(notebook, scale=scale, corpus=corpus, **values))
+    cells = filter(keep, reference_results.cells_of(notebook, scale=scale, corpus=corpus, **values))
     return pd.DataFrame(map(one, cells), columns=[*tables.OBSERVED, "step"])
 
 
@@ -71,8 +71,8 @@ def clone(tmp_path, monkeypatch):
 
 
 def written(notebook, observations, keep=False, about=(), **more):
-    at = kept.places(notebook, "laptop", keep=keep)
-    return at, kept.write_results(observations, at, about, **more)
+    at = reference_results.places(notebook, "laptop", keep=keep)
+    return at, reference_results.write_results(observations, at, about, **more)
 
 
 # ---- all that is written follows from the values by seed
@@ -201,31 +201,33 @@ def with_seeds(cells):
 
 def of_two_seeds(**changed):
     """Cells of 03 with three seeds, and the kept study's own place once two of them are kept."""
-    cells = with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3))
+    cells = with_seeds(
+        reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3)
+    )
     frame = observed("03_frequency", seeds=2, keep=cells.__contains__)
-    made = {address(c): name for c, name in zip(cells, growing.makings(cells))}
+    made = {address(c): name for c, name in zip(cells, reference_results.makings(cells))}
     at, _ = written(
         "03_frequency",
         frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
         keep=True,
     )
-    return cells, replace(at, kept=kept.kept_study("03_frequency"))
+    return cells, replace(at, kept=reference_results.kept_study("03_frequency"))
 
 
 def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     cells, at = of_two_seeds()
     before = tables.read_seeds(at.tables / "seeds.csv")
-    held = growing.carried(cells, at, "micro")
-    assert growing.unkept(cells, held) == [c for c in cells if c.seed == 2], (
+    held = reference_results.carried(cells, at, "micro")
+    assert reference_results.unkept(cells, held) == [c for c in cells if c.seed == 2], (
         "the seeds that are there are not made again"
     )
-    found = growing.gathered(cells, held, at.store, "micro")
+    found = reference_results.gathered(cells, held, at.store, "micro")
 
     def in_order(frame):
         return tables.in_order(frame[before.columns]).reset_index(drop=True)
 
     pd.testing.assert_frame_equal(in_order(found), in_order(before))
-    kept.write_results(
+    reference_results.write_results(
         pd.concat([found, observed("03_frequency", keep=lambda c: c.seed == 2 and c in cells)]), at
     )
     assert set(tables.read(at.tables / "table3.csv").n_seeds) == {3}
@@ -236,18 +238,21 @@ def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, 
     row = cells[0].row
     more = [
         c
-        for c in with_seeds(kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4))
+        for c in with_seeds(
+            reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=4)
+        )
         if c.row == row
     ]
-    asked = growing.with_kept(more, at, "micro")
+    asked = reference_results.with_kept(more, at, "micro")
     assert {c.seed for c in asked if c.row == row} == set(range(4)) and {
         c.seed for c in asked if c.row != row
     } == {0, 1}
     assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
-    assert {c.row for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {row}, (
-        "the rest is not made again"
-    )
-    assert growing.with_kept(more, replace(at, keep=False), "micro") == more
+    assert {
+        c.row
+        for c in reference_results.unkept(asked, reference_results.carried(asked, at, "micro"))
+    } == {row}, "the rest is not made again"
+    assert reference_results.with_kept(more, replace(at, keep=False), "micro") == more
     assert (
         call(
             "run",
@@ -269,7 +274,7 @@ def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, 
 def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
     cells, at = of_two_seeds(made="0" * 12)
     with pytest.raises(InputError, match="leave out keep"):
-        growing.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
+        reference_results.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
 
 
 @pytest.mark.parametrize(
@@ -279,20 +284,22 @@ def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
 )
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
-    assert growing.unkept(cells, growing.carried(cells, at, "micro")) == cells
+    assert reference_results.unkept(cells, reference_results.carried(cells, at, "micro")) == cells
 
 
 def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
     """The plain model of one table is that of the next."""
     cells, at = of_two_seeds()
     named = [replace(c, table="table9", row=f"plain {c.row}") for c in cells]
-    held = growing.carried(
-        named, replace(at, kept=kept.kept_study("05_objective", scale="laptop")), "micro"
+    held = reference_results.carried(
+        named,
+        replace(at, kept=reference_results.kept_study("05_objective", scale="laptop")),
+        "micro",
     )
-    assert growing.unkept(named, held) == [c for c in named if c.seed == 2] and set(held.table) == {
-        "table9"
-    }
-    assert held.value.tolist() == growing.carried(cells, at, "micro").value.tolist()
+    assert reference_results.unkept(named, held) == [c for c in named if c.seed == 2] and set(
+        held.table
+    ) == {"table9"}
+    assert held.value.tolist() == reference_results.carried(cells, at, "micro").value.tolist()
 
 
 def test_a_notebook_keeps_the_number_that_it_has(clone):
@@ -303,7 +310,9 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
     held, others = (
-        growing.carried(cells, replace(at, kept=kept.kept_study(name, scale="laptop")), "micro")
+        reference_results.carried(
+            cells, replace(at, kept=reference_results.kept_study(name, scale="laptop")), "micro"
+        )
         for name in ("03_frequency", "05_objective")
     )
     assert (others.value - held.value).round(6).eq(1).all() and len(held)
@@ -315,17 +324,21 @@ def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
     """
     of_run = [
         c
-        for c in kept.cells_of("05_objective", scale="laptop", corpus="micro", seeds=1, only="9")
+        for c in reference_results.cells_of(
+            "05_objective", scale="laptop", corpus="micro", seeds=1, only="9"
+        )
         if c.column == "XNLI No Lang-id" and c.row.startswith("enfake-es | enfake | ")
     ]
     (loss,) = (c for c in of_run if c.minus)
     frame = pd.DataFrame([address(c) for c in of_run], columns=FOUND_BY)
-    frame = frame.assign(corpus="micro", value=[90.0, 50.0, 7.0], made=growing.makings(of_run))
+    frame = frame.assign(
+        corpus="micro", value=[90.0, 50.0, 7.0], made=reference_results.makings(of_run)
+    )
     at, _ = written("05_objective", frame, keep=True)
-    at = replace(at, kept=kept.kept_study("05_objective"))
+    at = replace(at, kept=reference_results.kept_study("05_objective"))
 
     def taken(cells):
-        return growing.carried(cells, at, "micro").set_index("row").value.to_dict()
+        return reference_results.carried(cells, at, "micro").set_index("row").value.to_dict()
 
     assert of_run[2] == loss and taken(of_run)[loss.row] == 40 and taken([loss]) == {loss.row: 40}
     seeds = tables.read_seeds(at.tables / "seeds.csv")
@@ -357,12 +370,15 @@ def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
         ]
     run(first.runs, store, progress=False)
     found = (
-        growing.gathered([first, other, *more], held, store, "micro")
+        reference_results.gathered([first, other, *more], held, store, "micro")
         .set_index(["column", "seed"])
         .value
     )
     assert found["twice", 0] == 2 * found["c", 0] >= 0 and found["c", 1] == -1 and len(found) == 3
-    assert growing.gathered([first, other], held, store, "micro").value.tolist() == [-1, -1]
+    assert reference_results.gathered([first, other], held, store, "micro").value.tolist() == [
+        -1,
+        -1,
+    ]
 
 
 READ_OTHERWISE = {
@@ -385,16 +401,19 @@ def test_what_is_read_otherwise_is_made_again(clone, changed):
         )
 
     asked = [other(c) if c.seed == 0 else c for c in cells]
-    assert {c.seed for c in growing.unkept(asked, growing.carried(asked, at, "micro"))} == {0, 2}
+    assert {
+        c.seed
+        for c in reference_results.unkept(asked, reference_results.carried(asked, at, "micro"))
+    } == {0, 2}
 
 
 def test_a_study_of_ones_own_takes_nothing_over(clone):
     cells, _ = of_two_seeds()
-    at = kept.places("03_frequency", "laptop")
-    held = growing.carried(cells, at, "micro")
+    at = reference_results.places("03_frequency", "laptop")
+    held = reference_results.carried(cells, at, "micro")
     assert (
-        growing.unkept(cells, held) == cells
-        and growing.gathered(cells, held, at.store, "micro").empty
+        reference_results.unkept(cells, held) == cells
+        and reference_results.gathered(cells, held, at.store, "micro").empty
     )
 
 
@@ -405,13 +424,15 @@ def toy_cell(seed, runs):
 def test_another_usual_value_is_another_making(monkeypatch):
     """The id of a run leaves out what is as usual."""
     before = toys.Total((toys.Count(3, 0),))
-    name, (made,) = run_id(before), growing.makings([toy_cell(0, (before,))])
+    name, (made,) = run_id(before), reference_results.makings([toy_cell(0, (before,))])
     (pause,) = (f for f in fields(toys.Count) if f.name == "pause")
     monkeypatch.setattr(pause, "default", 0.5)
     spec._fields.cache_clear()
     after = toys.Total((toys.Count(3, 0, pause=0.5),))
     try:
-        assert run_id(after) == name and growing.makings([toy_cell(0, (after,))]) != [made]
+        assert run_id(after) == name and reference_results.makings([toy_cell(0, (after,))]) != [
+            made
+        ]
     finally:
         spec._fields.cache_clear()
 
@@ -419,13 +440,16 @@ def test_another_usual_value_is_another_making(monkeypatch):
 def test_other_data_of_any_of_its_runs_is_another_making(monkeypatch):
     """The id of the first run stands beside a number; a mean over languages has others."""
     cell = toy_cell(0, tuple(toys.Total((toys.Count(3, n),)) for n in range(3)))
-    told, usual = growing.makings([cell]), growing.run_id
+    told, usual = reference_results.makings([cell]), reference_results.run_id
 
     def moved(run):
         return usual(run)[::-1] if run == cell.runs[2] else usual(run)
 
-    monkeypatch.setattr(growing, "run_id", moved)
-    assert growing.makings([cell]) != told and growing.makings([toy_cell(0, cell.runs[:1])]) != told
+    monkeypatch.setattr(reference_results, "run_id", moved)
+    assert (
+        reference_results.makings([cell]) != told
+        and reference_results.makings([toy_cell(0, cell.runs[:1])]) != told
+    )
 
 
 def test_values_held_and_values_of_the_store_come_together(tmp_path):
@@ -445,9 +469,9 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
     held = observe(cells[1:2], store, "micro").assign(
         seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held"
     )
-    found = growing.gathered(cells, held, store, "micro").set_index("seed")
+    found = reference_results.gathered(cells, held, store, "micro").set_index("seed")
     assert (
-        found.made.tolist() == ["held", growing.makings(cells)[1], ""]
+        found.made.tolist() == ["held", reference_results.makings(cells)[1], ""]
         and found.value[0] == -1
         and found.value[1] >= 0
     )
@@ -573,18 +597,18 @@ def test_some_tables_of_many_may_be_kept(clone, started):
 def test_a_notebook_by_hand_refuses_as_well(clone):
     frame = observed("03_frequency")
     at, _ = written("03_frequency", frame, keep=True)
-    few = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
+    few = reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
     with pytest.raises(InputError, match="leave out keep"):
-        kept.may_keep(at, few, "micro")
-    kept.may_keep(kept.places("03_frequency", "laptop"), few, "micro")
-    kept.may_keep(at, few, "bible")
+        reference_results.may_keep(at, few, "micro")
+    reference_results.may_keep(reference_results.places("03_frequency", "laptop"), few, "micro")
+    reference_results.may_keep(at, few, "bible")
     before = everything(clone / "results")
     half = frame[frame.column != "NER F1-Score"]
     with pytest.raises(InputError, match="leave out keep"):
         written("03_frequency", half, keep=True)
     assert everything(clone / "results") == before, "half of the runs are there: what is kept stays"
     with pytest.raises(InputError, match="leave out keep"):
-        kept.places("03_frequency", "laptop", keep=True, yours=True)
+        reference_results.places("03_frequency", "laptop", keep=True, yours=True)
 
 
 def test_a_column_that_is_worked_out_from_others_is_none_to_run(clone, started):
@@ -606,32 +630,32 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
     changed.loc[some, "run_id"] = [f"{i:012d}" + "f" * 52 for i in range(some.sum())]
     at, _ = written("03_frequency", changed, keep=True)
     k, n = some.sum(), changed.run_id.nunique()
-    assert k < n and kept.earlier(kept.kept_study("03_frequency")) == (
+    assert k < n and reference_results.earlier(reference_results.kept_study("03_frequency")) == (
         f"{k} of {n} runs behind these tables (micro) were made under an earlier reading, which today's grid no longer "
         "has: to be made again."
     )
     assert call("run", "03", "--scale", "laptop", "--keep", "-p", "corpus=micro") == 0
-    one = kept.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
+    one = reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
     with pytest.raises(InputError):
-        kept.may_keep(at, one, "micro")  # what is still asked for is not lost
+        reference_results.may_keep(at, one, "micro")  # what is still asked for is not lost
     written(
         "03_frequency", changed.assign(run_id=[f"{i:064d}" for i in range(len(changed))]), keep=True
     )
-    kept.may_keep(at, one, "micro")
+    reference_results.may_keep(at, one, "micro")
     written("03_frequency", observed("03_frequency", seeds=1), keep=True)
-    assert kept.earlier(kept.kept_study("03_frequency")) == ""
+    assert reference_results.earlier(reference_results.kept_study("03_frequency")) == ""
 
 
 def test_nothing_is_said_of_a_table_whose_data_is_not_here():
-    kept_here = kept.kept_study("14_language_shift", scale="laptop")
-    assert "lowered" in set(kept_here.tables().table) and kept.earlier(kept_here) == "", (
-        "it wants XNLI and a vocabulary"
-    )
+    kept_here = reference_results.kept_study("14_language_shift", scale="laptop")
+    assert (
+        "lowered" in set(kept_here.tables().table) and reference_results.earlier(kept_here) == ""
+    ), "it wants XNLI and a vocabulary"
 
 
 def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
     written("03_frequency", observed("03_frequency", seeds=7), keep=True)
-    assert kept.earlier(kept.kept_study("03_frequency")) == ""
+    assert reference_results.earlier(reference_results.kept_study("03_frequency")) == ""
 
 
 # ---- yours against what is kept
@@ -659,7 +683,7 @@ def test_welch_and_holm_by_other_means():
     rng = np.random.default_rng(5)
     mine = {f"row {i}": rng.normal(i, 1 + i, size=2 + i) for i in range(5)}
     theirs = {row: rng.normal(3, 2, size=4) for row in mine}
-    both = kept.agreement(tidied(mine), tidied(theirs, run="b")).set_index("row")
+    both = reference_results.agreement(tidied(mine), tidied(theirs, run="b")).set_index("row")
     p = {row: stats.ttest_ind(mine[row], theirs[row], equal_var=False).pvalue for row in mine}
     assert both.p.to_dict() == pytest.approx(p, rel=1e-9)
     ordered = sorted(p, key=p.get)
@@ -679,8 +703,10 @@ def test_a_table_agrees_with_the_runs_that_it_was_written_from():
     )
     theirs = mine.assign(value=[float(f"{x:.6g}") for x in mine.value])
     assert (
-        kept.agreement(mine, theirs).equal.all()
-        and not kept.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any()
+        reference_results.agreement(mine, theirs).equal.all()
+        and not reference_results.agreement(
+            mine, theirs.assign(value=theirs.value + 1e-5)
+        ).equal.any()
     )
 
 
@@ -700,20 +726,20 @@ def test_studies_that_are_alike_differ_at_the_stated_rate():
             **names
         )
 
-    wrong = sum(kept.agreement(draw(), draw()).differ.any() for _ in range(200))
+    wrong = sum(reference_results.agreement(draw(), draw()).differ.any() for _ in range(200))
     assert 0 < wrong <= stats.binom.ppf(0.999, 200, 0.05)
-    assert kept.agreement(draw(30.0), draw()).differ.mean() > 0.8
+    assert reference_results.agreement(draw(30.0), draw()).differ.mean() > 0.8
 
 
 def test_what_cannot_be_tested_is_said_so():
     one = tidied({"a": [1.0], "b": [1.0, 2.0], "c": [4.0, 4.0], "d": [1.0, 2.0, 4.0]})
     two = tidied({"a": [1.0], "b": [7.0], "c": [5.0, 5.0], "d": [1.0, 2.0, 3.0]}, run="b")
-    both = kept.agreement(one, two).set_index("row")
+    both = reference_results.agreement(one, two).set_index("row")
     assert (
         both.p.isna().to_dict() == {"a": True, "b": True, "c": True, "d": False}
         and not both.differ.any()
     )
-    assert kept.in_words(both.reset_index()) == [
+    assert reference_results.in_words(both.reset_index()) == [
         "table3 (micro): 4 cells in both; of 1 tested (Welch, Holm over the table) 0 differ; 3 cannot be tested, "
         "without a spread over seeds."
     ]
@@ -725,9 +751,11 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
     live = tables.tidy(frame)
     plainly = f"table3 (micro): all {len(live)} cells are equal, and come from the same runs."
     for tidy in (live, tables.read(mine.tables / "table3.csv")):
-        assert kept.in_words(kept.agreement(tidy, at.kept.tables())) == [plainly]
+        assert reference_results.in_words(reference_results.agreement(tidy, at.kept.tables())) == [
+            plainly
+        ]
     elsewhere = frame.assign(value=frame.value + 1e-3)
-    both = kept.agreement(tables.tidy(elsewhere), live)
+    both = reference_results.agreement(tables.tidy(elsewhere), live)
     assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), (
         "another machine: other digits"
     )
@@ -736,7 +764,9 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
 def test_curves_are_compared_step_by_step():
     frame = observed("07_laboratory", seeds=2, rows="0")
     tidy = tables.tidy(frame[frame.table == "figure6"])
-    assert kept.agreement(tidy, tidy).equal.all() and len(kept.agreement(tidy, tidy)) == len(tidy)
+    assert reference_results.agreement(tidy, tidy).equal.all() and len(
+        reference_results.agreement(tidy, tidy)
+    ) == len(tidy)
 
 
 def test_published_kept_and_yours_stand_beside_each_other(clone):
@@ -744,7 +774,9 @@ def test_published_kept_and_yours_stand_beside_each_other(clone):
     mine, row = frame.assign(value=frame.value + 40), "enfake-es | frequency based | es"
     written("03_frequency", frame, keep=True)
     written("03_frequency", mine)
-    shown = tables.beside(tables.tidy(mine), kept.kept_study("03_frequency").table("table3"))
+    shown = tables.beside(
+        tables.tidy(mine), reference_results.kept_study("03_frequency").table("table3")
+    )
     assert list(shown[column].columns) == names
     yours, ours, theirs = (float(shown[column].loc[row, name].split(" ")[0]) for name in names)
     assert yours == pytest.approx(ours + 40, abs=0.011) and theirs == published_value(

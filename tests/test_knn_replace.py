@@ -23,14 +23,14 @@ from xlingual_nb.experiments.knn_replace import (
     sizes_at,
     table3_cells,
 )
-from xlingual_nb.experiments.sections import SCALES
-from xlingual_nb.experiments.sizes import laboratory_sizes, trilingual_sizes
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.scales import laboratory_sizes, trilingual_sizes
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.models.pretraining import model_ids, views
-from xlingual_nb.models.settings import MASKING
+from xlingual_nb.models.configs import MASKING
 from xlingual_nb.papers.published import OURS, ambiguities, claims, published
-from xlingual_nb.report.kept import corpus_of
+from xlingual_nb.report.reference_results import corpus_of
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.nli import NliSpec

@@ -26,15 +26,14 @@ from xlingual_nb.experiments.laboratory import (
     table_rows,
 )
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sections import SCALES
-from xlingual_nb.experiments.sizes import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.multilinguality import MeasureSpec
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.pretraining import views
+from xlingual_nb.models.pretraining import PretrainSpec, views
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models import training as loop
-from xlingual_nb.models.settings import MASKING, Masking, Shape
+from xlingual_nb.models.configs import MASKING, Masking, Shape
 from xlingual_nb.papers.published import ambiguities
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.langid import (
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.language_identification import (
     LANGUAGE_READING,
     LanguageIdSpec,
     LanguageRecords,
     read_languages,
 )
-from xlingual_nb.tasks.layers import ask_layers, held_out, means, train_layers
+from xlingual_nb.tasks.linear_probes import ask_layers, held_out, means, train_layers
 from xlingual_nb.tasks.recipes import Bag
 from xlingual_nb.text.records import Labelled, RecordsSpec, load
 from xlingual_nb.text.tokenizers import Encoded

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import language_shift as shift
-from xlingual_nb.experiments import shift_uses, shifting
+from xlingual_nb.experiments import language_shift as shift, language_shift_common, liu2020_common
 from xlingual_nb.experiments.language_shift import RATES, SETS, SHIFT, TURNED, cells, grid
-from xlingual_nb.experiments.shift_uses import BY_CLASS, FEW, IDENTITY, TAKEN, TRANSFER
-from xlingual_nb.experiments.shifting import MEAN, as_high, check, model, turned
+from xlingual_nb.experiments.language_shift_common import BY_CLASS, FEW, IDENTITY, TAKEN, TRANSFER
+from xlingual_nb.experiments.liu2020_common import MEAN, as_high, check_shift, shift_model, turned
 from xlingual_nb.experiments.study import observe
-from xlingual_nb.measures.identity_classes import IdentityClassesSpec
-from xlingual_nb.measures.translation import ShiftSpec
+from xlingual_nb.measures.language_erasure import IdentityClassesSpec
+from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.papers.published import OURS, claims, floor_names, published
 from xlingual_nb.runs.engine import run
@@ -25,7 +24,7 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.shifted_nli import shifted_cost
 
 ON_SHIFTS = list(filter(shift.belongs_here, claims("liu2020b")))
-SIZES = check("smoke", "micro")
+SIZES = check_shift("smoke", "micro")
 LAPTOP = cells("laptop", "micro", seeds=1)
 
 
@@ -52,7 +51,7 @@ def test_only_so_many_sentences_are_turned_as_the_sizes_say():
     """
     assert {
         scale_corpus: turned(
-            check(*scale_corpus), model(check(*scale_corpus), 0), "en-xx", "de"
+            check_shift(*scale_corpus), shift_model(check_shift(*scale_corpus), 0), "en-xx", "de"
         ).sentences
         for scale_corpus in (("laptop", "micro"), ("laptop", "running"), ("paper", "wiki"))
     } == {("laptop", "micro"): 0, ("laptop", "running"): 1000, ("paper", "wiki"): 0}
@@ -69,7 +68,7 @@ def test_tables_are_addressed_as_the_paper_prints_them():
 
 
 def test_a_row_says_what_its_runs_are():
-    targets = check("laptop", "micro").shifts.targets
+    targets = check_shift("laptop", "micro").shifts.targets
     for cell in (c for c in LAPTOP if c.table in (SHIFT, TURNED, SETS, RATES, shift.BLEUS)):
         assert all(isinstance(run, ShiftSpec) for run in cell.runs)
         if cell.table != SHIFT:
@@ -128,7 +127,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     )
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
-    held = read_measures(store.path(turned(SIZES, model(SIZES, 0), "en-xx", "el")))
+    held = read_measures(store.path(turned(SIZES, shift_model(SIZES, 0), "en-xx", "el")))
     assert (
         found[SHIFT, "en-el | alpha 2 | el", "converted"]
         == held["layer 2 alpha 2 converted"]
@@ -142,7 +141,9 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
         found
     ) == len(wanted)
     upper, whole = (
-        read_measures(store.path(shift_uses.moved_nli(SIZES, model(SIZES, 0), frozen, 1, 0)))
+        read_measures(
+            store.path(language_shift_common.moved_nli(SIZES, shift_model(SIZES, 0), frozen, 1, 0))
+        )
         for frozen in (1, 0)
     )
     assert (
@@ -152,19 +153,25 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     assert found[TRANSFER, "finetune all layers", "avg w/o en"] == pytest.approx(
         50 * (whole["plain el"] + whole["plain zh"])
     )
-    names = read_measures(store.path(shift_uses.identity_of(SIZES, model(SIZES, 0))))
+    names = read_measures(
+        store.path(language_shift_common.identity_of(SIZES, shift_model(SIZES, 0)))
+    )
     assert found[IDENTITY, "centred", "Retrieval ρ"] == pytest.approx(
         (names["layer 1 centred retrieval el"] + names["layer 1 centred retrieval zh"]) / 2
     )
     assert found[IDENTITY, "chance", "Language id"] == pytest.approx(1 / 3)
     classes = read_measures(
-        store.path(IdentityClassesSpec(shift_uses.identity_of(SIZES, model(SIZES, 0))))
+        store.path(
+            IdentityClassesSpec(language_shift_common.identity_of(SIZES, shift_model(SIZES, 0)))
+        )
     )
     assert found[BY_CLASS, "whitened", "Noun"] == pytest.approx(
         (classes["layer 1 whitened el Noun"] + classes["layer 1 whitened zh Noun"]) / 2
     )
     tasks = {
-        task: read_measures(store.path(shift_uses.taken_out_of(SIZES, model(SIZES, 0), task)))
+        task: read_measures(
+            store.path(language_shift_common.taken_out_of(SIZES, shift_model(SIZES, 0), task))
+        )
         for task in ("nli", "ner")
     }
     assert found[TAKEN, "shifted aside", "NER F1"] == pytest.approx(
@@ -174,10 +181,14 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
         TAKEN, "chance", "Language id, nli"
     ] == pytest.approx(1 / 3)
     few = [
-        read_measures(store.path(shift_uses.shifted_by_few(SIZES, model(SIZES, 0), t, 10, False)))
+        read_measures(
+            store.path(
+                language_shift_common.shifted_by_few(SIZES, shift_model(SIZES, 0), t, 10, False)
+            )
+        )
         for t in ("el", "zh")
     ]
-    assert found[FEW, shift_uses.few_row(10, False), "BLEU-1"] == pytest.approx(
+    assert found[FEW, language_shift_common.few_row(10, False), "BLEU-1"] == pytest.approx(
         sum(f["layer 2 alpha 1 bleu"] for f in few) / 2
     )
 
@@ -216,7 +227,7 @@ def test_means_of_few_sentences_are_of_text_that_nothing_else_reads():
     )
     assert {spec.estimated for runs in specs.values() for spec in runs} == {1, 3, 10, 30, 100, 1000}
     assert all(
-        max(check("laptop").shifts.few) == dict(text.parameters)["sentences"]
+        max(check_shift("laptop").shifts.few) == dict(text.parameters)["sentences"]
         for runs in specs.values()
         for s in runs
         for text in s.means
@@ -233,23 +244,25 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(
         InputError, match="the model of shifts does not read 'fr': choose among el, zh"
     ):
-        check("smoke", "micro", languages="fr")
+        check_shift("smoke", "micro", languages="fr")
     with pytest.raises(InputError, match="laptop.fake: .* wants the name 'books' of fr"):
-        check("laptop", "fake")
-    asked = check("laptop", "micro", languages="es,hi")
+        check_shift("laptop", "fake")
+    asked = check_shift("laptop", "micro", languages="es,hi")
     assert (
         asked.shifts.targets == asked.shifts.transfer == ("es", "hi")
         and asked.label == "micro-es-hi"
     )
-    assert model(asked, 0) == model(check("laptop", "micro"), 0), "the model reads what it reads"
+    assert shift_model(asked, 0) == shift_model(check_shift("laptop", "micro"), 0), (
+        "the model reads what it reads"
+    )
     one = cells("laptop", "micro", 1, languages="es")
     assert not any("other" in c.row for c in one) and {c.paper for c in one} == {"liu2020b"}
-    monkeypatch.setattr(shifting.joint, "check", lambda *given: replace(SIZES, shifts=None))
+    monkeypatch.setattr(liu2020_common, "check", lambda *given: replace(SIZES, shifts=None))
     with pytest.raises(
         InputError,
         match="^smoke.micro says nothing of shifts: add `shifts` to it, or choose micro$",
     ):
-        check("smoke", "micro")
+        check_shift("smoke", "micro")
 
 
 def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
@@ -276,12 +289,12 @@ def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
         "the text of en that is turned has fewer than 20 words: a mean of that says nothing"
     )
     with_text('source = "micro/el", sentences = 20')
-    monkeypatch.setattr(shifting, "script_transforms", lambda language: ())
+    monkeypatch.setattr(liu2020_common, "script_transforms", lambda language: ())
     assert (
         refused("micro-mine", own=own)
         == "en and el have the same text: give two languages, or each its own"
     )
-    spec = turned(SIZES, model(SIZES, 0), "en-xx", "el")
+    spec = turned(SIZES, shift_model(SIZES, 0), "en-xx", "el")
     with pytest.raises(InputError, match="^layer 3 is not there: choose 0 .the embeddings. to 2$"):
         replace(spec, layers=(3,))
 

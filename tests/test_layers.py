@@ -20,8 +20,8 @@ from xlingual_nb.experiments.layers import (
     heights,
     mixture,
 )
-from xlingual_nb.experiments.shifting import model
-from xlingual_nb.experiments.sizes import joint_sizes
+from xlingual_nb.experiments.liu2020_common import shift_model
+from xlingual_nb.experiments.scales import joint_sizes
 from xlingual_nb.experiments.study import grid_of, observe
 from xlingual_nb.papers.published import claims, floor_names, published
 from xlingual_nb.runs.engine import run
@@ -29,7 +29,7 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.tasks.recipes import Bag, Feat, Tuning
 from xlingual_nb.text.records import read_records
 
@@ -235,7 +235,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     assert len(found) == len(wanted) and found.notna().all()
     for task, told in zero_shot.TASKS.items():
         column, name = [*told.columns.items()][-1]
-        zero = zero_shot.taught(SMALL, task, model(SMALL, 0), "en", ("en", "el", "zh"))
+        zero = zero_shot.taught(SMALL, task, shift_model(SMALL, 0), "en", ("en", "el", "zh"))
         lays = {
             setting: replace(zero.settings, freeze=layer) for setting, layer in frozen(2).items()
         }

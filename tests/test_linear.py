@@ -8,10 +8,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.settings import LinearTagging
-from xlingual_nb.tasks.linear import regress, tag_words, train_linear
-from xlingual_nb.tasks.scores import accuracy
-from xlingual_nb.tasks.tagging import Features
+from xlingual_nb.models.configs import LinearTagging
+from xlingual_nb.tasks.linear_probes import regress, tag_words, train_linear
+from xlingual_nb.tasks.metrics import accuracy
+from xlingual_nb.tasks.bilstm_crf import Features
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 

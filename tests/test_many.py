@@ -6,12 +6,12 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import many, ordering
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments import dufter_table4, ordering
+from xlingual_nb.experiments.scales import bilingual_sizes
 from xlingual_nb.experiments.study import grid_of, observe
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes
+from xlingual_nb.report import claim_tests
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -28,7 +28,7 @@ SAID = [
 
 
 def of_table_4(scale, **more):
-    return [c for c in ordering.cells(scale, "micro", 1, **more) if c.table == many.TABLE]
+    return [c for c in ordering.cells(scale, "micro", 1, **more) if c.table == dufter_table4.TABLE]
 
 
 @pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])
@@ -43,7 +43,7 @@ def test_the_microworld_has_all_languages_of_the_table(scale):
         and spec.training.steps == (sizes.many or sizes.base.training).steps * 15 // 2
     )
     assert [l.name for l in spec.languages] == list(
-        many.many_languages(bilingual_sizes(scale, "micro"))
+        dufter_table4.many_languages(bilingual_sizes(scale, "micro"))
     )
 
 
@@ -67,7 +67,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
             assert {
                 (row, column) for row in test.plus for column in (test.column, test.minus_column)
             } <= seen
-            floors = {f for row in claim.alive for f in outcomes.floors(claim, test, row)}
+            floors = {f for row in claim.alive for f in claim_tests.floors(claim, test, row)}
             assert floors and {(f, test.alive_column or test.column) for f in floors} <= seen
 
 
@@ -80,15 +80,15 @@ def test_other_languages_texts_and_readings_have_no_table_4():
 def test_correlations_are_scipys_over_the_languages_alone():
     table = PRINTED.copy()
     table.loc["untrained | en"] = [9.0, 0.0]
-    found = many.correlations(table).set_index("with English").astype({"r": float})
+    found = dufter_table4.correlations(table).set_index("with English").astype({"r": float})
     for english, rows in ((False, PRINTED.drop("en")), (True, PRINTED)):
-        r = stats.pearsonr(rows[many.TAU], rows[many.XNLI])
+        r = stats.pearsonr(rows[dufter_table4.TAU], rows[dufter_table4.XNLI])
         low, high = r.confidence_interval()
         assert found.loc[english, ["r", "from", "to"]].tolist() == pytest.approx(
             [r.statistic, low, high]
         )
         assert found.languages[english] == len(rows)
-    assert many.correlations(table.assign(**{many.XNLI: 33.3})).empty, (
+    assert dufter_table4.correlations(table.assign(**{dufter_table4.XNLI: 33.3})).empty, (
         "constant numbers have no correlation"
     )
 
@@ -115,9 +115,9 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_order_is_read_off_anyones_model(folder):
     tiny_checkpoint(folder / "mine")
-    cells = many.brought_cells(str(folder / "mine"))
+    cells = dufter_table4.brought_cells(str(folder / "mine"))
     assert {(c.paper, c.row, c.column) for c in cells} == {
-        ("ours", l, s) for l in ("es", "ur") for s in many.SCORES
+        ("ours", l, s) for l in ("es", "ur") for s in dufter_table4.SCORES
     }
     store = Store(folder / "store")
     run(grid_of(cells), store, progress=False)
@@ -131,4 +131,4 @@ def test_the_order_is_read_off_anyones_model(folder):
 def test_without_xnli_a_checkpoint_is_refused_in_one_line(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     with pytest.raises(InputError, match="no XNLI to align"):
-        many.brought_cells("anywhere")
+        dufter_table4.brought_cells("anywhere")

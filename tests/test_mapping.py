@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.linalg import fractional_matrix_power, orthogonal_procrustes
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.mapping import (
+from xlingual_nb.models.vecmap import (
     SelfLearning,
     first_pairs,
     induce,
@@ -18,10 +18,10 @@ from xlingual_nb.models.mapping import (
     reweighted,
     signatures,
     supervised,
+    unit,
     vecmap,
     whitening,
 )
-from xlingual_nb.models.neighbours import unit
 
 seeds = st.integers(0, 10**6)
 torch.set_num_threads(1)

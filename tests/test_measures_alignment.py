@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.alignment import (
+from xlingual_nb.measures.retrieval import (
     align_corpus,
     alignment_f1,
     alignment_scores,

@@ -13,16 +13,15 @@ from hypothesis import assume, example, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import hidden_states
-from xlingual_nb.measures.occurrences import Finder, word_means
+from xlingual_nb.measures.contextual_words import Finder, word_means
 from xlingual_nb.measures.probe import encode_text
-from xlingual_nb.measures.ranks import TIES, chance, rank, reciprocal, scores, within
-from xlingual_nb.measures.words import WordSpec, check_met, make_words
+from xlingual_nb.measures.retrieval import TIES, chance, rank, reciprocal, scores, within
+from xlingual_nb.measures.word_retrieval import WordSpec, check_met, make_words
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
-from xlingual_nb.models.static import save_static
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
+from xlingual_nb.models.static_vectors import save_static
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.spec import run_id
@@ -324,8 +323,8 @@ def test_static_vectors_enter_by_the_same_door(wanted, tmp_path):
     all.
     """
     from dataclasses import replace
-    from xlingual_nb.models.embedding import EmbedSpec
-    from xlingual_nb.models.settings import Glove
+    from xlingual_nb.models.word_embeddings import EmbedSpec
+    from xlingual_nb.models.configs import Glove
 
     space = EmbedSpec(
         wanted.checkpoint.languages, wanted.checkpoint.tokenizer, Glove(epochs=2), size=12
@@ -403,7 +402,7 @@ def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(
 ):
     spec, parsed = refusal(tmp_path, b"dog perro\n"), []
     monkeypatch.setattr(
-        "xlingual_nb.measures.words.word_pairs",
+        "xlingual_nb.measures.word_retrieval.word_pairs",
         lambda *given: parsed.append(given) or word_pairs(*given),
     )
     names = {run_id(spec) for _ in range(5)}

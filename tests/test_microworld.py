@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from xlingual_nb.errors import InputError
 from xlingual_nb import microworld as micro
 from xlingual_nb.microworld.lexicon import BUNDLES, dial_of, make_lexicon, paradigm
-from xlingual_nb.microworld.meanings import SKELETON, make_meanings
-from xlingual_nb.microworld.tasks import sentence_rows
-from xlingual_nb.microworld.speech import BIO, TAGS, align, speak
+from xlingual_nb.microworld.semantics import SKELETON, make_meanings
+from xlingual_nb.microworld.realisation import BIO, TAGS, align, sentence_rows, speak
 from xlingual_nb.microworld.typology import (
     CHOICES,
     PRESETS,
@@ -389,7 +388,7 @@ def test_bad_parameters_say_what_is_wrong(call, says):
 
 def test_the_first_page_shows_its_pictures_unrun():
     """A code host shows stored outputs alone; the page must stay light enough for it."""
-    page = Path(__file__).resolve().parents[1] / "nbs/lib/20_microworld.ipynb"
+    page = Path(__file__).resolve().parents[1] / "nbs/lib/3000_microworld.ipynb"
     outputs = [
         o
         for c in json.loads(page.read_text(encoding="utf-8"))["cells"]

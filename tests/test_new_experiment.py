@@ -21,14 +21,14 @@ CELLS = """
 #| export
 from dataclasses import replace
 
-from xlingual_nb.experiments.bilingual import check, floors, model, read_out
+from xlingual_nb.experiments.k2020_common import check, floors, model, read_out
 from xlingual_nb.experiments.study import SEEDS, Cell, grid_of, once
 from xlingual_nb.papers.published import OURS
 %%
 from xlingual_nb.experiments.study import make, observe
 from xlingual_nb.report import tables
-from xlingual_nb.report.chapters import completeness, priced
-from xlingual_nb.report.kept import places, write_results
+from xlingual_nb.report.notebook_display import completeness, priced
+from xlingual_nb.report.reference_results import places, write_results
 %%
 #| export
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import results, run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.plan import plan

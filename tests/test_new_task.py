@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import LinearTagging, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import LinearTagging, Shape, Training
 from xlingual_nb.runs.engine import results, run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.plan import plan
@@ -28,10 +27,10 @@ from typing import ClassVar
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import LinearTagging
+from xlingual_nb.models.configs import LinearTagging
 from xlingual_nb.runs.stages import declare
-from xlingual_nb.tasks.inputs import turn_words, word_inputs
-from xlingual_nb.tasks.scores import score_words
+from xlingual_nb.tasks.encoding import turn_words, word_inputs
+from xlingual_nb.tasks.metrics import score_words
 from xlingual_nb.tasks.task import LINEAR, Task, make_task
 from xlingual_nb.text.corpora import read_lines
 from xlingual_nb.text.records import Labelled, Reading, RecordsSpec, make_records

@@ -20,12 +20,17 @@ from transformers import (
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.settings import FineTuning
-from xlingual_nb.tasks import classifier as classifier_module
-from xlingual_nb.tasks.classifier import fine_tune, new_classifier, predict, stored_pooler
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.pairs import pair_batch
-from xlingual_nb.tasks.scores import accuracy, by_kind, majority
+from xlingual_nb.models.configs import FineTuning
+from xlingual_nb.tasks import pair_classifier as classifier_module
+from xlingual_nb.tasks.pair_classifier import (
+    fine_tune,
+    new_classifier,
+    pair_batch,
+    predict,
+    stored_pooler,
+)
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.metrics import accuracy, by_kind, majority
 from xlingual_nb.tasks.tuning import optimiser
 from xlingual_nb.text.tokenizers import Encoded
 

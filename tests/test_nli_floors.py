@@ -14,7 +14,7 @@ import pytest
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import stage_of
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.floors import (
+from xlingual_nb.tasks.baselines import (
     FLOORS,
     NliFloorsSpec,
     answer_marks,

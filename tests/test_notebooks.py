@@ -16,31 +16,28 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures import (
     multilinguality,
     order,
-    seen_pieces,
-    translation,
+    shift_translation,
+    subword_overlap,
     word_classes,
-    words,
+    word_retrieval,
 )
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
-from xlingual_nb.tasks import documents, langid, ner, nli, parsing, pos, tuned_tags
+from xlingual_nb.tasks import language_identification, nli, sequence_labelling, zero_shot_tasks
 
 ROOT = Path(__file__).resolve().parents[1]
 # imported here, so that every stage is known before a page runs
 DECLARED = (
     multilinguality,
-    words,
+    word_retrieval,
     order,
-    seen_pieces,
+    subword_overlap,
     word_classes,
-    translation,
-    ner,
+    shift_translation,
+    sequence_labelling,
     nli,
-    pos,
-    documents,
-    langid,
-    parsing,
-    tuned_tags,
+    zero_shot_tasks,
+    language_identification,
 )
 LIBRARY = sorted((ROOT / "nbs/lib").glob("[0-9]*.ipynb"))
 EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))

@@ -14,9 +14,8 @@ from scipy.stats import kendalltau
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import order
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.corpora import data_folder, find, read_lines

@@ -9,9 +9,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures.multilinguality import MeasureSpec, development_ids, measuring_cost
 from xlingual_nb.measures.probe import encode_text, probe
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.languages import Language, token_ids
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec, token_ids
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import plan, run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers

@@ -16,16 +16,16 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import answer, learn, new_network
-from xlingual_nb.tasks.parsers import LOST, ParserHead, cut_trees, shortened, tree_form
-from xlingual_nb.tasks.parsing import TREE_READING, ParsingSpec, TreeRecords
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.finetuning import answer, learn, new_network
+from xlingual_nb.tasks.task_heads import LOST, ParserHead, cut_trees, shortened, tree_form
+from xlingual_nb.tasks.zero_shot_tasks import TREE_READING, ParsingSpec, TreeRecords
 from xlingual_nb.tasks.recipes import Feat, Parser, Tuning, parser_flops
-from xlingual_nb.tasks.trees import (
+from xlingual_nb.tasks.metrics import (
     Tree,
     attachment,
     best_heads,

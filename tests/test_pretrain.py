@@ -19,18 +19,14 @@ from transformers import AutoModelForMaskedLM, get_linear_schedule_with_warmup
 from test_encoder import padded
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Processes
-from xlingual_nb.text.sources import CorpusSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.text.sources import CorpusSpec, read_corpus
+from xlingual_nb.models.pretraining import Language, PretrainSpec, token_ids, views
 from xlingual_nb.text.vocabularies import TokenizerSpec
-from xlingual_nb.models.languages import token_ids
-from xlingual_nb.text.sources import read_corpus
-from xlingual_nb.models.pretraining import views
 from xlingual_nb.runs.store import Store, check_runs, list_runs
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
 from xlingual_nb.measures.embeddings import fit
 from xlingual_nb.models import training as loop
-from xlingual_nb.models.batches import (
+from xlingual_nb.models.mlm_batches import (
     CLS,
     MASK,
     MASKS,
@@ -42,7 +38,7 @@ from xlingual_nb.models.batches import (
     mask_tokens,
     mix,
 )
-from xlingual_nb.models.settings import (
+from xlingual_nb.models.configs import (
     MASKING,
     LanguageView,
     Masking,

@@ -279,6 +279,19 @@ def test_library_notebooks_are_numbered_as_they_build_on_one_another():
     assert found == []
 
 
+def test_first_page_of_a_package_lists_its_notebooks_in_reading_order():
+    names = sorted(p.name for p in (ROOT / "nbs/lib").glob("*.ipynb"))
+    assert [n for n in names if not re.fullmatch(r"\d{3}0_[a-z]\w+\.ipynb", n)] == []
+    pages = [n for n in names if n[1:4] == "000"]
+    assert {n[5:-6] for n in pages} == {
+        p.name for p in (ROOT / "xlingual_nb").iterdir() if (p / "__init__.py").is_file()
+    } - {"papers"}
+    for page in pages:
+        _, first = cells(ROOT / "nbs/lib" / page)[0]
+        others = [n for n in names if n[0] == page[0] and n != page]
+        assert re.findall(r"\]\((\d+_\w+\.ipynb)\)", first) == others, page
+
+
 def test_floors_know_every_part():
     assert set(map(house.part, house.modules())) == set(house.LEVEL)
 
@@ -366,31 +379,25 @@ LIGHT |= {
         "text.sources",
         "text.corpora",
         "text.records",
-        "text.lowered",
+        "text.casing",
         "text.vocabularies",
         "text.dictionaries",
         "models.pretraining",
-        "models.embedding",
+        "models.word_embeddings",
         "measures.multilinguality",
-        "measures.words",
+        "measures.word_retrieval",
         "measures.order",
         "measures.word_classes",
-        "measures.translation",
+        "measures.shift_translation",
         "tasks.nli",
-        "tasks.frozen_nli",
         "tasks.shifted_nli",
-        "tasks.taken_out",
-        "measures.identity",
-        "measures.identity_classes",
-        "tasks.ner",
-        "tasks.pos",
+        "tasks.concept_erasure",
+        "measures.language_erasure",
+        "tasks.sequence_labelling",
         "tasks.recipes",
-        "tasks.zero_shot",
-        "tasks.tuned_tags",
-        "tasks.documents",
-        "tasks.parsing",
-        "tasks.langid",
-        "tasks.bags",
+        "tasks.zero_shot_tasks",
+        "tasks.language_identification",
+        "tasks.baselines",
     )
 }
 
@@ -470,9 +477,9 @@ import house
 chosen = "runs", "text", "microworld", "models", "measures", "tasks"
 for name in house.modules():
     if house.part(name) in chosen: importlib.import_module("xlingual_nb." + name)
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.measures.multilinguality import MeasureSpec
-from xlingual_nb.models.languages import Language
+from xlingual_nb.models.pretraining import Language
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xlingual_nb.models.settings import Shape, parameters
+from xlingual_nb.models.configs import Shape, parameters
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, tables
+from xlingual_nb.report import claim_tests, tables
 from xlingual_nb.report.verdicts import verdicts
 
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
@@ -411,7 +411,9 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         assert t.column in columns and (t.minus_column or t.column) in columns
         assert t.plus and set(t.plus) <= rows and len(set(t.plus)) == len(t.plus)
         assert t.minus == "floor" or set(t.minus) <= rows
-        named = {f for r in outcomes.living_rows(claim, t) for f in outcomes.floors(claim, t, r)}
+        named = {
+            f for r in claim_tests.living_rows(claim, t) for f in claim_tests.floors(claim, t, r)
+        }
         assert (named or claim.alive == ()) and named <= KNOWN_FLOORS, (
             "every row that must be alive has floors"
         )
@@ -452,8 +454,8 @@ def test_floors_are_those_of_the_rows_own_source_and_target():
         (r, f)
         for c in claims
         for t in c.tests
-        for r in (*outcomes.living_rows(c, t), *t.plus)
-        for f in outcomes.floors(c, t, r)
+        for r in (*claim_tests.living_rows(c, t), *t.plus)
+        for f in claim_tests.floors(c, t, r)
     }
     assert len({r for r, _ in seen}) > 30
     for row, floor in seen:
@@ -517,7 +519,7 @@ def test_the_papers_own_numbers_bear_out_every_test_that_they_can():
     seen, undecided = 0, set()
     for c in CLAIMS.values():
         for t in c.tests:
-            o = outcomes.outcome(c, t, look)
+            o = claim_tests.outcome(c, t, look)
             if isinstance(o, list):
                 undecided.add(c.id)
                 continue
@@ -564,7 +566,7 @@ def test_ambiguities_say_both_readings():
 def test_switches_name_fields_that_exist():
     from dataclasses import fields, is_dataclass
 
-    for task in ("ner", "nli"):
+    for task in ("sequence_labelling", "nli"):
         import_module(f"xlingual_nb.tasks.{task}")  # and with them all that they name
     modules = [m for name, m in sys.modules.items() if name.startswith("xlingual_nb.")]
     records = {

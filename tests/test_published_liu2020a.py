@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes
+from xlingual_nb.report import claim_tests
 
 PAPER, LANGUAGES = "liu2020a", ["de", "es", "ar", "fr", "ru", "tr"]
 FOUR = ["Noun", "Verb", "Adv.", "Adj."]
@@ -65,7 +65,7 @@ def test_claims_are_well_formed():
     ids=lambda c: c.id,
 )
 def test_the_printed_numbers_agree_with_the_claims_on_them(claim):
-    effects = np.array(outcomes.published_effects(claim))
+    effects = np.array(claim_tests.published_effects(claim))
     assert (
         (effects > [t.margin for t in claim.tests]) == [t.test == "above" for t in claim.tests]
     ).all()

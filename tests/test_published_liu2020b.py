@@ -5,9 +5,9 @@ running text.
 import numpy as np
 import pytest
 
-from xlingual_nb.measures import translation
+from xlingual_nb.measures import shift_translation
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes
+from xlingual_nb.report import claim_tests
 
 PAPER = "liu2020b"
 CONVERTED = [f"convert rate (layer=10, α={alpha})" for alpha in (1, 2, 3)]
@@ -131,7 +131,7 @@ def test_claims_are_well_formed():
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_printed_numbers_agree_with_the_claims_on_them(name):
     claim = PRINTED[name]
-    effects = np.array(outcomes.published_effects(claim))
+    effects = np.array(claim_tests.published_effects(claim))
     assert len(effects) == len(claim.tests) and np.isfinite(effects).all()
     assert all(
         effect > t.margin if t.test == "above" else effect < t.margin
@@ -149,7 +149,7 @@ COLUMNS = {
     "BLEU-1 upper",
     "BLEU-1 low",
 }
-ALPHAS = {f"alpha {alpha:g}" for alpha in translation.ALPHAS}
+ALPHAS = {f"alpha {alpha:g}" for alpha in shift_translation.ALPHAS}
 
 
 @pytest.mark.parametrize(
@@ -189,5 +189,5 @@ def test_ambiguities_say_both_readings_and_switches_that_exist():
     assert (
         {"layers", "specials", "means", "estimated", "sets", "units"}
         == {*named}
-        <= {*translation.ShiftSpec.__dataclass_fields__}
+        <= {*shift_translation.ShiftSpec.__dataclass_fields__}
     )

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, tables, verdicts
+from xlingual_nb.report import claim_tests, tables, verdicts
 
 PAPER = "wu2019"
 TASKS = {
@@ -343,9 +343,9 @@ def test_claims_are_well_formed():
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_printed_numbers_agree_with_the_claims_on_them(name):
     claim = PRINTED[name]
-    effects = np.array(outcomes.published_effects(claim))
+    effects = np.array(claim_tests.published_effects(claim))
     assert len(effects) == len(claim.tests) and np.isfinite(effects).all()
-    bounds = [float(outcomes.SCALE[t.compare][0](t.margin)) for t in claim.tests]
+    bounds = [float(claim_tests.SCALE[t.compare][0](t.margin)) for t in claim.tests]
     sides = dict(above=lambda e, b: e > b, below=lambda e, b: e < b, within=lambda e, b: abs(e) < b)
     assert all(sides[t.test](e, b) for t, e, b in zip(claim.tests, effects, bounds))
 
@@ -405,7 +405,7 @@ def test_ambiguities_say_both_readings():
 
 def test_switches_exist():
     recipes, tags = (
-        pytest.importorskip(f"xlingual_nb.tasks.{name}") for name in ("recipes", "tuned_tags")
+        pytest.importorskip(f"xlingual_nb.tasks.{name}") for name in ("recipes", "zero_shot_tasks")
     )
     homes = vars(recipes) | vars(tags)
     for named in (

@@ -17,23 +17,19 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 import xlingual_nb
-from xlingual_nb.measures.fit import FitSpec
-from xlingual_nb.measures.identity import IdentitySpec
-from xlingual_nb.measures.identity_classes import IdentityClassesSpec
-from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.measures.multilinguality import FitSpec, MeasureSpec
+from xlingual_nb.measures.language_erasure import IdentityClassesSpec, IdentitySpec
 from xlingual_nb.measures.order import OrderSpec
-from xlingual_nb.measures.seen_pieces import SeenSpec
-from xlingual_nb.measures.translation import ShiftSpec
+from xlingual_nb.measures.subword_overlap import SeenSpec
+from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
-from xlingual_nb.measures.word_floors import WordFloorsSpec
-from xlingual_nb.measures.words import WordSpec
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import tiny_checkpoint
-from xlingual_nb.models.embedding import EmbedSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.mapping import SelfLearning
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import (
+from xlingual_nb.models.word_embeddings import EmbedSpec
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.vecmap import SelfLearning
+from xlingual_nb.models.configs import (
     FineTuning,
     Glove,
     LinearTagging,
@@ -48,26 +44,26 @@ from xlingual_nb.runs.digests import behind
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared, stage_code
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.documents import DocumentRecords, SentencesSpec
-from xlingual_nb.tasks.floors import NliFloorsSpec
-from xlingual_nb.tasks.frozen_nli import FrozenNliSpec
-from xlingual_nb.tasks.langid import LanguageIdSpec, LanguageRecords
-from xlingual_nb.tasks.ner import NerSpec
-from xlingual_nb.tasks.nli import NliSpec
-from xlingual_nb.tasks.parsing import ParsingSpec, TreeRecords
-from xlingual_nb.tasks.pos import PosSpec
+from xlingual_nb.tasks.zero_shot_tasks import (
+    DocumentRecords,
+    ParsingSpec,
+    SentencesSpec,
+    TreeRecords,
+    TunedTagsSpec,
+)
+from xlingual_nb.tasks.baselines import BagsSpec, NliFloorsSpec
+from xlingual_nb.tasks.nli import FrozenNliSpec, NliSpec
+from xlingual_nb.tasks.language_identification import LanguageIdSpec, LanguageRecords
+from xlingual_nb.tasks.sequence_labelling import NerSpec, PosSpec
 from xlingual_nb.tasks.recipes import Bag, Feat, Parser, Tuning
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
-from xlingual_nb.tasks.bags import BagsSpec
-from xlingual_nb.tasks.taken_out import TakenOutSpec
-from xlingual_nb.tasks.tuned_tags import TunedTagsSpec
+from xlingual_nb.tasks.concept_erasure import TakenOutSpec
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.dictionaries import Dictionary
-from xlingual_nb.text.given import GivenSpec
-from xlingual_nb.text.lowered import LoweredSpec
+from xlingual_nb.text.vocabularies import GivenSpec, TokenizerSpec
+from xlingual_nb.text.casing import LoweredSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import SPECIALS
-from xlingual_nb.text.vocabularies import TokenizerSpec
 
 torch.set_num_threads(1)
 LOADED = AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining

@@ -11,14 +11,13 @@ from transformers import AutoModelForMaskedLM
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from test_encoder import VIEWS, batch_of, flat_sentence, mixture, padded
-from xlingual_nb.experiments import architecture, bilingual
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments import architecture, k2020_common
+from xlingual_nb.experiments.scales import bilingual_sizes
 from xlingual_nb.measures.multilinguality import MeasureSpec, translation_pairs
-from xlingual_nb.models.batches import PAIRS, document_pairs, generator
+from xlingual_nb.models.mlm_batches import PAIRS, document_pairs, generator
 from xlingual_nb.models.encoder import Stack, hidden_layers, logits, losses, stack_batches
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec, model_ids, reader
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec, model_ids, reader
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.models.training import (
     hub_config,
     load_checkpoints,
@@ -42,7 +41,7 @@ SAID = [
     "一二 three",
     "naïve café\u00a0now",
 ]
-FAKE = bilingual.script_transforms("enfake")
+FAKE = k2020_common.script_transforms("enfake")
 
 
 # ---- K's Fake-English
@@ -85,7 +84,7 @@ def test_word_frequencies_are_drawn_from_cut_words():
     text.
     """
     text = Corpus("es", (("uno, dos.", "tres, uno."),))
-    words = {w for s in apply_text(bilingual.in_bags(()), text).sentences for w in s.split()}
+    words = {w for s in apply_text(k2020_common.in_bags(()), text).sentences for w in s.split()}
     assert words <= {"uno", "dos", "tres", ",", "."}
 
 
@@ -264,17 +263,17 @@ def meanings(text: CorpusSpec) -> set:
 
 def test_training_texts_are_no_translations_but_development_texts_are():
     sizes = bilingual_sizes("smoke", "micro")
-    english, spanish = (bilingual.text(sizes, l) for l in ("en", "es"))
+    english, spanish = (k2020_common.text(sizes, l) for l in ("en", "es"))
     shared = len(meanings(english) & meanings(spanish)) / len(meanings(english))
     assert shared < 0.2
-    dev = [load_spec(bilingual.text(sizes, l, "dev")) for l in ("en", "es")]
+    dev = [load_spec(k2020_common.text(sizes, l, "dev")) for l in ("en", "es")]
     assert dev[0].keys == dev[1].keys
-    assert bilingual.text(sizes, "enfake").parameters == english.parameters, (
+    assert k2020_common.text(sizes, "enfake").parameters == english.parameters, (
         "Fake-English says what English says, as K's"
     )
     control = bilingual_sizes("laptop", "micro-parallel")
-    assert meanings(replace(bilingual.text(control, "en"))) == meanings(
-        bilingual.text(control, "es")
+    assert meanings(replace(k2020_common.text(control, "en"))) == meanings(
+        k2020_common.text(control, "es")
     )
 
 
@@ -282,7 +281,7 @@ def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
     sizes = bilingual_sizes("gpu", "mix")
 
     def books(language, part):
-        return set(dict(bilingual.text(sizes, language, part).parameters)["books"].split(","))
+        return set(dict(k2020_common.text(sizes, language, part).parameters)["books"].split(","))
 
     for target in sizes.targets:
         assert not books("en", "train") & books(target, "train")
@@ -296,7 +295,7 @@ def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
 def test_the_shared_pieces_are_drawn_by_the_seed():
     sizes = bilingual_sizes("laptop", "micro")
     chains = {
-        bilingual.shared_pieces(sizes, 0.25, seed).languages[0].transforms for seed in range(3)
+        k2020_common.shared_pieces(sizes, 0.25, seed).languages[0].transforms for seed in range(3)
     }
     assert len(chains) == 3
 

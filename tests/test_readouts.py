@@ -11,25 +11,23 @@ import torch
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.word_floors import WordFloorsSpec, known_vectors
-from xlingual_nb.measures.words import WordSpec
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec, known_vectors
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Glove, LanguageView, Readout, Shape, Training
-from xlingual_nb.models.static import save_static, static_space, word_tokenizer
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Glove, LanguageView, Readout, Shape, Training
+from xlingual_nb.models.static_vectors import save_static, static_space, word_tokenizer
 from xlingual_nb.runs import stages
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks import frozen_nli, readouts
-from xlingual_nb.tasks.floors import FLOORS, NliFloorsSpec
-from xlingual_nb.tasks.frozen_nli import FrozenNliSpec, frozen_cost
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.readouts import (
+from xlingual_nb.tasks import nli, pair_probe
+from xlingual_nb.tasks.baselines import FLOORS, NliFloorsSpec
+from xlingual_nb.tasks.nli import FrozenNliSpec, frozen_cost
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.pair_probe import (
     MaxPool,
     at_hand,
     frozen_sides,
@@ -39,7 +37,7 @@ from xlingual_nb.tasks.readouts import (
     spread,
     train_readout,
 )
-from xlingual_nb.tasks.scores import accuracy, majority
+from xlingual_nb.tasks.metrics import accuracy, majority
 from xlingual_nb.text.dictionaries import Dictionary
 from xlingual_nb.text.records import Labelled, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
@@ -368,14 +366,14 @@ def test_vectors_that_are_kept_are_those_that_are_asked_for(tmp_path, monkeypatc
     for (ours, n), (theirs, m) in zip(kept.read(groups), side.read(groups)):
         assert torch.equal(n, m)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    monkeypatch.setattr(readouts, "KEPT", kept.kept.vectors.numel() - 1)
+    monkeypatch.setattr(pair_probe, "KEPT", kept.kept.vectors.numel() - 1)
     assert at_hand(side).kept is None
 
 
 def test_a_readout_learns_alike_from_vectors_that_are_kept(bert, monkeypatch):
     found = []
     for limit in (0, 2**27):
-        monkeypatch.setattr(readouts, "KEPT", limit)
+        monkeypatch.setattr(pair_probe, "KEPT", limit)
         found.append(train_readout(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2)))
     for ours, theirs in zip(*(reader.network.state_dict().values() for reader in found)):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
@@ -397,7 +395,7 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     )
     known = slice(5, 5 + V // 2)
     monkeypatch.setattr(
-        frozen_nli,
+        nli,
         "known_vectors",
         lambda floors, encoder, store: (encoder.vectors[:V][known], encoder.vectors[V:][known]),
     )
@@ -407,7 +405,7 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     spec = replace(asked(MODELS["static"]), mapped=(words,))
     reader = train_readout(space, toy(400, 0), toy(60, 2), Readout("mean", epochs=9))
     english, fake = (toy(200, 1, language) for language in ("en", "fake"))
-    answer = frozen_nli.with_turns(spec, None).head.answer
+    answer = nli.with_turns(spec, None).head.answer
     wanted, plain = predict(reader, space, english), predict(reader, space, fake)
     assert (
         answer(space, reader, fake).tolist()

@@ -14,22 +14,22 @@ from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import language_shift, real_shifts
-from xlingual_nb.experiments.real_shifts import (
+from xlingual_nb.experiments import language_shift, language_shift_common
+from xlingual_nb.experiments.language_shift_common import (
     GAP,
     LOWER,
     LOWERED,
+    TRANSFER,
     brought,
     brought_cells,
     lowered_cells,
 )
-from xlingual_nb.experiments.shift_uses import TRANSFER
-from xlingual_nb.experiments.shifting import check
+from xlingual_nb.experiments.liu2020_common import check_shift
 from xlingual_nb.experiments.study import grid_of, observe
-from xlingual_nb.measures.translation import ShiftSpec
-from xlingual_nb.models.brought import BroughtSpec, size_of
+from xlingual_nb.measures.shift_translation import ShiftSpec
+from xlingual_nb.models.external import BroughtSpec, size_of
 from xlingual_nb.models.checkpoints import tiny_checkpoint
-from xlingual_nb.models.settings import Shape
+from xlingual_nb.models.configs import Shape
 from xlingual_nb.papers.published import published
 from xlingual_nb.report.notebooks import checked_values, resolve
 from xlingual_nb.runs.engine import run
@@ -37,11 +37,11 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
-from xlingual_nb.text.lowered import LoweredRecords, LoweredSpec, damage, lowered
+from xlingual_nb.text.casing import LoweredRecords, LoweredSpec, damage, lowered
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.tokenizers import SPECIALS, blank
 
-SIZES = check("smoke", "micro")
+SIZES = check_shift("smoke", "micro")
 WORDS = {
     "en": [5, 6, 7, 8, 9],
     "el": [15, 16, 17, 18, 19],
@@ -143,7 +143,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
     wanted = [
         c
         for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])
-        if c.table == real_shifts.BROUGHT
+        if c.table == language_shift_common.BROUGHT
     ]
     told = plan(grid_of(wanted), Store(folder / "none")).set_index("stage")
     assert (
@@ -199,7 +199,7 @@ def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tm
             for c in language_shift.cells(
                 "paper", checkpoint="bert-base-multilingual-cased", seeds=1
             )
-            if c.table == real_shifts.BROUGHT
+            if c.table == language_shift_common.BROUGHT
         ]
     )
     (one,) = {r.checkpoint for r in runs}
@@ -227,7 +227,7 @@ def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, t
 def test_all_layers_and_sentences_at_larger_scales(folder):
     (run_,) = {
         c.runs[0]
-        for c in brought_cells(check("gpu", "micro"), str(folder / "mine"))
+        for c in brought_cells(check_shift("gpu", "micro"), str(folder / "mine"))
         if c.column == "en→el"
     }
     assert run_.layers == () and run_.sentences == 0 and run_.alphas == (1.0, 2.0, 3.0)
@@ -309,7 +309,7 @@ def test_lower_case_beside_the_gap(folder):
     assert (
         {c.table for c in found} == {LOWERED}
         and {*wide.index} == {*WORDS}
-        and {*wide.columns} == {*real_shifts.COLUMNS, real_shifts.THEIRS, GAP}
+        and {*wide.columns} == {*language_shift_common.COLUMNS, language_shift_common.THEIRS, GAP}
     )
     assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc[
         "en", "pieces a word, cased"
@@ -317,7 +317,7 @@ def test_lower_case_beside_the_gap(folder):
     assert wide.loc["el", GAP] == pytest.approx(56.67 - 66.4)
     others = wide.drop("en").assign(**{"words changed": [0.3, 0.1, 0.2]})
     r = spearmanr(others["words changed"], others[GAP])
-    assert real_shifts.rank_correlation(others) == (
+    assert language_shift_common.rank_correlation(others) == (
         pytest.approx(r.statistic),
         pytest.approx(r.pvalue),
         3,
@@ -328,8 +328,8 @@ def test_the_other_paper_has_every_language():
     languages = set(published("liu2020b", TRANSFER).column) - {"avg w/o en"}
     assert (
         len(languages) > 10
-        and all(real_shifts.theirs(l) > 50 for l in languages)
-        and real_shifts.theirs("xx") != real_shifts.theirs("xx")
+        and all(language_shift_common.theirs(l) > 50 for l in languages)
+        and language_shift_common.theirs("xx") != language_shift_common.theirs("xx")
     )
 
 

@@ -13,15 +13,22 @@ from transformers import AutoModelForMaskedLM
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.fit import FitSpec, dev_ids, read_fit, unigram_nll
-from xlingual_nb.measures.occurrences import Finder, Found, in_slices, word_means
+from xlingual_nb.measures.multilinguality import FitSpec, dev_ids, read_fit, unigram_nll
+from xlingual_nb.measures.contextual_words import Finder, Found, in_slices, word_means
 from xlingual_nb.models import training as loop
-from xlingual_nb.models.batches import MASKS, SLICES, assemble, generator, make_batch, mix, slices
+from xlingual_nb.models.mlm_batches import (
+    MASKS,
+    SLICES,
+    assemble,
+    generator,
+    make_batch,
+    mix,
+    slices,
+)
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoder import POSITIONS, Stack, waves
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec, mixture, running_ids
-from xlingual_nb.models.settings import MASKING, LanguageView, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec, mixture, running_ids
+from xlingual_nb.models.configs import MASKING, LanguageView, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import canonical

@@ -13,22 +13,34 @@ from tokenizers import pre_tokenizers
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.documents import DOCUMENTS, TUNED_NLI, DocumentRecords, SentencesSpec
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import answer, learn, new_network
-from xlingual_nb.tasks.parsers import tree_form
+from xlingual_nb.tasks.zero_shot_tasks import (
+    DOCUMENTS,
+    TUNED_NLI,
+    TUNED_POS,
+    DocumentRecords,
+    SentencesSpec,
+    TunedTagsSpec,
+    tuned_ner,
+)
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.finetuning import answer, learn, new_network
+from xlingual_nb.tasks.task_heads import (
+    names_form,
+    parts_form,
+    read_pairs,
+    read_words,
+    sentence_form,
+    tree_form,
+)
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.saving import CLASSES, LAYERS, save_network, set_through
-from xlingual_nb.tasks.sentence_heads import read_pairs, sentence_form
 from xlingual_nb.tasks.task import as_read
-from xlingual_nb.tasks.tuned_tags import TUNED_POS, TunedTagsSpec, tuned_ner
-from xlingual_nb.tasks.word_heads import names_form, parts_form, read_words
 from xlingual_nb.text.formats import LABELS
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.tokenizers import Encoded

@@ -8,20 +8,18 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures.shifts import language_means
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.measures.mean_shift import language_means
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import FineTuning, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import FineTuning, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks import shifted_nli
-from xlingual_nb.tasks.classifier import fine_tune, new_classifier
+from xlingual_nb.tasks.pair_classifier import fine_tune, new_classifier, pair_batch
 from xlingual_nb.tasks.nli import NLI, NliSpec
-from xlingual_nb.tasks.pairs import pair_batch
 from xlingual_nb.tasks.shifted_nli import (
     ShiftedNliSpec,
     right_when_moved,

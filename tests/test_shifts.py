@@ -9,11 +9,11 @@ import transformers as hf
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures import shifts
+from xlingual_nb.measures import mean_shift
 from xlingual_nb.measures.embeddings import hidden_states
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.static import save_static
+from xlingual_nb.models.static_vectors import save_static
 from xlingual_nb.text.tokenizers import Encoded
 
 SIZES = dict(
@@ -118,7 +118,9 @@ def test_a_shift_goes_on_as_if_the_layer_had_made_it(family, device, tmp_path):
     c, text, far = model_of(family, tmp_path, device), corpus(), set()
     for layer in range(4):
         vector = torch.randn(16, generator=torch.Generator().manual_seed(layer)).to(device)
-        found = np.split(shifts.decode(c, text, "any", layer, vector, budget=40), text.starts[1:-1])
+        found = np.split(
+            mean_shift.decode(c, text, "any", layer, vector, budget=40), text.starts[1:-1]
+        )
         for sentence, made in zip(text, found):
             wanted = at_a_time(c, sentence, layer, vector, family)
             assert wanted[torch.arange(len(made)), made].cpu().numpy() == pytest.approx(
@@ -135,11 +137,11 @@ def bert(tmp_path_factory):
 
 def test_nothing_is_left_behind(bert):
     text = corpus()
-    before = shifts.decode(bert, text, "any")
+    before = mean_shift.decode(bert, text, "any")
     for layer in range(4):
-        with pytest.raises(KeyboardInterrupt), shifts.pushed(bert, layer, torch.ones(16)):
+        with pytest.raises(KeyboardInterrupt), mean_shift.pushed(bert, layer, torch.ones(16)):
             raise KeyboardInterrupt
-    assert (shifts.decode(bert, text, "any") == before).all()
+    assert (mean_shift.decode(bert, text, "any") == before).all()
     with torch.no_grad():
         for sentence, made in zip(text, np.split(before, text.starts[1:-1])):
             assert (
@@ -159,7 +161,7 @@ def words(text):
 @given(st.integers(0, 1000), st.integers(1, 20), st.integers(30, 400), st.booleans())
 def test_means_by_loops_whatever_the_portion(bert, seed, portion, budget, specials):
     text = corpus(20, seed=seed)
-    found = shifts.language_means(
+    found = mean_shift.language_means(
         bert, iter(words(text)), "any", specials=specials, portion=portion, budget=budget
     )
     sums, n = np.zeros((4, 16)), 0
@@ -175,15 +177,15 @@ def test_means_by_loops_whatever_the_portion(bert, seed, portion, budget, specia
 
 def test_means_of_any_encoder_and_any_layers(bert, tmp_path):
     text = words(corpus(20))
-    assert shifts.language_means(bert, text, "any", layers=2).keys() == {2}
+    assert mean_shift.language_means(bert, text, "any", layers=2).keys() == {2}
     table = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     static = load_encoder(save_static(tmp_path, table, bert.tokenizer.backend_tokenizer))
-    found = shifts.language_means(static, text, "any")[0]
+    found = mean_shift.language_means(static, text, "any")[0]
     assert found.numpy() == pytest.approx(table[corpus(20).ids].mean(0), abs=1e-5)
     with pytest.raises(InputError, match="no special tokens"):
-        shifts.language_means(static, text, "any", specials=True)
+        mean_shift.language_means(static, text, "any", specials=True)
     with pytest.raises(InputError, match="no masked-LM head"):
-        shifts.decode(static, corpus(), "any")
+        mean_shift.decode(static, corpus(), "any")
 
 
 def test_a_view_is_moved_in_its_own_tokens(tmp_path):
@@ -191,7 +193,7 @@ def test_a_view_is_moved_in_its_own_tokens(tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, languages=[dict(name="en"), fake]))
     text = corpus(10)
     own = Encoded.of(sentence[::-1] + 32 for sentence in text)
-    found = shifts.language_means(c, words(text), "enfake")
+    found = mean_shift.language_means(c, words(text), "enfake")
     assert found[2].numpy() == pytest.approx(
         hidden_states(c, own, "enfake", 2)[2].mean(0).numpy(), abs=1e-5
     )
@@ -200,15 +202,15 @@ def test_a_view_is_moved_in_its_own_tokens(tmp_path):
 def test_what_cannot_be_shifted_is_one_line(bert, tmp_path):
     text, vector = corpus(), torch.ones(16)
     with pytest.raises(InputError, match=r"layers 0 \(embeddings\) to 3"):
-        shifts.decode(bert, text, "any", 4, vector)
+        mean_shift.decode(bert, text, "any", 4, vector)
     with pytest.raises(InputError, match="mean over 3 tokens"):
-        shifts.language_means(bert, ["w5 w6 w7"], "any")
-    means = shifts.language_means(bert, words(text), "any")
+        mean_shift.language_means(bert, ["w5 w6 w7"], "any")
+    means = mean_shift.language_means(bert, words(text), "any")
     with pytest.raises(InputError, match="texts of two languages"):
-        shifts.mean_difference_shift(means, means)
+        mean_shift.mean_difference_shift(means, means)
     config = hf.XLMConfig(emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=24, n_words=32)
     with pytest.raises(InputError, match="not made by one block"):
-        shifts.decode(
+        mean_shift.decode(
             load_checkpoint(tiny_checkpoint(tmp_path / "xlm", config=config)),
             text,
             "any",
@@ -219,13 +221,13 @@ def test_what_cannot_be_shifted_is_one_line(bert, tmp_path):
     tiny_checkpoint(headless)
     hf.AutoModel.from_pretrained(headless).save_pretrained(headless)
     with pytest.raises(InputError, match="no masked-LM head"):
-        shifts.decode(load_checkpoint(headless), text, "any", 1, vector)
+        mean_shift.decode(load_checkpoint(headless), text, "any", 1, vector)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 60))
 def test_a_floor_stands_at_right_angles(seed, width):
     vector = torch.from_numpy(np.random.default_rng(seed).normal(size=width)).float()
-    other = shifts.orthogonal(vector, seed)
+    other = mean_shift.orthogonal(vector, seed)
     assert float(other @ vector) == pytest.approx(0, abs=1e-3) and float(
         other.norm()
     ) == pytest.approx(float(vector.norm()), rel=1e-4)
@@ -241,7 +243,7 @@ def test_convert_rate_is_the_equation(said, source, target):
         sum(y in target - source for y in said),
         len(said) - sum(y in source & target for y in said),
     )
-    found = shifts.origins(said, sorted(source), sorted(target))
+    found = mean_shift.origins(said, sorted(source), sorted(target))
     assert found["converted"] == (
         pytest.approx(top / bottom) if bottom else pytest.approx(np.nan, nan_ok=True)
     )
@@ -269,7 +271,7 @@ def bleu_by_hand(said, wanted):
 
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=6))
 def test_bleu_by_hand(pairs):
-    assert shifts.bleu1(*zip(*pairs)) == pytest.approx(bleu_by_hand(*zip(*pairs)))
+    assert mean_shift.bleu1(*zip(*pairs)) == pytest.approx(bleu_by_hand(*zip(*pairs)))
 
 
 @settings(deadline=None)
@@ -283,11 +285,13 @@ def test_bleu_is_sacrebleu_s(pairs):
     theirs = sacrebleu.metrics.BLEU(
         max_ngram_order=1, tokenize="none", force=True, smooth_method="none"
     )
-    assert shifts.bleu1(*zip(*pairs)) == pytest.approx(theirs.corpus_score(said, [wanted]).score)
+    assert mean_shift.bleu1(*zip(*pairs)) == pytest.approx(
+        theirs.corpus_score(said, [wanted]).score
+    )
 
 
 def test_bleu_of_nothing_is_refused():
     with pytest.raises(InputError, match="have tokens"):
-        shifts.bleu1([], [])
+        mean_shift.bleu1([], [])
     with pytest.raises(InputError, match="2 sentences beside 1"):
-        shifts.bleu1([[1], [2]], [[1]])
+        mean_shift.bleu1([[1], [2]], [[1]])

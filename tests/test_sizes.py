@@ -17,8 +17,8 @@ import pytest
 from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
-from xlingual_nb.experiments.sections import SCALES, brought, corpora
-from xlingual_nb.experiments.sizes import (
+from xlingual_nb.experiments.config import SCALES, STUDIES, brought, corpora
+from xlingual_nb.experiments.scales import (
     bilingual_sizes,
     corpus_spec,
     joint_sizes,
@@ -30,7 +30,6 @@ from xlingual_nb.experiments.sizes import (
     sizes_of,
     trilingual_sizes,
 )
-from xlingual_nb.experiments.studies import STUDIES
 from xlingual_nb.microworld import typology
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.papers.published import OURS, claims

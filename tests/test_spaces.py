@@ -11,12 +11,11 @@ from safetensors.numpy import load_file
 from scipy.stats import binom
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.batches import MASK, MASKS, assemble, generator, mask_tokens, mix
-from xlingual_nb.models.embedding import EmbedSpec
+from xlingual_nb.models.mlm_batches import MASK, MASKS, assemble, generator, mask_tokens, mix
+from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec, mixture, model_tokenizer, views
-from xlingual_nb.models.settings import MASKING, Glove, Masking, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec, mixture, model_tokenizer, views
+from xlingual_nb.models.configs import MASKING, Glove, Masking, Shape, Training
 from xlingual_nb.models.spaces import SpaceSpec, all_neighbours, known_pairs, own_pieces
 from xlingual_nb.runs import engine
 from xlingual_nb.runs.spec import canonical, parents

@@ -14,23 +14,26 @@ from torch.utils.flop_counter import FlopCounterMode
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import multilinguality
 from xlingual_nb.runs.engine import run
-from xlingual_nb.text.sources import CorpusSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.measures.multilinguality import MeasureSpec
-from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.text.sources import CorpusSpec, read_corpus, write_corpus
+from xlingual_nb.models.pretraining import (
+    Language,
+    PretrainSpec,
+    pretraining_cost,
+    share,
+    stackable,
+    token_ids,
+    views,
+    without,
+)
+from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost, thinned
 from xlingual_nb.text.records import RecordsSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.spec import run_id
-from xlingual_nb.measures.multilinguality import measuring_cost, thinned
-from xlingual_nb.models.pretraining import pretraining_cost, share, stackable
-from xlingual_nb.models.languages import token_ids, without
-from xlingual_nb.text.sources import read_corpus, write_corpus
-from xlingual_nb.models.pretraining import views
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.measures.perplexity import pooled_perplexity
 from xlingual_nb.models import training as loop
-from xlingual_nb.models.settings import LanguageView, Shape, Training
+from xlingual_nb.models.configs import LanguageView, Shape, Training
 from xlingual_nb import microworld
 from xlingual_nb.text import sources, tokenizers, transforms
 from xlingual_nb.text.corpora import Corpus

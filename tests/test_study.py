@@ -17,16 +17,16 @@ from toy_stages import Count, Total
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import (
     architecture,
-    bilingual,
     frequency,
+    k2020_common,
     mixed_pairs,
     objective,
     ordering,
     overlap,
     study,
 )
-from xlingual_nb.experiments.sections import SCALES, corpora
-from xlingual_nb.experiments.sizes import bilingual_sizes
+from xlingual_nb.experiments.config import SCALES, corpora
+from xlingual_nb.experiments.scales import bilingual_sizes
 from xlingual_nb.experiments.study import (
     Cell,
     choose,
@@ -365,8 +365,8 @@ def test_taggers_of_two_models_share_no_seed(key):
     seeds = [
         [
             tagger.seed
-            for tagger in bilingual.ner(
-                sizes, bilingual.model(sizes, ("enfake", target), seed), "enfake", (target,)
+            for tagger in k2020_common.ner(
+                sizes, k2020_common.model(sizes, ("enfake", target), seed), "enfake", (target,)
             )
         ]
         for seed in range(4)

@@ -14,20 +14,20 @@ from seqeval.scheme import BILOU, IOB2, Entities
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.tasks.inputs import encode_words
-from xlingual_nb.tasks.scores import span_f1, spans
-from xlingual_nb.tasks.tagging import (
+from xlingual_nb.tasks.encoding import encode_words
+from xlingual_nb.tasks.metrics import span_f1, spans
+from xlingual_nb.tasks.bilstm_crf import (
     BiLSTM,
     Features,
+    ScalarMix,
     Tagging,
     as_bio,
     features,
     legal,
     like_lengths,
+    one_epoch,
     predict,
     spell,
-    ScalarMix,
-    one_epoch,
     tag_words,
     train_tagger,
     windows,

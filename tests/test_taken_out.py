@@ -10,17 +10,16 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures import identity
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.measures import language_erasure
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import LinearTagging, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import LinearTagging, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.taken_out import (
+from xlingual_nb.tasks.concept_erasure import (
     ASIDE,
     TURNED,
     WAYS,
@@ -102,7 +101,7 @@ def test_a_spread_is_mended_by_whitening_alone_and_not_by_a_turn_after_it():
 
 
 def test_whitening_makes_second_moments_equal(monkeypatch):
-    monkeypatch.setattr(identity, "SHRINK", 0.0)
+    monkeypatch.setattr(language_erasure, "SHRINK", 0.0)
     rng = np.random.default_rng(0)
     known = {
         l: rng.normal(size=(300, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH)) + rng.normal(size=WIDTH)
@@ -225,7 +224,7 @@ def test_words_by_hand(store):
             [0, *(len(r["tokens"]) for r in read_records(store.path(spec.tests[1][1].records)))]
         ),
     )
-    from xlingual_nb.tasks.scores import span_f1
+    from xlingual_nb.tasks.metrics import span_f1
 
     cut = [[side[a:b] for a, b in zip(starts, starts[1:])] for side in (z, told.tolist())]
     assert (
@@ -233,7 +232,9 @@ def test_words_by_hand(store):
         and found["commonest es"] == 0
     )
     known, tests = ({n: read(pair[i])[0] for n, pair in zip(NAMES, spec.tests)} for i in (0, 1))
-    assert found["as it is identity"] == pytest.approx(identity.tell_apart(known, tests), abs=0.02)
+    assert found["as it is identity"] == pytest.approx(
+        language_erasure.tell_apart(known, tests), abs=0.02
+    )
 
 
 def test_every_way_has_its_numbers_and_a_brought_model_the_same(store):

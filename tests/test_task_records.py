@@ -11,9 +11,9 @@ import pytest
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import layers, shifting, zero_shot
+from xlingual_nb.experiments import layers, liu2020_common, zero_shot
 from xlingual_nb.experiments.study import grid_of, observe
-from xlingual_nb.experiments.task_records import (
+from xlingual_nb.experiments.wu2019_common import (
     asked_in,
     check_records,
     labelled,
@@ -25,9 +25,12 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import source_digests
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.documents import micro_documents
-from xlingual_nb.tasks.name_sets import NAME_READING, NameRecords
-from xlingual_nb.tasks.parsing import micro_trees
+from xlingual_nb.tasks.zero_shot_tasks import (
+    NAME_READING,
+    NameRecords,
+    micro_documents,
+    micro_trees,
+)
 from xlingual_nb.text.formats import read_tagged
 from xlingual_nb.text.records import load, micro_names, micro_pairs
 
@@ -351,7 +354,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
             and sizes.tasks == check(scale).tasks
             and sizes.base == check(scale).base
         )
-        assert [l.name for l in shifting.model(sizes, 0).languages] == [
+        assert [l.name for l in liu2020_common.shift_model(sizes, 0).languages] == [
             "en",
             "fr",
             "es",
@@ -365,7 +368,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
 @pytest.mark.parametrize("corpus", ["micro", "micro-five"])
 def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):
     run(
-        [shifting.model(check("laptop", corpus), 0).tokenizer],
+        [liu2020_common.shift_model(check("laptop", corpus), 0).tokenizer],
         Store(tmp_path),
         Inline(),
         progress=False,

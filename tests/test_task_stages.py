@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.bilingual import (
+from xlingual_nb.experiments.k2020_common import (
     labelled,
     model,
     ner,
@@ -21,16 +21,21 @@ from xlingual_nb.experiments.bilingual import (
 )
 from xlingual_nb.text.parallel import read_parallel
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.sizes import bilingual_sizes, corpus_spec
-from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.experiments.scales import bilingual_sizes, corpus_spec
+from xlingual_nb.text.sources import CorpusSpec, read_corpus
 from xlingual_nb.text.records import read_records
 from xlingual_nb.runs.store import Store
-from xlingual_nb.models.languages import token_ids, lasting_transforms, translations
-from xlingual_nb.models.pretraining import mixture, view, views
-from xlingual_nb.text.sources import read_corpus
+from xlingual_nb.models.pretraining import (
+    lasting_transforms,
+    mixture,
+    token_ids,
+    translations,
+    view,
+    views,
+)
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
-from xlingual_nb.models import batches
-from xlingual_nb.tasks import inputs, classifier as pairs_task, scores, tagging
+from xlingual_nb.models import mlm_batches
+from xlingual_nb.tasks import bilstm_crf, encoding, metrics, pair_classifier as pairs_task
 from xlingual_nb.text import sources, tokenizers, transforms
 
 torch.set_num_threads(1)
@@ -80,18 +85,18 @@ def test_a_nli_run_is_the_task_called_by_hand(store):
     )
 
     def sides(l):
-        return inputs.encode_pairs(tokenizer, read_records(store.path(l.records)))
+        return encoding.encode_pairs(tokenizer, read_records(store.path(l.records)))
 
     p, h, labels = sides(asked.train)
     *watched, gold = sides(asked.dev)
-    dev = inputs.Inputs(tuple(watched), gold, views=("enfake", "enfake"))
+    dev = encoding.Inputs(tuple(watched), gold, views=("enfake", "enfake"))
     classifier = pairs_task.fine_tune(
         checkpoint, p, h, labels, ("enfake", "enfake"), asked.settings, asked.seed, dev=dev
     )
     assert set(kept["accuracy"]) == {"enfake|enfake", "es|es", "enfake|es", "es|enfake"}
     for first, second in asked.tests:
         p, h, labels = sides(first)[0], sides(second)[1], sides(first)[2]
-        by_hand = scores.accuracy(
+        by_hand = metrics.accuracy(
             pairs_task.predict(classifier, p, h, (first.language, second.language)), labels
         )
         assert kept["accuracy"][f"{first.language}|{second.language}"] == by_hand
@@ -121,15 +126,19 @@ def test_a_ner_run_is_the_task_called_by_hand(store):
 
     def features(l):
         found = read_records(store.path(l.records))
-        pieces, firsts = inputs.encode_words(tokenizer, found)
-        return tagging.features(checkpoint, pieces, firsts, l.language), [r["tags"] for r in found]
+        pieces, firsts = encoding.encode_words(tokenizer, found)
+        return bilstm_crf.features(checkpoint, pieces, firsts, l.language), [
+            r["tags"] for r in found
+        ]
 
-    tagger = tagging.train_tagger(
+    tagger = bilstm_crf.train_tagger(
         *features(asked.train), *features(asked.dev), asked.settings, asked.seed
     )
     for l in asked.tests:
         read, tags = features(l)
-        assert kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"]
+        assert (
+            kept["f1"][l.language] == metrics.span_f1(tags, bilstm_crf.predict(tagger, read))["f1"]
+        )
 
 
 def test_a_language_read_backwards_is_tagged_backwards(store):
@@ -160,21 +169,21 @@ def test_a_language_read_backwards_is_tagged_backwards(store):
         found = read_records(store.path(l.records))
         if l.language == "enfake":
             found = list(map(backwards, found))
-        pieces, firsts = inputs.encode_words(tokenizer, found)
+        pieces, firsts = encoding.encode_words(tokenizer, found)
         ids = (
             transforms.apply((turned.transforms[0],), pieces, tokenizer.get_vocab_size())
             if l.language == "enfake"
             else pieces
         )
-        return tagging.features(checkpoint, ids, firsts, l.language), [r["tags"] for r in found]
+        return bilstm_crf.features(checkpoint, ids, firsts, l.language), [r["tags"] for r in found]
 
-    tagger = tagging.train_tagger(
+    tagger = bilstm_crf.train_tagger(
         *features(asked.train), *features(asked.dev), asked.settings, asked.seed
     )
     for l in asked.tests:
         read, tags = features(l)
         assert (
-            kept["f1"][l.language] == scores.span_f1(tags, tagging.predict(tagger, read))["f1"]
+            kept["f1"][l.language] == metrics.span_f1(tags, bilstm_crf.predict(tagger, read))["f1"]
             and len(set(sum(tags, []))) > 3
         )
 
@@ -271,7 +280,7 @@ def test_markers_and_pairs_reach_the_checkpoint(store):
         size + 1,
     ]
     m = mixture(spec, tokenizers.load(store.path(spec.tokenizer)), store)
-    s = batches.assemble(m, np.arange(4))
+    s = mlm_batches.assemble(m, np.arange(4))
     assert len(m.follows) == len(m) and set(s.ids[~s.content]) == {2, size}, (
         "the first examples are Fake-English"
     )

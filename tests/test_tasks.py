@@ -16,12 +16,11 @@ from seqeval.metrics.sequence_labeling import get_entities
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import fit
 from xlingual_nb.models import checkpoints, encoders
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import FineTuning, LanguageView, LinearTagging, Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import FineTuning, LanguageView, LinearTagging, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.inputs import (
+from xlingual_nb.tasks.encoding import (
     Inputs,
     pair_inputs,
     turn_names,
@@ -29,11 +28,10 @@ from xlingual_nb.tasks.inputs import (
     turn_words,
     word_inputs,
 )
-from xlingual_nb.tasks.ner import NER, NerSpec
+from xlingual_nb.tasks.sequence_labelling import NER, POS, NerSpec, PosSpec
 from xlingual_nb.tasks.nli import NLI, NliSpec
-from xlingual_nb.tasks.pairs import cut_pairs
-from xlingual_nb.tasks.pos import POS, PosSpec
-from xlingual_nb.tasks.scores import majority, score_labels, score_words
+from xlingual_nb.tasks.pair_classifier import cut_pairs
+from xlingual_nb.tasks.metrics import majority, score_labels, score_words
 from xlingual_nb.tasks.task import Head, as_read, make_task
 from xlingual_nb.text import tokenizers, transforms
 from xlingual_nb.text.formats import LABELS, tag_fault

@@ -11,15 +11,14 @@ import torch
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.measures import shifts, translation
-from xlingual_nb.measures.translation import ShiftSpec
-from xlingual_nb.models.brought import BroughtSpec
+from xlingual_nb.measures import mean_shift, shift_translation
+from xlingual_nb.measures.shift_translation import ShiftSpec
+from xlingual_nb.models.external import BroughtSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import LanguageView, Shape, Training
-from xlingual_nb.models.static import save_static
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import LanguageView, Shape, Training
+from xlingual_nb.models.static_vectors import save_static
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
@@ -59,7 +58,7 @@ def encoder_of(store, spec=WANTED):
 
 def both(encoder, texts):
     return [
-        translation.read_side(encoder, side, (LanguageView(n), None))
+        shift_translation.read_side(encoder, side, (LanguageView(n), None))
         for side, n in zip(texts, ("en", "es"))
     ]
 
@@ -77,7 +76,7 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
     run([spec], store, Inline(), progress=False)
     encoder, (en, es) = load_checkpoint(store.path(spec)), speeches()
     sides = both(encoder, [en.texts(), es.texts()])
-    found = translation.gold_of(WANTED.texts, sides)
+    found = shift_translation.gold_of(WANTED.texts, sides)
     starts, wanted, at, pieces = (
         sides[0].text.starts,
         {},
@@ -109,13 +108,13 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
 def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     encoder = encoder_of(store)
     sides = both(encoder, [speech.texts() for speech in speeches()])
-    gold, ids = translation.gold_of(WANTED.texts, sides), sides[0].text.ids
+    gold, ids = shift_translation.gold_of(WANTED.texts, sides), sides[0].text.ids
     perfect, copied = ids.copy(), np.arange(len(ids)) % 3 == 0
     perfect[gold.places] = gold.ids
-    assert {*translation.right(perfect, gold, copied, copied).values()} == {1.0}
-    assert {*translation.right(ids, gold, copied, copied).values()} == {0.0}
+    assert {*shift_translation.right(perfect, gold, copied, copied).values()} == {1.0}
+    assert {*shift_translation.right(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
-    half = translation.right(perfect, gold, copied, ~copied)
+    half = shift_translation.right(perfect, gold, copied, ~copied)
     assert half["gold of copied"] == half["gold open of copied"] == 1 and half[
         "gold"
     ] == pytest.approx(copied[gold.places].mean())
@@ -128,19 +127,19 @@ def test_to_say_unknown_is_no_translation(store):
     """
     encoder, view = encoder_of(store), LanguageView("es")
     word = str(speeches()[1].words[0])
-    half = translation.read_side(encoder, [f"{word} ŋŋ", f"ŋŋ {word}"], (view, None))
+    half = shift_translation.read_side(encoder, [f"{word} ŋŋ", f"ŋŋ {word}"], (view, None))
     assert (half.text.ids == encoder.tokenizer.unk_token_id).sum() == 2
-    assert translation.bleu(WANTED, encoder, half.text.ids, [half, half]) == 50
-    assert translation.commonest(WANTED, encoder, [half, half], None)["bleu"] == 50
-    none = translation.read_side(encoder, ["ŋŋ"], (view, None))
-    assert translation.commonest(WANTED, encoder, [none, none], None)["bleu"] == 0
+    assert shift_translation.bleu(WANTED, encoder, half.text.ids, [half, half]) == 50
+    assert shift_translation.commonest(WANTED, encoder, [half, half], None)["bleu"] == 50
+    none = shift_translation.read_side(encoder, ["ŋŋ"], (view, None))
+    assert shift_translation.commonest(WANTED, encoder, [none, none], None)["bleu"] == 0
 
 
 def test_the_commonest_word_by_counting(store):
     encoder = encoder_of(store)
     sides = both(encoder, [speech.texts() for speech in speeches()])
-    gold = translation.gold_of(WANTED.texts, sides)
-    found = translation.commonest(WANTED, encoder, sides, gold)
+    gold = shift_translation.gold_of(WANTED.texts, sides)
+    found = shift_translation.commonest(WANTED, encoder, sides, gold)
     en, es = speeches()
     common = max(set(es.words), key=es.words.count)
     matched = sum(
@@ -212,24 +211,24 @@ def test_a_number_of_the_run_by_hand(store):
 def test_along_says_what_is_added(store):
     encoder, said = encoder_of(store), [speech.texts() for speech in speeches()]
     texts = [(side, (LanguageView(n), None)) for side, n in zip(said, ("en", "es"))]
-    plain = translation.directions(WANTED, encoder, texts)
-    means = [shifts.language_means(encoder, side, "en") for side in said]
+    plain = shift_translation.directions(WANTED, encoder, texts)
+    means = [mean_shift.language_means(encoder, side, "en") for side in said]
     assert all(torch.allclose(plain[l], means[1][l] - means[0][l]) for l in range(3))
-    floor = translation.directions(replace(WANTED, along="orthogonal"), encoder, texts)
+    floor = shift_translation.directions(replace(WANTED, along="orthogonal"), encoder, texts)
     assert all(
         abs(float(floor[l] @ plain[l])) < 1e-4 * float(plain[l].norm()) ** 2 + 1e-7
         for l in range(3)
     )
-    few = translation.directions(replace(WANTED, estimated=5), encoder, texts)
-    first = shifts.mean_difference_shift(
-        *(shifts.language_means(encoder, side[:5], "en") for side in said)
+    few = shift_translation.directions(replace(WANTED, estimated=5), encoder, texts)
+    first = mean_shift.mean_difference_shift(
+        *(mean_shift.language_means(encoder, side[:5], "en") for side in said)
     )
     assert all(torch.allclose(few[l], first[l]) for l in range(3)) and not torch.allclose(
         few[1], plain[1]
     )
     third = replace(WANTED, along="other", other=("fr", told("fr")))
     run([told("fr")], store, Inline(), progress=False)
-    (_, _), (sentences, _) = translation.texts_of(third, encoder, store, said)
+    (_, _), (sentences, _) = shift_translation.texts_of(third, encoder, store, said)
     assert sentences == microworld.speech("fr", "dev", 60).texts()
 
 
@@ -268,13 +267,15 @@ def test_a_spec_refuses(fields, message):
 def test_a_run_refuses(store, tmp_path):
     encoder = encoder_of(store)
     with pytest.raises(InputError, match="en and es have the same text"):
-        translation.translate(replace(WANTED, texts=(told("en"), told("en"))), encoder, store)
+        shift_translation.translate(replace(WANTED, texts=(told("en"), told("en"))), encoder, store)
     short = told("en", n=1), told("es", n=1)
     run([*short], store, Inline(), progress=False)
     with pytest.raises(InputError, match="says nothing of a language"):
-        translation.translate(replace(WANTED, means=short), encoder, store)
+        shift_translation.translate(replace(WANTED, means=short), encoder, store)
     assert (
-        translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"]["layer 1"]
+        shift_translation.translate(replace(WANTED, estimated=1), encoder, store)[0]["length"][
+            "layer 1"
+        ]
         > 0
     )
     tokenizer = encoder.tokenizer.backend_tokenizer
@@ -283,7 +284,7 @@ def test_a_run_refuses(store, tmp_path):
     )
     run([static], store, Inline(), progress=False)
     with pytest.raises(InputError, match="no masked-LM head"):
-        translation.translate(
+        shift_translation.translate(
             replace(WANTED, checkpoint=static), load_encoder(store.path(static)), store
         )
 
@@ -293,7 +294,11 @@ def test_a_brought_checkpoint_is_turned_and_priced(store, tmp_path):
     run([WANTED, spec], store, Inline(), progress=False)
     assert read_measures(store.path(spec)) == read_measures(store.path(WANTED))
     part, whole, theirs = (
-        translation.shift_cost(s)["flops"] for s in (replace(WANTED, layers=(1,)), WANTED, spec)
+        shift_translation.shift_cost(s)["flops"]
+        for s in (replace(WANTED, layers=(1,)), WANTED, spec)
     )
-    assert translation.STEP < part < whole and theirs == pytest.approx(whole, rel=0.2)
-    assert translation.shift_cost(replace(WANTED, checkpoint=BroughtSpec("nowhere")))["flops"] == 0
+    assert shift_translation.STEP < part < whole and theirs == pytest.approx(whole, rel=0.2)
+    assert (
+        shift_translation.shift_cost(replace(WANTED, checkpoint=BroughtSpec("nowhere")))["flops"]
+        == 0
+    )

@@ -19,15 +19,14 @@ from xlingual_nb.measures.embeddings import batches, default_budget
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.models.brought import BroughtSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks import networks
-from xlingual_nb.tasks.networks import (
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks import finetuning
+from xlingual_nb.tasks.finetuning import (
     LayerMix,
     answer,
     learn,
@@ -36,14 +35,7 @@ from xlingual_nb.tasks.networks import (
     new_network,
     reader,
 )
-from xlingual_nb.tasks.parsers import tree_form
-from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.scores import score_names, span_f1, spans
-from xlingual_nb.tasks.sentence_heads import sentence_form
-from xlingual_nb.tasks.task import Task
-from xlingual_nb.tasks.trees import Tree
-from xlingual_nb.tasks.tuned_tags import NameInputs, TunedTagsSpec, names_in, score_new
-from xlingual_nb.tasks.word_heads import (
+from xlingual_nb.tasks.task_heads import (
     REPAIRS,
     WordHead,
     cut_words,
@@ -51,9 +43,21 @@ from xlingual_nb.tasks.word_heads import (
     parts_form,
     read_words,
     repaired,
+    sentence_form,
+    tree_form,
     windows,
 )
-from xlingual_nb.tasks.zero_shot import centred, network_head
+from xlingual_nb.tasks.recipes import Feat, Tuning
+from xlingual_nb.tasks.metrics import Tree, score_names, span_f1, spans
+from xlingual_nb.tasks.task import Task
+from xlingual_nb.tasks.zero_shot_tasks import (
+    NameInputs,
+    TunedTagsSpec,
+    centred,
+    names_in,
+    network_head,
+    score_new,
+)
 from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -318,7 +322,7 @@ def test_kept_states_train_as_those_that_are_made_in_every_epoch(tiny, monkeypat
     torch.set_default_dtype(torch.float64)
     try:
         kept, asked = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED), len(calls)
-        monkeypatch.setattr(networks, "kept_bytes", lambda encoder: 0)
+        monkeypatch.setattr(finetuning, "kept_bytes", lambda encoder: 0)
         again = learn(tiny, drawn(40, 0), drawn(9, 1), form(), ASKED)
     finally:
         torch.set_default_dtype(torch.float32)

@@ -13,10 +13,10 @@ from torch import nn
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.batches import DROPOUT, generator
-from xlingual_nb.tasks import berts
-from xlingual_nb.tasks.inputs import Inputs
-from xlingual_nb.tasks.networks import (
+from xlingual_nb.models.mlm_batches import DROPOUT, generator
+from xlingual_nb.tasks import tuning
+from xlingual_nb.tasks.encoding import Inputs
+from xlingual_nb.tasks.finetuning import (
     PACKED,
     QuickDropout,
     learn,
@@ -26,7 +26,7 @@ from xlingual_nb.tasks.networks import (
     read_once,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
-from xlingual_nb.tasks.sentence_heads import sentence_form
+from xlingual_nb.tasks.task_heads import parts_form, sentence_form
 from xlingual_nb.tasks.tuning import (
     Flat,
     blocks_of,
@@ -39,7 +39,6 @@ from xlingual_nb.tasks.tuning import (
     tune,
     warmed_up,
 )
-from xlingual_nb.tasks.word_heads import parts_form
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -273,7 +272,7 @@ def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
     """Vectors, loss and the gradient of every parameter, in each architecture that is packed."""
     checkpoint = opened(tmp_path, family)
     assert checkpoint.model.config.model_type in PACKED
-    assert berts.as_bert(checkpoint.model.config) == (family == "bert")
+    assert tuning.as_bert(checkpoint.model.config) == (family == "bert")
     assert len(alike(both_ways(checkpoint, tagged(32, 1), parts_form(), Tuning(dropout=0.0)))) > 10
 
 
@@ -353,7 +352,7 @@ def test_all_dropout_of_a_step_is_dropout():
     """
     cpu, shapes = torch.device("cpu"), [(100, 7), (300, 41), (9, 4, 4)]
     draws = generator(DROPOUT, 5)
-    first, second = (berts.dropout_masks(0.1, shapes, draws, cpu) for _ in range(2))
+    first, second = (tuning.dropout_masks(0.1, shapes, draws, cpu) for _ in range(2))
     assert [tuple(mask.shape) for mask in first] == shapes
     assert set(torch.cat([m.flatten() for m in first]).unique().tolist()) == {
         0.0,
@@ -363,9 +362,9 @@ def test_all_dropout_of_a_step_is_dropout():
     assert (
         abs(gone.float().mean() - 0.1) < 0.01 and abs((gone & later).float().mean() - 0.01) < 0.004
     )
-    again = berts.dropout_masks(0.1, shapes, generator(DROPOUT, 5), cpu)
+    again = tuning.dropout_masks(0.1, shapes, generator(DROPOUT, 5), cpu)
     assert all(torch.equal(a, b) for a, b in zip(first, again))
-    assert all((mask == 1).all() for mask in berts.dropout_masks(0.0, shapes, draws, cpu))
+    assert all((mask == 1).all() for mask in tuning.dropout_masks(0.0, shapes, draws, cpu))
 
 
 def test_dropout_of_a_bert_is_drawn_anew_and_where_transformers_has_it(tmp_path):

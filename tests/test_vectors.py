@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.vectors import binary_rows, read_vectors
+from xlingual_nb.models.static_vectors import binary_rows, read_vectors
 
 
 def random_words(n, seed):

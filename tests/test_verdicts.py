@@ -9,7 +9,7 @@ from scipy import stats
 
 from xlingual_nb.papers.published import Claim, Comparison
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, verdicts as V
+from xlingual_nb.report import claim_tests, verdicts as V
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import contrast, holm
 
@@ -561,7 +561,7 @@ def test_where_a_column_is_a_model_other_rows_tell_what_it_has_learnt():
     asked = replace(c, tests=(columns,))
 
     def told(left, right):
-        return outcomes.taught(asked, columns, look_into({"left": left, "right": right}))
+        return claim_tests.taught(asked, columns, look_into({"left": left, "right": right}))
 
     def look_into(homes):
         return lambda table, row, column: pd.Series(homes[column] if row == "home" else [33.3] * 3)

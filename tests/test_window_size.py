@@ -22,11 +22,11 @@ from xlingual_nb.experiments.window_size import (
     of_bert,
     row,
 )
-from xlingual_nb.measures.words import WordSpec
+from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.models.pretraining import mixture
-from xlingual_nb.models.settings import parameters
+from xlingual_nb.models.configs import parameters
 from xlingual_nb.papers.published import claims, floor_names
-from xlingual_nb.report.outcomes import LEARNT, SHARE
+from xlingual_nb.report.claim_tests import LEARNT, SHARE
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store
@@ -247,7 +247,9 @@ def test_languages_of_ones_own_are_targets_and_a_section_without_windows_is_told
         == check("laptop", "micro-parallel").targets
     )
     assert check("smoke", "micro", languages="de,el").targets == ("de", "el")
-    monkeypatch.setattr(window_size.joint, "check", lambda *given: replace(SIZES, windows=None))
+    monkeypatch.setattr(
+        window_size.liu2020_common, "check", lambda *given: replace(SIZES, windows=None)
+    )
     with pytest.raises(
         InputError,
         match="^smoke.micro says nothing of windows: add `windows` to it, or choose micro$",

@@ -14,15 +14,14 @@ from hypothesis import assume, given, settings, strategies as st
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import data_size, parts_of_speech as pos
-from xlingual_nb.experiments.joint import check
+from xlingual_nb.experiments.liu2020_common import check
 from xlingual_nb.measures import word_classes as wc
-from xlingual_nb.measures.occurrences import Finder, WordVectors
-from xlingual_nb.measures.words import WordSpec
-from xlingual_nb.models.languages import Language
-from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.models.settings import Shape, Training
+from xlingual_nb.measures.contextual_words import Finder, WordVectors
+from xlingual_nb.measures.word_retrieval import WordSpec
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import outcomes, tables, verdicts
+from xlingual_nb.report import claim_tests, tables, verdicts
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -147,7 +146,7 @@ def test_fewer_candidates_are_easier_to_guess_among():
 
 
 def test_all_words_in_one_class_score_as_the_retrieval_does():
-    from xlingual_nb.measures.words import both_ways
+    from xlingual_nb.measures.word_retrieval import both_ways
 
     tables = [torch.randn(30, 8, generator=torch.Generator().manual_seed(s)) for s in (0, 1)]
     pairs, every = np.stack([np.arange(30), np.arange(30)[::-1]], 1), np.ones(30, bool)
@@ -271,7 +270,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
         seen = {(c.row, c.column) for c in pos.cells(scale, "micro", 1)}
         for test in claim.tests:
             rows = {*test.plus, *test.minus}
-            rows |= {f for row in rows for f in outcomes.floors(claim, test, row)}
+            rows |= {f for row in rows for f in claim_tests.floors(claim, test, row)}
             assert {(row, test.column) for row in rows} <= seen
 
 

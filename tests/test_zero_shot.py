@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import shifting, zero_shot
-from xlingual_nb.experiments.shared_pieces import FIGURE, by_language, correlations, overlaps
+from xlingual_nb.experiments import liu2020_common, zero_shot
+from xlingual_nb.experiments.wu2019_common import FIGURE, by_language, correlations, overlaps
 from xlingual_nb.experiments.study import grid_of, observe, value
 from xlingual_nb.experiments.zero_shot import (
     DISTANCE,
@@ -33,7 +33,7 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.floors import FLOORS
+from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import read_records
 
@@ -234,7 +234,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     wanted = cells("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     assert len(found) == len(wanted) and found.notna().all()
-    spec = shifting.model(SMALL, 0)
+    spec = liu2020_common.shift_model(SMALL, 0)
     for task, told in TASKS.items():
         runs = (
             taught(SMALL, task, spec, "en", asked_in(SMALL, task)),
@@ -279,7 +279,9 @@ def test_floors_are_those_of_the_test_records(store):
             if task == "parsing":
                 assert label not in found.index
                 continue
-            zero = taught(SMALL, task, shifting.model(SMALL, 0), "en", asked_in(SMALL, task))
+            zero = taught(
+                SMALL, task, liu2020_common.shift_model(SMALL, 0), "en", asked_in(SMALL, task)
+            )
             assert (
                 found[label]
                 == 100 * read_measures(store.path(zero_shot.shared_pieces(zero)))[f"{name} el"]
@@ -332,7 +334,7 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
         .set_index(["row", "column"])
         .value
     )
-    pieces = tokenizers.load(store.path(shifting.model(SMALL, 0).tokenizer))
+    pieces = tokenizers.load(store.path(liu2020_common.shift_model(SMALL, 0).tokenizer))
     names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
     for task, told in TASKS.items():
 
@@ -469,13 +471,17 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
         check("laptop", "wiki")
     assert asked_in(check("laptop", languages="es,hi"), "ner") == ("en", "es", "hi")
-    one, all_of_them = (shifting.model(check("laptop", languages=l), 0) for l in ("es", ""))
+    one, all_of_them = (
+        liu2020_common.shift_model(check("laptop", languages=l), 0) for l in ("es", "")
+    )
     assert one == all_of_them, "the model reads what it reads"
-    monkeypatch.setattr(shifting, "check", lambda *given: replace(SMALL, tasks=None))
+    monkeypatch.setattr(liu2020_common, "check", lambda *given: replace(SMALL, tasks=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"):
         check("smoke")
     monkeypatch.setattr(
-        shifting, "check", lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={}))
+        liu2020_common,
+        "check",
+        lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={})),
     )
     with pytest.raises(InputError, match="^smoke.micro.tasks has no tuning.documents: add it$"):
         check("smoke")

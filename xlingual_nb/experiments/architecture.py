@@ -13,7 +13,7 @@ from functools import cache
 
 import pandas as pd
 
-from xlingual_nb.experiments.bilingual import (
+from xlingual_nb.experiments.k2020_common import (
     PAPER,
     check,
     given_away,
@@ -24,11 +24,11 @@ from xlingual_nb.experiments.bilingual import (
     read_out,
     untrained,
 )
-from .sizes import paper_of
-from .studies import Bilingual
+from .scales import paper_of
+from .config import Bilingual
 from .study import SEEDS, Cell, chosen, compared, grid_of, once
 from ..models.pretraining import PretrainSpec
-from ..models.settings import Shape, parameters, shape_for
+from ..models.configs import Shape, parameters, shape_for
 from ..papers.published import OURS, published
 
 # %% ../../nbs/04_architecture.ipynb #9c415051

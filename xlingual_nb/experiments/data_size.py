@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from xlingual_nb.experiments.joint import (
+from xlingual_nb.experiments.liu2020_common import (
     NAMES,
     PAPER,
     READINGS,
@@ -20,16 +20,16 @@ from xlingual_nb.experiments.joint import (
     answer_floors,
     answers,
     asked,
+    called,
     ceiling,
     check,
     floors,
     model,
     read_out,
 )
-from .shifting import called
-from .studies import Joint
+from .config import Joint
 from .study import Cell, choose, grid_of, once, seeds_of
-from ..models.brought import BroughtSpec, pinned
+from ..models.external import BroughtSpec, pinned
 
 # %% ../../nbs/09_data_size.ipynb #a724acac
 MEAN = "mean"

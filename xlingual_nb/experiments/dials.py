@@ -11,31 +11,34 @@ from functools import partial
 
 import pandas as pd
 
-from .answers import Answer, Findings, between, over_languages, over_models
-from xlingual_nb.experiments.departures import (
+from xlingual_nb.experiments.dials_common import (
     APART,
     DIALS,
     NOTHING_SHARED,
     PLAIN,
+    Answer,
+    Findings,
     agreement_in_order,
+    between,
     code,
     dial_row,
     distance,
     fake,
     in_language,
     measured,
+    over_languages,
+    over_models,
     presets_with,
     tagger,
     task,
 )
 from .laboratory import COLUMNS as LABORATORY, SEEDS, model
-from .sizes import bilingual_sizes, laboratory_sizes, laboratory_text
+from .scales import bilingual_sizes, laboratory_sizes, laboratory_text
 from .study import Cell, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
-from ..models.languages import Language
-from ..models.pretraining import PretrainSpec
+from ..models.pretraining import Language, PretrainSpec
 from ..papers.published import OURS
-from ..tasks.ner import NerSpec
+from ..tasks.sequence_labelling import NerSpec
 
 # %% ../../nbs/17_dials.ipynb #6fcc52d0
 UNTRAINED, OWN_WORDS, NAMES, ENGLISH = (

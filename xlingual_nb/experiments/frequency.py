@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'BESIDE', 'row', 'belongs_here', 'cells', 'grid']
 
 # %% ../../nbs/03_frequency.ipynb #c23f0490
-from .bilingual import check, floors, model, read_out
+from .k2020_common import check, floors, model, read_out
 from .study import SEEDS, Cell, compared, grid_of, once
 
 # %% ../../nbs/03_frequency.ipynb #881ef777

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from . import laboratory
-from .bilingual import CEILING, never_saw_the_target, untrained
-from .sections import corpora
-from xlingual_nb.experiments.sizes import (
+from .k2020_common import CEILING, never_saw_the_target, untrained
+from .config import Laboratory, Trilingual, Vectors, corpora
+from xlingual_nb.experiments.scales import (
     corpus_spec,
     laboratory_sizes,
     laboratory_text,
@@ -23,15 +23,13 @@ from xlingual_nb.experiments.sizes import (
     records_spec,
     trilingual_sizes,
 )
-from .studies import Laboratory, Trilingual, Vectors
 from .study import Cell, choose, chosen, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
-from ..measures.words import WordSpec
-from ..models.embedding import EmbedSpec
-from ..models.languages import Language
-from ..models.pretraining import PretrainSpec
+from ..measures.word_retrieval import WordSpec
+from ..models.word_embeddings import EmbedSpec
+from ..models.pretraining import Language, PretrainSpec
 from ..models.spaces import SpaceSpec
-from ..tasks.floors import FLOORS, NliFloorsSpec
+from ..tasks.baselines import FLOORS, NliFloorsSpec
 from ..tasks.nli import NliSpec
 from ..text.dictionaries import Dictionary
 from ..text.records import Labelled

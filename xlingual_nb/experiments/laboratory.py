@@ -11,13 +11,11 @@ import re
 from dataclasses import replace
 
 from ..errors import InputError
-from .sections import unknown
-from .sizes import laboratory_sizes, laboratory_text, paper_of
-from .studies import Laboratory
+from .config import Laboratory, unknown
+from .scales import laboratory_sizes, laboratory_text, paper_of
 from .study import Cell, choose, grid_of, seeds_of
 from ..measures.multilinguality import MeasureSpec
-from ..models.languages import Language
-from ..models.pretraining import PretrainSpec
+from ..models.pretraining import Language, PretrainSpec
 from ..papers.published import MATCHED, published
 from ..text.sources import CorpusSpec
 

@@ -9,35 +9,36 @@ __all__ = ['PAPER', 'SHIFT', 'TURNED', 'SETS', 'RATES', 'BLEUS', 'WAYS', 'COLUMN
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 from dataclasses import replace
 
-from .bilingual import untrained
-from .real_shifts import brought_cells, lowered_cells
-from xlingual_nb.experiments.shift_uses import (
+from .k2020_common import untrained
+from xlingual_nb.experiments.language_shift_common import (
     FEW,
     IDENTITY,
     TAKEN,
     TRANSFER,
+    brought_cells,
     class_cells,
     few_cells,
     identity_cells,
+    lowered_cells,
     taken_cells,
     transfer,
 )
-from xlingual_nb.experiments.shifting import (
+from xlingual_nb.experiments.liu2020_common import (
     as_high,
     averaged,
-    check,
-    floor_row,
+    check_shift,
     held_out,
     in_microworld,
-    model,
-    paper_of,
     reading,
     row,
+    shift_floor,
+    shift_model,
+    shift_paper,
     turned,
 )
-from .studies import Joint
+from .config import Joint
 from .study import Cell, grid_of, once, seeds_of
-from ..measures.translation import ShiftSpec
+from ..measures.shift_translation import ShiftSpec
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/14_language_shift.ipynb #fa2f7672
@@ -127,14 +128,14 @@ def floor_rows(
             drawn = reading(as_high(layer, depth), alpha, name)
             for target, runs in averaged(runs_of).items():
                 made.append(
-                    Cell(PAPER, SHIFT, floor_row(way, floor, target), column, seed, runs, drawn)
+                    Cell(PAPER, SHIFT, shift_floor(way, floor, target), column, seed, runs, drawn)
                 )
     held = {"gold": "gold", "gold open": "gold open", "BLEU-1 upper": "bleu", "BLEU-1 low": "bleu"}
     for column, name in (
         (column, name) for column, name in held.items() if column in columns(sizes)
     ):
         for target, runs in averaged(found).items():
-            at = floor_row(way, "commonest", target)
+            at = shift_floor(way, "commonest", target)
             made.append(Cell(PAPER, SHIFT, at, column, seed, runs, f"commonest {name}"))
     return made
 
@@ -205,9 +206,9 @@ def cells(
     """Every cell of the tables and figures; `checkpoint`: a folder to measure beside. Raises
     InputError for what `check` refuses, and for a checkpoint without XNLI.
     """
-    sizes, made = check(scale, corpus, seeds, languages, own), []
+    sizes, made = check_shift(scale, corpus, seeds, languages, own), []
     for seed in seeds_of(seeds, sizes.seeds):
-        spec = model(sizes, seed)
+        spec = shift_model(sizes, seed)
         for way in WAYS:
             found = {target: turned(sizes, spec, way, target) for target in sizes.shifts.targets}
             made += shift_rows(sizes, seed, way, found) + floor_rows(sizes, seed, way, spec, found)
@@ -218,7 +219,7 @@ def cells(
                 )
         made += transfer(sizes, seed) + few_cells(sizes, seed) + identity_cells(sizes, seed)
         made += class_cells(sizes, seed) + taken_cells(sizes, seed)
-    made = [replace(cell, paper=paper_of(sizes)) for cell in made] + lowered_cells()
+    made = [replace(cell, paper=shift_paper(sizes)) for cell in made] + lowered_cells()
     return once(made + (brought_cells(sizes, checkpoint) if checkpoint else []))
 
 

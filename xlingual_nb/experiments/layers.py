@@ -12,12 +12,12 @@ from functools import partial
 
 from ..errors import InputError
 from . import zero_shot
-from .bilingual import untrained
-from .shifting import SOURCE, in_microworld, model
-from .sizes import filled
-from .studies import Joint
+from .k2020_common import untrained
+from .liu2020_common import SOURCE, in_microworld, shift_model
+from .scales import filled
+from .config import Joint
 from .study import Cell, chosen, grid_of, seeds_of
-from .task_records import asked_in, read_labels
+from .wu2019_common import asked_in, read_labels
 from xlingual_nb.experiments.zero_shot import (
     PAPER,
     TABLES,
@@ -28,7 +28,7 @@ from xlingual_nb.experiments.zero_shot import (
     row,
     taught,
 )
-from ..tasks.langid import LanguageIdSpec, LanguageRecords
+from ..tasks.language_identification import LanguageIdSpec, LanguageRecords
 from ..text.records import Labelled
 
 # %% ../../nbs/13_layers.ipynb #3158a202
@@ -92,7 +92,7 @@ def ways(sizes: Joint, zero) -> dict[str, object]:
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def way_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
     """The cells of a task in Figure 1 for one model, floors among them."""
-    spec, languages = model(sizes, seed), asked_in(sizes, task)
+    spec, languages = shift_model(sizes, seed), asked_in(sizes, task)
     column, name = [*TASKS[task].columns.items()][-1]
     zero, bare = (
         taught(sizes, task, encoder, SOURCE, languages) for encoder in (spec, untrained(spec))
@@ -159,7 +159,7 @@ def language_cells(sizes: Joint, seed: int) -> list[Cell]:
     """The cells of Figure 2 for one model, and for it before its first step; each language as
     well.
     """
-    spec, languages, found = model(sizes, seed), languages_told(sizes), []
+    spec, languages, found = shift_model(sizes, seed), languages_told(sizes), []
     run, bare = (told_apart(sizes, encoder) for encoder in (spec, untrained(spec)))
     for name, layer in heights(spec.shape.layers).items():
         found.append((f"majority | {name}", run, "majority all"))

@@ -6,7 +6,7 @@
 __all__ = ['SIDES', 'COLUMNS', 'belongs_here', 'four', 'cells', 'grid']
 
 # %% ../../nbs/06_mixed_pairs.ipynb #643b1952
-from xlingual_nb.experiments.bilingual import (
+from xlingual_nb.experiments.k2020_common import (
     check,
     model,
     never_saw_the_target,
@@ -14,11 +14,11 @@ from xlingual_nb.experiments.bilingual import (
     nli_floors,
     untrained,
 )
-from .sizes import paper_of
-from .studies import Bilingual
+from .scales import paper_of
+from .config import Bilingual
 from .study import SEEDS, Cell, grid_of, once
 from ..models.pretraining import PretrainSpec
-from ..tasks.floors import FLOORS
+from ..tasks.baselines import FLOORS
 
 # %% ../../nbs/06_mixed_pairs.ipynb #78e7e239
 def belongs_here(claim) -> bool:

@@ -9,8 +9,8 @@ __all__ = ['TABLES', 'belongs_here', 'variant', 'column_of', 'fine_tuned', 'cell
 from dataclasses import replace
 from itertools import product
 
-from .bilingual import check, floors, model, read_out, vocabulary
-from .studies import Bilingual
+from .k2020_common import check, floors, model, read_out, vocabulary
+from .config import Bilingual
 from .study import SEEDS, Cell, chosen, compared, grid_of, once
 from ..models.pretraining import PretrainSpec
 

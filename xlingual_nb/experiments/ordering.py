@@ -10,8 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from .bilingual import check, floors, model, read_out
-from .many import brought_cells, order_cells
+from .k2020_common import check, floors, model, read_out
+from .dufter_table4 import brought_cells, order_cells
 from .study import SEEDS, Cell, choose, compared, grid_of, once
 from ..text import transforms
 from ..text.tokenizers import Encoded

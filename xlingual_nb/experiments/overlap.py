@@ -10,7 +10,7 @@ __all__ = ['SHARES', 'GAIN', 'MARK', 'belongs_here', 'cells', 'shared_row', 'gri
 import numpy as np
 import pandas as pd
 
-from xlingual_nb.experiments.bilingual import (
+from xlingual_nb.experiments.k2020_common import (
     check,
     floors,
     model,

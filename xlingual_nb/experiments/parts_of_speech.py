@@ -9,10 +9,18 @@ __all__ = ['TABLE', 'MEAN', 'OWN', 'UNLIKE', 'FLOORS', 'CEILING', 'belongs_here'
 # %% ../../nbs/11_parts_of_speech.ipynb #7c2c27cd
 from dataclasses import replace
 
-from .bilingual import untrained
-from .joint import PAPER, SOURCE, asked, bert, check, model, retrieval
-from .sizes import paper_of
-from .studies import Joint
+from .k2020_common import untrained
+from xlingual_nb.experiments.liu2020_common import (
+    PAPER,
+    SOURCE,
+    asked,
+    bert,
+    check,
+    model,
+    retrieval,
+)
+from .scales import paper_of
+from .config import Joint
 from .study import Cell, grid_of, once, seeds_of
 from ..measures.word_classes import CLASSES, WordClassesSpec
 from ..papers.published import published

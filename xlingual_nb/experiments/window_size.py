@@ -12,16 +12,16 @@ from dataclasses import replace
 from functools import partial
 
 from ..errors import InputError
-from . import joint
-from .bilingual import untrained
-from .joint import SOURCE, retrieval, unlike
-from .sizes import corpus_spec, paper_of
-from .studies import Joint
+from . import liu2020_common
+from .k2020_common import untrained
+from .liu2020_common import SOURCE, retrieval, unlike
+from .scales import corpus_spec, paper_of
+from .config import Joint
 from .study import SEEDS, Cell, choose, grid_of, once, seeds_of
-from ..measures.fit import FitSpec
-from ..measures.word_floors import WordFloorsSpec
+from ..measures.multilinguality import FitSpec
+from ..measures.word_retrieval import WordFloorsSpec
 from ..models.pretraining import PretrainSpec
-from ..models.settings import Training
+from ..models.configs import Training
 
 # %% ../../nbs/10_window_size.ipynb #ba72f851
 FIGURE3, FIGURE4 = "figure3", "figure4"  # of L1; the first is Figures 5 and 6 of L2
@@ -50,9 +50,9 @@ def belongs_here(claim) -> bool:
 # %% ../../nbs/10_window_size.ipynb #349664a6
 def check(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> Joint:
     """The sizes of the study, with the text, targets and encoder of windows. Raises InputError for
-    what `joint.check` refuses, and for a corpus without windows.
+    what `liu2020_common.check` refuses, and for a corpus without windows.
     """
-    sizes = joint.check(scale, corpus, seeds, languages, own)
+    sizes = liu2020_common.check(scale, corpus, seeds, languages, own)
     windows = sizes.windows
     if windows is None:
         raise InputError(
@@ -90,7 +90,7 @@ def bert(
     if pieces:
         shape = replace(shape, max_tokens=pieces + 2, positions=shape.position_table)
         training = in_slices(sizes, pieces, reading)
-    return joint.bert(sizes, sentences, seed, shape=shape, training=training)
+    return liu2020_common.bert(sizes, sentences, seed, shape=shape, training=training)
 
 # %% ../../nbs/10_window_size.ipynb #934661c3
 COLUMNS, LEARNT_COLUMN = ("MRR", "MRR without identical"), "Perpl. dev / unigram"
@@ -158,7 +158,7 @@ def floors(sizes: Joint, table: str, seed: int) -> list[Cell]:
     spec = untrained(bert(sizes, sizes.sentences[0], 0, seed))
 
     def rows(name, **rest):
-        return drawn_rows(sizes, table, partial(joint.floor_row, name), spec, seed, **rest)
+        return drawn_rows(sizes, table, partial(liu2020_common.floor_row, name), spec, seed, **rest)
 
     def spelt(run):
         return WordFloorsSpec(run, sizes.learnt)
@@ -198,21 +198,23 @@ def bert_cells(sizes: Joint, seed: int, reading: str) -> list[Cell]:
                 *drawn_rows(sizes, FIGURE3, partial(row, model), spec, seed),
                 fit(sizes, model, spec),
             ]
-            made += of_figure3(joint.answers(sizes, spec, partial(row, model), seed))
+            made += of_figure3(liu2020_common.answers(sizes, spec, partial(row, model), seed))
             if pieces:
                 continue
-            turned = joint.answer_ceiling(
+            turned = liu2020_common.answer_ceiling(
                 sizes, spec, partial(row, f"{model}, mapped"), seed, beyond="slice"
             )
             made += ceiling(sizes, FIGURE3, model, spec, seed) + of_figure3(turned)
-    return made + floors(sizes, FIGURE3, seed) + of_figure3(joint.answer_floors(sizes, seed))
+    return (
+        made + floors(sizes, FIGURE3, seed) + of_figure3(liu2020_common.answer_floors(sizes, seed))
+    )
 
 
 def word2vec_cells(sizes: Joint, seed: int) -> list[Cell]:
     """Figure 4 for one seed, on little text."""
     made = []
     for window in (sizes.window, *sizes.windows.spans):
-        spec = joint.static(
+        spec = liu2020_common.static(
             sizes, "word2vec", sizes.sentences[0], seed, "epochs", window=window, inputs="documents"
         )
         made += drawn_rows(sizes, FIGURE4, partial(row, of_word2vec(window)), spec, seed)

@@ -17,26 +17,24 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..errors import InputError
-from . import shifting
-from .bilingual import untrained
-from .shared_pieces import FIGURE, figure_cells
-from .shifting import SOURCE, model
-from .studies import Joint
-from .study import Cell, chosen, grid_of, seeds_of
-from xlingual_nb.experiments.task_records import (
+from . import liu2020_common
+from .k2020_common import untrained
+from xlingual_nb.experiments.wu2019_common import (
+    FIGURE,
     asked_in,
     check_records,
+    figure_cells,
     labelled,
     of_one_world,
     taught_in,
 )
+from .liu2020_common import SOURCE, shift_model
+from .config import Joint
+from .study import Cell, chosen, grid_of, seeds_of
 from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
-from ..tasks.bags import BAGS, BagsSpec
-from ..tasks.documents import SentencesSpec
-from ..tasks.floors import FLOORS, NliFloorsSpec
-from ..tasks.parsing import ParsingSpec
-from ..tasks.tuned_tags import TunedTagsSpec
+from ..tasks.baselines import BAGS, FLOORS, BagsSpec, NliFloorsSpec
+from ..tasks.zero_shot_tasks import ParsingSpec, SentencesSpec, TunedTagsSpec
 
 # %% ../../nbs/12_zero_shot.ipynb #e07f385d
 PAPER = "wu2019"
@@ -98,12 +96,12 @@ def check(
 ) -> Joint:
     """The sizes of the study, for all languages of the model or for these, from a user's file `own`
     as well, on the model of a `checkpoint`, if that is given. Raises InputError for what
-    `shifting.check` and `shifting.with_checkpoint` refuse, and for a corpus without tasks, or with
+    `liu2020_common.check_shift` and `liu2020_common.with_checkpoint` refuse, and for a corpus without tasks, or with
     some of them.
     """
     if corpus == "auto" and not own:
         corpus = usual(scale)
-    sizes = shifting.check(scale, corpus, seeds, languages, own)
+    sizes = liu2020_common.check_shift(scale, corpus, seeds, languages, own)
     if sizes.tasks is None or not of_one_world(sizes):
         raise InputError(
             f"{scale}.{sizes.corpus} says nothing of tasks: add `tasks` to it, or choose micro"
@@ -116,7 +114,7 @@ def check(
         )
     if not languages:
         sizes = replace(sizes, shifts=sizes.shifts._replace(targets=sizes.shifts.languages))
-    return shifting.with_checkpoint(sizes, checkpoint) if checkpoint else sizes
+    return liu2020_common.with_checkpoint(sizes, checkpoint) if checkpoint else sizes
 
 # %% ../../nbs/12_zero_shot.ipynb #b83d4abe
 RUNS = {
@@ -287,7 +285,7 @@ def in_cells(task: str, column: str, seed: int, rows) -> list[Cell]:
 
 def task_cells(sizes: Joint, task: str, seed: int) -> list[Cell]:
     """The cells of a table for one model, floors among them, and the points of Figure 3."""
-    spec, told, made = model(sizes, seed), TASKS[task], []
+    spec, told, made = shift_model(sizes, seed), TASKS[task], []
     bare = taught(sizes, task, untrained(spec), SOURCE, asked_in(sizes, task))
     for column, name in told.columns.items():
         found, zero = settings(sizes, task, spec, name)
