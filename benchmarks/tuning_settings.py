@@ -12,6 +12,7 @@ from pathlib import Path
 
 from xlingual_nb.errors import InputError, require
 from xlingual_nb.experiments import zero_shot
+from xlingual_nb.experiments.liu2020_common import shift_model
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
@@ -35,7 +36,7 @@ def tuned(sizes, task: str, rate: float, batch: int, epochs: int):
     layers are trained.
     """
     settings = replace(sizes.tasks.tuning[task], learning_rate=rate, batch=batch, epochs=epochs)
-    spec = zero_shot.taught(sizes, task, zero_shot.model(sizes, 0), "en", ("en",))
+    spec = zero_shot.taught(sizes, task, shift_model(sizes, 0), "en", ("en",))
     return replace(spec, settings=settings, tests=(spec.dev,))
 
 
