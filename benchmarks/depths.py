@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from xlingual_nb.experiments import architecture, k2020_common
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.multilinguality import FitSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -33,7 +33,7 @@ def model(sizes, row: str, seed: int, **schedule):
     """
     shape = architecture.shape_of(sizes, "table5" if row.startswith("heads") else "table4", row)
     training = replace(sizes.deep.training, **schedule)
-    return k2020_common.model(
+    return k2020_common.bbert_spec(
         sizes, (SOURCE, sizes.deep_target), seed, shape=shape, training=training
     )
 
@@ -43,7 +43,7 @@ def inference(sizes, spec, rate: float):
     alone.
     """
     settings = replace(sizes.fine_tuning, learning_rate=rate)
-    asked = k2020_common.nli(
+    asked = k2020_common.nli_spec(
         replace(sizes, fine_tuning=settings), spec, SOURCE, (sizes.deep_target,)
     )
     return replace(asked, tests=((asked.dev, asked.dev),))
@@ -54,7 +54,8 @@ def fit(sizes, spec) -> FitSpec:
     return FitSpec(
         spec,
         tuple(
-            k2020_common.text(sizes, language, "dev") for language in (SOURCE, sizes.deep_target)
+            k2020_common.language_corpus(sizes, language, "dev")
+            for language in (SOURCE, sizes.deep_target)
         ),
     )
 
@@ -121,7 +122,7 @@ def main(argv=None) -> pd.DataFrame:
     there.
     """
     asked = options(argv)
-    sizes = bilingual_sizes(asked.scale, "micro")
+    sizes = bilingual_config(asked.scale, "micro")
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for row, rate in product(asked.rows, asked.rates):
         found = pd.DataFrame(rows(sizes, row, rate, asked, Store(asked.store)))

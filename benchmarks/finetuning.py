@@ -24,14 +24,14 @@ import pandas as pd
 
 from xlingual_nb.errors import InputError, require
 from xlingual_nb.experiments import liu2020_common, zero_shot
-from xlingual_nb.experiments.scales import joint_sizes
-from xlingual_nb.models.mlm_batches import CLS, ORDER, SEP, first_fit, generator
+from xlingual_nb.experiments.scales import joint_config
+from xlingual_nb.models.mlm_batches import CLS, ORDER, SEP, first_fit, seeded_generator
 from xlingual_nb.models.pretraining import Language
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline, clean_environment
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.corpora import data_folder
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,10 +55,10 @@ IGNORED = -100  # the label of pieces that begin no word, as transformers has it
 def encoder_spec(size: str, corpus: str, steps: int):
     """Notebook 12's encoder for English alone, shortly trained; the seed is one of its own."""
     spec, (kind, entries) = (
-        liu2020_common.shift_model(liu2020_common.check_shift(size), 9),
+        liu2020_common.shift_model_spec(liu2020_common.shift_study_config(size), 9),
         PIECES[corpus],
     )
-    text = liu2020_common.text(joint_sizes(size, corpus), "en", 4000)
+    text = liu2020_common.text_spec(joint_config(size, corpus), "en", 4000)
     return replace(
         spec,
         languages=(Language("en", text),),
@@ -67,11 +67,11 @@ def encoder_spec(size: str, corpus: str, steps: int):
     )
 
 
-def labelled(size: str, task: str, corpus: str, part: str) -> Labelled:
+def labelled(size: str, task: str, corpus: str, part: str) -> LabelledRecords:
     """Notebook 12's English records, or a treebank's first 2,000 sentences."""
     if corpus == "micro":
-        return zero_shot.labelled(zero_shot.check(size), task, "en", part)
-    return Labelled("en", RecordsSpec(task, "ud/en-lines", part, 2000))
+        return zero_shot.labelled_task_records(zero_shot.zero_shot_config(size), task, "en", part)
+    return LabelledRecords("en", RecordsSpec(task, "ud/en-lines", part, 2000))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +104,17 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
     (task, corpus), spec = RACES[name], encoder_spec(size, RACES[name][1], steps)
     sides = [labelled(size, task, corpus, part) for part in ("train", "dev")]
     run([spec, *(side.records for side in sides)], store, Inline(), progress=False)
-    encoder, pieces = load_encoder(store.path(spec)), tokenizers.load(store.path(spec.tokenizer))
+    encoder, pieces = (
+        load_encoder(store.path(spec)),
+        tokenizers.read_tokenizer(store.path(spec.tokenizer)),
+    )
     how, form = (
         (zero_shot_tasks.TUNED_POS, task_heads.parts_form())
         if task == "pos"
         else (zero_shot_tasks.DOCUMENTS, task_heads.sentence_form())
     )
     train, dev = (as_read(how, spec, side, pieces, store, encoder) for side in sides)
-    settings = zero_shot.check(size).tasks.tuning[task]
+    settings = zero_shot.zero_shot_config(size).tasks.tuning[task]
     train, dev = (form.cut(encoder, inputs, settings, True)[0] for inputs in (train, dev))
     return Race(
         task, encoder, train, dev, form, replace(settings, epochs=epochs or settings.epochs)
@@ -122,7 +125,7 @@ def slots(race: Race) -> dict[str, float]:
     """Of a pass in batches of random records, slots a token: padded to the longest, and in our
     rows.
     """
-    order, lengths = generator(ORDER, 0, 0).permutation(len(race.lengths)), race.lengths
+    order, lengths = seeded_generator(ORDER, 0, 0).permutation(len(race.lengths)), race.lengths
     some = [
         lengths[b]
         for b in np.split(order, range(race.settings.batch, len(order), race.settings.batch))

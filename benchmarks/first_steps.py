@@ -18,7 +18,7 @@ import pandas as pd
 
 from xlingual_nb.cli import assignments
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.liu2020_common import STILL
+from xlingual_nb.experiments.liu2020_common import FROZEN_RATE
 from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
@@ -30,7 +30,7 @@ from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.models.spaces import SpaceSpec
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models.training import read_log
-from xlingual_nb.models.configs import parameters
+from xlingual_nb.models.configs import parameter_count
 from xlingual_nb.text import tokenizers
 
 
@@ -76,7 +76,7 @@ def shorten_model(
 def is_model(spec) -> bool:
     """Is it trained at all? Floors are not."""
     if isinstance(spec, EmbedSpec):
-        return spec.method.learning_rate > STILL
+        return spec.method.learning_rate > FROZEN_RATE
     return isinstance(spec, PretrainSpec) and bool(spec.training.steps or spec.training.epochs)
 
 
@@ -126,7 +126,10 @@ def trained(store: Store, model) -> dict:
     """Encoder, steps and loss of a shortened pretraining; of vectors their columns."""
     if isinstance(model, EmbedSpec):
         return {"learns": type(model.method).__name__, "hidden": model.size}
-    size, shape = tokenizers.load(store.path(model.tokenizer)).get_vocab_size(), model.shape
+    size, shape = (
+        tokenizers.read_tokenizer(store.path(model.tokenizer)).get_vocab_size(),
+        model.shape,
+    )
     return {
         "learns": "BERT",
         "layers": shape.layers,
@@ -135,7 +138,7 @@ def trained(store: Store, model) -> dict:
         "tokens": shape.max_tokens,
         "masking": model.masking,
         "batch": model.training.batch,
-        "parameters (millions)": parameters(shape, size, model.nsp) / 1e6,
+        "parameters (millions)": parameter_count(shape, size, model.nsp) / 1e6,
         "steps": model.training.steps,
         "loss": read_log(store.path(model))[-1]["loss"],
     }
@@ -144,7 +147,7 @@ def trained(store: Store, model) -> dict:
 def row(store: Store, model, tasks: list) -> dict:
     """What the shortened runs of one kind took, and the loss that the last step was at."""
     done = [" ".join((l.name, *l.corpus.transforms, *l.transforms)) for l in model.languages]
-    entries = tokenizers.load(store.path(model.tokenizer)).get_vocab_size()
+    entries = tokenizers.read_tokenizer(store.path(model.tokenizer)).get_vocab_size()
     told = {
         "languages": ", ".join(done),
         "reads": model.inputs,

@@ -36,7 +36,7 @@ from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.runs.plan import behind
+from xlingual_nb.runs.plan import ancestors_by_id
 from xlingual_nb.runs.store import Store, check_runs, list_runs
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -70,7 +70,7 @@ def study() -> list[MeasureSpec]:
 
 def digests(store: Store, specs) -> dict[str, str]:
     """SHA-256 of every product of a study but the logs, which tell the time."""
-    folders = {key: store.path(spec) for key, spec in behind(specs).items()}
+    folders = {key: store.path(spec) for key, spec in ancestors_by_id(specs).items()}
     return {
         f"{key[:12]}/{p.relative_to(folder).as_posix()}": hashlib.sha256(p.read_bytes()).hexdigest()
         for key, folder in folders.items()
@@ -84,7 +84,7 @@ def keep_often() -> None:
     many places.
     """
     usual = training.pretrain
-    training.pretrain = lambda *args, **more: usual(*args, **more, keep_every=0.0)
+    training.pretrain = lambda *args, **more: usual(*args, **more, save_interval=0.0)
 
 
 def worker(root: Path, specs) -> int:

@@ -20,13 +20,13 @@ import torch
 from xlingual_nb.models.encoder import pick_device
 from xlingual_nb.models.vecmap import (
     SelfLearning,
-    blocks,
-    first_pairs,
-    induce,
-    normalised,
+    induce_dictionary,
+    initial_dictionary,
+    normalise_vectors,
     procrustes,
-    reweighted,
-    unit,
+    reweight_symmetrically,
+    similarity_blocks,
+    unit_rows,
     vecmap,
 )
 from xlingual_nb.runs.files import write_atomic
@@ -105,13 +105,13 @@ def steps(words: int, width: int, device, settings=SelfLearning()) -> dict[str, 
     matrix products alone.
     """
     first, second, _ = planted(words, width)
-    first, second = normalised(first).to(device), normalised(second).to(device)
+    first, second = normalise_vectors(first).to(device), normalise_vectors(second).to(device)
     plain = [table.cpu().numpy() for table in (first, second)]
     generator, told = torch.Generator(device).manual_seed(0), {}
-    told["start"], pairs = seconds(lambda: first_pairs(first, second, settings), device)
+    told["start"], pairs = seconds(lambda: initial_dictionary(first, second, settings), device)
     for name, keep in ROUNDS.items():
         told[f"round, {name}"], (pairs, _) = seconds(
-            lambda: induce(first, second, keep, generator=generator), device
+            lambda: induce_dictionary(first, second, keep, generator=generator), device
         )
         told[f"numpy round, {name}"], _ = seconds(
             lambda: numpy_round(*plain, keep), torch.device("cpu")
@@ -119,11 +119,11 @@ def steps(words: int, width: int, device, settings=SelfLearning()) -> dict[str, 
     told["rotation"], _ = seconds(
         lambda: procrustes(first[pairs[:, 0]], second[pairs[:, 1]]), device
     )
-    told["end"], _ = seconds(lambda: reweighted(first, second, pairs), device)
+    told["end"], _ = seconds(lambda: reweight_symmetrically(first, second, pairs), device)
 
     def products():
         for _ in range(2):
-            for _ in blocks(first, second):
+            for _ in similarity_blocks(first, second):
                 pass
 
     told["floor of a round"], _ = seconds(products, device)
@@ -148,7 +148,7 @@ def whole(words: int, width: int, device) -> dict[str, float]:
     """
     first, second, places = planted(words, width)
     took, mapped = seconds(lambda: vecmap(first.to(device), second.to(device)), device)
-    similar = blocks(unit(mapped.first), unit(mapped.second))
+    similar = similarity_blocks(unit_rows(mapped.first), unit_rows(mapped.second))
     nearest = torch.cat([block.argmax(1) for _, block in similar]).cpu()
     return {
         "minutes": took / 60,

@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from xlingual_nb.experiments.laboratory import SEEDS, chosen_rows, model, parse, table_rows
-from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.laboratory import (
+    SEEDS,
+    parse_row_label,
+    row_spec,
+    select_rows,
+    table_rows,
+)
+from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.measures.multilinguality import MeasureSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -22,14 +28,14 @@ from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 ORIGINAL = "0"
-LABELS = {parse(row)[0]: row for row in table_rows("table1")}
+LABELS = {parse_row_label(row)[0]: row for row in table_rows("table1")}
 
 
 def measure(sizes, ident: str, length: float, seed: int) -> MeasureSpec:
     """The measures of a row whose model trains so many times as long as the others."""
     _, dev, _ = laboratory_text(sizes)
     return MeasureSpec(
-        model(LABELS[ident], sizes, seed, longer=length), dev, sentences=sizes.measured
+        row_spec(LABELS[ident], sizes, seed, longer=length), dev, sentences=sizes.measured
     )
 
 
@@ -87,13 +93,13 @@ def options(argv=None) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/matched-fit.csv")
     asked = parser.parse_args(argv)
-    chosen_rows(",".join(ident for ident, _ in asked.rows))
+    select_rows(",".join(ident for ident, _ in asked.rows))
     return asked
 
 
 def main(argv=None) -> pd.DataFrame:
     asked = options(argv)
-    sizes = laboratory_sizes(asked.scale, asked.corpus)
+    sizes = laboratory_config(asked.scale, asked.corpus)
     tables = lengthened(sizes, dict(asked.rows), SEEDS[: asked.seeds], Store(asked.store))
     for table in tables:
         write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))

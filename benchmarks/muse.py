@@ -20,30 +20,30 @@ import numpy as np
 import pandas as pd
 import torch
 
-from xlingual_nb.errors import InputError, installed, require
+from xlingual_nb.errors import InputError, require_package, require
 from xlingual_nb.measures.retrieval import chance, rank, scores
-from xlingual_nb.models.word_embeddings import EmbedSpec, by_gensim
+from xlingual_nb.models.word_embeddings import EmbedSpec, train_gensim
 from xlingual_nb.models.pretraining import Language
 from xlingual_nb.models.vecmap import (
-    Mapped,
+    MappedSpaces,
     SelfLearning,
-    normalised,
-    reweighted,
+    normalise_vectors,
+    reweight_symmetrically,
     self_learn,
-    supervised,
+    fit_supervised,
     vecmap,
 )
 from xlingual_nb.models.configs import METHODS
-from xlingual_nb.text.dictionaries import Dictionary, word_pairs
-from xlingual_nb.text.parallel import bible_of
-from xlingual_nb.text.sources import CorpusSpec, available, load
-from xlingual_nb.text.tokenizers import Encoded, words_of
+from xlingual_nb.text.dictionaries import Dictionary, dictionary_pairs
+from xlingual_nb.text.parallel import find_bible
+from xlingual_nb.text.sources import CorpusSpec, available_sources, load_corpus
+from xlingual_nb.text.tokenizers import Encoded, basic_tokenize
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 
 def space(sentences: list[str], options, seed: int = 0) -> tuple[list[str], torch.Tensor]:
     """The commonest words, lower-cased as MUSE's are, and their fastText vectors (words, size)."""
-    cut = [*words_of(s.lower() for s in sentences)]
+    cut = [*basic_tokenize(s.lower() for s in sentences)]
     words = [
         word
         for word, _ in sorted(
@@ -57,7 +57,9 @@ def space(sentences: list[str], options, seed: int = 0) -> tuple[list[str], torc
     spec = EmbedSpec(
         (Language("any", any_text),), TokenizerSpec(any_text, 100), method, options.size, seed=seed
     )
-    return [*number], torch.from_numpy(by_gensim(spec, text, [*number], lambda done, total: None))
+    return [*number], torch.from_numpy(
+        train_gensim(spec, text, [*number], lambda done, total: None)
+    )
 
 
 def places(pairs, words) -> np.ndarray:
@@ -67,11 +69,11 @@ def places(pairs, words) -> np.ndarray:
     return np.array(kept, int).reshape(-1, 2)
 
 
-def begun_with(first, second, pairs) -> Mapped:
+def begun_with(first, second, pairs) -> MappedSpaces:
     """VecMap from known pairs (k, 2) instead of none."""
-    first, second = normalised(first), normalised(second)
+    first, second = normalise_vectors(first), normalise_vectors(second)
     pairs, history = self_learn(first, second, torch.as_tensor(pairs), SelfLearning())
-    return Mapped(*reweighted(first, second, pairs), pairs, history)
+    return MappedSpaces(*reweight_symmetrically(first, second, pairs), pairs, history)
 
 
 def ways(spaces, known: np.ndarray, alike: np.ndarray) -> dict:
@@ -83,8 +85,8 @@ def ways(spaces, known: np.ndarray, alike: np.ndarray) -> dict:
     if len(known):
         made |= {
             "VecMap from half of the pairs": lambda: begun_with(first, second, known),
-            "half of the pairs, re-weighted": lambda: supervised(first, second, known),
-            "half of the pairs, Procrustes": lambda: supervised(
+            "half of the pairs, re-weighted": lambda: fit_supervised(first, second, known),
+            "half of the pairs, Procrustes": lambda: fit_supervised(
                 first, second, known, rotation=True
             ),
         }
@@ -136,16 +138,17 @@ def options_of(arguments) -> argparse.Namespace:
 
 def main(arguments=None) -> pd.DataFrame:
     o = options_of(arguments)
-    installed("gensim", "lab")
+    require_package("gensim", "lab")
     torch.set_num_threads(1)
-    listed = available()
-    english = load(bible_of("en", listed)).sentences
+    listed = available_sources()
+    english = load_corpus(find_bible("en", listed)).sentences
     home, rows = space(english, o), []
     for language in o.languages:
-        spaces = home, space(load(bible_of(language, listed)).sentences, o)
+        spaces = home, space(load_corpus(find_bible(language, listed)).sentences, o)
         words, pair = [side for side, _ in spaces], ("en", language)
         known, gold = (
-            places(word_pairs(Dictionary(part=part), pair, None), words) for part in ("even", "odd")
+            places(dictionary_pairs(Dictionary(part=part), pair, None), words)
+            for part in ("even", "odd")
         )
         require(
             len(gold),

@@ -20,7 +20,7 @@ import pandas as pd
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import k2020_common
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.experiments.config import Pretraining
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
@@ -69,7 +69,7 @@ def simulated(level: str, draws: int, train: int, test: int) -> list[tuple]:
     the types.
     """
     known, asked = (
-        records.load("nli", "micro/en", part, size, vocabulary=128, level=level)
+        records.load_records("nli", "micro/en", part, size, vocabulary=128, level=level)
         for part, size in (("train", train), ("test", test))
     )
     rows = []
@@ -89,7 +89,7 @@ def study(level: str):
     """K's sizes at laptop scale with whole words for pieces and pairs of segments for inputs, and
     pairs of a level.
     """
-    sizes = bilingual_sizes("laptop", "micro")
+    sizes = bilingual_config("laptop", "micro")
 
     def of_level(part):
         return replace(part, parameters=tuple((dict(part.parameters) | dict(level=level)).items()))
@@ -111,8 +111,8 @@ def study(level: str):
 
 KINDS = {
     "trained": lambda spec: spec,
-    "untrained": k2020_common.untrained,
-    "never saw the target": k2020_common.never_saw_the_target,
+    "untrained": k2020_common.untrained_spec,
+    "never saw the target": k2020_common.source_only_spec,
 }
 
 
@@ -121,9 +121,9 @@ def measured(kind: str, level: str, seed: int, store: Store) -> tuple[tuple, lis
     behind it.
     """
     sizes, pair = study(level), ("en", "enfake")
-    spec = KINDS[kind](k2020_common.model(sizes, pair, seed))
-    task, tau = k2020_common.nli(sizes, spec, "en", ("enfake",)), None
-    found = replace(k2020_common.retrieval(sizes, spec, "en", "enfake"), words="dictionary")
+    spec = KINDS[kind](k2020_common.bbert_spec(sizes, pair, seed))
+    task, tau = k2020_common.nli_spec(sizes, spec, "en", ("enfake",)), None
+    found = replace(k2020_common.retrieval_spec(sizes, spec, "en", "enfake"), words="dictionary")
     specs = [task, found] if kind == "trained" else [task]
     run(specs, store)
 

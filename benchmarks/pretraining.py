@@ -26,7 +26,7 @@ import numpy as np
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs.executors import clean_environment, cores
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.models.configs import MASKING, LanguageView, Shape, Training
 from xlingual_nb.text import sources, tokenizers
 from xlingual_nb.text.corpora import data_folder
@@ -74,12 +74,12 @@ def zipf(pieces: int, sentences: int, longest: int, seed: int = 0) -> tokenizers
 def words(n: int):
     """A tokenizer of `n` entries for a text that has ids and no words."""
     names = [*tokenizers.SPECIALS, *(f"word{i}" for i in range(n - len(tokenizers.SPECIALS)))]
-    return tokenizers.blank({w: i for i, w in enumerate(names)})
+    return tokenizers.build_wordpiece({w: i for i, w in enumerate(names)})
 
 
 def make_task(text: str, size: str) -> Task:
     """A text of TEXTS for the laboratory's small model at scale `size` (`tiny` is for tests)."""
-    sizes = laboratory_sizes(
+    sizes = laboratory_config(
         {"tiny": "smoke"}.get(size, size), "micro" if text == "micro" else "bible"
     )
     corpus, _, vocabulary = laboratory_text(sizes)
@@ -91,7 +91,7 @@ def make_task(text: str, size: str) -> Task:
         )
     else:
         parameters = dict(corpus.parameters) | ({"split": True} if text == "sentences" else {})
-        found = sources.load(corpus.source, part=corpus.part, **parameters)
+        found = sources.load_corpus(corpus.source, part=corpus.part, **parameters)
         learn = {"wordpiece": tokenizers.train_wordpiece, "words": tokenizers.train_words}[
             vocabulary.kind
         ]
@@ -107,11 +107,11 @@ def make_task(text: str, size: str) -> Task:
 
 def make_mixture(task: Task):
     """English and Fake-English, as in D's row 0."""
-    from xlingual_nb.models.mlm_batches import mix
+    from xlingual_nb.models.mlm_batches import build_sentence_dataset
 
     size = task.tokenizer.get_vocab_size()
     fake = tokenizers.Encoded(task.encoded.ids + np.int32(size), task.encoded.starts)
-    return mix(
+    return build_sentence_dataset(
         [task.encoded, fake],
         [LanguageView("en"), LanguageView("enfake", size)],
         2 * size,
@@ -145,7 +145,7 @@ def count(task: Task, mixture, steps, step: int) -> dict[str, float]:
     with each kind of attention.
     """
     batch, models = steps[step], len(steps.jobs)
-    lengths = [mixture.lengths[order(step)].astype(float) for order in steps.orders]
+    lengths = [mixture.lengths[order(step)].astype(float) for order in steps.samplers]
     tokens, own = (sum(f(n) for n in lengths) / models for f in (np.sum, lambda n: np.sum(n * n)))
     packed = float(sum(r.count * r.length**2 for r in batch.rows))
     parts = flops(
@@ -207,19 +207,19 @@ class Engine:
     def __init__(self, task: Task, mixture, models: int, device: str):
         import torch
         from xlingual_nb.models import training as loop
-        from xlingual_nb.models.encoder import Stack
+        from xlingual_nb.models.encoder import BatchedModels
 
         self.task, self.mixture, self.device, self.done, self.loop = task, mixture, device, 0, loop
         jobs = [
-            loop.Job(mixture, MASKING["original"], seed, task.tokenizer, Path("unused"))
+            loop.TrainingJob(mixture, MASKING["original"], seed, task.tokenizer, Path("unused"))
             for seed in range(models)
         ]
         self.total = loop.total_steps(jobs[0], task.training)
-        self.stack = Stack(task.shape, task.vocabulary, range(models), device)
-        self.adam = loop.optimiser(self.stack, task.training)
+        self.stack = BatchedModels(task.shape, task.vocabulary, range(models), device)
+        self.adam = loop.create_optimiser(self.stack, task.training)
         loop.load_state(jobs, self.stack, self.adam, 0)
         workers = max(2, os.cpu_count() - 4) if device == "cuda" else 0
-        self.steps = loop.Steps(jobs, task.training, 0, self.total)
+        self.steps = loop.StepBatches(jobs, task.training, 0, self.total)
         self.batches = iter(
             torch.utils.data.DataLoader(
                 self.steps,
@@ -236,7 +236,7 @@ class Engine:
         with clock(self.device) as taken:
             for step in range(first, self.done):
                 batch = next(self.batches).to(self.device)
-                self.loop.one_step(
+                self.loop.training_step(
                     self.stack, self.adam, batch, step, self.total, self.task.training
                 )
         counts = [
@@ -275,12 +275,12 @@ class HubTrainer:
     def __init__(self, task: Task, mixture, device: str):
         import datasets
         import transformers as hub
-        from xlingual_nb.models.mlm_batches import Order
+        from xlingual_nb.models.mlm_batches import BatchSampler
         from xlingual_nb.models.training import hub_config
 
         hub.logging.set_verbosity_error()
         datasets.disable_progress_bars()
-        self.order, self.done, turn = Order(len(mixture), task.training.batch, 0), 0, self
+        self.order, self.done, turn = BatchSampler(len(mixture), task.training.batch, 0), 0, self
         special = {f"{name.strip('[]').lower()}_token": name for name in tokenizers.SPECIALS}
         tokenizer = hub.PreTrainedTokenizerFast(
             tokenizer_object=tokenizers.pair_vocabulary(task.tokenizer), **special
@@ -305,7 +305,7 @@ class HubTrainer:
                 return turn.indices
 
         class Stopwatch(hub.TrainerCallback):
-            """Times the steps and leaves out what `train()` does before the first and after the
+            """Times the steps and leaves out what `train_tokenizer()` does before the first and after the
             last.
             """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from xlingual_nb.experiments import k2020_common, objective
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import load_json, write_atomic
@@ -31,8 +31,8 @@ def inference(sizes, column: str, target: str, seed: int, rate: float):
     development pairs alone.
     """
     pair, settings = (SOURCE, target), replace(sizes.fine_tuning, learning_rate=rate)
-    spec = objective.variant(sizes, column, pair, seed)
-    asked = k2020_common.nli(replace(sizes, fine_tuning=settings), spec, SOURCE, (target,))
+    spec = objective.variant_spec(sizes, column, pair, seed)
+    asked = k2020_common.nli_spec(replace(sizes, fine_tuning=settings), spec, SOURCE, (target,))
     return replace(asked, tests=((asked.dev, asked.dev),))
 
 
@@ -55,7 +55,7 @@ def main(argv=None) -> pd.DataFrame:
     are there.
     """
     asked = options(argv)
-    sizes, store = bilingual_sizes(asked.scale, "micro"), Store(asked.store)
+    sizes, store = bilingual_config(asked.scale, "micro"), Store(asked.store)
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     for model, rate in product(asked.models, asked.tuning):
         column, target, seed = model.split()

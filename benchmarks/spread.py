@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xlingual_nb.experiments import k2020_common
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import write_atomic
@@ -31,8 +31,8 @@ def inference(sizes, target: str, seed: int, tuning: int, rate: float):
     """A model of K's Table 1, fine-tuned once more: by the first seed, as the table is, else by a
     seed of its own.
     """
-    spec = k2020_common.model(sizes, (SOURCE, target), seed)
-    asked = k2020_common.nli(sizes, spec, SOURCE, (target,))
+    spec = k2020_common.bbert_spec(sizes, (SOURCE, target), seed)
+    asked = k2020_common.nli_spec(sizes, spec, SOURCE, (target,))
     drawn = 100 * (10 + tuning) + seed if tuning else asked.seed
     return replace(asked, seed=drawn, settings=replace(asked.settings, learning_rate=rate))
 
@@ -79,7 +79,7 @@ def main(argv=None) -> pd.DataFrame:
     they are there.
     """
     asked = options(argv)
-    sizes, store = bilingual_sizes(asked.scale, "micro"), Store(asked.store)
+    sizes, store = bilingual_config(asked.scale, "micro"), Store(asked.store)
     table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
     rates = asked.rates or [sizes.fine_tuning.learning_rate]
     for target, rate, seed, tuning in product(

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from xlingual_nb.experiments import liu2020_common
-from xlingual_nb.experiments.scales import joint_sizes
+from xlingual_nb.experiments.scales import joint_config
 from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -31,14 +31,14 @@ GRIDS = {
 def asked(sizes, spec, target: str) -> WordSpec:
     """The words of the half that is developed on, without those that are spelt alike."""
     other = replace(sizes.dictionary, part=sizes.learnt, identical=False)
-    return liu2020_common.retrieval(sizes, spec, target, dictionary=other)
+    return liu2020_common.word_retrieval_spec(sizes, spec, target, dictionary=other)
 
 
 def row(sizes, method: str, sentences: int, chosen: dict, store: Store) -> dict:
     """What one setting comes to at one size, in the mean over targets."""
     sizes = replace(sizes, **{method: replace(getattr(sizes, method), **chosen)})
-    spec, begun = liu2020_common.static(sizes, method, sentences, SEED), time.process_time()
-    words = [asked(sizes, spec, target) for target in liu2020_common.asked(sizes)]
+    spec, begun = liu2020_common.static_spec(sizes, method, sentences, SEED), time.process_time()
+    words = [asked(sizes, spec, target) for target in liu2020_common.queried_targets(sizes)]
     run(words, store, Inline(), progress=False)
     found = [stage_of(w).values(store.path(w)) for w in words]
     told = {
@@ -79,7 +79,7 @@ def main(argv=None) -> Path:
         "--output", type=Path, default=ROOT / "benchmarks/results/static-settings.csv"
     )
     given = parser.parse_args(argv)
-    sizes = joint_sizes(given.scale, given.corpus)
+    sizes = joint_config(given.scale, given.corpus)
     for method in given.methods or GRIDS:
         asked_for = {
             name: getattr(given, name, None) or usual for name, usual in GRIDS[method].items()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xlingual_nb.errors import InputError, require
 from xlingual_nb.experiments import zero_shot
-from xlingual_nb.experiments.liu2020_common import shift_model
+from xlingual_nb.experiments.liu2020_common import shift_model_spec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of
@@ -36,7 +36,7 @@ def tuned(sizes, task: str, rate: float, batch: int, epochs: int):
     layers are trained.
     """
     settings = replace(sizes.tasks.tuning[task], learning_rate=rate, batch=batch, epochs=epochs)
-    spec = zero_shot.taught(sizes, task, shift_model(sizes, 0), "en", ("en",))
+    spec = zero_shot.fine_tuned_spec(sizes, task, shift_model_spec(sizes, 0), "en", ("en",))
     return replace(spec, settings=settings, tests=(spec.dev,))
 
 
@@ -97,7 +97,7 @@ def main(argv=None) -> Path:
     given = parser.parse_args(argv)
     for task in given.task:
         require(task in CHOSEN, f"--task {task}: choose {', '.join(CHOSEN)}")
-    sizes = zero_shot.check(given.scale, given.corpus, checkpoint=given.checkpoint)
+    sizes = zero_shot.zero_shot_config(given.scale, given.corpus, checkpoint=given.checkpoint)
     for task in given.task:
         for setting in asked_for(given, sizes.tasks.tuning[task].epochs):
             found = row(sizes, task, setting, Store(given.store))

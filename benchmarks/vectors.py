@@ -21,9 +21,9 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np
 import torch
 
-from xlingual_nb.errors import InputError, installed, require
+from xlingual_nb.errors import InputError, require_package, require
 from xlingual_nb.models import glove
-from xlingual_nb.models.word_embeddings import Readings
+from xlingual_nb.models.word_embeddings import TokenCorpus
 from xlingual_nb.models.configs import Glove
 from xlingual_nb.runs.files import write_atomic
 from xlingual_nb.runs.making import processor
@@ -50,7 +50,9 @@ class Task:
 
     @property
     def pairs(self) -> int:
-        return sum(2 * len(glove.pairs_at(self.text, d)[0]) for d in range(1, self.window + 1))
+        return sum(
+            2 * len(glove.pairs_at_distance(self.text, d)[0]) for d in range(1, self.window + 1)
+        )
 
 
 def zipf(entries: int, sentences: int, words: int = 20) -> Encoded:
@@ -102,7 +104,7 @@ def turn(task: Task, counts) -> dict:
     """One pass of each member, its preparation left out."""
     from gensim.models import Word2Vec
 
-    readings = Readings(task.text, [f"w{i}" for i in range(task.entries)], lambda n: None)
+    readings = TokenCorpus(task.text, [f"w{i}" for i in range(task.entries)], lambda n: None)
     model = Word2Vec(
         vector_size=task.size,
         window=task.window,
@@ -120,7 +122,7 @@ def turn(task: Task, counts) -> dict:
 
     return {
         "rates": rates(),
-        "glove": seconds(lambda: glove.factorise(counts, Glove(epochs=1), task.size)),
+        "glove": seconds(lambda: glove.train_tables(counts, Glove(epochs=1), task.size)),
         "word2vec": seconds(gensim),
     }
 
@@ -219,7 +221,7 @@ def main(arguments=None) -> None:
         threads=1,
         torch=torch.__version__,
         numpy=np.__version__,
-        gensim=installed("gensim", "lab").__version__,
+        gensim=require_package("gensim", "lab").__version__,
     )
     for size in o.sizes:
         results.append(race(Task(text, o.entries, size), o.rounds))

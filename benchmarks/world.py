@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from xlingual_nb.experiments import k2020_common
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -32,12 +32,14 @@ def sizes_with(setting: str):
     `;` between them.
     """
     section = {"like": "laptop.micro"} | tomllib.loads(setting.replace(";", "\n"))
-    return bilingual_sizes("laptop", "trial", own={"study": "k2020", "laptop": {"trial": section}})
+    return bilingual_config(
+        "laptop", "trial", user_config={"study": "k2020", "laptop": {"trial": section}}
+    )
 
 
 def words(sizes, model, pair) -> WordSpec:
     """The words of a pair that are not spelt alike, in a thousand sentences of each."""
-    texts = tuple(k2020_common.text(sizes, language) for language in pair)
+    texts = tuple(k2020_common.language_corpus(sizes, language) for language in pair)
     return WordSpec(model, pair, texts, Dictionary("micro", "odd", identical=False), sentences=1000)
 
 
@@ -46,9 +48,9 @@ def questions(sizes, model, pair) -> dict:
     tasks.
     """
     asked = {
-        "found": k2020_common.retrieval(sizes, model, *pair),
-        "nli": k2020_common.nli(sizes, model, pair[0], pair[1:]),
-        "ner": k2020_common.ner(sizes, model, pair[0], pair[1:])[0],
+        "found": k2020_common.retrieval_spec(sizes, model, *pair),
+        "nli": k2020_common.nli_spec(sizes, model, pair[0], pair[1:]),
+        "ner": k2020_common.ner_specs(sizes, model, pair[0], pair[1:])[0],
     }
     return asked if pair[0] != SOURCES[0] else asked | {"words": words(sizes, model, pair)}
 
@@ -80,7 +82,7 @@ def rows(setting: str, asked: argparse.Namespace, store: Store) -> list[dict]:
     """A row a target; the models of a setting train as one stack, and share its seconds."""
     sizes, told = sizes_with(setting), []
     pairs = [(asked.source, target) for target in asked.targets or sizes.targets]
-    models = {pair: k2020_common.model(sizes, pair, asked.seed) for pair in pairs}
+    models = {pair: k2020_common.bbert_spec(sizes, pair, asked.seed) for pair in pairs}
     run(list(models.values()), store, Inline(), stack=len(models))
     for pair, model in models.items():
         asks = questions(sizes, model, pair)

@@ -17,7 +17,7 @@ class FakeStore:
     def path(self, spec):
         return self.folder / run_id(spec)
 
-    def sound(self, spec):
+    def verified_path(self, spec):
         (home := self.path(spec)).mkdir(parents=True, exist_ok=True)
         (home / "measures.json").write_text(json.dumps(self.holds(spec)), encoding="utf-8")
         return home

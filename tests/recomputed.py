@@ -43,7 +43,9 @@ def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
         for c in claims(paper)
         if getattr(module, "belongs_here", lambda c: True)(c)
     ]
-    beside = (path.parents[1] / name / path.name for name in getattr(module, "BESIDE", ()))
+    beside = (
+        path.parents[1] / name / path.name for name in getattr(module, "RELATED_NOTEBOOKS", ())
+    )
     others = [tables.read_seeds(other) for other in beside if other.is_file()]
     made = verdicts.verdicts(pd.concat([seeds, *others]), scale, about)
     made = made[made.corpus.isin(seeds.corpus) & (made.verdict != verdicts.VERDICTS[-1])]
@@ -54,10 +56,10 @@ def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
 
 def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     scale, seeds = path.parts[-3], seeds[seeds.corpus == "micro"]
-    found, settings = [], dials.turned(dials.cells(scale, "micro"))
+    found, settings = [], dials.dial_distances(dials.cells(scale, "micro"))
     for score, name in (("µ", "trends"), (dials.NAMES, "transfer")):
-        made = dials_common.as_table(
-            dials_common.judged(dials.questions(seeds, settings, score), scale)
+        made = dials_common.effect_tests_frame(
+            dials_common.add_verdicts(dials.dial_tests(seeds, settings, score), scale)
         )
         file = path.with_name(f"{name}.csv")
         if tables.text(made) != file.read_text(encoding="utf-8"):

@@ -19,7 +19,7 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.baselines import ADDED, BAGS, BagsSpec, count_table, fit_bayes
 from xlingual_nb.tasks.zero_shot_tasks import DocumentRecords, TreeRecords
 from xlingual_nb.tasks.metrics import span_f1
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -32,7 +32,7 @@ WORDS = TokenizerSpec(TEXTS[0], 900, "words", tuple(TEXTS[1:]))
 
 def part(task, name, of, size):
     made = {"documents": DocumentRecords, "parsing": TreeRecords}.get(task, RecordsSpec)
-    return Labelled(name, made(task, f"micro/{name}", of, size, DIALS))
+    return LabelledRecords(name, made(task, f"micro/{name}", of, size, DIALS))
 
 
 def asked(task, **fields):

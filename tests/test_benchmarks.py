@@ -46,20 +46,24 @@ def test_flops_are_those_that_torch_counts(bench):
     padded.
     """
     from torch.utils.flop_counter import FlopCounterMode
-    from xlingual_nb.models.mlm_batches import generator, make_batch, mix
-    from xlingual_nb.models.encoder import Stack, losses, stack_batches
+    from xlingual_nb.models.mlm_batches import seeded_generator, make_batch, build_sentence_dataset
+    from xlingual_nb.models.encoder import BatchedModels, training_losses, stack_batches
     from xlingual_nb.models.configs import MASKING, LanguageView, Shape
     from xlingual_nb.text.tokenizers import Encoded
 
     shape, n, sentences = Shape(2, 32, 2, 64, 32), 16, 6
     text = Encoded.of(np.random.default_rng(0).integers(5, 40, (sentences, n - 2)))
-    mixture = mix([text], [LanguageView("en")], 40, 32)
+    mixture = build_sentence_dataset([text], [LanguageView("en")], 40, 32)
     batch = stack_batches(
-        [make_batch(mixture, np.arange(sentences), MASKING["original"], (n, n), generator(1, 0))]
+        [
+            make_batch(
+                mixture, np.arange(sentences), MASKING["original"], (n, n), seeded_generator(1, 0)
+            )
+        ]
     )
-    stack = Stack(shape, 40, [0])
+    stack = BatchedModels(shape, 40, [0])
     with FlopCounterMode(display=False) as counter:
-        stack.backward(losses(stack, batch))
+        stack.backward(training_losses(stack, batch))
     ours = bench.flops(shape, 40, sentences * n, sentences * n * n, batch.labels.shape[1])
     assert counter.get_total_flops() == pytest.approx(sum(ours.values()), rel=1e-9)
 
@@ -68,7 +72,7 @@ def test_counts_of_a_step(bench, task):
     mixture = bench.make_mixture(task)
     engine = bench.Engine(task, mixture, 2, "cpu")
     c = bench.count(task, mixture, engine.steps, 0)
-    chosen = [mixture.lengths[order(0)] for order in engine.steps.orders]
+    chosen = [mixture.lengths[order(0)] for order in engine.steps.samplers]
     assert c["tokens"] == np.mean([n.sum() for n in chosen])
     assert c["padded"] == np.mean([n.max() * len(n) for n in chosen])
     assert c["tokens"] <= c["slots"] <= c["padded"] and c["own_flops"] < c["packed_flops"]
@@ -492,8 +496,8 @@ def test_mapping_tells_each_part(mapping, tmp_path):
 
 def test_the_peer_of_mapping_makes_the_dictionary_of_a_round(mapping):
     first, second, _ = mapping.planted(150, 12)
-    tables = mapping.normalised(first), mapping.normalised(second)
-    ours, _ = mapping.induce(*tables, size=40)
+    tables = mapping.normalise_vectors(first), mapping.normalise_vectors(second)
+    ours, _ = mapping.induce_dictionary(*tables, size=40)
     assert (
         mapping.numpy_round(*(t.numpy() for t in tables), keep=1.0, size=40) == ours.numpy()
     ).all()
@@ -713,7 +717,7 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
     spec = importlib.util.spec_from_file_location("benchmark_tuning_settings", path)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    sizes = bench.zero_shot.check("smoke")
+    sizes = bench.zero_shot.zero_shot_config("smoke")
     for task in bench.CHOSEN:
         made = bench.tuned(sizes, task, 1e-3, 8, 2)
         assert (
@@ -814,7 +818,7 @@ def test_sizes_of_a_world_are_tried(loaded, tmp_path):
 def test_rates_are_tried_by_depth_and_told_by_the_source_alone(loaded, tmp_path):
     depths = loaded("depths")
     places = ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "depths.csv")]
-    sizes = depths.bilingual_sizes("smoke", "micro")
+    sizes = depths.bilingual_config("smoke", "micro")
     (shallow, deep, single) = (
         depths.model(sizes, row, 0, learning_rate=1e-3, steps=2)
         for row in ("depth 1", "depth 24", "heads 1")
@@ -880,12 +884,12 @@ def test_spread_is_parted_into_tunings_and_models(loaded, tmp_path):
 
 def test_a_model_is_tuned_several_times_and_the_first_is_the_tables(loaded, tmp_path):
     spread = loaded("spread")
-    sizes = spread.bilingual_sizes("smoke", "micro")
+    sizes = spread.bilingual_config("smoke", "micro")
     first, *rest = (
         spread.inference(sizes, "es", seed, tuning, 1e-3) for seed in (0, 1) for tuning in range(3)
     )
     assert (
-        first == spread.k2020_common.nli(sizes, first.checkpoint, "enfake", ("es",))
+        first == spread.k2020_common.nli_spec(sizes, first.checkpoint, "enfake", ("es",))
         and len({spec.seed for spec in (first, *rest)}) == 6
     )
     places = [
@@ -915,7 +919,7 @@ def test_rates_are_tried_by_spelling_and_told_by_the_source_alone(loaded, tmp_pa
         str(tmp_path / "spellings.csv"),
     ]
     asked = spellings.inference(
-        spellings.bilingual_sizes("smoke", "micro"), "Char", "es", seed=1, rate=1e-4
+        spellings.bilingual_config("smoke", "micro"), "Char", "es", seed=1, rate=1e-4
     )
     assert (
         asked.settings.learning_rate == 1e-4

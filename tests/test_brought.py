@@ -15,10 +15,17 @@ import transformers as hf
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import layers, liu2020_common, zero_shot
-from xlingual_nb.experiments.k2020_common import untrained
-from xlingual_nb.experiments.study import grid_of, observe
-from xlingual_nb.models.external import PINNED, BroughtSpec, folder_of, link, pinned, size_of
-from xlingual_nb.models.checkpoints import load_checkpoint, outline, tiny_checkpoint
+from xlingual_nb.experiments.k2020_common import untrained_spec
+from xlingual_nb.experiments.study import unique_runs, observe
+from xlingual_nb.models.external import (
+    PINNED,
+    ExternalCheckpointSpec,
+    checkpoint_folder,
+    link_or_copy,
+    pin_revision,
+    model_size,
+)
+from xlingual_nb.models.checkpoints import load_checkpoint, inspect_checkpoint, tiny_checkpoint
 from xlingual_nb.models.configs import Shape
 from xlingual_nb.report.notebooks import checked_values, resolve
 from xlingual_nb.runs.engine import run
@@ -28,7 +35,7 @@ from xlingual_nb.runs.spec import canonical, run_id, source_digests
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.zero_shot_tasks import sentences_cost
 from xlingual_nb.tasks.recipes import recipe_flops
-from xlingual_nb.text.records import how_many
+from xlingual_nb.text.records import count_records
 
 torch.set_num_threads(1)
 SMALL = dict(
@@ -85,7 +92,10 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
         (c.table, c.row, c.column) for c in zero_shot.cells("smoke", **some)
     ]
     encoders = {r.checkpoint for r in runs if hasattr(r, "checkpoint")}
-    assert encoders == {BroughtSpec(mine, "mine"), BroughtSpec(mine, "mine", fresh=True)}
+    assert encoders == {
+        ExternalCheckpointSpec(mine, "mine"),
+        ExternalCheckpointSpec(mine, "mine", fresh=True),
+    }
     told = plan(runs, Store(tmp_path / "none")).set_index("stage")
     assert (
         "pretrain" not in told.index
@@ -94,7 +104,9 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
     )
     store = Store(tmp_path / "runs")
     run(runs, store, Inline(), progress=False)
-    found = observe(wanted, store, zero_shot.check("smoke", languages="el", checkpoint=mine).label)
+    found = observe(
+        wanted, store, zero_shot.zero_shot_config("smoke", languages="el", checkpoint=mine).label
+    )
     assert (
         len(found) == len(wanted)
         and found.value.notna().all()
@@ -104,10 +116,10 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
 
 def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tmp_path):
     pair = [
-        liu2020_common.shift_model(zero_shot.check("smoke", checkpoint=mine), seed)
+        liu2020_common.shift_model_spec(zero_shot.zero_shot_config("smoke", checkpoint=mine), seed)
         for seed in (0, 1)
     ]
-    store, bare = Store(tmp_path / "runs"), [untrained(spec) for spec in pair]
+    store, bare = Store(tmp_path / "runs"), [untrained_spec(spec) for spec in pair]
     run([*pair, *bare], store, Inline(), progress=False)
     one, two, first, again = (load_checkpoint(store.path(spec)) for spec in (*pair, *bare))
 
@@ -124,7 +136,9 @@ def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tm
     kept = load_checkpoint(mine)
     assert torch.equal(weights(kept), weights(one)), "the folder itself is as it was"
     specs = [
-        zero_shot.taught(zero_shot.check("smoke", checkpoint=mine), "pos", spec, "en", ("en",))
+        zero_shot.fine_tuned_spec(
+            zero_shot.zero_shot_config("smoke", checkpoint=mine), "pos", spec, "en", ("en",)
+        )
         for spec in pair
     ]
     assert [s.seed for s in specs] == [0, 1]
@@ -137,7 +151,7 @@ def test_bringing_goes_on_where_it_was_stopped_and_shares_weights_alone(tmp_path
     (tmp_path / "store").mkdir()
     for _ in range(2):
         for name in names:
-            link(tmp_path / name, tmp_path / "store" / name)
+            link_or_copy(tmp_path / name, tmp_path / "store" / name)
     (tmp_path / "config.json").write_text("edited")
     assert [(tmp_path / "store" / name).read_text() for name in names] == ["theirs"] * 2
     assert (tmp_path / names[0]).samefile(tmp_path / "store" / names[0])
@@ -145,9 +159,9 @@ def test_bringing_goes_on_where_it_was_stopped_and_shares_weights_alone(tmp_path
 
 def test_what_was_brought_before_is_the_same_run():
     assert (
-        canonical(BroughtSpec("x", "y"))
+        canonical(ExternalCheckpointSpec("x", "y"))
         == '{"folder":"x","is":"brought","name":"y"}'
-        != canonical(BroughtSpec("x", "y", seed=1))
+        != canonical(ExternalCheckpointSpec("x", "y", seed=1))
     )
 
 
@@ -161,9 +175,9 @@ def test_the_study_of_layers_on_it(mine, tmp_path):
         c.row for c in wanted if c.row.startswith("layer") and c.row.count("|") == 0
     }
     assert {"en-el | Feat | el", "en-el | Lay 6 | el"} < {c.row for c in wanted}
-    assert {r.checkpoint.folder for r in grid_of(wanted) if hasattr(r, "checkpoint")} == {mine}
+    assert {r.checkpoint.folder for r in unique_runs(wanted) if hasattr(r, "checkpoint")} == {mine}
     store = Store(tmp_path / "runs")
-    run(grid_of(wanted), store, Inline(), progress=False)
+    run(unique_runs(wanted), store, Inline(), progress=False)
     found = observe(wanted, store, "micro-el-mine")
     assert len(found) == len(wanted) and found.value.notna().all()
 
@@ -245,9 +259,9 @@ def test_the_lower_casing_trap(mine, tmp_path):
     (bare / "tokenizer_config.json").write_text(
         json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=False))
     )
-    assert zero_shot.check("smoke", checkpoint=str(bare)).label == "micro-bare"
+    assert zero_shot.zero_shot_config("smoke", checkpoint=str(bare)).label == "micro-bare"
     stripped = bert(tmp_path / "stripped", letters=string.ascii_lowercase + "áéíóúäöüñçèàê")
-    assert zero_shot.check("smoke", checkpoint=str(stripped)).checkpoint
+    assert zero_shot.zero_shot_config("smoke", checkpoint=str(stripped)).checkpoint
     hf.BertTokenizer(
         vocabulary(string.ascii_lowercase + "áéíóúäöüñçèàê"),
         do_lower_case=False,
@@ -271,9 +285,9 @@ def test_a_model_whose_languages_are_named_is_asked_in_these(tmp_path):
         tmp_path / "two", 40, languages=[dict(name="en"), dict(name="el")], **sizes
     )
     assert "knows the languages en, el, not 'zh'" in refused(folder)
-    assert zero_shot.check("smoke", checkpoint=str(folder), languages="el").shifts.targets == (
-        "el",
-    )
+    assert zero_shot.zero_shot_config(
+        "smoke", checkpoint=str(folder), languages="el"
+    ).shifts.targets == ("el",)
 
 
 def test_a_look_says_what_loading_says(mine, tmp_path):
@@ -288,11 +302,11 @@ def test_a_look_says_what_loading_says(mine, tmp_path):
         folder = tiny_checkpoint(
             tmp_path / kind, 40, config=hf.AutoConfig.for_model(kind, vocab_size=40, **SMALL | more)
         )
-        seen, opened = outline(folder), load_checkpoint(folder)
+        seen, opened = inspect_checkpoint(folder), load_checkpoint(folder)
         assert all(w.device.type == "meta" for w in seen.model.parameters())
         for name in ("depth", "width", "vocabulary", "cls", "sep", "mask", "pad"):
             assert getattr(seen, name) == getattr(opened, name)
-        assert seen.room("en") == opened.room("en")
+        assert seen.max_length("en") == opened.max_length("en")
 
 
 # --- the hub
@@ -309,16 +323,20 @@ def hub(mine, tmp_path, monkeypatch):
 
 def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
     name = f"me/mine@{REVISION}"
-    spec = BroughtSpec(name)
-    assert source_digests(spec) == {"checkpoint me/mine": REVISION} and folder_of(name) == hub
-    assert size_of(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
-    sizes = zero_shot.check("smoke", checkpoint=name)
-    assert sizes.label == "micro-mine" and liu2020_common.shift_model(sizes, 2) == BroughtSpec(
-        name, "mine", seed=2
+    spec = ExternalCheckpointSpec(name)
+    assert (
+        source_digests(spec) == {"checkpoint me/mine": REVISION} and checkpoint_folder(name) == hub
     )
+    assert (
+        model_size(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
+    )
+    sizes = zero_shot.zero_shot_config("smoke", checkpoint=name)
+    assert sizes.label == "micro-mine" and liu2020_common.shift_model_spec(
+        sizes, 2
+    ) == ExternalCheckpointSpec(name, "mine", seed=2)
     before = run_id(spec)
     (hub / "README.md").write_text("whatever")
-    assert run_id(spec) == before != run_id(BroughtSpec(str(hub)))
+    assert run_id(spec) == before != run_id(ExternalCheckpointSpec(str(hub)))
     store = Store(tmp_path / "runs")
     run([spec], store, Inline(), progress=False)
     assert load_checkpoint(store.path(spec)).depth == 2
@@ -328,7 +346,7 @@ def test_a_revision_that_is_not_here_does_not_come_without_a_network(hub):
     other = f"me/mine@{REVISION[::-1]}"
     assert (
         f"{other} did not come from the hub" in refused(other)
-        and size_of(BroughtSpec(other)) is None
+        and model_size(ExternalCheckpointSpec(other)) is None
     )
 
 
@@ -337,18 +355,19 @@ def test_a_copy_without_weights_will_do_for_a_plan(hub):
     name = f"me/mine@{REVISION}"
     without("*.safetensors")(hub)
     assert (
-        zero_shot.grid("smoke", checkpoint=name, only="5") and folder_of(name, weights=False) == hub
+        zero_shot.grid("smoke", checkpoint=name, only="5")
+        and checkpoint_folder(name, weights=False) == hub
     )
     with pytest.raises(
         InputError, match=r"did not come from the hub \(there is no \*.safetensors\)"
     ):
-        run([BroughtSpec(name)], Store(hub / "runs"), Inline(), progress=False)
+        run([ExternalCheckpointSpec(name)], Store(hub / "runs"), Inline(), progress=False)
 
 
 def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch):
     """As it was published, by name alone; twelve layers as wide as BERT-base, and nothing to pretrain."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    name = pinned("bert-base-multilingual-cased")
+    name = pin_revision("bert-base-multilingual-cased")
     assert (
         name == f"bert-base-multilingual-cased@{PINNED['bert-base-multilingual-cased'].revision}"
         and len(name.split("@")[1]) == 40
@@ -357,11 +376,11 @@ def test_the_paper_s_model_is_planned_without_a_copy_of_it(tmp_path, monkeypatch
         "paper", "micro", checkpoint="bert-base-multilingual-cased", seeds=1, only="5"
     )
     assert {r.checkpoint.folder for r in runs if hasattr(r, "checkpoint")} == {name}
-    assert size_of(BroughtSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
+    assert model_size(ExternalCheckpointSpec(name)) == (Shape(12, 768, 12, 3072, 512), 119_547)
     told = plan(runs, Store(tmp_path / "runs")).set_index("stage")
     assert "pretrain" not in told.index and told.loc["tuned_tags", "FLOPs"] > 1e15
     with pytest.raises(InputError, match="did not come from the hub"):
-        run([BroughtSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
+        run([ExternalCheckpointSpec(name)], Store(tmp_path / "runs"), Inline(), progress=False)
     other = name.split("@")[0] + f"@{REVISION}"
     assert "did not come from the hub" in refused(other), "another version is another model"
 
@@ -381,7 +400,7 @@ def test_the_paper_s_model_is_planned_on_the_texts_that_are_here(tmp_path, monke
     assert {r.train.records.source for r in runs} == {"doc/en", "xnli/en"}
     shape = Shape(12, 768, 12, 3072, 512)
     for run_ in runs:
-        texts = how_many(run_.train.records)
+        texts = count_records(run_.train.records)
         assert sentences_cost(run_)["flops"] == recipe_flops(run_.settings, shape, texts, 60)
         assert texts == 701 if run_.train.records.source == "doc/en" else texts > 10_000
     with pytest.raises(InputError, match="xnli.*th"):

@@ -12,7 +12,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.tasks.zero_shot_tasks import DOCUMENT_READING, TREE_READING
 from xlingual_nb.tasks.language_identification import LANGUAGE_READING
 from xlingual_nb.text import data_download, records, sources
-from xlingual_nb.text.data_download import LAYOUT, check
+from xlingual_nb.text.data_download import LAYOUT, check_data_folder
 from xlingual_nb.text.parallel import read_dictionary
 
 WORD = "1\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n"
@@ -154,7 +154,7 @@ def folder(tmp_path):
 
 
 def test_a_good_folder_has_no_problem_and_says_what_it_holds(folder):
-    seen = check(folder).set_index("file")
+    seen = check_data_folder(folder).set_index("file")
     assert (
         set(seen.index) == set(GOOD)
         and set(seen.problem) == {""}
@@ -188,7 +188,9 @@ def test_a_broken_file_is_named_with_its_line_and_the_mend(folder, name, text, l
         path.unlink()
     else:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    problems = {row.file: row.problem for row in check(folder).itertuples() if row.problem}
+    problems = {
+        row.file: row.problem for row in check_data_folder(folder).itertuples() if row.problem
+    }
     if text is None:
         name = "alignment/fi-en.gold"
     assert list(problems) == [name], "one problem, in the broken file"
@@ -208,22 +210,24 @@ def test_compressed_files_are_read_too(folder, name):
     path = folder / name
     (folder / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
-    assert set(check(folder).problem) == {""}
+    assert set(check_data_folder(folder).problem) == {""}
     (folder / f"{name}.gz").write_bytes(gzip.compress(b"1\n2\n")[:-4])
-    assert any("is not a whole gzip file" in problem for problem in check(folder).problem)
+    assert any(
+        "is not a whole gzip file" in problem for problem in check_data_folder(folder).problem
+    )
 
 
 def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
     """The same line, word for word: the check calls the readers of a run."""
     monkeypatch.setenv("XLINGUAL_DATA", str(folder))
     run = {
-        "bible": lambda: sources.load("bible/fi-toy"),
-        "text": lambda: sources.load("text/fi"),
-        "nli": lambda: records.load("nli", "xnli/fi", "test"),
-        "ner": lambda: records.load("ner", "panx/fi"),
-        "ud": lambda: records.load(TREE_READING, "ud/fi-tdt", "test"),
-        "doc": lambda: records.load(DOCUMENT_READING, "doc/fi"),
-        "langid": lambda: records.load(
+        "bible": lambda: sources.load_corpus("bible/fi-toy"),
+        "text": lambda: sources.load_corpus("text/fi"),
+        "nli": lambda: records.load_records("nli", "xnli/fi", "test"),
+        "ner": lambda: records.load_records("ner", "panx/fi"),
+        "ud": lambda: records.load_records(TREE_READING, "ud/fi-tdt", "test"),
+        "doc": lambda: records.load_records(DOCUMENT_READING, "doc/fi"),
+        "langid": lambda: records.load_records(
             LANGUAGE_READING, "file:" + str(folder / "langid/train.tsv")
         ),
         "dictionaries": lambda: read_dictionary(folder / "dictionaries/en-fi.txt"),
@@ -233,7 +237,7 @@ def test_the_readers_refuse_what_the_check_refuses(folder, monkeypatch):
         (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(InputError) as refused:
             call()
-        (problem,) = check(folder).query("file == @name").problem
+        (problem,) = check_data_folder(folder).query("file == @name").problem
         assert problem == str(refused.value)
         (folder / name).write_text(GOOD[name], encoding="utf-8")
 
@@ -246,7 +250,7 @@ def test_ranges_and_empty_nodes_are_no_words_and_no_problem(folder):
         "2.1\twas\t_\tVERB" + "\t_" * 6,
     ]
     (folder / "ud/fi-tdt.test.conllu").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    row = check(folder).set_index("file").loc["ud/fi-tdt.test.conllu"]
+    row = check_data_folder(folder).set_index("file").loc["ud/fi-tdt.test.conllu"]
     assert row.problem == "" and row.holds == "1 sentence, 2 words, 2 relations: NOUN 2"
 
 
@@ -254,7 +258,7 @@ def test_a_name_that_nothing_reads_is_said_and_is_no_error(folder):
     (folder / "bible/LICENSE").write_text("CC0", encoding="utf-8")
     (folder / "pictures").mkdir()
     (folder / "pictures/map.png").write_bytes(b"\x89PNG")
-    seen = check(folder).set_index("file")
+    seen = check_data_folder(folder).set_index("file")
     assert (
         set(seen.problem) == {""}
         and "xx-EDITION.tsv" in seen.holds["bible/LICENSE"]
@@ -268,12 +272,18 @@ def test_a_name_that_nothing_reads_is_said_and_is_no_error(folder):
 @pytest.mark.parametrize(
     "name, call",
     [
-        ("nli/xnli.test.zh-Hans.tsv", lambda: records.load("nli", "xnli/zh-Hans", "test")),
-        ("ner/zh-min-nan-panx.train.conll", lambda: records.load("ner", "panx/zh-min-nan")),
-        ("ner/be-x-old-wikiann.test.conll", lambda: records.load("ner", "panx/be-x-old", "test")),
-        ("ud/fi.test.conllu", lambda: records.load("pos", "ud/fi", "test")),
-        ("ud/qpm-philotis-1.train.conllu", lambda: records.load("pos", "ud/qpm-philotis-1")),
-        ("bible/zh-min-nan.tsv", lambda: sources.load("bible/zh-min-nan")),
+        ("nli/xnli.test.zh-Hans.tsv", lambda: records.load_records("nli", "xnli/zh-Hans", "test")),
+        ("ner/zh-min-nan-panx.train.conll", lambda: records.load_records("ner", "panx/zh-min-nan")),
+        (
+            "ner/be-x-old-wikiann.test.conll",
+            lambda: records.load_records("ner", "panx/be-x-old", "test"),
+        ),
+        ("ud/fi.test.conllu", lambda: records.load_records("pos", "ud/fi", "test")),
+        (
+            "ud/qpm-philotis-1.train.conllu",
+            lambda: records.load_records("pos", "ud/qpm-philotis-1"),
+        ),
+        ("bible/zh-min-nan.tsv", lambda: sources.load_corpus("bible/zh-min-nan")),
     ],
 )
 def test_a_language_with_a_hyphen_is_checked_as_it_is_read(folder, monkeypatch, name, call):
@@ -281,7 +291,7 @@ def test_a_language_with_a_hyphen_is_checked_as_it_is_read(folder, monkeypatch, 
     (folder / name).write_text("broken\n", encoding="utf-8")
     with pytest.raises(InputError) as refused:
         call()
-    (problem,) = check(folder).query("file == @name").problem
+    (problem,) = check_data_folder(folder).query("file == @name").problem
     assert problem == str(refused.value)
 
 
@@ -289,12 +299,12 @@ def test_a_language_with_a_hyphen_is_checked_as_it_is_read(folder, monkeypatch, 
 def test_a_file_that_cannot_be_read_is_a_problem_and_no_crash(folder, monkeypatch, name):
     (folder / name).unlink()
     (folder / name).symlink_to(folder / "nowhere")
-    (problem,) = check(folder).query("file == @name").problem
+    (problem,) = check_data_folder(folder).query("file == @name").problem
     assert name in problem and "does not exist" in problem
 
 
 def test_a_file_that_may_not_be_read_is_a_problem_and_no_crash(folder, monkeypatch):
-    data_download.record(folder)
+    data_download.record_checksums(folder)
     usual = Path.read_bytes, builtins.open
 
     def locked(path):
@@ -311,7 +321,7 @@ def test_a_file_that_may_not_be_read_is_a_problem_and_no_crash(folder, monkeypat
         "open",
         lambda path, *a, **k: refuse(path) if locked(path) else usual[1](path, *a, **k),
     )
-    (row,) = (r for r in check(folder).itertuples() if r.problem)
+    (row,) = (r for r in check_data_folder(folder).itertuples() if r.problem)
     assert (
         row.file == "bible/fi-toy.tsv"
         and "Permission denied" in row.problem
@@ -337,14 +347,18 @@ PAIR = dict(premise="It rains.", hypothesis="It is wet.", label=0)
 @pytest.mark.parametrize("label", [-1, 3, None])
 def test_a_label_that_is_none_is_refused_and_nothing_is_written(tmp_path, label):
     with pytest.raises(InputError, match=f"record 2 .*label {label} .*entailment") as refused:
-        data_download.get("xnli", "fi", tmp_path, load=hub([PAIR, PAIR | dict(label=label)]))
+        data_download.download_data_set(
+            "xnli", "fi", tmp_path, load=hub([PAIR, PAIR | dict(label=label)])
+        )
     assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.gz"))
 
 
 @pytest.mark.parametrize("tag", [-1, 7])
 def test_a_tag_that_is_none_is_refused(tmp_path, tag):
     with pytest.raises(InputError, match=f"record 1 .*label {tag} .*B-PER"):
-        data_download.get("panx", "fi", tmp_path, load=hub([dict(tokens=["Aino"], ner_tags=[tag])]))
+        data_download.download_data_set(
+            "panx", "fi", tmp_path, load=hub([dict(tokens=["Aino"], ner_tags=[tag])])
+        )
 
 
 @pytest.mark.parametrize(
@@ -358,5 +372,5 @@ def test_a_tag_that_is_none_is_refused(tmp_path, tag):
 )
 def test_an_empty_reply_is_no_success(tmp_path, name, rows):
     with pytest.raises(InputError, match="fi.*no records") as refused:
-        data_download.get(name, "fi", tmp_path, load=hub(rows))
+        data_download.download_data_set(name, "fi", tmp_path, load=hub(rows))
     assert "\n" not in str(refused.value) and not list(tmp_path.rglob("*.*"))

@@ -169,7 +169,7 @@ def test_run_list_report(clone):
     assert done.returncode == 0 and (clone / "report/index.html").as_uri() in done.stdout
     assert (clone / "report/yours-smoke/07_laboratory.html").exists()
     for page in (clone / "report").rglob("*.html"):
-        assert pages.fetched(page.read_text()) == []
+        assert pages.remote_references(page.read_text()) == []
 
 
 def test_a_kernel_that_ends_says_nothing_of_its_sockets(clone):
@@ -494,7 +494,7 @@ def test_front_page_scores_by_paper_and_scale(tmp_path):
         0,
         3,
     )
-    assert "<h2>Score</h2>" in text and text.count("✓") >= 2 and pages.fetched(text) == []
+    assert "<h2>Score</h2>" in text and text.count("✓") >= 2 and pages.remote_references(text) == []
 
 
 def test_a_report_cut_short_leaves_the_old_one(tmp_path, monkeypatch):

@@ -14,10 +14,10 @@ from xlingual_nb.text.corpora import (
     Corpus,
     cut_to_shared_ids,
     data_folder,
-    find,
+    find_data_file,
     read_bible,
     read_lines,
-    read_plain,
+    read_plain_text,
     split_sentences,
 )
 
@@ -107,7 +107,7 @@ BAD = [
 
 READERS = {
     "lines": read_lines,
-    "plain": lambda p: read_plain(p, "en"),
+    "plain": lambda p: read_plain_text(p, "en"),
     "bible": lambda p: read_bible(p, "en"),
 }
 
@@ -155,9 +155,9 @@ def test_plain_text_comes_back(tmp_path_factory, docs):
     path = tmp_path_factory.mktemp("plain") / "own.txt.gz"
     path.write_bytes(gzip.compress("\n\n".join("\n".join(d) for d in docs).encode() + b"\n"))
     if docs:
-        assert read_plain(path, "en").documents == docs
+        assert read_plain_text(path, "en").documents == docs
     else:
-        assert "empty" in one_line(read_plain, path, "en")
+        assert "empty" in one_line(read_plain_text, path, "en")
 
 
 def test_a_chapter_is_a_document(tmp_path):
@@ -241,7 +241,7 @@ def test_nothing_but_white_space_is_lost(text, clauses):
 def test_named_folder_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path / "no"))
     assert "XLINGUAL_DATA" in one_line(data_folder) and str(tmp_path / "no") in one_line(
-        find, "bible/en-bbe.tsv"
+        find_data_file, "bible/en-bbe.tsv"
     )
 
 
@@ -249,7 +249,9 @@ def test_folder_by_the_current_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    assert data_folder() is None and "set XLINGUAL_DATA" in one_line(find, "bible/en-bbe.tsv")
+    assert data_folder() is None and "set XLINGUAL_DATA" in one_line(
+        find_data_file, "bible/en-bbe.tsv"
+    )
     (tmp_path / "data" / "bible").mkdir()
     assert data_folder() == (tmp_path / "data").resolve()
 
@@ -260,10 +262,10 @@ def test_find_lists_what_is_near(monkeypatch, tmp_path):
     (tmp_path / "bible" / "es-own.tsv.gz").touch()
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
     assert (
-        find("bible/en-own.tsv").name == "en-own.tsv"
-        and find("bible/es-own.tsv").name == "es-own.tsv.gz"
+        find_data_file("bible/en-own.tsv").name == "en-own.tsv"
+        and find_data_file("bible/es-own.tsv").name == "es-own.tsv.gz"
     )
-    assert "en-own.tsv, es-own.tsv" in one_line(find, "bible/en-bbe.tsv")
+    assert "en-own.tsv, es-own.tsv" in one_line(find_data_file, "bible/en-bbe.tsv")
 
 
 # --- real text
@@ -275,7 +277,7 @@ def test_every_real_file_reads_and_english_verses_align():
     bibles = {p.name.split(".")[0]: read_bible(p, p.name[:2]) for p in files}
     assert all(len(b) > 5000 for b in bibles.values())
     for path in (data_folder() / "text").glob("*.txt*"):
-        assert len(read_plain(path, path.name[:2])) > 1000
+        assert len(read_plain_text(path, path.name[:2])) > 1000
     if {"en-kjv", "en-bbe"} <= bibles.keys():
         left, right = cut_to_shared_ids(bibles["en-bbe"], bibles["en-kjv"])
         assert (
@@ -289,7 +291,7 @@ def test_every_real_file_reads_and_english_verses_align():
 @real
 @pytest.mark.parametrize("name", ["en-bbe", "en-kjv", "es-rv1865", "el-vamvas", "hi-nt", "zh-cuv"])
 def test_real_sentences_lose_nothing_and_stay_sentences(name):
-    for verse in read_bible(find(f"bible/{name}.tsv"), name[:2]).take(3000).sentences:
+    for verse in read_bible(find_data_file(f"bible/{name}.tsv"), name[:2]).take(3000).sentences:
         parts = split_sentences(verse)
         assert "".join("".join(parts).split()) == "".join(verse.split())
         assert all(split_sentences(p) == [p] for p in parts)

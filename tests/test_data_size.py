@@ -15,16 +15,16 @@ from transformers import BertTokenizer
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import data_size, liu2020_common
-from xlingual_nb.experiments.study import grid_of, value
+from xlingual_nb.experiments.study import unique_runs, entry_value
 from xlingual_nb.measures.contextual_words import Finder
 from xlingual_nb.measures.word_retrieval import (
     WordFloorsSpec,
     WordSpec,
     floors_of,
     strings,
-    unasked,
+    exclude_queries,
 )
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -37,8 +37,8 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.text import sources, tokenizers, vocabularies
 from xlingual_nb.text.dictionaries import Dictionary
 
-SIZES = liu2020_common.check("smoke", "micro")
-LAPTOP = liu2020_common.check("laptop", "micro")
+SIZES = liu2020_common.study_config("smoke", "micro")
+LAPTOP = liu2020_common.study_config("laptop", "micro")
 
 
 # ---- texts and models
@@ -46,25 +46,28 @@ LAPTOP = liu2020_common.check("laptop", "micro")
 
 def test_a_smaller_text_begins_a_larger_one_and_languages_say_different_things():
     small, large = (
-        sources.load_spec(liu2020_common.text(SIZES, "es", n)).sentences for n in SIZES.sentences
+        sources.load_spec(liu2020_common.text_spec(SIZES, "es", n)).sentences
+        for n in SIZES.sentences
     )
     assert len(small) == 60 and large[:60] == small and len(large) == 120
-    seeds = {dict(liu2020_common.text(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
-    parallel = liu2020_common.text(liu2020_common.check("smoke", "micro-parallel"), "es", 60)
+    seeds = {dict(liu2020_common.text_spec(SIZES, l, 60).parameters)["seed"] for l in ("en", "es")}
+    parallel = liu2020_common.text_spec(
+        liu2020_common.study_config("smoke", "micro-parallel"), "es", 60
+    )
     assert len(seeds) == 2 and "seed" not in dict(parallel.parameters)
 
 
 def test_all_models_have_one_vocabulary_and_are_asked_in_one_text():
     cells = data_size.cells("laptop", "micro", seeds=1)
-    models = {r.checkpoint for r in grid_of(cells) if isinstance(r, WordSpec)}
+    models = {r.checkpoint for r in unique_runs(cells) if isinstance(r, WordSpec)}
     assert {type(m) for m in models} == {PretrainSpec, EmbedSpec} and len(
         {m.tokenizer for m in models}
     ) == 1
-    asked = {r.texts for r in grid_of(cells) if isinstance(r, WordSpec)}
+    asked = {r.texts for r in unique_runs(cells) if isinstance(r, WordSpec)}
     assert {dict(t.parameters)["sentences"] for pair in asked for t in pair} == {
         min(LAPTOP.sentences)
     }
-    assert {r.dictionary.part for r in grid_of(cells) if isinstance(r, WordSpec)} == {"odd"}
+    assert {r.dictionary.part for r in unique_runs(cells) if isinstance(r, WordSpec)} == {"odd"}
 
 
 @pytest.mark.parametrize("method", ("bert", "word2vec", "glove"))
@@ -72,7 +75,7 @@ def test_readings_hold_fixed_what_they_say(method):
     """Updates or passes over the text, counted here from sentences, passes and steps alone."""
 
     def work(n, reading):
-        made = liu2020_common.model(LAPTOP, method, n, 0, reading)
+        made = liu2020_common.model_spec(LAPTOP, method, n, 0, reading)
         if method != "bert":
             return n * made.method.epochs, made.method.epochs
         reads = made.training.steps * made.training.batch / 5
@@ -83,9 +86,10 @@ def test_readings_hold_fixed_what_they_say(method):
     )
     assert len({reads for reads, _ in steps}) == 1 and len({passes for _, passes in epochs}) == 1
     assert steps[-1] == epochs[-1]
-    reads = liu2020_common.bert(LAPTOP, 1000, 0, "reads").training
+    reads = liu2020_common.bert_spec(LAPTOP, 1000, 0, "reads").training
     assert (
-        reads.epochs == liu2020_common.static(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs
+        reads.epochs
+        == liu2020_common.static_spec(LAPTOP, "word2vec", 1000, 0, "epochs").method.epochs
         and not reads.steps
     )
 
@@ -102,14 +106,16 @@ def test_an_unknown_reading_or_language_is_told_in_one_line():
 
 
 def test_languages_without_a_dictionary_are_read_and_not_asked():
-    paper = liu2020_common.check("paper", "wiki")
-    assert len(paper.targets) == 14 and set(paper.targets) - set(liu2020_common.asked(paper)) == {
+    paper = liu2020_common.study_config("paper", "wiki")
+    assert len(paper.targets) == 14 and set(paper.targets) - set(
+        liu2020_common.queried_targets(paper)
+    ) == {
         "sw",
         "ur",
     }
     assert (
-        liu2020_common.asked(liu2020_common.check("gpu", "micro"))
-        == liu2020_common.check("gpu", "micro").targets
+        liu2020_common.queried_targets(liu2020_common.study_config("gpu", "micro"))
+        == liu2020_common.study_config("gpu", "micro").targets
     )
 
 
@@ -143,7 +149,7 @@ def test_ones_own_texts_and_dictionaries(tmp_path):
     }
     own = {"study": "liu2020", "smoke": {"mine": mine}}
     cells = data_size.cells("smoke", own=own)
-    words = [r for r in grid_of(cells) if isinstance(r, WordSpec)]
+    words = [r for r in unique_runs(cells) if isinstance(r, WordSpec)]
     assert {r.dictionary.source for r in words} == {f"file:{tmp_path}/en-fi.txt"} and {
         c.paper for c in cells
     } == {OURS}
@@ -179,21 +185,21 @@ def test_the_rows_that_claims_name_are_there(scale):
 
 def test_a_mean_is_over_the_languages_of_its_row():
     cells = [c for c in data_size.cells("laptop", "micro", seeds=1) if c.paper == "liu2020a"]
-    held = {r: {"mrr": i, "chance": i / 10} for i, r in enumerate(grid_of(cells))}
+    held = {r: {"mrr": i, "chance": i / 10} for i, r in enumerate(unique_runs(cells))}
 
     def of(target):
-        name = data_size.row("bert", "large", "steps", target)
+        name = data_size.data_size_label("bert", "large", "steps", target)
         (cell,) = [c for c in cells if (c.row, c.column) == (name, "MRR")]
-        return value(cell, [held[r] for r in cell.runs])
+        return entry_value(cell, [held[r] for r in cell.runs])
 
     assert (
         of("mean") == pytest.approx(np.mean([of(t) for t in LAPTOP.targets]))
         and len(LAPTOP.targets) == 4
     )
-    name = data_size.row("glove", "small", "epochs", "mean")
+    name = data_size.data_size_label("glove", "small", "epochs", "mean")
     (accuracy,) = [c for c in cells if (c.row, c.column) == (name, "XNLI Accuracy")]
     values = {f"accuracy {t}|{t}": i / 10 for i, t in enumerate(LAPTOP.targets)}
-    assert value(accuracy, [values]) == pytest.approx(100 * 0.15)
+    assert entry_value(accuracy, [values]) == pytest.approx(100 * 0.15)
 
 
 # ---- floors and ceiling
@@ -241,9 +247,9 @@ def test_random_vectors_hold_nothing_of_any_text(tmp_path):
     """Another text with as many pieces gives the same vectors, which stand at right angles as
     random ones do.
     """
-    spec, store = liu2020_common.at_random(SIZES, 0), Store(tmp_path)
+    spec, store = liu2020_common.random_vectors_spec(SIZES, 0), Store(tmp_path)
     said = tuple(
-        replace(l, corpus=liu2020_common.text(SIZES, l.name, 120, seed=f"other {l.name}"))
+        replace(l, corpus=liu2020_common.text_spec(SIZES, l.name, 120, seed=f"other {l.name}"))
         for l in spec.languages
     )
     other = replace(spec, languages=said)
@@ -280,7 +286,7 @@ def test_first_by_chance_is_what_random_tables_find():
         )["p1"]
 
     hits = [found() for _ in range(400)]
-    told = liu2020_common.first_by_chance(dict(usable=len(gold), words=3, candidates=5))
+    told = liu2020_common.chance_precision_at_1(dict(usable=len(gold), words=3, candidates=5))
     assert np.mean(hits) == pytest.approx(
         told, abs=4 * np.std(hits) / len(hits) ** 0.5
     ) and told == pytest.approx(0.4)
@@ -292,7 +298,7 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
     cells = data_size.cells("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
     for table, columns, rows in (
-        ("figure1", set(liu2020_common.COLUMNS), liu2020_common.FLOORS),
+        ("figure1", set(liu2020_common.COLUMNS), liu2020_common.BASELINES),
         (
             "figure2",
             set(liu2020_common.ACCURACY.values()),
@@ -304,7 +310,7 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
         } == columns
         for floor in rows:
             assert {
-                (table, liu2020_common.floor_row(floor, "mean"), column) for column in columns
+                (table, liu2020_common.baseline_label(floor, "mean"), column) for column in columns
             } <= there
         mapped = {
             column
@@ -316,7 +322,7 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
 
 def test_what_is_asked_for_is_not_learnt_from():
     known, asked = np.array([[0, 9], [1, 3], [2, 5], [7, 7]]), np.array([[1, 1], [4, 5]])
-    assert unasked(known, asked).tolist() == [[0, 9], [7, 7]]
+    assert exclude_queries(known, asked).tolist() == [[0, 9], [7, 7]]
     words = WordSpec(
         SimpleNamespace(stage="toy"), ("en", "es"), (None, None), Dictionary("micro", "odd")
     )
@@ -336,9 +342,9 @@ def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch
         "".join(f"{p}\n" for p in pieces), encoding="utf-8"
     )
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
-    spec, store = vocabularies.GivenSpec(), Store(tmp_path / "store")
+    spec, store = vocabularies.PretrainedVocabularySpec(), Store(tmp_path / "store")
     run([spec], store, Inline(), progress=False)
-    ours = tokenizers.load(store.path(spec))
+    ours = tokenizers.read_tokenizer(store.path(spec))
     theirs = BertTokenizer(str(tmp_path / "vocab/mbert-cased.vocab.txt"), do_lower_case=False)
     text = "She ated honey. é 中中 she"
     assert ours.encode(text, add_special_tokens=False).tokens == theirs.tokenize(text)
@@ -350,11 +356,11 @@ def test_a_given_vocabulary_cuts_as_its_own_tokenizer_does(tmp_path, monkeypatch
 
 
 def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
-    spec, store = liu2020_common.bert(SIZES, 60, 0), Store(tmp_path / "store")
-    words = liu2020_common.retrieval(SIZES, spec, "es")
+    spec, store = liu2020_common.bert_spec(SIZES, 60, 0), Store(tmp_path / "store")
+    words = liu2020_common.word_retrieval_spec(SIZES, spec, "es")
     run([words], store, Inline(), progress=False)
-    brought = BroughtSpec(str(store.path(spec)))
-    again = liu2020_common.retrieval(SIZES, brought, "es")
+    brought = ExternalCheckpointSpec(str(store.path(spec)))
+    again = liu2020_common.word_retrieval_spec(SIZES, brought, "es")
     run([again], store, Inline(), progress=False)
     ours, theirs = (stage_of(w).values(store.path(w)) for w in (words, again))
     assert ours == theirs and ours["usable"] > 20
@@ -383,4 +389,4 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
 
 def test_a_folder_without_a_checkpoint_is_told_in_one_line(tmp_path):
     with pytest.raises(InputError, match="holds no checkpoint .no config.json.: name a folder"):
-        BroughtSpec(str(tmp_path)).source_digests()
+        ExternalCheckpointSpec(str(tmp_path)).source_digests()

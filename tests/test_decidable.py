@@ -101,7 +101,9 @@ def study_of_k(rng, spread=SPREAD):
     for c, model, mean in grid_of_k():
         task = c.column.split(" ")[0]
         still = c.row.startswith("majority")
-        here, less = (0.0, 0.0) if still else (off(model, c.drawn, task), off(model, c.minus, task))
+        here, less = (
+            (0.0, 0.0) if still else (off(model, c.metric, task), off(model, c.minus, task))
+        )
         rows.append(
             (c.paper, c.table, c.row, c.column, "printed", c.seed, mean + here - less, model)
         )
@@ -165,7 +167,7 @@ OPEN = {"D-knn", "D-xnli-inv-order", "D-xnli-three", "D-xnli-knn", "D-xnli-engli
 def judged(paper, observations, about=lambda claim: True):
     """The verdicts on the paper's own claims."""
     frame = V.verdicts(observations, "paper", list(filter(about, ledger.claims(paper))))
-    return frame[V.whose(frame) == "paper"].set_index("claim").verdict
+    return frame[V.source_of_claims(frame) == "paper"].set_index("claim").verdict
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -231,5 +233,5 @@ def test_the_named_few_are_near_their_margins():
             continue
         found = [claim_tests.outcome(c, t, look) for t in c.tests]
         assert all(isinstance(o, claim_tests.Outcome) and min(o.distances()) > 0 for o in found)
-        nearest = min(abs(abs(o.shown(o.estimate.value)) - abs(o.test.margin)) for o in found)
+        nearest = min(abs(abs(o.as_effect(o.estimate.value)) - abs(o.test.margin)) for o in found)
         assert nearest == pytest.approx(NEAR[c.id], abs=0.051), (c.id, nearest)

@@ -13,34 +13,34 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from fake_store import FakeStore
 from xlingual_nb.experiments.dials_common import (
-    APART,
+    PRESETS_WITHOUT_OVERLAP,
     DIALS,
     LANGUAGES,
-    NOTHING_SHARED,
-    Answer,
-    agreement_in_order,
-    as_table,
-    dial_row,
-    fake,
-    in_language,
-    judged,
-    trend,
+    ROWS_WITHOUT_OVERLAP,
+    EffectTest,
+    word_order_agreement,
+    effect_tests_frame,
+    dial_label,
+    fake_english,
+    set_typology,
+    add_verdicts,
+    trend_test,
 )
 from xlingual_nb.experiments.dials import (
     COLUMNS,
     ENGLISH,
-    FLOORS,
+    BASELINES,
     NAMES,
-    OWN_WORDS,
+    UNSHARED_WORDS,
     UNTRAINED,
     cells,
     grid,
-    own_words,
-    questions,
-    turned,
+    unshared_word_translation,
+    dial_tests,
+    dial_distances,
 )
 from xlingual_nb.experiments.config import SCALES
-from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.report import tables
@@ -48,13 +48,13 @@ from xlingual_nb import microworld
 from xlingual_nb.text import records, sources, tokenizers, transforms
 from xlingual_nb.microworld import typology
 
-TRAIN, DEV, _ = laboratory_text(laboratory_sizes("laptop", "micro"))
+TRAIN, DEV, _ = laboratory_text(laboratory_config("laptop", "micro"))
 
 
 def sentences(spec):
     return [
         s.split()
-        for s in sources.load(spec.source, part=spec.part, **dict(spec.parameters)).sentences
+        for s in sources.load_corpus(spec.source, part=spec.part, **dict(spec.parameters)).sentences
     ]
 
 
@@ -64,7 +64,7 @@ def settings_of(scale, *given, **more):
     """
     found = {}
     for c in cells(scale, *given, **more):
-        (run,), key = c.runs, (c.row, c.column in FLOORS.values(), c.seed)
+        (run,), key = c.runs, (c.row, c.column in BASELINES.values(), c.seed)
         found.setdefault(key, {})[run.stage] = run
     return {key: (runs["measure"], runs.get("ner")) for key, runs in found.items()}
 
@@ -134,8 +134,8 @@ def test_the_plain_setting_is_row_0_of_the_laboratory_and_the_floor_its_untraine
 
 
 def test_every_setting_and_preset_is_there_with_every_seed():
-    expected = {dial_row(d, s) for d, settings in DIALS.items() for s in settings} | {
-        dial_row("preset", l) for l in LANGUAGES
+    expected = {dial_label(d, s) for d, settings in DIALS.items() for s in settings} | {
+        dial_label("preset", l) for l in LANGUAGES
     }
     found, pairs = cells("laptop"), settings_of("laptop")
     assert {c.row for c in found} == expected and len(
@@ -197,7 +197,7 @@ def test_taggers_learn_english_in_the_world_of_the_model_and_meet_its_second_lan
 def test_a_tagged_test_says_the_same_names_in_every_language(row):
     _, tagger = settings_of("laptop", seeds=1)[row, False, 0]
     english, other = (
-        records.load(r.task, r.source, r.part, 60, **dict(r.parameters))
+        records.load_records(r.task, r.source, r.part, 60, **dict(r.parameters))
         for r in (l.records for l in tagger.tests)
     )
 
@@ -207,7 +207,7 @@ def test_a_tagged_test_says_the_same_names_in_every_language(row):
     assert kinds(english) == kinds(other) and sum(map(len, kinds(english))) > 30
     trained = {
         tuple(r["tokens"])
-        for r in records.load(
+        for r in records.load_records(
             "ner", "micro/en", "train", 2000, **dict(tagger.train.records.parameters)
         )
     }
@@ -222,7 +222,7 @@ def test_a_tagged_test_says_the_same_names_in_every_language(row):
 )
 def test_a_dial_of_order_moves_words_and_changes_none(dial, setting):
     usual = sentences(DEV)
-    text, chain = fake(dial, setting, DEV)
+    text, chain = fake_english(dial, setting, DEV)
     moved = sentences(text)
     assert chain == ("enfake",) and [sorted(s) for s in moved] == [sorted(s) for s in usual]
     same = np.mean([a == b for a, b in zip(moved, usual)])
@@ -237,18 +237,20 @@ def test_a_dial_of_order_moves_words_and_changes_none(dial, setting):
 @pytest.mark.parametrize("share", DIALS["overlap"])
 def test_the_overlap_dial_keeps_that_share_of_types(share):
     text = tokenizers.Encoded(np.arange(5, 131, dtype=np.int32), np.arange(127))
-    kept = transforms.apply(fake("overlap", share, DEV)[1], text, 131).ids
-    assert fake("overlap", share, DEV)[0] == DEV and (kept == text.ids).sum() == round(share * 126)
+    kept = transforms.apply_transforms(fake_english("overlap", share, DEV)[1], text, 131).ids
+    assert fake_english("overlap", share, DEV)[0] == DEV and (kept == text.ids).sum() == round(
+        share * 126
+    )
     assert set(kept[kept != text.ids]) == set(text.ids[kept != text.ids] + 131)
 
 
 @pytest.mark.parametrize("label", LANGUAGES)
 def test_presets_have_words_of_their_own_in_one_vocabulary(label):
-    spec = by_row()[dial_row("preset", label)]
+    spec = by_row()[dial_label("preset", label)]
     first, second = spec.checkpoint.languages
     assert (
         first.corpus == TRAIN == spec.checkpoint.tokenizer.corpus
-        and spec.checkpoint.tokenizer.others == (second.corpus,)
+        and spec.checkpoint.tokenizer.extra_corpora == (second.corpus,)
         and not second.transforms
     )
     assert second.corpus.parameters[
@@ -257,7 +259,7 @@ def test_presets_have_words_of_their_own_in_one_vocabulary(label):
         second.corpus, part="dev", parameters=DEV.parameters + second.corpus.parameters[2:]
     )
     english, other = ({w for s in sentences(text) for w in s} for text in (TRAIN, second.corpus))
-    assert bool(english & other) == (dial_row("preset", label) not in APART)
+    assert bool(english & other) == (dial_label("preset", label) not in PRESETS_WITHOUT_OVERLAP)
     assert len(english | other) + 5 == spec.checkpoint.tokenizer.size, "every form has a piece"
     assert spec.words == "dictionary"
 
@@ -272,22 +274,24 @@ def test_english_in_other_letters_is_english_word_by_word():
 
 
 def test_agreement_is_kendalls_tau():
-    for other in (in_language(DEV, "ru"), in_language(DEV, order="OSV"), in_language(DEV, "hi")):
+    for other in (set_typology(DEV, "ru"), set_typology(DEV, order="OSV"), set_typology(DEV, "hi")):
         said = [
-            microworld.speech(t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40})
+            microworld.annotated_corpus(
+                t.source[6:], "dev", **{**dict(t.parameters), "sentences": 40}
+            )
             for t in (DEV, other)
         ]
-        pairs = pd.DataFrame(microworld.align(*said), columns=["here", "there"])
+        pairs = pd.DataFrame(microworld.align_words(*said), columns=["here", "there"])
         taus = [
             stats.kendalltau(p.here, p.there).statistic
             for _, p in pairs.groupby(said[0].rows[pairs.here])
             if len(p) > 1
         ]
-        assert agreement_in_order(DEV, other, 40) == pytest.approx(np.mean(taus))
+        assert word_order_agreement(DEV, other, 40) == pytest.approx(np.mean(taus))
 
 
 def test_rows_say_how_far_they_turn_their_dial():
-    table = turned(cells("smoke", seeds=1)).set_index("row")
+    table = dial_distances(cells("smoke", seeds=1)).set_index("row")
     assert (
         table.x["order | SVO"] == 1
         and table.x["order | inverted"] == -1
@@ -300,9 +304,9 @@ def test_rows_say_how_far_they_turn_their_dial():
         and table.x["scramble | 0.5"] == 0.5
         and 0.5 < table.tau["scramble | 0.5"] < 1
     )
-    far = {l: table.x[dial_row("preset", l)] for l in LANGUAGES}
+    far = {l: table.x[dial_label("preset", l)] for l in LANGUAGES}
     assert far["en"] == 0 < far["es"] == far["es, no cognates"] < far["ru"] < far["hi"]
-    assert far["ru"] == typology.distance(typology.preset("en"), typology.preset("ru"))
+    assert far["ru"] == typology.typology_distance(typology.preset("en"), typology.preset("ru"))
 
 
 # ---- reading the numbers
@@ -324,17 +328,18 @@ def test_own_words_are_what_translation_finds_without_the_shared():
 
     tau = precision_at_1(torch.tensor(a), torch.tensor(b))
     assert (
-        own_words(dict(tau_lower=tau, tau_upper=tau, words=98), 0.5) == pytest.approx(own)
+        unshared_word_translation(dict(tau_lower=tau, tau_upper=tau, words=98), 0.5)
+        == pytest.approx(own)
         and 0 < own < 1
     )
-    assert np.isnan(own_words(dict(tau_lower=1.0, tau_upper=1.0, words=98), 1))
+    assert np.isnan(unshared_word_translation(dict(tau_lower=1.0, tau_upper=1.0, words=98), 1))
 
 
 def test_trends_are_spearmans():
     rng = np.random.default_rng(1)
     for n in (5, 6, 12):
         x, y = rng.integers(0, 5, n), rng.normal(size=n)
-        rho, p = trend(x, y)
+        rho, p = trend_test(x, y)
         known = stats.spearmanr(x, y)
         assert rho == pytest.approx(known.statistic)
         if n > 8:
@@ -347,7 +352,7 @@ def test_trends_are_spearmans():
             n_resamples=np.inf,
         )
         assert p == pytest.approx(min(exact.pvalue, 1), abs=2e-2)
-    assert np.isnan(trend([1, 2, 3], [4, 4, 4])).all()
+    assert np.isnan(trend_test([1, 2, 3], [4, 4, 4])).all()
 
 
 def made_up(mu, own=0.1, seeds=3, f1=None):
@@ -355,11 +360,11 @@ def made_up(mu, own=0.1, seeds=3, f1=None):
     F1 of µ.
     """
     plans, rng = cells("laptop", seeds=seeds), np.random.default_rng(2)
-    settings, found = turned(plans).set_index("row"), []
+    settings, found = dial_distances(plans).set_index("row"), []
     for c in plans:
-        value = 0.01 if c.column in FLOORS.values() else mu(settings.loc[c.row])
-        columns = {"µ": value, UNTRAINED: value, OWN_WORDS: own} | (
-            {NAMES: f1(value), FLOORS[NAMES]: f1(value)} if f1 else {}
+        value = 0.01 if c.column in BASELINES.values() else mu(settings.loc[c.row])
+        columns = {"µ": value, UNTRAINED: value, UNSHARED_WORDS: own} | (
+            {NAMES: f1(value), BASELINES[NAMES]: f1(value)} if f1 else {}
         )
         if c.column in columns:
             found.append(
@@ -379,9 +384,9 @@ def made_up(mu, own=0.1, seeds=3, f1=None):
 
 def answers(observations, settings, scale, score="µ"):
     """The judged answers by question."""
-    asked = questions(observations, settings, score)
-    assert all(isinstance(a, Answer) and not a.verdict for a in asked)
-    return as_table(judged(asked, scale)).set_index("question")
+    asked = dial_tests(observations, settings, score)
+    assert all(isinstance(a, EffectTest) and not a.verdict for a in asked)
+    return effect_tests_frame(add_verdicts(asked, scale)).set_index("question")
 
 
 def test_verdicts_find_what_was_put_in():
@@ -397,7 +402,9 @@ def test_verdicts_find_what_was_put_in():
     ] == pytest.approx(0.1 * (1 - settings.set_index("row").x["order | SOV"]), abs=0.01)
     assert (
         table.verdict["presets: does µ fall with distance from English?"] == "falls"
-        and table.n["presets: does µ fall with distance from English?"] == len(APART) == 8
+        and table.n["presets: does µ fall with distance from English?"]
+        == len(PRESETS_WITHOUT_OVERLAP)
+        == 8
     )
     assert (
         table.verdict["overlap: do words that are not shared profit from those that are?"]
@@ -428,17 +435,19 @@ def test_questions_of_transfer_are_answered_from_transfer():
     )
     follows = table.loc["does transfer follow µ where no word is shared?"]
     means = (
-        observations[observations.row.isin(NOTHING_SHARED)].groupby(["row", "column"]).value.mean()
+        observations[observations.row.isin(ROWS_WITHOUT_OVERLAP)]
+        .groupby(["row", "column"])
+        .value.mean()
     )
     rows = means.unstack().dropna(subset=NAMES)
     assert (
         follows.verdict == "falls"
-        and follows.n == len(NOTHING_SHARED) - 1 == len(rows)
+        and follows.n == len(ROWS_WITHOUT_OVERLAP) - 1 == len(rows)
         and follows.effect == pytest.approx(stats.spearmanr(rows["µ"], rows[NAMES]).statistic)
     )
     above = table.loc["overlap: do three quarters shared help beyond their floor?"]
     mean = observations.groupby(["row", "column"]).value.mean().unstack()
-    net = mean[NAMES] - mean[FLOORS[NAMES]]
+    net = mean[NAMES] - mean[BASELINES[NAMES]]
     assert (
         above.effect == pytest.approx(net["overlap | 0.75"] - net["overlap | 0"])
         and above.verdict == "lower"
@@ -462,11 +471,11 @@ def test_observations_are_what_the_store_holds(tmp_path):
         ),
         "micro",
     )
-    tagged = {NAMES, FLOORS[NAMES], ENGLISH}
+    tagged = {NAMES, BASELINES[NAMES], ENGLISH}
     assert (
         set(frame[frame.row == "order | SOV"].column) == {*COLUMNS, UNTRAINED} | tagged
         and set(frame[frame.row == "overlap | 0.5"].column)
-        == {*COLUMNS, UNTRAINED, OWN_WORDS} | tagged
+        == {*COLUMNS, UNTRAINED, UNSHARED_WORDS} | tagged
     )
     assert (
         set(frame.row) == {c.row for c in plans} - {"preset | hi"}
@@ -474,9 +483,11 @@ def test_observations_are_what_the_store_holds(tmp_path):
     )
     assert frame[frame.column.isin(tagged)].groupby("column").value.unique().map(
         list
-    ).to_dict() == {NAMES: [25], FLOORS[NAMES]: [25], ENGLISH: [75]}
-    own = frame[frame.column == OWN_WORDS].set_index("row").value
-    assert own["overlap | 0.5"] == own_words(values, 0.5) and np.isnan(own["overlap | 1"])
+    ).to_dict() == {NAMES: [25], BASELINES[NAMES]: [25], ENGLISH: [75]}
+    own = frame[frame.column == UNSHARED_WORDS].set_index("row").value
+    assert own["overlap | 0.5"] == unshared_word_translation(values, 0.5) and np.isnan(
+        own["overlap | 1"]
+    )
     tidy = tables.tidy(frame)
     assert tidy.published.isna().all() and set(tidy.table) == {"dials", "presets"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.runs import digests
-from xlingual_nb.runs.digests import changes, code_digest, definitions, digest_of, edited
+from xlingual_nb.runs.digests import changes, code_digest, definitions, digest_of, edited_modules
 from xlingual_nb.runs.reached import Sources, source_of
 
 HOUSE = {
@@ -451,12 +451,12 @@ def test_a_tree_is_written_the_same_by_every_python():
     """Texts that `ast.unparse` quotes otherwise from Python 3.12 on, and fields that later ones add."""
     import ast
 
-    from xlingual_nb.runs.bare import serialised
+    from xlingual_nb.runs.bare import serialise
 
     tree = ast.parse("def f(x, *a, k=1, **b):\n    return f'{x} {a[0]!r:>{k}}' 'end' f'{b}'").body[
         0
     ]
-    assert serialised(tree) == (
+    assert serialise(tree) == (
         "[FunctionDef name=(str:'f') args=([arguments args=([arg arg=(str:'x')]) vararg=([arg "
         "arg=(str:'a')]) kwonlyargs=([arg arg=(str:'k')]) kw_defaults=([Constant value=(int:1)]) "
         "kwarg=([arg arg=(str:'b')])]) body=([Return value=([JoinedStr values=([FormattedValue "
@@ -469,9 +469,9 @@ def test_a_tree_is_written_the_same_by_every_python():
     tree.type_params = []  # as Python 3.12 has it
     split = [ast.Constant("en"), ast.Constant(""), ast.Constant("d")]
     parts = tree.body[0].value.values
-    before = serialised(tree)
+    before = serialise(tree)
     parts[3:4] = split  # as another parser may leave neighbouring texts
-    assert serialised(tree) == before
+    assert serialise(tree) == before
 
 
 def test_two_of_one_name_are_told_apart_and_cannot_be_swapped(tmp_path, monkeypatch):
@@ -616,7 +616,7 @@ def test_looking_imports_nothing(house):
     assert "house.deep.lazy" not in sys.modules and now() and "house.deep.lazy" not in sys.modules
     code = (
         "import sys; from xlingual_nb.runs.reached import *; root = 'xlingual_nb.models.training', 'pretrain'; "
-        "print(len(reached([root], Sources())), 'torch' in sys.modules)"
+        "print(len(reached_definitions([root], Sources())), 'torch' in sys.modules)"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -757,15 +757,15 @@ def test_definitions_edited_after_the_import_are_found(house):
     from house.stage import beside, make
     import house.deep.far  # pytest does not rewrite what is no test
 
-    assert edited(make) == [] and edited(beside) == []
+    assert edited_modules(make) == [] and edited_modules(beside) == []
     edit("deep/far.py", "def power", "# a comment that moves every line\n\ndef power")
     edit("deep/far.py", "def shown(): return", 'def shown():\n    "What is shown."\n    return')
     edit("deep/far.py", "return power(1, 1)", "return power(2, 2)")
-    assert edited(make) == [], "lines, docstrings, and what is not reached"
+    assert edited_modules(make) == [], "lines, docstrings, and what is not reached"
     edit("deep/far.py", "x ** by", "x ** -by")
-    assert edited(make) == ["house.deep.far.power"] and edited(beside) == []
+    assert edited_modules(make) == ["house.deep.far.power"] and edited_modules(beside) == []
     edit("tools.py", "self.spec.area() * self.STEPS", "self.spec.area()")
-    assert edited(make) == ["house.deep.far.power", "house.tools.Tool"]
+    assert edited_modules(make) == ["house.deep.far.power", "house.tools.Tool"]
 
 
 def test_a_package_without_an_init_file_has_sources(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
@@ -27,7 +27,7 @@ from xlingual_nb.tasks.finetuning import answer, learn, new_network
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.task_heads import read_pairs, sentence_form
 from xlingual_nb.text.formats import read_documents
-from xlingual_nb.text.records import Labelled, RecordsSpec, load
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -77,22 +77,25 @@ def test_the_first_two_sentences_or_the_one_there_is(tmp_path):
 
 def test_documents_of_the_microworld_are_parallel_and_of_as_many_as_asked():
     english, greek = (
-        load(DOCUMENT_READING, f"micro/{language}", "train", 100, topics=4)
+        load_records(DOCUMENT_READING, f"micro/{language}", "train", 100, topics=4)
         for language in ("en", "el")
     )
     assert len(english) == len(greek) == 100 and all(r["second"] for r in english)
     assert [r["label"] for r in english] == [r["label"] for r in greek] and len(
         {r["label"] for r in english}
     ) == 4
-    assert english[:30] == load(DOCUMENT_READING, "micro/en", "train", 30, topics=4)
+    assert english[:30] == load_records(DOCUMENT_READING, "micro/en", "train", 30, topics=4)
     assert not {r["first"] for r in english} & {
-        r["first"] for r in load(DOCUMENT_READING, "micro/en", "test", 50, topics=4)
+        r["first"] for r in load_records(DOCUMENT_READING, "micro/en", "test", 50, topics=4)
     }
 
 
 @real
 def test_documents_of_the_data_folder():
-    train, german = load(DOCUMENT_READING, "doc/en"), load(DOCUMENT_READING, "doc/de", "test")
+    train, german = (
+        load_records(DOCUMENT_READING, "doc/en"),
+        load_records(DOCUMENT_READING, "doc/de", "test"),
+    )
     assert (
         len(train) == 701
         and len(german) == 204
@@ -205,10 +208,12 @@ def asked(folder, labels="ab", **rest):
         )
 
     def side(part):
-        return Labelled("en", DocumentRecords("documents", f"file:{folder}/{{part}}.tsv", part))
+        return LabelledRecords(
+            "en", DocumentRecords("documents", f"file:{folder}/{{part}}.tsv", part)
+        )
 
     return SentencesSpec(
-        BroughtSpec(str(folder / "tiny")),
+        ExternalCheckpointSpec(str(folder / "tiny")),
         side("train"),
         side("dev"),
         (side("test"),),
@@ -230,16 +235,20 @@ def test_a_topic_that_training_lacks_is_one_line_before_training(tmp_path):
     ):
         run([asked(tmp_path, "abc")], Store(tmp_path / "runs"), progress=False)
     with pytest.raises(InputError, match="records of ner for sentences"):
-        side = Labelled("en", RecordsSpec("ner", "micro/en", size=3))
-        SentencesSpec(BroughtSpec(str(tmp_path / "tiny")), side, side, (side,))
+        side = LabelledRecords("en", RecordsSpec("ner", "micro/en", size=3))
+        SentencesSpec(ExternalCheckpointSpec(str(tmp_path / "tiny")), side, side, (side,))
 
 
 def test_inference_has_the_same_layer(tmp_path):
     tiny_checkpoint(tmp_path / "tiny", 40, num_hidden_layers=1)
-    side = Labelled("en", RecordsSpec("nli", "micro/en", "test", 12))
+    side = LabelledRecords("en", RecordsSpec("nli", "micro/en", "test", 12))
     spec, store = (
         SentencesSpec(
-            BroughtSpec(str(tmp_path / "tiny")), side, side, (side,), Tuning(epochs=1, freeze=0)
+            ExternalCheckpointSpec(str(tmp_path / "tiny")),
+            side,
+            side,
+            (side,),
+            Tuning(epochs=1, freeze=0),
         ),
         Store(tmp_path / "runs"),
     )

@@ -20,15 +20,21 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost
 from xlingual_nb.measures.retrieval import precision_at_1
 from xlingual_nb.models import glove, word_embeddings
-from xlingual_nb.models.word_embeddings import LONGEST, EmbedSpec, by_counts, by_gensim, mixed_text
+from xlingual_nb.models.word_embeddings import (
+    MAX_GENSIM_TOKENS,
+    EmbedSpec,
+    train_glove,
+    train_gensim,
+    mixed_text,
+)
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.pretraining import Language, PretrainSpec, pieces
+from xlingual_nb.models.pretraining import Language, PretrainSpec, split_into_chunks
 from xlingual_nb.models.configs import METHODS, Glove, LinearTagging, Shape, Training, Word2Vec
 from xlingual_nb.runs import engine, plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.sequence_labelling import PosSpec
 from xlingual_nb.text import tokenizers
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec, load_spec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -65,7 +71,7 @@ def store(tmp_path_factory):
 def train(text, entries, method, **fields):
     """Vectors of a text that is given as lists of ids."""
     names = [f"w{i}" for i in range(entries)]
-    by = by_counts if isinstance(method, Glove) else by_gensim
+    by = train_glove if isinstance(method, Glove) else train_gensim
     return torch.as_tensor(
         by(spec(method=method, **fields), Encoded.of(text), names, lambda done, total: None)
     )
@@ -104,7 +110,7 @@ def loss(first, second, bias, other, cells):
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_are_those_of_the_formula(seed):
     """Forty cells on nine words, so that every word has several, some of them twice."""
-    cells, tables = cells_of(9, 40, seed), [t.double() for t in glove.beginnings(9, 4, seed)]
+    cells, tables = cells_of(9, 40, seed), [t.double() for t in glove.initial_tables(9, 4, seed)]
     parts = [
         t.clone().requires_grad_()
         for t in (tables[0][:, :4], tables[1][:, :4], tables[0][:, 4], tables[1][:, 5])
@@ -129,10 +135,10 @@ def test_a_batch_of_one_is_a_step_a_cell(doubles):
     hold.
     """
     cells, method = cells_of(6, 30, 0), Glove()
-    tables, plain = ([t.double() for t in glove.beginnings(6, 3, 0)] for _ in range(2))
+    tables, plain = ([t.double() for t in glove.initial_tables(6, 3, 0)] for _ in range(2))
     squares, sums = ([torch.ones(6, 5).double() for _ in range(2)] for _ in range(2))
     for n in range(30):
-        glove.descend(
+        glove.adagrad_step(
             tables, squares, [column[n : n + 1] for column in cells], method.learning_rate
         )
         i, j, log, weight = (column[n] for column in cells)
@@ -160,11 +166,11 @@ def test_planted_counts_of_low_rank_are_recovered(rank):
     seen = dice.random((50, 50)) < 0.6  # a table with holes
     counts = csr_array(np.where(seen, np.exp(logs), 0))
     fitting = Glove(epochs=150, power=0, batch=250, learning_rate=0.2)
-    first, second = (table.numpy() for table in glove.factorise(counts, fitting, rank))
+    first, second = (table.numpy() for table in glove.train_tables(counts, fitting, rank))
     assert (first @ second.T - logs)[~seen].std() < 0.01 * logs.std(), (
         "the holes are filled as they were planted"
     )
-    lacking = glove.factorise(counts, fitting, rank - 1)
+    lacking = glove.train_tables(counts, fitting, rank - 1)
     assert ((lacking[0] @ lacking[1].T).numpy() - logs)[seen].std() > 0.1 * logs.std(), (
         "a column less is not enough"
     )
@@ -202,7 +208,7 @@ def test_windows_end_with_sentences_or_with_documents(tmp_path):
     asked = EmbedSpec((own,), TokenizerSpec(own.corpus, 11, "words"), size=4, window=1)
     store = Store(tmp_path / "store")
     engine.run([asked.tokenizer], store, progress=False)
-    tokenizer = tokenizers.load(store.path(asked.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(asked.tokenizer))
     read = {
         inputs: mixed_text(replace(asked, inputs=inputs), tokenizer, store)
         for inputs in ("sentences", "documents")
@@ -224,7 +230,7 @@ def test_pieces_lose_nothing(lengths, data):
         if len(text) > 1
         else []
     )
-    cut = pieces(text, np.array([*cuts, len(text)]), 3)
+    cut = split_into_chunks(text, np.array([*cuts, len(text)]), 3)
     assert cut.ids.tolist() == text.ids.tolist() and cut.lengths.max(initial=0) <= 3
     assert set(text.starts[cuts]) <= set(cut.starts)
 
@@ -243,7 +249,7 @@ def test_gensim_would_drop_what_lies_beyond_its_longest_text():
         return ((begun - ended).abs().max(1).values > 1e-4).tolist()
 
     assert moved([text]) == [True, True, False, False]
-    assert moved(pieces(Encoded.of([text]), [1], LONGEST)) == [True] * 4
+    assert moved(split_into_chunks(Encoded.of([text]), [1], MAX_GENSIM_TOKENS)) == [True] * 4
 
 
 # --- runs
@@ -254,11 +260,11 @@ def test_a_run_is_a_folder_behind_the_one_door(store, name):
     asked = spec(method=PROGRAMS[name])
     encoder, size = (
         load_encoder(store.path(asked)),
-        tokenizers.load(store.path(asked.tokenizer)).get_vocab_size(),
+        tokenizers.read_tokenizer(store.path(asked.tokenizer)).get_vocab_size(),
     )
     assert (encoder.depth, encoder.width, encoder.vocabulary) == (0, 8, 2 * size)
     assert encoder.view("enfake").token_offset == size
-    text = mixed_text(asked, tokenizers.load(store.path(asked.tokenizer)), store)
+    text = mixed_text(asked, tokenizers.read_tokenizer(store.path(asked.tokenizer)), store)
     assert np.flatnonzero(encoder.vectors.any(1).numpy()).tolist() == np.unique(text.ids).tolist()
 
 
@@ -294,7 +300,7 @@ def test_the_probe_takes_it(store, tmp_path, monkeypatch):
 
 def test_a_task_reads_it_like_a_checkpoint(store):
     def said(part, n):
-        return Labelled("en", RecordsSpec("pos", "micro/en", part, n))
+        return LabelledRecords("en", RecordsSpec("pos", "micro/en", part, n))
 
     asked = PosSpec(
         spec(), said("train", 60), said("dev", 20), (said("test", 20),), LinearTagging(steps=5)
@@ -312,7 +318,8 @@ def test_the_measures_of_a_checkpoint_are_those_of_its_table(store):
     engine.run([asked], store, progress=False)
     found, size = store.read(asked), space.vocabulary // 2
     text = tokenizers.encode(
-        tokenizers.load(store.path(asked.checkpoint.tokenizer)), load_spec(held_out).sentences
+        tokenizers.read_tokenizer(store.path(asked.checkpoint.tokenizer)),
+        load_spec(held_out).sentences,
     )
     means = [
         torch.stack([space.vectors[torch.as_tensor(ids + offset)].mean(0) for ids in text])
@@ -414,7 +421,7 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
     short = Language("es", CorpusSpec(f"file:{tmp_path / 'es.txt'}"))
     trained, made, store = [], spec((PAIR[0], short), method), Store(tmp_path / "store")
     bert = PretrainSpec(PAIR, spec().tokenizer, Shape(1, 8, 1, 8, 32), Training(epochs=1))
-    for by in ("by_gensim", "by_counts"):
+    for by in ("train_gensim", "train_glove"):
         monkeypatch.setattr(word_embeddings, by, lambda *args: trained.append(args))
     for call in (
         lambda: plan.plan([bert, made], store, speed=1e9),
@@ -426,7 +433,7 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
         ):
             call()
     assert not store.path(bert).exists()
-    monkeypatch.setattr(word_embeddings, "check_room", lambda spec: None)
+    monkeypatch.setattr(word_embeddings, "check_text_length", lambda spec: None)
     with pytest.raises(InputError, match="es: 4 tokens of text for a window of 5"):
         engine.run([made], store, progress=False)
     assert trained == []
@@ -434,7 +441,7 @@ def test_a_language_with_less_text_than_a_window(tmp_path, method, monkeypatch):
 
 def test_characters_that_stand_alone_are_words_of_a_text(tmp_path):
     (tmp_path / "zh.txt").write_text("我们都是好人们\n", encoding="utf-8")
-    word_embeddings.check_room(
+    word_embeddings.check_text_length(
         spec((PAIR[0], Language("zh", CorpusSpec(f"file:{tmp_path / 'zh.txt'}"))))
     )
 

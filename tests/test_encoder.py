@@ -11,27 +11,32 @@ from transformers import AutoModelForMaskedLM, BertForPreTraining
 from xlingual_nb.models.mlm_batches import (
     MASKS,
     PAIRS,
-    assemble,
+    assemble_batch,
     document_pairs,
-    fitted,
-    generator,
+    truncate_pair,
+    seeded_generator,
     make_batch,
     mask_tokens,
-    mix,
-    mix_pairs,
-    row_lengths,
+    build_sentence_dataset,
+    build_pair_dataset,
+    choose_row_lengths,
 )
 from xlingual_nb.models.encoder import (
     Dropout,
-    Stack,
-    decayed,
+    BatchedModels,
+    decayed_weights,
     hidden_layers,
-    logits,
-    losses,
+    mlm_logits,
+    training_losses,
     stack_batches,
-    undecayed,
+    undecayed_weights,
 )
-from xlingual_nb.models.training import hub_config, hub_names, load_checkpoints, save_checkpoint
+from xlingual_nb.models.training import (
+    hub_config,
+    hub_weight_names,
+    load_stack,
+    save_checkpoint,
+)
 from xlingual_nb.models.configs import MASKING, LanguageView, Masking, Shape
 from xlingual_nb.text.tokenizers import Encoded, train_wordpiece
 
@@ -47,7 +52,9 @@ def text(seed, sentences=60):
 
 def mixture(seed=0, views=VIEWS):
     english = text(seed)
-    return mix([english, Encoded(english.ids + 40, english.starts)], views, 80, 32)
+    return build_sentence_dataset(
+        [english, Encoded(english.ids + 40, english.starts)], views, 80, 32
+    )
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=["one head", "three heads"])
@@ -55,7 +62,7 @@ def pair(request, tmp_path_factory):
     """A stack of two random models and the Hugging Face model of the second, read from its
     checkpoint.
     """
-    stack = Stack(request.param, 80, [1, 2], std=0.2)
+    stack = BatchedModels(request.param, 80, [1, 2], std=0.2)
     with torch.no_grad():  # layer norms and biases must matter too
         for name, w in stack.weights.items():
             if name.endswith("bias") or "LayerNorm" in name:
@@ -114,8 +121,8 @@ def batch_of(m, indices, seed=0, rows=None):
         m,
         indices,
         MASKING["original"],
-        rows or row_lengths(m.lengths, 32),
-        generator(MASKS, seed, 0),
+        rows or choose_row_lengths(m.lengths, 32),
+        seeded_generator(MASKS, seed, 0),
     )
 
 
@@ -125,7 +132,7 @@ def test_logits_equal_hugging_face(pair):
     batch = batch_of(m, indices)
     inputs, _ = padded(m, indices, batch)
     with torch.no_grad():
-        ours = logits(stack, hidden_layers(stack, stack_batches([batch, batch]))[-1])[1]
+        ours = mlm_logits(stack, hidden_layers(stack, stack_batches([batch, batch]))[-1])[1]
         theirs = hub(**inputs).logits
     where = flat_sentence(batch)
     for i in range(len(indices)):
@@ -138,7 +145,7 @@ def test_logits_equal_hugging_face(pair):
 def test_loss_and_gradients_equal_hugging_face(pair, doubles):
     folder = pair[2]
     alone, hub = (
-        load_checkpoints([folder]),
+        load_stack([folder]),
         AutoModelForMaskedLM.from_pretrained(folder).eval().double(),
     )
     m, indices = mixture(), np.arange(100)
@@ -147,14 +154,14 @@ def test_loss_and_gradients_equal_hugging_face(pair, doubles):
     theirs = hub(**inputs, labels=labels).loss
     names = dict(hub.named_parameters())
     theirs.backward()
-    ours = losses(alone, stack_batches([batch]))
+    ours = training_losses(alone, stack_batches([batch]))
     alone.backward(ours)
     assert abs(ours.item() - theirs.item()) < 1e-9
     gradient = dict(
         zip(alone.weights, [w for flat in alone.flat for w in split(flat.grad, alone, flat)])
     )
     for name, g in gradient.items():
-        expected = torch.cat([names[n].grad.reshape(-1) for n in hub_names(name)])
+        expected = torch.cat([names[n].grad.reshape(-1) for n in hub_weight_names(name)])
         # Hugging Face gives [PAD] no gradient as an input, only as an output
         if name == "embeddings.word_embeddings.weight":
             g, expected = g.view(80, -1)[1:].flatten(), expected.view(80, -1)[1:].flatten()
@@ -163,19 +170,22 @@ def test_loss_and_gradients_equal_hugging_face(pair, doubles):
 
 def split(gradient, stack, flat):
     """The flat gradient of the only model, weight by weight."""
-    from xlingual_nb.models.encoder import decayed, undecayed
+    from xlingual_nb.models.encoder import decayed_weights, undecayed_weights
 
-    sizes = (decayed if flat is stack.flat[0] else undecayed)(stack.shape, stack.vocabulary)
+    sizes = (decayed_weights if flat is stack.flat[0] else undecayed_weights)(
+        stack.shape, stack.vocabulary
+    )
     return gradient[0].split([int(np.prod(s)) for s in sizes.values()])
 
 
 @pytest.mark.parametrize("rows", [(8, 32), (16, 32), (32, 32), (64, 64)], ids=str)
 def test_packing_changes_nothing(pair, rows, doubles):
-    alone, m = load_checkpoints([pair[2]]), mixture()
-    reference = losses(alone, stack_batches([batch_of(m, np.arange(50))])).item()
+    alone, m = load_stack([pair[2]]), mixture()
+    reference = training_losses(alone, stack_batches([batch_of(m, np.arange(50))])).item()
     assert (
         abs(
-            losses(alone, stack_batches([batch_of(m, np.arange(50), rows=rows)])).item() - reference
+            training_losses(alone, stack_batches([batch_of(m, np.arange(50), rows=rows)])).item()
+            - reference
         )
         < 1e-9
     )
@@ -185,13 +195,13 @@ def test_stacked_equals_alone_with_dropout(doubles):
     shape = SHAPES[0]
     m = mixture()
     batches = [batch_of(m, np.arange(s, 120, 3), seed=s) for s in range(3)]
-    together = Stack(shape, 80, range(3))
+    together = BatchedModels(shape, 80, range(3))
     b = stack_batches(batches)
-    all_losses = losses(together, b, Dropout(0.1, shape, [0, 1, 2], 7, b.rows))
+    all_losses = training_losses(together, b, Dropout(0.1, shape, [0, 1, 2], 7, b.rows))
     together.backward(all_losses)
     for s in range(3):
-        alone, b = Stack(shape, 80, [s]), stack_batches([batches[s]])
-        loss = losses(alone, b, Dropout(0.1, shape, [s], 7, b.rows))
+        alone, b = BatchedModels(shape, 80, [s]), stack_batches([batches[s]])
+        loss = training_losses(alone, b, Dropout(0.1, shape, [s], 7, b.rows))
         alone.backward(loss)
         assert abs(loss.item() - all_losses[s].item()) < 1e-9
         for f, g in zip(alone.flat, together.flat):
@@ -201,12 +211,12 @@ def test_stacked_equals_alone_with_dropout(doubles):
 def test_masking_is_the_stated_distribution():
     rng = np.random.default_rng(0)
     long = Encoded(rng.integers(5, 1000, 200_000).astype(np.int32), np.arange(0, 200_001, 20))
-    m = mix([long], [LanguageView("en")], 1000, 32)
-    from xlingual_nb.models.mlm_batches import assemble, mask_tokens
+    m = build_sentence_dataset([long], [LanguageView("en")], 1000, 32)
+    from xlingual_nb.models.mlm_batches import assemble_batch, mask_tokens
 
     for wanted in (w for w in MASKING.values() if not w.knn):  # neighbours: test_spaces.py
-        s = assemble(m, np.arange(len(m)))
-        ids, chosen = mask_tokens(s, wanted, 1000, generator(MASKS, 3, 1))
+        s = assemble_batch(m, np.arange(len(m)))
+        ids, chosen = mask_tokens(s, wanted, 1000, seeded_generator(MASKS, 3, 1))
         n, before, after = len(chosen), s.ids[chosen], ids[chosen]
         share = np.array(
             [
@@ -231,7 +241,11 @@ def test_masking_is_the_stated_distribution():
 def test_special_tokens_of_a_language_carry_its_offset():
     m = mixture()
     batch = make_batch(
-        m, np.arange(60, 120), Masking(1, 0, 0), row_lengths(m.lengths, 32), generator(MASKS, 0, 0)
+        m,
+        np.arange(60, 120),
+        Masking(1, 0, 0),
+        choose_row_lengths(m.lengths, 32),
+        seeded_generator(MASKS, 0, 0),
     )
     ids = np.concatenate([g["ids"][g["sentence"] >= 0] for g in batch.groups])
     assert set(ids[ids < 45]) <= {42, 43, 44} and (ids >= 42).all()
@@ -247,7 +261,7 @@ def ends_of(seed, sentences=60):
 
 
 def pairs(seed=0, **rest):
-    return mix_pairs(
+    return build_pair_dataset(
         [text(seed), text(seed + 1)],
         [ends_of(seed), ends_of(seed + 1)],
         [LanguageView("en"), LanguageView("es", separator=41)],
@@ -278,7 +292,7 @@ def test_pairs_are_neighbours_in_a_document_or_strangers():
 
 
 def test_one_pass_over_pairs_uses_every_sentence():
-    found = document_pairs(text(3), ends_of(3), 10_000, generator(PAIRS, 0))
+    found = document_pairs(text(3), ends_of(3), 10_000, seeded_generator(PAIRS, 0))
     covered = np.zeros(len(text(3).ids), int)
     for a, n, b, k, follows in found:
         covered[a : a + n] += 1
@@ -290,7 +304,7 @@ def test_one_pass_over_pairs_uses_every_sentence():
 @given(st.tuples(*[st.integers(1, 40)] * 2), st.integers(2, 50))
 def test_segments_are_cut_longest_first(lengths, room):
     n, k = lengths
-    a, n2, b, k2 = fitted((100, 100 + n), (200, 200 + k), room, np.random.default_rng(n * k))
+    a, n2, b, k2 = truncate_pair((100, 100 + n), (200, 200 + k), room, np.random.default_rng(n * k))
     assert (
         n2 + k2 == min(room, n + k)
         and 100 <= a
@@ -305,7 +319,7 @@ def test_segments_are_cut_longest_first(lengths, room):
 
 def test_languages_are_sampled_by_a_power_of_their_size():
     counts = np.bincount(
-        mix_pairs(
+        build_pair_dataset(
             [text(0, 40), text(1, 400)],
             [ends_of(0, 40), ends_of(1, 400)],
             VIEWS,
@@ -315,7 +329,7 @@ def test_languages_are_sampled_by_a_power_of_their_size():
         ).language
     )
     plain = np.bincount(
-        mix_pairs(
+        build_pair_dataset(
             [text(0, 40), text(1, 400)], [ends_of(0, 40), ends_of(1, 400)], VIEWS, 80, 32
         ).language
     )
@@ -327,7 +341,7 @@ def test_languages_are_sampled_by_a_power_of_their_size():
 
 def test_next_sentence_loss_and_gradient_equal_hugging_face(tmp_path, doubles):
     m, shape = pairs(), Shape(3, 24, 3, 48, 32, 40)
-    stack = Stack(shape, 42, [5], std=0.2, nsp=True)
+    stack = BatchedModels(shape, 42, [5], std=0.2, nsp=True)
     save_checkpoint(
         tmp_path,
         stack,
@@ -344,17 +358,17 @@ def test_next_sentence_loss_and_gradient_equal_hugging_face(tmp_path, doubles):
     theirs = hub(
         **inputs, labels=labels, next_sentence_label=torch.from_numpy(1 - m.follows[chosen])
     ).loss
-    ours = losses(stack, stack_batches([batch]))
+    ours = training_losses(stack, stack_batches([batch]))
     assert abs(ours.item() - theirs.item()) < 1e-9
     stack.backward(ours)
     theirs.backward()
     gradients, n = {k: p.grad for k, p in hub.named_parameters()}, 0
-    for sizes, flat in zip((decayed, undecayed), stack.flat):
+    for sizes, flat in zip((decayed_weights, undecayed_weights), stack.flat):
         at = 0
         for name, size in sizes(shape, 42, True).items():
             mine = flat.grad[0, at : at + int(np.prod(size))].view(size)
             at += int(np.prod(size))
-            whole = torch.cat([gradients[k] for k in hub_names(name)])
+            whole = torch.cat([gradients[k] for k in hub_weight_names(name)])
             # Hugging Face's table learns nothing about [PAD], which a random replacement may be
             known = slice(name.startswith("embeddings.word"), None)
             assert torch.allclose(mine[known], whole[known], rtol=1e-8, atol=1e-10), name
@@ -371,16 +385,16 @@ def test_next_sentence_loss_and_gradient_equal_hugging_face(tmp_path, doubles):
 def test_a_language_marker_closes_its_own_segments():
     m = pairs()
     for i in (0, len(m) - 1):
-        s = assemble(m, np.array([i]))
+        s = assemble_batch(m, np.array([i]))
         assert list(s.ids[~s.content]) == [2, *[41 if m.language[i] else 3] * 2]
 
 
 def test_whole_words_are_masked_as_one():
     m = pairs()
     begins = np.arange(42) % 3 == 0
-    s = assemble(m, np.arange(len(m)))
+    s = assemble_batch(m, np.arange(len(m)))
     _, chosen = mask_tokens(
-        s, Masking(1, 0, 0, whole_words=True), 42, generator(MASKS, 1, 2), begins
+        s, Masking(1, 0, 0, whole_words=True), 42, seeded_generator(MASKS, 1, 2), begins
     )
     words = []
     for i in range(

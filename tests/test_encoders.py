@@ -26,12 +26,12 @@ from xlingual_nb.measures.perplexity import masked_nll, pooled_perplexity
 from xlingual_nb.measures.probe import encode_text, probe, remarks
 from xlingual_nb.measures.retrieval import multilinguality
 from xlingual_nb.models.checkpoints import Checkpoint, load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.encoders import Encoder, load_encoder, token_block
+from xlingual_nb.models.encoders import Encoder, load_encoder, token_id_range
 from xlingual_nb.models.configs import Tagging
 from xlingual_nb.models.static_vectors import (
     StaticVectors,
     load_static,
-    load_vectors,
+    load_vector_file,
     save_static,
     word_tokenizer,
 )
@@ -121,7 +121,10 @@ def test_all_are_encoders(encoder):
         "en",
         "enfake",
     ]
-    assert token_block(encoder, "en") == (0, V) and token_block(encoder, "enfake") == (V, 2 * V)
+    assert token_id_range(encoder, "en") == (0, V) and token_id_range(encoder, "enfake") == (
+        V,
+        2 * V,
+    )
     with pytest.raises(InputError, match="en, enfake"):
         encoder.view("de")
     assert list(content_ids(encoder, "en")) == list(range(5, V))
@@ -299,7 +302,7 @@ def test_long_sentences_need_no_windows_in_static_vectors(folders):
 
 def test_an_unknown_word_leaves_a_sentence_where_its_known_words_put_it(tmp_path):
     (tmp_path / "x.vec").write_text("3 2\nla 0.5 -1\ncasa 0.25 8\nvieja 3 1\n", encoding="utf-8")
-    space = load_vectors(tmp_path / "x.vec")
+    space = load_vector_file(tmp_path / "x.vec")
     assert space.vectors[-1].tolist() == [0, 0] and list(content_ids(space, "es")) == [0, 1, 2]
     known, mixed = (
         {
@@ -316,7 +319,7 @@ def test_an_unknown_word_leaves_a_sentence_where_its_known_words_put_it(tmp_path
 
 def test_a_language_of_which_nothing_is_known_is_one_line(tmp_path):
     (tmp_path / "x.vec").write_text("3 2\nla 0.5 -1\ncasa 0.25 8\nvieja 3 1\n", encoding="utf-8")
-    space = load_vectors(tmp_path / "x.vec")
+    space = load_vector_file(tmp_path / "x.vec")
     texts = {
         name: encode_text(space, text, name)
         for name, text in dict(es=["la"], en=["the house", "the"]).items()
@@ -338,7 +341,7 @@ def test_unknown_words_are_counted_in_any_language(encoder):
 @pytest.mark.parametrize("unknown", ["[UNK]", "<unk>"])
 def test_a_file_may_have_a_vector_for_unknown_words(tmp_path, unknown):
     (tmp_path / "x.vec").write_text(f"2 2\n{unknown} 0.5 -1\ncasa 0.25 8\n", encoding="utf-8")
-    space = load_vectors(tmp_path / "x.vec")
+    space = load_vector_file(tmp_path / "x.vec")
     assert space.vocabulary == 2 and list(content_ids(space, "es")) == [1]
     assert list(encode_text(space, ["casa vieja"], "es")[0]) == [1, 0]
 

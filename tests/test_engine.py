@@ -18,12 +18,12 @@ from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import progress
-from xlingual_nb.runs.engine import RunsFailed, make_runs, needed, plan, results, run, split
+from xlingual_nb.runs.engine import RunsFailed, make_runs, missing_nodes, plan, results, run, split
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.stages import stage_code
 from xlingual_nb.runs.executors import Inline, Job, Processes
 from xlingual_nb.runs.files import DiskFull
-from xlingual_nb.runs.staleness import Look
+from xlingual_nb.runs.staleness import StoreView
 from xlingual_nb.runs.store import Store, check_runs, prune_runs
 from toy_stages import Count, Total, make_count, redeclared, steps, value
 
@@ -66,7 +66,7 @@ def test_a_found_run_needs_no_inputs(store):
     total = Total((Count(4),))
     run([total], store, progress=False)
     prune_runs(store, [store.path(Count(4)).name])
-    assert needed([total], Look(store, stage_code())) == {}
+    assert missing_nodes([total], StoreView(store, stage_code())) == {}
     run([total], store, progress=False)
     assert not store.has(Count(4))
 
@@ -227,9 +227,9 @@ def test_a_change_that_changes_nothing_stops_there(store):
     run([total], store, progress=False)
     before = (store.path(total) / "measures.json").stat().st_ino
     with redeclared(Count, same_count):
-        assert Look(store, stage_code()).state(total) == "stale"
+        assert StoreView(store, stage_code()).state(total) == "stale"
         run([total], store, progress=False)
-        assert Look(store, stage_code()).state(total) == "found" and check_runs(store).empty
+        assert StoreView(store, stage_code()).state(total) == "found" and check_runs(store).empty
     assert (store.path(total) / "measures.json").stat().st_ino == before, "renewed, not made again"
 
 
@@ -238,7 +238,7 @@ def test_made_on_accepted_stale_inputs_stays_stale(store):
     run([Count(4)], store, progress=False)
     with redeclared(Count, other_count):
         run([total], store, accept_stale=True, progress=False)
-        assert Look(store, stage_code()).state(total) == "stale"
+        assert StoreView(store, stage_code()).state(total) == "stale"
         run([total], store, progress=False)
     assert store.read(total)["total"] == 0
 

@@ -138,7 +138,7 @@ def test_a_run_by_hand(store):
     """
     found, encoder = read_measures(store.path(ASKED)), load_checkpoint(store.path(BERT))
     speeches, table = (
-        {n: microworld.speech(n, "dev", 60, vocabulary=128) for n in NAMES},
+        {n: microworld.annotated_corpus(n, "dev", 60, vocabulary=128) for n in NAMES},
         encoder.tokenizer.get_vocab(),
     )
     import torch
@@ -177,7 +177,7 @@ def test_a_run_by_hand(store):
         for word, vector in zip(speech.words, np.concatenate(each[n])):
             types[n].setdefault(word, []).append(vector)
     counts = {}
-    for a, b in microworld.align(speeches["en"], speeches["es"]).tolist():
+    for a, b in microworld.align_words(speeches["en"], speeches["es"]).tolist():
         pair = speeches["en"].words[a], speeches["es"].words[b]
         if pair[0] != pair[1]:
             counts[pair] = counts.get(pair, 0) + 1
@@ -257,12 +257,15 @@ def test_word_classes_by_hand(store):
         assert sum(share * n for share, n in parts.values()) / whole["pairs es"] == pytest.approx(
             whole[f"layer 1 {way} words es"]
         )
-    speech, counts = microworld.speech("en", "dev", 60, vocabulary=128), {}
+    speech, counts = microworld.annotated_corpus("en", "dev", 60, vocabulary=128), {}
     for word, tag in zip(speech.words, speech.upos):
         counts.setdefault(word, []).append(microworld.TAGS[tag])
     encoder = load_checkpoint(store.path(BERT))
     texts, table = (
-        {"en": speech.texts(), "es": microworld.speech("es", "dev", 60, vocabulary=128).texts()},
+        {
+            "en": speech.texts(),
+            "es": microworld.annotated_corpus("es", "dev", 60, vocabulary=128).texts(),
+        },
         encoder.tokenizer.get_vocab(),
     )
     sides = [

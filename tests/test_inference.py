@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.microworld import task
+from xlingual_nb.microworld import task_records
 from xlingual_nb.microworld.nli_edits import (
     FRAMES,
     FRAME_NAMES,
@@ -15,13 +15,13 @@ from xlingual_nb.microworld.nli_edits import (
     SUBSTITUTION_NAMES,
     UNSAFE,
     Design,
-    draw_design,
+    sample_design,
 )
-from xlingual_nb.microworld.nli_generator import giveaways, nli_pairs
+from xlingual_nb.microworld.nli_generator import artefact_baselines, nli_pairs
 from xlingual_nb.microworld.lexicon import make_lexicon
-from xlingual_nb.microworld.semantics import in_part
+from xlingual_nb.microworld.semantics import is_in_part
 from xlingual_nb.microworld.typology import preset
-from xlingual_nb.microworld.world import Dice, make_world
+from xlingual_nb.microworld.world import RandomStream, make_world
 
 
 def models():
@@ -79,7 +79,7 @@ def test_labels_agree_with_brute_force():
 
 
 def test_every_label_and_site_is_drawn():
-    design = draw_design(Dice("t"), 20_000)
+    design = sample_design(RandomStream("t"), 20_000)
     labels = design.labels()
     assert set(labels) == {0, 1, 2, UNSAFE} and (design.sites != 0).any(0).all()
     drawn = {i for i, name in enumerate(SUBSTITUTION_NAMES) if name != "unrelated"}
@@ -104,7 +104,7 @@ def test_balanced_and_within_parts(pairs):
             and (p.labels == p.design.labels()).all()
         )
         for side in (p.premises, p.hypotheses):
-            assert in_part(w, side.matrix, part).all()
+            assert is_in_part(w, side.matrix, part).all()
     chinese = make_lexicon(preset("zh"), w)
     seen = {
         part: {r[side] for r in p.records(chinese) for side in ("premise", "hypothesis")}
@@ -127,7 +127,9 @@ def test_edits_are_mixed_alike_in_all_parts(pairs):
 def test_giveaways_are_near_chance(pairs):
     w, sets = pairs
     for name in ("en",):
-        floors = giveaways(*(p.records(make_lexicon(preset(name), w)) for p in sets.values()))
+        floors = artefact_baselines(
+            *(p.records(make_lexicon(preset(name), w)) for p in sets.values())
+        )
         assert floors.max() < 0.5, floors
         assert floors[["hypothesis alone", "premise alone", "lengths"]].max() < 0.44, floors
 
@@ -154,15 +156,15 @@ def test_numbers_of_words_tell_nothing_on_an_easier_level(level):
     sets = [nli_pairs(w, part, n, level=level) for part, n in (("train", 1500), ("dev", 900))]
     frames = {FRAME_NAMES[f] for p in sets for f in p.design.frames.ravel()}
     assert frames == ({"plain"} if level == "plain" else {"plain", "negated"})
-    floors = giveaways(*(p.records(make_lexicon(preset("en"), w)) for p in sets))
+    floors = artefact_baselines(*(p.records(make_lexicon(preset("en"), w)) for p in sets))
     alone = ["hypothesis alone", "premise alone"] * (level == "negated")
     assert floors[["lengths", "set differences", *alone]].max() < 0.42, floors
 
 
 def test_a_level_is_a_dial_of_the_task():
-    easy, usual = (task("nli", size=30, **dials) for dials in (dict(level="plain"), {}))
-    assert easy != usual and usual == task("nli", size=30, level="quantified")
+    easy, usual = (task_records("nli", size=30, **dials) for dials in (dict(level="plain"), {}))
+    assert easy != usual and usual == task_records("nli", size=30, level="quantified")
     with pytest.raises(
         InputError, match="level='hard': the microworld has plain, negated, quantified"
     ):
-        task("nli", size=30, level="hard")
+        task_records("nli", size=30, level="hard")

@@ -7,8 +7,8 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from xlingual_nb.microworld.nli_generator import raw_pairs
-from xlingual_nb.microworld.semantics import AT, SKELETON
+from xlingual_nb.microworld.nli_generator import generate_pairs
+from xlingual_nb.microworld.semantics import SKELETON, SLOT_INDEX
 from xlingual_nb.microworld.world import make_world
 
 FUNCTION = (
@@ -46,7 +46,7 @@ def claims(world, row, part):
     """
     said = set()
     for name in PARTS[part]:
-        value = row[AT[name]]
+        value = row[SLOT_INDEX[name]]
         if name == "main.tense":
             said.add((name, int(value)))
         elif value and name.endswith(".noun"):
@@ -114,10 +114,10 @@ def judged(frames, nouns, deeds, asides):
 
 
 def frame_of(world, row):
-    quantifier = row[AT["main.subj.quantifier"]]
+    quantifier = row[SLOT_INDEX["main.subj.quantifier"]]
     if quantifier:
         return world.gloss(quantifier)
-    return "negated" if row[AT["main.negation"]] else "plain"
+    return "negated" if row[SLOT_INDEX["main.negation"]] else "plain"
 
 
 def exchanged(world, premise, hypothesis):
@@ -127,14 +127,17 @@ def exchanged(world, premise, hypothesis):
 
     def same(row, role, other, other_role):
         a, b = (
-            [r[AT[f"main.{x}.{name}"]] for name in ("noun", "numeral", "adjective")]
+            [r[SLOT_INDEX[f"main.{x}.{name}"]] for name in ("noun", "numeral", "adjective")]
             for r, x in ((row, role), (other, other_role))
         )
         related = a[0] in kinds_of(world, b[0]) or b[0] in kinds_of(world, a[0])
         return related and a[1] == b[1] and (a[2] == b[2] or not a[2] or not b[2])
 
     crossed = same(premise, "subj", hypothesis, "obj") and same(premise, "obj", hypothesis, "subj")
-    return crossed and premise[AT["main.subj.noun"]] != hypothesis[AT["main.subj.noun"]]
+    return (
+        crossed
+        and premise[SLOT_INDEX["main.subj.noun"]] != hypothesis[SLOT_INDEX["main.subj.noun"]]
+    )
 
 
 def label_of(world, premise, hypothesis):
@@ -162,7 +165,7 @@ def wrong_labels(world, premises, hypotheses, labels):
 )
 def test_no_label_is_wrong_among_many_thousands(level, count):
     world = make_world(128)
-    made = raw_pairs(world, "train", count, 0, level)
+    made = generate_pairs(world, "train", count, 0, level)
     labels = made.design.labels()
     wrong = wrong_labels(world, made.premise, made.hypothesis, labels)
     tags = sorted({made.design.take([i]).tags()[0] for i in wrong})
@@ -171,7 +174,7 @@ def test_no_label_is_wrong_among_many_thousands(level, count):
 
 def test_the_oracle_finds_labels_that_are_wrong():
     world = make_world(128)
-    made = raw_pairs(world, "dev", 2_000, 0)
+    made = generate_pairs(world, "dev", 2_000, 0)
     assert len(
         wrong_labels(world, made.premise, made.hypothesis, (made.design.labels() + 1) % 3)
     ) == len(made.premise)

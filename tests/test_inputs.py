@@ -14,11 +14,11 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.tasks.encoding import encode_pairs, encode_words, pieces
 from xlingual_nb.tasks.pair_classifier import check_pairs, longest_first, pair_batch, pair_room
 from xlingual_nb.text import tokenizers as ours
-from xlingual_nb.text.records import load
+from xlingual_nb.text.records import load_records
 from xlingual_nb.text.tokenizers import Encoded
 
-RECORDS = load("nli", "micro/en", size=30)
-NAMES = load("ner", "micro/en", size=40)
+RECORDS = load_records("nli", "micro/en", size=30)
+NAMES = load_records("ner", "micro/en", size=40)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def wordpiece():
 @pytest.fixture(scope="module")
 def outside(wordpiece, tmp_path_factory):
     """The same tokenizer, as anybody opens it."""
-    ours.save(wordpiece, folder := tmp_path_factory.mktemp("tokenizer"))
+    ours.save_tokenizer(wordpiece, folder := tmp_path_factory.mktemp("tokenizer"))
     return AutoTokenizer.from_pretrained(folder)
 
 

@@ -19,18 +19,18 @@ from xlingual_nb.experiments.architecture import (
     HEADS,
     MILLIONS,
     PERCENT,
-    asked,
+    table_design,
     shape_of,
-    shapes,
-    total,
+    architecture_table,
+    count_parameters,
 )
-from xlingual_nb.experiments.k2020_common import model, nli
+from xlingual_nb.experiments.k2020_common import bbert_spec, nli_spec
 from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.config import SCALES, corpora
-from xlingual_nb.experiments.scales import bilingual_sizes, corpus_spec
+from xlingual_nb.experiments.config import SCALES, list_corpora
+from xlingual_nb.experiments.scales import bilingual_config, corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -59,9 +59,9 @@ MODULE = {
     "table11": mixed_pairs,
 }
 BILINGUAL = {
-    (scale, corpus): bilingual_sizes(scale, corpus)
+    (scale, corpus): bilingual_config(scale, corpus)
     for scale in SCALES
-    for corpus in corpora("k2020", scale)
+    for corpus in list_corpora("k2020", scale)
 }
 # scales with all of the paper's languages
 WHOLE = [key for key, sizes in BILINGUAL.items() if len(sizes.targets) == 3]
@@ -102,7 +102,7 @@ def by_hand(layers, h, i, vocabulary=60_000, positions=512):
 
 def test_paper_sizes_give_the_printed_counts():
     """Within 2%; all but the two that no hidden size can give come out within a thousandth."""
-    found = shapes(bilingual_sizes("paper", "micro")).set_index(["table", "row"])
+    found = architecture_table(bilingual_config("paper", "micro")).set_index(["table", "row"])
     for (table, row), s in found.iterrows():
         printed = value(PAPER, table, row, MILLIONS)
         assert (s.layers, s.heads) == (
@@ -129,15 +129,17 @@ def test_smaller_scales_keep_the_order(key):
     """Layers and heads are the paper's at every scale; of two models in one group the paper's
     larger is never the smaller.
     """
-    sizes, found = BILINGUAL[key], shapes(BILINGUAL[key]).set_index(["table", "row"])
+    sizes, found = BILINGUAL[key], architecture_table(BILINGUAL[key]).set_index(["table", "row"])
     for table, row in found.index:
         shape = shape_of(sizes, table, row)
         assert (shape.max_tokens, shape.positions) == (
             sizes.deep.shape.max_tokens,
             sizes.deep.shape.positions,
         )
-        assert (shape.layers, shape.heads) == tuple(asked(table).loc[row, ["layers", "heads"]])
-    six = asked("table6").assign(got=found.loc["table6"].got)
+        assert (shape.layers, shape.heads) == tuple(
+            table_design(table).loc[row, ["layers", "heads"]]
+        )
+    six = table_design("table6").assign(got=found.loc["table6"].got)
     for _, group in six.groupby("layers"):
         assert group.sort_values("share").got.is_monotonic_increasing
     assert (
@@ -243,10 +245,10 @@ def test_a_cell_reads_its_own_number(tmp_path):
         return frame.set_index("column").value.to_dict()
 
     four = of(architecture, "table4", "depth 12")
-    sizes = bilingual_sizes("laptop", "micro")
+    sizes = bilingual_config("laptop", "micro")
     assert four == pytest.approx(
         {
-            MILLIONS: total(sizes, sizes.deep.shape) / 1e6,
+            MILLIONS: count_parameters(sizes, sizes.deep.shape) / 1e6,
             DEPTH: 12,
             HEADS: 12,
             "XNLI Fake-English": 80,
@@ -311,7 +313,7 @@ def test_equal_models_are_one_run(key):
     ]
     assert base[0] == base[1] == base[2] and len(base[0]) == 1
     sizes, row = BILINGUAL[key], "enfake-es | enfake | es"
-    usual = {model(sizes, ("enfake", "es"), 0)}
+    usual = {bbert_spec(sizes, ("enfake", "es"), 0)}
     assert checkpoints(objective, "table9", row, "XNLI No Lang-id") == usual
     assert (checkpoints(objective, "table10", row, "XNLI WordPiece") == usual) == (
         sizes.spelt == sizes.base.training
@@ -328,7 +330,7 @@ def differ(one, other):
 def test_columns_differ_in_what_they_say(key):
     sizes, pair = BILINGUAL[key], ("enfake", "es" if "es" in BILINGUAL[key].targets else "en")
     spec = {
-        c: objective.variant(sizes, c, pair, 0)
+        c: objective.variant_spec(sizes, c, pair, 0)
         for columns in objective.TABLES.values()
         for c in columns
     }
@@ -360,7 +362,9 @@ def test_only_table_10_is_fine_tuned_at_a_rate_of_its_own():
     }
     assert rates == {"table8": {1e-3}, "table9": {1e-3}, "table10": {3e-4}}
     paper = BILINGUAL["paper", "micro"]
-    assert all(objective.fine_tuned(paper, table) == paper for table in objective.TABLES)
+    assert all(
+        objective.with_table_fine_tuning(paper, table) == paper for table in objective.TABLES
+    )
 
 
 # ---- the paper's text, parameter by parameter
@@ -416,13 +420,15 @@ def look(spec, path):
 @pytest.mark.parametrize("corpus", ("micro", "wiki"))
 @pytest.mark.parametrize("column", CHANGED)
 def test_paper_scale_is_the_papers_text(column, corpus):
-    spec = objective.variant(bilingual_sizes("paper", corpus), column, ("enfake", "ru"), 0)
+    spec = objective.variant_spec(bilingual_config("paper", corpus), column, ("enfake", "ru"), 0)
     for section, path, wanted in SAYS:
         assert look(spec, path) == CHANGED[column].get(path, wanted), section
     assert [l.name for l in spec.languages] == ["enfake", "ru"] and spec.languages[
         0
     ].corpus.transforms == ("cut_words", "unicode_shift")
-    assert {spec.tokenizer.corpus, *spec.tokenizer.others} == {l.corpus for l in spec.languages}
+    assert {spec.tokenizer.corpus, *spec.tokenizer.extra_corpora} == {
+        l.corpus for l in spec.languages
+    }
 
 
 def test_paper_scale_of_tables_4_to_7():
@@ -431,7 +437,7 @@ def test_paper_scale_of_tables_4_to_7():
     """
     for c in pretrained("paper", "wiki")[architecture]:
         table, row = c.table, c.row
-        if row not in asked(table).index:
+        if row not in table_design(table).index:
             continue
         spec = c.runs[0].checkpoint
         for section, path, wanted in SAYS:
@@ -450,8 +456,8 @@ def test_tasks_at_paper_scale():
     """Section 3.1.3: fine-tuned on Fake-English, tested in both; Table 11: four ways to pair the
     two.
     """
-    spec = model(bilingual_sizes("paper", "wiki"), ("enfake", "hi"), 0)
-    task = nli(bilingual_sizes("paper", "wiki"), spec, "enfake", ("hi",))
+    spec = bbert_spec(bilingual_config("paper", "wiki"), ("enfake", "hi"), 0)
+    task = nli_spec(bilingual_config("paper", "wiki"), spec, "enfake", ("hi",))
     assert (
         task.train.language == "enfake"
         and task.train.records.source == "xnli/en"
@@ -487,10 +493,10 @@ def test_tasks_at_paper_scale():
         ),
         (lambda: objective.grid("smoke", only=""), "no '' here"),
         (lambda: Shape(12, 48, 5, 192), "5 heads do not divide a hidden size of 48"),
-        (lambda: corpus_spec(bilingual_sizes("gpu", "mix"), "fr"), "no text in 'fr'"),
-        (lambda: corpus_spec(bilingual_sizes("paper", "wiki"), "fr", "dev"), "no text in 'fr'"),
+        (lambda: corpus_spec(bilingual_config("gpu", "mix"), "fr"), "no text in 'fr'"),
+        (lambda: corpus_spec(bilingual_config("paper", "wiki"), "fr", "dev"), "no text in 'fr'"),
         (
-            lambda: model(bilingual_sizes("laptop", "bible"), ("enfake", "ru"), 0),
+            lambda: bbert_spec(bilingual_config("laptop", "bible"), ("enfake", "ru"), 0),
             "no text in 'ru' at scale laptop on corpus bible, which has en: choose another corpus",
         ),
     ),
@@ -535,15 +541,15 @@ def test_vocabularies_of_table_10_fit_their_text(key):
     sizes = BILINGUAL[key]
     for target in sizes.targets:
         for column in ("Char", "Word"):
-            spec = objective.variant(sizes, column, ("enfake", target), 0).tokenizer
+            spec = objective.variant_spec(sizes, column, ("enfake", target), 0).tokenizer
             text = [
                 s
-                for c in (spec.corpus, *spec.others)
-                for s in transforms.apply_text(
-                    c.transforms, sources.load(c.source, part=c.part, **dict(c.parameters))
+                for c in (spec.corpus, *spec.extra_corpora)
+                for s in transforms.apply_text_transforms(
+                    c.transforms, sources.load_corpus(c.source, part=c.part, **dict(c.parameters))
                 ).sentences
             ]
-            found = vocabularies.train(spec.kind, text, spec.size).get_vocab_size()
+            found = vocabularies.train_tokenizer(spec.kind, text, spec.size).get_vocab_size()
             assert 2 * found >= spec.size, (
                 f"{target}: {spec.size} {spec.kind} wanted, the text has {found}"
             )

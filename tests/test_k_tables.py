@@ -21,8 +21,8 @@ from xlingual_nb.experiments import frequency, k2020_common, ordering, overlap, 
 from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.config import SCALES, corpora
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.config import SCALES, list_corpora
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
 from xlingual_nb.papers import published as ledger
@@ -31,9 +31,9 @@ from xlingual_nb.report import claim_tests, tables
 ROOT = Path(__file__).resolve().parents[1]
 PAPER, TARGETS = "k2020", ("es", "hi", "ru")
 BILINGUAL = {
-    (scale, corpus): bilingual_sizes(scale, corpus)
+    (scale, corpus): bilingual_config(scale, corpus)
     for scale in SCALES
-    for corpus in corpora("k2020", scale)
+    for corpus in list_corpora("k2020", scale)
 }
 EXPERIMENTS = {"table1": overlap, "table2": ordering, "table3": frequency}
 
@@ -74,7 +74,11 @@ def test_every_published_number_has_ours(table, scale, corpus):
     """The asterisk needs two seeds."""
     found = made_up(CELLS[table](scale, corpus, 2))
     seen = set(
-        zip(*pd.concat([found, overlap.contributions(found)])[["row", "column"]].to_numpy().T)
+        zip(
+            *pd.concat([found, overlap.wordpiece_contributions(found)])[["row", "column"]]
+            .to_numpy()
+            .T
+        )
     )
     assert set(printed(table)) <= seen and set(found.table) == {table}
     assert not found.duplicated(["row", "column", "seed"]).any()
@@ -91,7 +95,7 @@ def test_every_claim_is_judged_in_one_notebook():
         if c not in CLAIMS and any(m.belongs_here(c) for m in EXPERIMENTS.values())
     ]
     assert besides == [
-        c for c in ledger.claims(PAPER) if {t.table for t in c.tests} == {ordering.RELEASED}
+        c for c in ledger.claims(PAPER) if {t.table for t in c.tests} == {ordering.RELEASED_TABLE}
     ] and {c.whose for c in besides} == {"ours"}
     assert len(CLAIMS) == 40 and sum(map(frequency.belongs_here, CLAIMS)) == 13
 
@@ -110,7 +114,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
         floors = {
             f
             for row in claim_tests.living_rows(claim, test)
-            for f in claim_tests.floors(claim, test, row)
+            for f in claim_tests.baseline_labels(claim, test, row)
         }
         wanted = {
             f for f in floors if "XNLI" in test.column or f.startswith(("untrained", "never saw"))
@@ -229,7 +233,7 @@ def test_what_a_row_changes(scale, corpus):
 
 @pytest.mark.parametrize("table", CELLS)
 def test_tasks_and_measures_see_text_in_its_own_order(table):
-    for spec in study.grid_of(CELLS[table]("laptop", "micro", 1)):
+    for spec in study.unique_runs(CELLS[table]("laptop", "micro", 1)):
         texts = (
             (spec.dev, spec.other)
             if spec.stage == "measure"
@@ -264,7 +268,7 @@ def test_the_released_reading_is_a_table_of_its_own():
     text's, word for word of their tests.
     """
     ours, text, code = (
-        of_k(ordering, ordering.RELEASED)("laptop", "micro", 1),
+        of_k(ordering, ordering.RELEASED_TABLE)("laptop", "micro", 1),
         *(CELLS["table2"]("laptop", "micro", 1, r) for r in ("permute", "permute_released")),
     )
     assert [replace(c, table="table2") for c in ours] == code
@@ -273,7 +277,9 @@ def test_the_released_reading_is_a_table_of_its_own():
         c for c in text if "permutation" not in c.row or "permutation 0.0" in c.row
     ]
     known = {c.id: c for c in ledger.claims(PAPER)}
-    for claim in (c for c in known.values() if ordering.RELEASED in {t.table for t in c.tests}):
+    for claim in (
+        c for c in known.values() if ordering.RELEASED_TABLE in {t.table for t in c.tests}
+    ):
         theirs = known.get(claim.id.replace("-released", "")) or known["K-order-amount"]
 
         def told(c):
@@ -281,7 +287,7 @@ def test_the_released_reading_is_a_table_of_its_own():
 
         assert told(claim) == told(theirs) and claim.scales == theirs.scales
     for more in (dict(reading="permute_released"), dict(languages="es")):
-        assert not of_k(ordering, ordering.RELEASED)("laptop", "micro", 1, **more)
+        assert not of_k(ordering, ordering.RELEASED_TABLE)("laptop", "micro", 1, **more)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
@@ -290,7 +296,7 @@ def test_the_bible_has_english_and_its_copies_only(table, scale):
     frame = CELLS[table](scale, "bible")
     assert frame and {
         l.name
-        for spec in study.grid_of(frame)
+        for spec in study.unique_runs(frame)
         if of_a_model(spec)
         for l in spec.checkpoint.languages
     } == {"en", "enfake"}
@@ -340,8 +346,8 @@ def test_contributions_and_asterisks_are_those_of_other_code():
     rng, cells = np.random.default_rng(0), overlap.cells("laptop", "micro")
     frame = made_up(cells, lambda c: 50 + 8 * ("en-ru" in c.row) + rng.normal())
     value = frame.set_index(["row", "column", "seed"]).value.sort_index()
-    found = overlap.contributions(frame).set_index(["row", "column", "seed"]).value
-    for one, two in overlap.pairs(("es", "hi", "ru")):
+    found = overlap.wordpiece_contributions(frame).set_index(["row", "column", "seed"]).value
+    for one, two in overlap.contribution_pairs(("es", "hi", "ru")):
         for seed in range(3):
             assert found[one, overlap.GAIN, seed] == pytest.approx(
                 value[one, "XNLI Accuracy", seed] - value[two, "XNLI Accuracy", seed]
@@ -358,15 +364,15 @@ def test_contributions_and_asterisks_are_those_of_other_code():
         and found["en-ru | en | ru", overlap.MARK, 0] == 1
         and found[:, overlap.MARK].min() == 0
     )
-    assert set(overlap.contributions(frame[frame.seed == 0]).column) == {overlap.GAIN}, (
+    assert set(overlap.wordpiece_contributions(frame[frame.seed == 0]).column) == {overlap.GAIN}, (
         "one seed bears no asterisk"
     )
-    assert set(overlap.contributions(frame[frame.column != "XNLI Accuracy"]).column) == {
+    assert set(overlap.wordpiece_contributions(frame[frame.column != "XNLI Accuracy"]).column) == {
         overlap.MARK
     }
     assert (
-        overlap.contributions(frame[frame.row.str.startswith("en-es")]).empty
-        and overlap.contributions(frame.head(0)).empty
+        overlap.wordpiece_contributions(frame[frame.row.str.startswith("en-es")]).empty
+        and overlap.wordpiece_contributions(frame.head(0)).empty
     )
 
 
@@ -378,7 +384,7 @@ def test_order_left_is_counted_by_hand():
     lengths = [2, 7, 4]
     starts = np.r_[0, np.cumsum(lengths)]
     for reading in ordering.READINGS:
-        moved = transforms.apply(
+        moved = transforms.apply_transforms(
             (f"{reading}(0.5,3)",),
             Encoded(np.concatenate([np.arange(n) for n in lengths]).astype(np.int32), starts),
             0,
@@ -389,14 +395,14 @@ def test_order_left_is_counted_by_hand():
             kept = {(i, j): said.index(i) < said.index(j) for j in range(b - a) for i in range(j)}
             pairs.append(np.mean(list(kept.values())))
             neighbours.append(np.mean([kept[i, i + 1] for i in range(b - a - 1)]))
-        assert ordering.order_left(lengths, 0.5, reading, 3) == pytest.approx(
+        assert ordering.preserved_order(lengths, 0.5, reading, 3) == pytest.approx(
             (np.mean(neighbours), np.mean(pairs))
         )
 
 
 def test_the_stated_permutation_leaves_no_order_at_a_quarter_and_the_released_one_does():
     left = {
-        (reading, p): np.array(ordering.order_left([20] * 300, p, reading))
+        (reading, p): np.array(ordering.preserved_order([20] * 300, p, reading))
         for reading in ordering.READINGS
         for p in (0, 0.25, 0.5, 1)
     }
@@ -413,18 +419,20 @@ def test_the_stated_permutation_leaves_no_order_at_a_quarter_and_the_released_on
 
 
 def test_pieces_in_common(tmp_path):
-    store, sizes = Store(tmp_path / "runs"), k2020_common.check("smoke", "micro", 0)
-    models = {share: k2020_common.shared_pieces(sizes, share, 0) for share in (0, 0.5, 1)} | {
-        "shifted": k2020_common.model(sizes, ("enfake", "en"), 0),
-        "natural": k2020_common.model(sizes, ("en", "es"), 0),
+    store, sizes = Store(tmp_path / "runs"), k2020_common.load_study_config("smoke", "micro", 0)
+    models = {
+        share: k2020_common.bbert_spec_with_overlap(sizes, share, 0) for share in (0, 0.5, 1)
+    } | {
+        "shifted": k2020_common.bbert_spec(sizes, ("enfake", "en"), 0),
+        "natural": k2020_common.bbert_spec(sizes, ("en", "es"), 0),
     }
-    assert overlap.pieces_in_common(models[0], store) is None
+    assert overlap.subword_overlap(models[0], store) is None
     run(
         [t for m in models.values() for t in (m.tokenizer, *(l.corpus for l in m.languages))],
         store,
         progress=False,
     )
-    common = {name: overlap.pieces_in_common(m, store)["types"] for name, m in models.items()}
+    common = {name: overlap.subword_overlap(m, store)["types"] for name, m in models.items()}
     # half of either's types: a third of both
     assert (
         common[0] == common["shifted"] == 0
@@ -441,7 +449,9 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
 
     store, shifted = (
         Store(tmp_path / "runs"),
-        k2020_common.model(k2020_common.check("smoke", "micro", 0), ("enfake", "en"), 0),
+        k2020_common.bbert_spec(
+            k2020_common.load_study_config("smoke", "micro", 0), ("enfake", "en"), 0
+        ),
     )
     said = [
         "a cat sat, and a cat ran",
@@ -464,30 +474,31 @@ def test_shifted_punctuation_is_cut_otherwise_unless_it_stands_apart(tmp_path):
         reads("glued.txt", said),
         reads("apart.txt", [s.replace(",", " ,") for s in said]),
     )
-    assert overlap.cut_alike(glued, store) is None
+    assert overlap.same_length_share(glued, store) is None
     run(
         [t for m in (glued, apart) for t in (m.tokenizer, *(l.corpus for l in m.languages))],
         store,
         progress=False,
     )
-    assert overlap.cut_alike(apart, store) == 1 and overlap.cut_alike(glued, store) == 0.5, (
-        "a comma is one word more in English"
-    )
+    assert (
+        overlap.same_length_share(apart, store) == 1
+        and overlap.same_length_share(glued, store) == 0.5
+    ), "a comma is one word more in English"
 
 
 def test_floors_and_what_is_missing():
     cells = frequency.cells("laptop", "micro")
     frame = tables.tidy(made_up(cells, lambda c: len(c.row)))
-    assert k2020_common.highest_floor(frame, "enfake", "es", "NER F1-Score") == len(
+    assert k2020_common.strongest_baseline(frame, "enfake", "es", "NER F1-Score") == len(
         "never saw the target | enfake | es"
     )
-    assert np.isnan(k2020_common.highest_floor(frame, "en", "es", "NER F1-Score"))
+    assert np.isnan(k2020_common.strongest_baseline(frame, "en", "es", "NER F1-Score"))
 
     class Some:
         def has(self, spec):
             return spec.stage != "nli" and not (spec.stage == "ner" and spec.checkpoint.seed == 2)
 
-    seen = made_up([c for c in cells if study.complete(c, Some())], lambda c: 1.0, run_id)
+    seen = made_up([c for c in cells if study.is_complete(c, Some())], lambda c: 1.0, run_id)
     missing = study.missing_cells(cells, seen)
     assert (
         missing.loc["enfake-hi | frequency based | hi"].to_dict()
@@ -507,7 +518,7 @@ def test_a_floor_without_a_lexicon_counts_as_a_floor():
         columns=["row", "value"],
     )
     assert (
-        k2020_common.highest_floor(
+        k2020_common.strongest_baseline(
             known.assign(column="XNLI Accuracy"), "enfake", "es", "XNLI Accuracy"
         )
         == 44

@@ -20,7 +20,14 @@ from scipy import stats
 from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, overlap
-from xlingual_nb.experiments.study import FOUND_BY, Cell, address, addresses, grid_of, observe
+from xlingual_nb.experiments.study import (
+    ADDRESS_COLUMNS,
+    TableEntry,
+    address,
+    addresses,
+    unique_runs,
+    observe,
+)
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import notebooks, pages, reference_results, tables, verdicts
 from xlingual_nb.report.notebook_display import mark
@@ -71,7 +78,7 @@ def clone(tmp_path, monkeypatch):
 
 
 def written(notebook, observations, keep=False, about=(), **more):
-    at = reference_results.places(notebook, "laptop", keep=keep)
+    at = reference_results.output_folders(notebook, "laptop", keep=keep)
     return at, reference_results.write_results(observations, at, about, **more)
 
 
@@ -124,11 +131,11 @@ def whole_study():
     """Every experiment written with made-up values: two seeds, which is few enough to be quick."""
     for notebook in OF_K:
         module = import_module(f"xlingual_nb.experiments.{notebook[3:]}")
-        seen, beside = observed(notebook, seeds=2), getattr(module, "BESIDE", ())
+        seen, beside = observed(notebook, seeds=2), getattr(module, "RELATED_NOTEBOOKS", ())
         about = [
             c for paper in seen.paper.unique() for c in claims(paper) if module.belongs_here(c)
         ]
-        at, _ = written(notebook, seen, about=about, beside=beside)
+        at, _ = written(notebook, seen, about=about, recorded=beside)
     return at.verdicts.parent
 
 
@@ -205,23 +212,23 @@ def of_two_seeds(**changed):
         reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3)
     )
     frame = observed("03_frequency", seeds=2, keep=cells.__contains__)
-    made = {address(c): name for c, name in zip(cells, reference_results.makings(cells))}
+    made = {address(c): name for c, name in zip(cells, reference_results.code_fingerprints(cells))}
     at, _ = written(
         "03_frequency",
         frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
         keep=True,
     )
-    return cells, replace(at, kept=reference_results.kept_study("03_frequency"))
+    return cells, replace(at, reference=reference_results.kept_study("03_frequency"))
 
 
 def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     cells, at = of_two_seeds()
     before = tables.read_seeds(at.tables / "seeds.csv")
-    held = reference_results.carried(cells, at, "micro")
-    assert reference_results.unkept(cells, held) == [c for c in cells if c.seed == 2], (
+    held = reference_results.reusable_values(cells, at, "micro")
+    assert reference_results.missing_entries(cells, held) == [c for c in cells if c.seed == 2], (
         "the seeds that are there are not made again"
     )
-    found = reference_results.gathered(cells, held, at.store, "micro")
+    found = reference_results.collect_values(cells, held, at.store, "micro")
 
     def in_order(frame):
         return tables.in_order(frame[before.columns]).reset_index(drop=True)
@@ -250,7 +257,9 @@ def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, 
     assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
     assert {
         c.row
-        for c in reference_results.unkept(asked, reference_results.carried(asked, at, "micro"))
+        for c in reference_results.missing_entries(
+            asked, reference_results.reusable_values(asked, at, "micro")
+        )
     } == {row}, "the rest is not made again"
     assert reference_results.with_kept(more, replace(at, keep=False), "micro") == more
     assert (
@@ -284,22 +293,29 @@ def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
 )
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
-    assert reference_results.unkept(cells, reference_results.carried(cells, at, "micro")) == cells
+    assert (
+        reference_results.missing_entries(
+            cells, reference_results.reusable_values(cells, at, "micro")
+        )
+        == cells
+    )
 
 
 def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
     """The plain model of one table is that of the next."""
     cells, at = of_two_seeds()
     named = [replace(c, table="table9", row=f"plain {c.row}") for c in cells]
-    held = reference_results.carried(
+    held = reference_results.reusable_values(
         named,
-        replace(at, kept=reference_results.kept_study("05_objective", scale="laptop")),
+        replace(at, reference=reference_results.kept_study("05_objective", scale="laptop")),
         "micro",
     )
-    assert reference_results.unkept(named, held) == [c for c in named if c.seed == 2] and set(
-        held.table
-    ) == {"table9"}
-    assert held.value.tolist() == reference_results.carried(cells, at, "micro").value.tolist()
+    assert reference_results.missing_entries(named, held) == [
+        c for c in named if c.seed == 2
+    ] and set(held.table) == {"table9"}
+    assert (
+        held.value.tolist() == reference_results.reusable_values(cells, at, "micro").value.tolist()
+    )
 
 
 def test_a_notebook_keeps_the_number_that_it_has(clone):
@@ -310,8 +326,10 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
     held, others = (
-        reference_results.carried(
-            cells, replace(at, kept=reference_results.kept_study(name, scale="laptop")), "micro"
+        reference_results.reusable_values(
+            cells,
+            replace(at, reference=reference_results.kept_study(name, scale="laptop")),
+            "micro",
         )
         for name in ("03_frequency", "05_objective")
     )
@@ -330,15 +348,17 @@ def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
         if c.column == "XNLI No Lang-id" and c.row.startswith("enfake-es | enfake | ")
     ]
     (loss,) = (c for c in of_run if c.minus)
-    frame = pd.DataFrame([address(c) for c in of_run], columns=FOUND_BY)
+    frame = pd.DataFrame([address(c) for c in of_run], columns=ADDRESS_COLUMNS)
     frame = frame.assign(
-        corpus="micro", value=[90.0, 50.0, 7.0], made=reference_results.makings(of_run)
+        corpus="micro", value=[90.0, 50.0, 7.0], made=reference_results.code_fingerprints(of_run)
     )
     at, _ = written("05_objective", frame, keep=True)
-    at = replace(at, kept=reference_results.kept_study("05_objective"))
+    at = replace(at, reference=reference_results.kept_study("05_objective"))
 
     def taken(cells):
-        return reference_results.carried(cells, at, "micro").set_index("row").value.to_dict()
+        return (
+            reference_results.reusable_values(cells, at, "micro").set_index("row").value.to_dict()
+        )
 
     assert of_run[2] == loss and taken(of_run)[loss.row] == 40 and taken([loss]) == {loss.row: 40}
     seeds = tables.read_seeds(at.tables / "seeds.csv")
@@ -355,7 +375,7 @@ def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
         [toy_cell(n, (toys.Total((toys.Count(3, n),)),)) for n in (0, 1)],
     )
     more = [
-        replace(c, column="twice", drawn=lambda held: 2 * held["total"]) for c in (first, other)
+        replace(c, column="twice", metric=lambda held: 2 * held["total"]) for c in (first, other)
     ]
     held = observe([], store, "micro").assign(made="")
     for c in (first, other):
@@ -370,20 +390,22 @@ def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
         ]
     run(first.runs, store, progress=False)
     found = (
-        reference_results.gathered([first, other, *more], held, store, "micro")
+        reference_results.collect_values([first, other, *more], held, store, "micro")
         .set_index(["column", "seed"])
         .value
     )
     assert found["twice", 0] == 2 * found["c", 0] >= 0 and found["c", 1] == -1 and len(found) == 3
-    assert reference_results.gathered([first, other], held, store, "micro").value.tolist() == [
+    assert reference_results.collect_values(
+        [first, other], held, store, "micro"
+    ).value.tolist() == [
         -1,
         -1,
     ]
 
 
 READ_OTHERWISE = {
-    "drawn": dict(drawn="f1 xx"),
-    "function": dict(drawn=lambda held: 1.0),
+    "drawn": dict(metric="f1 xx"),
+    "function": dict(metric=lambda held: 1.0),
     "unit": dict(unit=7.0),
     "less": dict(minus="f1 en"),
     "stated": dict(amount=1.0),
@@ -403,36 +425,38 @@ def test_what_is_read_otherwise_is_made_again(clone, changed):
     asked = [other(c) if c.seed == 0 else c for c in cells]
     assert {
         c.seed
-        for c in reference_results.unkept(asked, reference_results.carried(asked, at, "micro"))
+        for c in reference_results.missing_entries(
+            asked, reference_results.reusable_values(asked, at, "micro")
+        )
     } == {0, 2}
 
 
 def test_a_study_of_ones_own_takes_nothing_over(clone):
     cells, _ = of_two_seeds()
-    at = reference_results.places("03_frequency", "laptop")
-    held = reference_results.carried(cells, at, "micro")
+    at = reference_results.output_folders("03_frequency", "laptop")
+    held = reference_results.reusable_values(cells, at, "micro")
     assert (
-        reference_results.unkept(cells, held) == cells
-        and reference_results.gathered(cells, held, at.store, "micro").empty
+        reference_results.missing_entries(cells, held) == cells
+        and reference_results.collect_values(cells, held, at.store, "micro").empty
     )
 
 
 def toy_cell(seed, runs):
-    return Cell("toy", "table1", "r", "c", seed, runs, lambda held: held["total"])
+    return TableEntry("toy", "table1", "r", "c", seed, runs, lambda held: held["total"])
 
 
 def test_another_usual_value_is_another_making(monkeypatch):
     """The id of a run leaves out what is as usual."""
     before = toys.Total((toys.Count(3, 0),))
-    name, (made,) = run_id(before), reference_results.makings([toy_cell(0, (before,))])
+    name, (made,) = run_id(before), reference_results.code_fingerprints([toy_cell(0, (before,))])
     (pause,) = (f for f in fields(toys.Count) if f.name == "pause")
     monkeypatch.setattr(pause, "default", 0.5)
     spec._fields.cache_clear()
     after = toys.Total((toys.Count(3, 0, pause=0.5),))
     try:
-        assert run_id(after) == name and reference_results.makings([toy_cell(0, (after,))]) != [
-            made
-        ]
+        assert run_id(after) == name and reference_results.code_fingerprints(
+            [toy_cell(0, (after,))]
+        ) != [made]
     finally:
         spec._fields.cache_clear()
 
@@ -440,15 +464,15 @@ def test_another_usual_value_is_another_making(monkeypatch):
 def test_other_data_of_any_of_its_runs_is_another_making(monkeypatch):
     """The id of the first run stands beside a number; a mean over languages has others."""
     cell = toy_cell(0, tuple(toys.Total((toys.Count(3, n),)) for n in range(3)))
-    told, usual = reference_results.makings([cell]), reference_results.run_id
+    told, usual = reference_results.code_fingerprints([cell]), reference_results.run_id
 
     def moved(run):
         return usual(run)[::-1] if run == cell.runs[2] else usual(run)
 
     monkeypatch.setattr(reference_results, "run_id", moved)
     assert (
-        reference_results.makings([cell]) != told
-        and reference_results.makings([toy_cell(0, cell.runs[:1])]) != told
+        reference_results.code_fingerprints([cell]) != told
+        and reference_results.code_fingerprints([toy_cell(0, cell.runs[:1])]) != told
     )
 
 
@@ -463,15 +487,15 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
             for seed in range(3)
         ],
     )
-    run(grid_of(cells[1:]), store, progress=False)
+    run(unique_runs(cells[1:]), store, progress=False)
     manifest = store.path(cells[2].runs[1]) / "manifest.json"
     manifest.write_text(manifest.read_text().replace('make_total": "', 'make_total": "0'))
     held = observe(cells[1:2], store, "micro").assign(
         seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held"
     )
-    found = reference_results.gathered(cells, held, store, "micro").set_index("seed")
+    found = reference_results.collect_values(cells, held, store, "micro").set_index("seed")
     assert (
-        found.made.tolist() == ["held", reference_results.makings(cells)[1], ""]
+        found.made.tolist() == ["held", reference_results.code_fingerprints(cells)[1], ""]
         and found.value[0] == -1
         and found.value[1] >= 0
     )
@@ -600,7 +624,9 @@ def test_a_notebook_by_hand_refuses_as_well(clone):
     few = reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=1)
     with pytest.raises(InputError, match="leave out keep"):
         reference_results.may_keep(at, few, "micro")
-    reference_results.may_keep(reference_results.places("03_frequency", "laptop"), few, "micro")
+    reference_results.may_keep(
+        reference_results.output_folders("03_frequency", "laptop"), few, "micro"
+    )
     reference_results.may_keep(at, few, "bible")
     before = everything(clone / "results")
     half = frame[frame.column != "NER F1-Score"]
@@ -608,12 +634,14 @@ def test_a_notebook_by_hand_refuses_as_well(clone):
         written("03_frequency", half, keep=True)
     assert everything(clone / "results") == before, "half of the runs are there: what is kept stays"
     with pytest.raises(InputError, match="leave out keep"):
-        reference_results.places("03_frequency", "laptop", keep=True, yours=True)
+        reference_results.output_folders("03_frequency", "laptop", keep=True, yours=True)
 
 
 def test_a_column_that_is_worked_out_from_others_is_none_to_run(clone, started):
     frame = observed("01_overlap")
-    at, _ = written("01_overlap", pd.concat([frame, overlap.contributions(frame)]), keep=True)
+    at, _ = written(
+        "01_overlap", pd.concat([frame, overlap.wordpiece_contributions(frame)]), keep=True
+    )
     assert overlap.GAIN in set(tables.read(at.tables / "table1.csv").column)
     assert call("run", "01", "--scale", "laptop", "--keep", "-p", "corpus=micro") == 0
 
@@ -630,7 +658,9 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
     changed.loc[some, "run_id"] = [f"{i:012d}" + "f" * 52 for i in range(some.sum())]
     at, _ = written("03_frequency", changed, keep=True)
     k, n = some.sum(), changed.run_id.nunique()
-    assert k < n and reference_results.earlier(reference_results.kept_study("03_frequency")) == (
+    assert k < n and reference_results.describe_outdated(
+        reference_results.kept_study("03_frequency")
+    ) == (
         f"{k} of {n} runs behind these tables (micro) were made under an earlier reading, which today's grid no longer "
         "has: to be made again."
     )
@@ -643,19 +673,20 @@ def test_a_table_of_an_earlier_reading_says_so_and_may_be_replaced(clone, starte
     )
     reference_results.may_keep(at, one, "micro")
     written("03_frequency", observed("03_frequency", seeds=1), keep=True)
-    assert reference_results.earlier(reference_results.kept_study("03_frequency")) == ""
+    assert reference_results.describe_outdated(reference_results.kept_study("03_frequency")) == ""
 
 
 def test_nothing_is_said_of_a_table_whose_data_is_not_here():
     kept_here = reference_results.kept_study("14_language_shift", scale="laptop")
     assert (
-        "lowered" in set(kept_here.tables().table) and reference_results.earlier(kept_here) == ""
+        "lowered" in set(kept_here.tables().table)
+        and reference_results.describe_outdated(kept_here) == ""
     ), "it wants XNLI and a vocabulary"
 
 
 def test_more_seeds_than_the_scale_has_are_no_other_reading(clone):
     written("03_frequency", observed("03_frequency", seeds=7), keep=True)
-    assert reference_results.earlier(reference_results.kept_study("03_frequency")) == ""
+    assert reference_results.describe_outdated(reference_results.kept_study("03_frequency")) == ""
 
 
 # ---- yours against what is kept
@@ -751,9 +782,9 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
     live = tables.tidy(frame)
     plainly = f"table3 (micro): all {len(live)} cells are equal, and come from the same runs."
     for tidy in (live, tables.read(mine.tables / "table3.csv")):
-        assert reference_results.in_words(reference_results.agreement(tidy, at.kept.tables())) == [
-            plainly
-        ]
+        assert reference_results.in_words(
+            reference_results.agreement(tidy, at.reference.tables())
+        ) == [plainly]
     elsewhere = frame.assign(value=frame.value + 1e-3)
     both = reference_results.agreement(tables.tidy(elsewhere), live)
     assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), (
@@ -774,7 +805,7 @@ def test_published_kept_and_yours_stand_beside_each_other(clone):
     mine, row = frame.assign(value=frame.value + 40), "enfake-es | frequency based | es"
     written("03_frequency", frame, keep=True)
     written("03_frequency", mine)
-    shown = tables.beside(
+    shown = tables.beside_published(
         tables.tidy(mine), reference_results.kept_study("03_frequency").table("table3")
     )
     assert list(shown[column].columns) == names
@@ -860,7 +891,7 @@ def test_the_readme_says_what_the_ledger_says():
     said = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| (\S) \| (\S) \|$", said, re.M)
     judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
-    counts = verdicts.decided(judged, "laptop").groupby("corpus")[["decided", "run"]].sum()
+    counts = verdicts.decided_counts(judged, "laptop").groupby("corpus")[["decided", "run"]].sum()
     numbers = re.search(
         r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible", said
     ).groups()

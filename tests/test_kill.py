@@ -17,7 +17,7 @@ import pytest
 
 from xlingual_nb.runs import files
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.files import started
+from xlingual_nb.runs.files import start_time
 from xlingual_nb.runs.store import Store, check_runs, list_runs, prune_runs
 from toy_stages import Count, Total, redeclared, steps, value
 
@@ -269,7 +269,7 @@ def test_workers_do_not_outlive_a_killed_parent_and_the_work_goes_on(tmp_path):
     process.kill()
     process.wait()
     workers = {pid for pid, *_ in steps(store.root)}
-    wait_for(lambda: not any(map(started, workers)))
+    wait_for(lambda: not any(map(start_time, workers)))
     assert readable(store) and len(workers) == 2 and len(steps(store.root)) == 10
     hold.unlink()
     run(specs, store, progress=False)
@@ -288,7 +288,7 @@ def test_control_c_stops_the_workers_and_keeps_what_was_computed(tmp_path):
     assert (
         process.returncode and "what was computed is kept" in told and "KeyboardInterrupt" in said
     )
-    assert not any(started(pid) for pid, *_ in steps(store.root)) and readable(store)
+    assert not any(start_time(pid) for pid, *_ in steps(store.root)) and readable(store)
     assert not list((store.root / "locks").glob("[0-9a-f]*")), (
         "asked to stop, workers give back their locks"
     )

@@ -11,23 +11,23 @@ import torch
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import knn_replace, laboratory
 from xlingual_nb.experiments.knn_replace import (
-    PLAIN,
-    REPLACED,
-    base_model,
-    base_rows,
+    UNCHANGED_ROWS,
+    REPLACEMENTS,
+    base_model_spec,
+    table3_switches,
     cells,
     grid,
-    laboratory_space,
-    model,
-    nli,
-    sizes_at,
+    laboratory_space_spec,
+    table1_spec,
+    table3_nli_spec,
+    study_configs,
     table3_cells,
 )
 from xlingual_nb.experiments.config import SCALES
-from xlingual_nb.experiments.scales import laboratory_sizes, trilingual_sizes
+from xlingual_nb.experiments.scales import laboratory_config, trilingual_config
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.multilinguality import MeasureSpec
-from xlingual_nb.models.pretraining import model_ids, views
+from xlingual_nb.models.pretraining import model_ids, language_views
 from xlingual_nb.models.configs import MASKING
 from xlingual_nb.papers.published import OURS, ambiguities, claims, published
 from xlingual_nb.report.reference_results import corpus_of
@@ -38,7 +38,7 @@ from xlingual_nb.text import tokenizers
 from xlingual_nb.text.records import read_records
 from xlingual_nb.text.sources import load_spec
 from xlingual_nb.text.tokenizers import SPECIALS
-from xlingual_nb.text.transforms import apply_text
+from xlingual_nb.text.transforms import apply_text_transforms
 
 torch.set_num_threads(1)
 EVERY = pytest.mark.parametrize("scale", SCALES)
@@ -54,10 +54,10 @@ def differing(first, second):
 @EVERY
 @pytest.mark.parametrize("corpus", ["micro", "bible"])
 def test_row_30_is_row_0_but_for_the_masking(scale, corpus):
-    sizes = laboratory_sizes(scale, corpus)
-    plain = laboratory.model("0 original", sizes, 42)
-    for row, how in REPLACED.items():
-        spec = model(row, sizes, 42)
+    sizes = laboratory_config(scale, corpus)
+    plain = laboratory.row_spec("0 original", sizes, 42)
+    for row, how in REPLACEMENTS.items():
+        spec = table1_spec(row, sizes, 42)
         assert differing(plain, spec) - {"snapshots", "nearest"} == {"masking", "neighbours"}
         assert spec.snapshots == (plain.snapshots if row == "30 knn-replace" else ())
         assert (spec.nearest, MASKING[spec.masking].knn) == (
@@ -65,8 +65,8 @@ def test_row_30_is_row_0_but_for_the_masking(scale, corpus):
             0.24 if "released" in row else 0.3,
         )
         assert spec.neighbours.fit == how.fit and not spec.neighbours.rotation
-    for row in PLAIN:
-        assert model(row, sizes, 42) == laboratory.model(row, sizes, 42), (
+    for row in UNCHANGED_ROWS:
+        assert table1_spec(row, sizes, 42) == laboratory.row_spec(row, sizes, 42), (
             "the laboratory's own runs"
         )
 
@@ -97,8 +97,8 @@ def test_the_split_is_the_papers():
 
 @EVERY
 def test_spaces_have_seeds_of_their_own_and_one_mapping_serves_all_seeds(scale):
-    sizes = laboratory_sizes(scale, "micro")
-    english, fake = laboratory_space(sizes).parts
+    sizes = laboratory_config(scale, "micro")
+    english, fake = laboratory_space_spec(sizes).parts
     assert english.languages[0].corpus == fake.languages[0].corpus and english.seed != fake.seed
     assert english.languages[0].transforms == () and fake.languages[0].transforms == ("enfake",)
     assert (
@@ -111,7 +111,9 @@ def test_spaces_have_seeds_of_their_own_and_one_mapping_serves_all_seeds(scale):
         )
         == 1
     )
-    draws = [part.seed for draw in range(3) for part in laboratory_space(sizes, draw=draw).parts]
+    draws = [
+        part.seed for draw in range(3) for part in laboratory_space_spec(sizes, draw=draw).parts
+    ]
     assert len(set(draws)) == len(draws), "another draw has other vectors on both sides"
 
 
@@ -120,8 +122,8 @@ def test_at_paper_scale_vectors_are_fasttexts_own():
     of 5, 5 negatives, n-grams of 3 to 6 ...
     """
     for vectors in (
-        laboratory_sizes("paper", "bible").vectors,
-        trilingual_sizes("paper", "wiki").vectors,
+        laboratory_config("paper", "bible").vectors,
+        trilingual_config("paper", "wiki").vectors,
     ):
         method = vectors.method
         assert (vectors.size, vectors.window, vectors.least) == (300, 5, 5)
@@ -145,7 +147,7 @@ def test_tables_have_the_published_rows_and_their_floors(scale):
         table: {c.row for c in found if c.table == table}
         for table in ("table1", "figure7", "mapping", "table3")
     }
-    assert rows["table1"] == {*PLAIN, *REPLACED} and rows["figure7"] == {
+    assert rows["table1"] == {*UNCHANGED_ROWS, *REPLACEMENTS} and rows["figure7"] == {
         "0 original",
         "30 knn-replace",
     }
@@ -180,7 +182,7 @@ def test_the_rows_of_notebook_07_are_its_runs(scale):
     mine = {
         c.runs[0]
         for c in cells(scale, "micro")
-        if c.table in ("table1", "figure7") and c.row in PLAIN
+        if c.table in ("table1", "figure7") and c.row in UNCHANGED_ROWS
     }
     assert mine <= own and all(isinstance(run, MeasureSpec) for run in mine)
 
@@ -200,7 +202,10 @@ def test_a_mapping_is_asked_for_other_words_than_it_was_fitted_to():
 def test_parts_may_be_chosen_and_what_there_is_not_is_said():
     assert {c.table for c in cells("smoke", "micro", only="1")} == {"table1", "figure7", "mapping"}
     assert {c.table for c in cells("smoke", "micro", only="3")} == {"table3", "mapping"}
-    assert sizes_at("smoke", "bible")[1] is None and sizes_at("laptop", "micro-parallel")[0] is None
+    assert (
+        study_configs("smoke", "bible")[1] is None
+        and study_configs("laptop", "micro-parallel")[0] is None
+    )
     assert {c.paper for c in cells("smoke", "micro", languages="es,ru")} == {OURS}
     for wrong in (dict(corpus="moon"), dict(only="2"), dict(seeds=101), dict(languages="xx")):
         with pytest.raises(InputError) as said:
@@ -213,7 +218,7 @@ def test_parts_may_be_chosen_and_what_there_is_not_is_said():
 def test_what_is_on_a_corpus_of_table_3_alone_may_be_kept():
     for corpus, scale in (("micro-parallel", "laptop"), ("micro", "gpu")):
         assert corpus_of(cells(scale, corpus), dict(scale=scale, corpus=corpus)) == corpus
-    assert corpus_of(cells("smoke"), dict(scale="smoke")) == laboratory_sizes("smoke").corpus
+    assert corpus_of(cells("smoke"), dict(scale="smoke")) == laboratory_config("smoke").corpus
 
 
 def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
@@ -229,12 +234,12 @@ def test_a_corpus_that_is_named_is_the_one_that_is_kept_whatever_the_paper():
 
 @EVERY
 def test_rows_of_table_3_differ_as_their_names_say(scale):
-    sizes = trilingual_sizes(scale, "micro")
+    sizes = trilingual_config(scale, "micro")
     rows = {
         row.split("-")[0] + row.partition(" (")[2].rstrip(")"): switches
-        for row, switches in base_rows(sizes).items()
+        for row, switches in table3_switches(sizes).items()
     }
-    specs = {name: base_model(sizes, 1, **switches) for name, switches in rows.items()}
+    specs = {name: base_model_spec(sizes, 1, **switches) for name, switches in rows.items()}
     plain = specs["0"]
     assert [l.name for l in plain.languages] == ["en", "de", "hi"] and plain.shape.segments == 3
     assert plain.shape.positions == 3 * plain.shape.max_tokens
@@ -260,7 +265,9 @@ def test_rows_of_table_3_differ_as_their_names_say(scale):
         differing(known, specs["30"]) == {"neighbours"}
         and known.neighbours.dictionary.source == "micro"
     )
-    offsets = [(v.special_offset, v.position_offset, v.token_type) for v in views(specs["8"], 100)]
+    offsets = [
+        (v.special_offset, v.position_offset, v.token_type) for v in language_views(specs["8"], 100)
+    ]
     assert offsets == [
         (0, 0, 0),
         (100, plain.shape.max_tokens, 1),
@@ -269,7 +276,7 @@ def test_rows_of_table_3_differ_as_their_names_say(scale):
 
 
 def test_table_3_is_tuned_on_english_and_asked_in_all():
-    sizes = trilingual_sizes("smoke", "micro")
+    sizes = trilingual_config("smoke", "micro")
     for cell in table3_cells(sizes, 1):
         (run,) = cell.runs
         assert run.train.language == "en" and [a.language for a, b in run.tests if a == b] == [
@@ -284,15 +291,16 @@ def test_table_3_is_tuned_on_english_and_asked_in_all():
             assert [l.name for l in run.checkpoint.languages] == ["en"]
         if cell.row == "untrained":
             assert run.checkpoint.training.steps == run.checkpoint.training.epochs == 0
-        assert cell.drawn == (
+        assert cell.metric == (
             "majority" if cell.row == "majority class" else "accuracy"
         ) + " {0}|{0}".format({"ENG": "en", "DEU": "de", "HIN": "hi"}[cell.column])
 
 
 def test_no_two_languages_share_a_letter():
-    sizes = trilingual_sizes("smoke", "micro")
+    sizes = trilingual_config("smoke", "micro")
     written = [
-        apply_text(l.corpus.transforms, load_spec(l.corpus)) for l in base_model(sizes, 1).languages
+        apply_text_transforms(l.corpus.transforms, load_spec(l.corpus))
+        for l in base_model_spec(sizes, 1).languages
     ]
     letters = [set("".join(text.sentences)) - {" "} for text in written]
     assert (
@@ -309,10 +317,10 @@ def store(tmp_path_factory):
 
 
 def test_nor_a_piece_nor_a_pair_of_the_tests(store):
-    sizes = trilingual_sizes("smoke", "micro")
-    spec = base_model(sizes, 1)
+    sizes = trilingual_config("smoke", "micro")
+    spec = base_model_spec(sizes, 1)
     engine.run([spec.tokenizer], store, progress=False)
-    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
     pieces = [
         set(model_ids(spec, l, tokenizer, store).ids.tolist()) - set(range(len(SPECIALS)))
         for l in spec.languages
@@ -322,7 +330,7 @@ def test_nor_a_piece_nor_a_pair_of_the_tests(store):
         and not pieces[0] & pieces[1]
         and not (pieces[0] | pieces[1]) & pieces[2]
     )
-    for test, _ in nli(sizes, spec).tests:
+    for test, _ in table3_nli_spec(sizes, spec).tests:
         engine.run([test.records], store, progress=False)
         said = [r["premise"] for r in read_records(store.path(test.records))]
         number = [l.name for l in spec.languages].index(test.language)
@@ -348,7 +356,7 @@ def test_the_smallest_study_runs_and_its_cells_are_read(store):
     course = frame[(frame.table == "figure7") & (frame.column == "µ")]
     assert (
         sorted(course.step) == sorted(set(course.step))
-        and len(course) == len(laboratory_sizes("smoke", "micro").snapshots) + 1
+        and len(course) == len(laboratory_config("smoke", "micro").snapshots) + 1
     )
 
 
@@ -387,5 +395,5 @@ def test_splits_that_the_ambiguities_name_exist():
     ]
     assert set(named) <= set(MASKING) and {"knn_released", "knn_first"} <= set(named)
     assert replace(
-        model("30 knn-replace", laboratory_sizes("smoke", "micro"), 0), masking=named[-1]
+        table1_spec("30 knn-replace", laboratory_config("smoke", "micro"), 0), masking=named[-1]
     )

@@ -18,19 +18,19 @@ from xlingual_nb.experiments.laboratory import (
     PAPER as NAME,
     SEEDS,
     cells,
-    chosen_rows,
+    select_rows,
     grid,
-    model,
-    parse,
+    row_spec,
+    parse_row_label,
     row_cells,
     table_rows,
 )
 from xlingual_nb.runs.engine import run
 from xlingual_nb.experiments.config import SCALES
-from xlingual_nb.experiments.scales import laboratory_sizes, laboratory_text
+from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.multilinguality import MeasureSpec
-from xlingual_nb.models.pretraining import PretrainSpec, views
+from xlingual_nb.models.pretraining import PretrainSpec, language_views
 from xlingual_nb.runs.store import Store
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.configs import MASKING, Masking, Shape
@@ -94,7 +94,7 @@ def measure(cell):
 )
 def test_a_misspelt_row_is_no_row(row, says):
     with pytest.raises(InputError) as caught:
-        model(row, laboratory_sizes("smoke", "micro"), 0)
+        row_spec(row, laboratory_config("smoke", "micro"), 0)
     assert says in str(caught.value)
 
 
@@ -126,10 +126,10 @@ def test_a_row_is_its_switches(row, scale, corpus):
     the paper's.
     """
     sizes, (lang_pos, shift_special, no_random, inverted, halves, large, epochs) = (
-        laboratory_sizes(scale, corpus),
+        laboratory_config(scale, corpus),
         PAPER[row],
     )
-    spec, size = model(row, sizes, 42), 1000
+    spec, size = row_spec(row, sizes, 42), 1000
     assert (spec.lang_pos, spec.shift_special, spec.seed) == (
         bool(lang_pos),
         bool(shift_special),
@@ -153,7 +153,7 @@ def test_a_row_is_its_switches(row, scale, corpus):
         {"inv_order"} if inverted else set()
     )
     places = sizes.small.max_tokens if not large else sizes.large.max_tokens
-    for view, second in zip(views(spec, size), (0, 1)):  # Figures 2 and 3
+    for view, second in zip(language_views(spec, size), (0, 1)):  # Figures 2 and 3
         assert (view.token_offset, view.special_offset) == (
             size * second,
             size * second * shift_special,
@@ -182,7 +182,7 @@ def test_a_row_in_two_tables_is_one_run(scale, corpus):
     specs = grid(scale, corpus)
     assert len(specs) == len(set(specs)) == len(set(map(measure, found)))
     assert sum(s.checkpoint == original[0].checkpoint for s in specs) == 1 + len(
-        laboratory_sizes(scale, corpus).snapshots
+        laboratory_config(scale, corpus).snapshots
     )
     longer = runs("table10", "17 lang-pos;shift-special;no-random;overparam (250 epochs)")
     assert all(
@@ -212,7 +212,7 @@ def test_rows_that_fit_worse_train_longer_in_a_table_of_their_own(tmp_path):
     assert {c.table for c in found if c.column == "Steps"} == {
         "table1-matched",
         "table2-matched",
-    } and all(c.drawn == "step" for c in found if c.column == "Steps")
+    } and all(c.metric == "step" for c in found if c.column == "Steps")
     assert {c.table for c in cells("smoke", "micro")} == {
         "table1",
         "table2",
@@ -240,10 +240,10 @@ def test_figures_are_measured_on_rows_of_the_tables():
     table1 = {(c.row, c.seed): measure(c) for c in found if c.table == "table1"}
     figure5, figure6 = ([c for c in found if c.table == t] for t in ("figure5", "figure6"))
     assert all(measure(c) == table1[c.row, c.seed] for c in figure5) and {
-        parse(c.row)[0] for c in figure5
+        parse_row_label(c.row)[0] for c in figure5
     } == {"1", "9"}
     assert all(measure(c).checkpoint == table1[c.row, c.seed].checkpoint for c in figure6) and {
-        parse(c.row)[0] for c in figure6
+        parse_row_label(c.row)[0] for c in figure6
     } == {"0", "15"}
     for row in ("0 original", "15 overparam"):
         points = [
@@ -258,7 +258,7 @@ def test_figures_are_measured_on_rows_of_the_tables():
 
 def test_paper_scale_is_table_9():
     """Section 2.1 (text, vocabulary, encoder, schedule) and Table 9 (all numbers)."""
-    sizes = laboratory_sizes("paper", "bible")
+    sizes = laboratory_config("paper", "bible")
     # "Hidden size 64; 768 for large models", "Intermediate layer size 256; 3072", "attention heads
     # 1; 12", "Maximum input length after tokenization 128"; layers of BERT-Base: 12
     assert sizes.small == Shape(layers=12, hidden=64, heads=1, intermediate=256, max_tokens=128)
@@ -291,7 +291,7 @@ def test_paper_scale_is_table_9():
 
 
 def test_paper_scale_on_the_microworld_is_as_large():
-    real, made = laboratory_sizes("paper", "bible"), laboratory_sizes("paper", "micro")
+    real, made = laboratory_config("paper", "bible"), laboratory_config("paper", "micro")
     assert all(
         getattr(real, f) == getattr(made, f)
         for f in (
@@ -338,9 +338,16 @@ def test_a_laptop_gives_its_seeds_to_the_rows_that_claims_rest_on():
     found = cells("laptop", "bible")
     for ident in ("0", "1", "2", "3", "4", "8", "21"):
         assert (
-            len({c.seed for c in found if c.table != "table10" and parse(c.row)[0] == ident}) >= 3
+            len(
+                {
+                    c.seed
+                    for c in found
+                    if c.table != "table10" and parse_row_label(c.row)[0] == ident
+                }
+            )
+            >= 3
         )
-    assert {parse(c.row)[0] for c in found} == {parse(r)[0] for r in PAPER}
+    assert {parse_row_label(c.row)[0] for c in found} == {parse_row_label(r)[0] for r in PAPER}
 
 
 # ---- the other reading
@@ -349,8 +356,8 @@ def test_a_laptop_gives_its_seeds_to_the_rows_that_claims_rest_on():
 def test_the_released_codes_reading():
     """The switches that the ledger of ambiguities names, and nothing else."""
     for row, (_, _, no_random, *_, epochs) in PAPER.items():
-        sizes = laboratory_sizes("paper", "bible")
-        text, code = model(row, sizes, 0), model(row, sizes, 0, "released")
+        sizes = laboratory_config("paper", "bible")
+        text, code = row_spec(row, sizes, 0), row_spec(row, sizes, 0, "released")
         assert code.visible_padding and code.training.early_epsilon and code.training.still_pad
         if no_random:
             assert MASKING[code.masking] == Masking(0.9, 0.1, 0.0)
@@ -410,16 +417,16 @@ def test_a_wrong_parameter_is_one_line_that_says_what_there_is(wrong, match):
 
 
 def test_rows_are_chosen_by_identifier():
-    assert chosen_rows("all") == {parse(r)[0] for r in PAPER} and chosen_rows(
+    assert select_rows("all") == {parse_row_label(r)[0] for r in PAPER} and select_rows(
         "small"
-    ) == chosen_rows("all") - {"15", "16", "17"}
-    assert {parse(c.row)[0] for c in cells("smoke", "micro", rows=" 0, 21b ,8")} == {
+    ) == select_rows("all") - {"15", "16", "17"}
+    assert {parse_row_label(c.row)[0] for c in cells("smoke", "micro", rows=" 0, 21b ,8")} == {
         "0",
         "21b",
         "8",
     }
     assert all(
-        s.checkpoint.shape == laboratory_sizes("paper", "bible").small
+        s.checkpoint.shape == laboratory_config("paper", "bible").small
         for s in grid("paper", "bible", rows="small")
     )
     assert set(grid("smoke", "micro", rows="small")) < set(grid("smoke", "micro"))
@@ -471,7 +478,7 @@ def test_all_small_rows_of_the_paper_train_as_stacks(tmp_path, monkeypatch):
         for c in cells("paper", "micro", seeds=1, rows="small")
         if c.table in ("table1", "table2")
     }
-    run(list(rows.values()), store, stack=laboratory_sizes("paper", "micro").stack, progress=False)
+    run(list(rows.values()), store, stack=laboratory_config("paper", "micro").stack, progress=False)
     assert len(rows) == 14 and sorted(stacks) == [(2, 0), (2, 2), (10, 1)]
     for row, spec in rows.items():
         log = loop.read_log(store.path(spec))

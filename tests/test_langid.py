@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
@@ -24,7 +24,7 @@ from xlingual_nb.tasks.language_identification import (
 )
 from xlingual_nb.tasks.linear_probes import ask_layers, held_out, means, train_layers
 from xlingual_nb.tasks.recipes import Bag
-from xlingual_nb.text.records import Labelled, RecordsSpec, load
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -115,14 +115,14 @@ def test_texts_are_their_first_two_sentences_and_languages_say_other_things(tmp_
         dict(text="It rains. It pours.", label="en"),
         dict(text="Il pleut.", label="fr"),
     ]
-    found = load(LANGUAGE_READING, "micro/en+es+el", "train", 20)
+    found = load_records(LANGUAGE_READING, "micro/en+es+el", "train", 20)
     assert Counter(r["label"] for r in found) == dict(en=20, es=20, el=20)
 
 
 @real
 def test_languages_of_the_data_folder():
     assert Counter(
-        r["label"] for r in load(LANGUAGE_READING, "wili/wili10", "test")
+        r["label"] for r in load_records(LANGUAGE_READING, "wili/wili10", "test")
     ) == dict.fromkeys("ang ar cy da de en fo is nb sv".split(), 500)
 
 
@@ -133,10 +133,12 @@ def test_a_run_by_layer_and_language(tmp_path):
         (tmp_path / f"{part}.tsv").write_text("".join(lines))
 
     def side(part):
-        return Labelled("all", LanguageRecords("langid", f"file:{tmp_path}/{{part}}.tsv", part))
+        return LabelledRecords(
+            "all", LanguageRecords("langid", f"file:{tmp_path}/{{part}}.tsv", part)
+        )
 
     spec = LanguageIdSpec(
-        BroughtSpec(str(tmp_path / "tiny")),
+        ExternalCheckpointSpec(str(tmp_path / "tiny")),
         side("train"),
         (side("test"),),
         Bag(batch=4, learning_rate=1e-2, epochs=20),
@@ -152,4 +154,6 @@ def test_a_run_by_layer_and_language(tmp_path):
     for layer, accuracy in found["accuracy"]["all"].items():
         assert np.mean([*found["by_language"]["all"][layer].values()]) == pytest.approx(accuracy)
     with pytest.raises(InputError, match="records of ner for langid"):
-        LanguageIdSpec(spec.checkpoint, Labelled("en", RecordsSpec("ner", "micro/en", size=3)), ())
+        LanguageIdSpec(
+            spec.checkpoint, LabelledRecords("en", RecordsSpec("ner", "micro/en", size=3)), ()
+        )

@@ -8,9 +8,21 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import language_shift as shift, language_shift_common, liu2020_common
-from xlingual_nb.experiments.language_shift import RATES, SETS, SHIFT, TURNED, cells, grid
-from xlingual_nb.experiments.language_shift_common import BY_CLASS, FEW, IDENTITY, TAKEN, TRANSFER
-from xlingual_nb.experiments.liu2020_common import MEAN, as_high, check_shift, shift_model, turned
+from xlingual_nb.experiments.language_shift import FIGURE7, TABLE3, SHIFT, TABLE2, cells, grid
+from xlingual_nb.experiments.language_shift_common import (
+    BY_CLASS,
+    FEW_SENTENCES,
+    IDENTITY,
+    ERASURE,
+    TRANSFER,
+)
+from xlingual_nb.experiments.liu2020_common import (
+    MEAN,
+    scale_layer,
+    shift_study_config,
+    shift_model_spec,
+    translation_spec,
+)
 from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.language_erasure import IdentityClassesSpec
 from xlingual_nb.measures.shift_translation import ShiftSpec
@@ -24,7 +36,7 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.shifted_nli import shifted_cost
 
 ON_SHIFTS = list(filter(shift.belongs_here, claims("liu2020b")))
-SIZES = check_shift("smoke", "micro")
+SIZES = shift_study_config("smoke", "micro")
 LAPTOP = cells("laptop", "micro", seeds=1)
 
 
@@ -50,15 +62,18 @@ def test_only_so_many_sentences_are_turned_as_the_sizes_say():
     scale.
     """
     assert {
-        scale_corpus: turned(
-            check_shift(*scale_corpus), shift_model(check_shift(*scale_corpus), 0), "en-xx", "de"
+        scale_corpus: translation_spec(
+            shift_study_config(*scale_corpus),
+            shift_model_spec(shift_study_config(*scale_corpus), 0),
+            "en-xx",
+            "de",
         ).sentences
         for scale_corpus in (("laptop", "micro"), ("laptop", "running"), ("paper", "wiki"))
     } == {("laptop", "micro"): 0, ("laptop", "running"): 1000, ("paper", "wiki"): 0}
 
 
 def test_tables_are_addressed_as_the_paper_prints_them():
-    for table in (TURNED, SETS, TRANSFER):
+    for table in (TABLE2, TABLE3, TRANSFER):
         printed = {(r.row, r.column) for r in published("liu2020b", table).itertuples()}
         ours = {(c.row, c.column) for c in LAPTOP if c.table == table}
         assert ours >= printed and (table == TRANSFER or ours == printed)
@@ -68,8 +83,8 @@ def test_tables_are_addressed_as_the_paper_prints_them():
 
 
 def test_a_row_says_what_its_runs_are():
-    targets = check_shift("laptop", "micro").shifts.targets
-    for cell in (c for c in LAPTOP if c.table in (SHIFT, TURNED, SETS, RATES, shift.BLEUS)):
+    targets = shift_study_config("laptop", "micro").shifts.targets
+    for cell in (c for c in LAPTOP if c.table in (SHIFT, TABLE2, TABLE3, FIGURE7, shift.FIGURE8)):
         assert all(isinstance(run, ShiftSpec) for run in cell.runs)
         if cell.table != SHIFT:
             assert len(cell.runs) == 1
@@ -90,21 +105,23 @@ def test_a_row_says_what_its_runs_are():
 
 
 def test_layers_stand_as_high_as_the_paper_s():
-    assert [as_high(layer, 12) for layer in range(1, 13)] == [*range(1, 13)] and as_high(1, 3) == 1
+    assert [scale_layer(layer, 12) for layer in range(1, 13)] == [*range(1, 13)] and scale_layer(
+        1, 3
+    ) == 1
     (cell,) = [
         c
         for c in LAPTOP
         if (c.table, c.row, c.column) == (SHIFT, "en-de | alpha 1 | de", "BLEU-1 upper")
     ]
     assert (
-        cell.drawn({"layer 3 alpha 1 bleu": 7.0}) == 7.0
-        and cell.drawn({"layer 3 alpha 1 bleu": float("nan")}) == 0.0
+        cell.metric({"layer 3 alpha 1 bleu": 7.0}) == 7.0
+        and cell.metric({"layer 3 alpha 1 bleu": float("nan")}) == 0.0
     )
-    assert cell.drawn is shift.reading(3, 1.0, "bleu")
+    assert cell.metric is shift.shift_metric(3, 1.0, "bleu")
 
 
 def test_one_model_reads_all_languages_and_no_text_is_a_translation():
-    (spec,) = {c.runs[0].checkpoint for c in LAPTOP if c.table in (TURNED, FEW)}
+    (spec,) = {c.runs[0].checkpoint for c in LAPTOP if c.table in (TABLE2, FEW_SENTENCES)}
     assert isinstance(spec, PretrainSpec) and len(spec.languages) == 15
     assert len({dict(l.corpus.parameters)["seed"] for l in spec.languages}) == 15
     told = {
@@ -120,29 +137,35 @@ def test_one_model_reads_all_languages_and_no_text_is_a_translation():
 
 
 def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
-    parts = TURNED, SETS, RATES, TRANSFER, IDENTITY, FEW, BY_CLASS, TAKEN
+    parts = TABLE2, TABLE3, FIGURE7, TRANSFER, IDENTITY, FEW_SENTENCES, BY_CLASS, ERASURE
     store, wanted = (
         Store(experiments_store),
         [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts],
     )
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
-    held = read_measures(store.path(turned(SIZES, shift_model(SIZES, 0), "en-xx", "el")))
+    held = read_measures(
+        store.path(translation_spec(SIZES, shift_model_spec(SIZES, 0), "en-xx", "el"))
+    )
     assert (
         found[SHIFT, "en-el | alpha 2 | el", "converted"]
         == held["layer 2 alpha 2 converted"]
-        == found[RATES, "α 2", "layer 2"]
+        == found[FIGURE7, "α 2", "layer 2"]
     )
     assert (
-        found[TURNED, "best BLEU-1", "en→el"] == held["best bleu"]
-        and found[SETS, "|V|", "el"] == held["types target"]
+        found[TABLE2, "best BLEU-1", "en→el"] == held["best bleu"]
+        and found[TABLE3, "|V|", "el"] == held["types target"]
     )
     assert found[SHIFT, "commonest | en | el", "gold"] == held["commonest gold"] and len(
         found
     ) == len(wanted)
     upper, whole = (
         read_measures(
-            store.path(language_shift_common.moved_nli(SIZES, shift_model(SIZES, 0), frozen, 1, 0))
+            store.path(
+                language_shift_common.shifted_nli_spec(
+                    SIZES, shift_model_spec(SIZES, 0), frozen, 1, 0
+                )
+            )
         )
         for frozen in (1, 0)
     )
@@ -154,7 +177,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
         50 * (whole["plain el"] + whole["plain zh"])
     )
     names = read_measures(
-        store.path(language_shift_common.identity_of(SIZES, shift_model(SIZES, 0)))
+        store.path(language_shift_common.identity_spec(SIZES, shift_model_spec(SIZES, 0)))
     )
     assert found[IDENTITY, "centred", "Retrieval ρ"] == pytest.approx(
         (names["layer 1 centred retrieval el"] + names["layer 1 centred retrieval zh"]) / 2
@@ -162,7 +185,9 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     assert found[IDENTITY, "chance", "Language id"] == pytest.approx(1 / 3)
     classes = read_measures(
         store.path(
-            IdentityClassesSpec(language_shift_common.identity_of(SIZES, shift_model(SIZES, 0)))
+            IdentityClassesSpec(
+                language_shift_common.identity_spec(SIZES, shift_model_spec(SIZES, 0))
+            )
         )
     )
     assert found[BY_CLASS, "whitened", "Noun"] == pytest.approx(
@@ -170,27 +195,29 @@ def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
     )
     tasks = {
         task: read_measures(
-            store.path(language_shift_common.taken_out_of(SIZES, shift_model(SIZES, 0), task))
+            store.path(language_shift_common.erasure_spec(SIZES, shift_model_spec(SIZES, 0), task))
         )
         for task in ("nli", "ner")
     }
-    assert found[TAKEN, "shifted aside", "NER F1"] == pytest.approx(
+    assert found[ERASURE, "shifted aside", "NER F1"] == pytest.approx(
         (tasks["ner"]["shifted aside score el"] + tasks["ner"]["shifted aside score zh"]) / 2
     )
-    assert found[TAKEN, "whitened", "NLI ACC en"] == tasks["nli"]["whitened score en"] and found[
-        TAKEN, "chance", "Language id, nli"
+    assert found[ERASURE, "whitened", "NLI ACC en"] == tasks["nli"]["whitened score en"] and found[
+        ERASURE, "chance", "Language id, nli"
     ] == pytest.approx(1 / 3)
     few = [
         read_measures(
             store.path(
-                language_shift_common.shifted_by_few(SIZES, shift_model(SIZES, 0), t, 10, False)
+                language_shift_common.few_sentence_shift_spec(
+                    SIZES, shift_model_spec(SIZES, 0), t, 10, False
+                )
             )
         )
         for t in ("el", "zh")
     ]
-    assert found[FEW, language_shift_common.few_row(10, False), "BLEU-1"] == pytest.approx(
-        sum(f["layer 2 alpha 1 bleu"] for f in few) / 2
-    )
+    assert found[
+        FEW_SENTENCES, language_shift_common.few_sentence_label(10, False), "BLEU-1"
+    ] == pytest.approx(sum(f["layer 2 alpha 1 bleu"] for f in few) / 2)
 
 
 def test_rows_of_table_4_are_fine_tuned_as_they_say():
@@ -217,7 +244,7 @@ def test_rows_of_table_4_are_fine_tuned_as_they_say():
 
 
 def test_means_of_few_sentences_are_of_text_that_nothing_else_reads():
-    specs = {c.row: c.runs for c in LAPTOP if c.table == FEW}
+    specs = {c.row: c.runs for c in LAPTOP if c.table == FEW_SENTENCES}
     seeds = {
         row: [dict(text.parameters)["seed"] for text in runs[0].means]
         for row, runs in specs.items()
@@ -227,7 +254,7 @@ def test_means_of_few_sentences_are_of_text_that_nothing_else_reads():
     )
     assert {spec.estimated for runs in specs.values() for spec in runs} == {1, 3, 10, 30, 100, 1000}
     assert all(
-        max(check_shift("laptop").shifts.few) == dict(text.parameters)["sentences"]
+        max(shift_study_config("laptop").shifts.few) == dict(text.parameters)["sentences"]
         for runs in specs.values()
         for s in runs
         for text in s.means
@@ -244,25 +271,25 @@ def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(
         InputError, match="the model of shifts does not read 'fr': choose among el, zh"
     ):
-        check_shift("smoke", "micro", languages="fr")
+        shift_study_config("smoke", "micro", languages="fr")
     with pytest.raises(InputError, match="laptop.fake: .* wants the name 'books' of fr"):
-        check_shift("laptop", "fake")
-    asked = check_shift("laptop", "micro", languages="es,hi")
+        shift_study_config("laptop", "fake")
+    asked = shift_study_config("laptop", "micro", languages="es,hi")
     assert (
         asked.shifts.targets == asked.shifts.transfer == ("es", "hi")
         and asked.label == "micro-es-hi"
     )
-    assert shift_model(asked, 0) == shift_model(check_shift("laptop", "micro"), 0), (
-        "the model reads what it reads"
-    )
+    assert shift_model_spec(asked, 0) == shift_model_spec(
+        shift_study_config("laptop", "micro"), 0
+    ), "the model reads what it reads"
     one = cells("laptop", "micro", 1, languages="es")
     assert not any("other" in c.row for c in one) and {c.paper for c in one} == {"liu2020b"}
-    monkeypatch.setattr(liu2020_common, "check", lambda *given: replace(SIZES, shifts=None))
+    monkeypatch.setattr(liu2020_common, "study_config", lambda *given: replace(SIZES, shifts=None))
     with pytest.raises(
         InputError,
         match="^smoke.micro says nothing of shifts: add `shifts` to it, or choose micro$",
     ):
-        check_shift("smoke", "micro")
+        shift_study_config("smoke", "micro")
 
 
 def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
@@ -294,7 +321,7 @@ def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
         refused("micro-mine", own=own)
         == "en and el have the same text: give two languages, or each its own"
     )
-    spec = turned(SIZES, shift_model(SIZES, 0), "en-xx", "el")
+    spec = translation_spec(SIZES, shift_model_spec(SIZES, 0), "en-xx", "el")
     with pytest.raises(InputError, match="^layer 3 is not there: choose 0 .the embeddings. to 2$"):
         replace(spec, layers=(3,))
 
@@ -318,16 +345,16 @@ def test_every_scale_has_its_grid(monkeypatch):
     real = cells("paper", "wiki", seeds=1)
     assert {c.table for c in real} == {
         SHIFT,
-        TURNED,
-        SETS,
-        RATES,
-        shift.BLEUS,
+        TABLE2,
+        TABLE3,
+        FIGURE7,
+        shift.FIGURE8,
         TRANSFER,
     } and not any("gold" in c.column for c in real)
     (texts,) = {
         tuple(t.source for t in c.runs[0].texts)
         for c in real
-        if (c.table, c.column) == (TURNED, "en→el")
+        if (c.table, c.column) == (TABLE2, "en→el")
     }
     assert texts == ("xnli/en", "xnli/el") and real[0].runs[0].checkpoint.shape.layers == 12
 

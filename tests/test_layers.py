@@ -14,15 +14,15 @@ from xlingual_nb.experiments.layers import (
     FIGURES,
     LANGUAGE_ID,
     cells,
-    check,
-    frozen,
+    frozen_layers,
     grid,
-    heights,
-    mixture,
+    langid_records,
+    layer_labels,
+    layers_config,
 )
-from xlingual_nb.experiments.liu2020_common import shift_model
-from xlingual_nb.experiments.scales import joint_sizes
-from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.experiments.liu2020_common import shift_model_spec
+from xlingual_nb.experiments.scales import joint_config
+from xlingual_nb.experiments.study import observe, unique_runs
 from xlingual_nb.papers.published import claims, floor_names, published
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -38,7 +38,7 @@ GRIDS = {scale: cells(scale, "micro", seeds=1) for scale in ("laptop", "paper")}
 BY_ADDRESS = {
     scale: {(c.table, c.row, c.column): c for c in found} for scale, found in GRIDS.items()
 }
-SMALL = check("smoke")
+SMALL = layers_config("smoke")
 ELSEWHERE = {"W-freeze-weak"}  # names languages of the paper's corpora
 JUDGED = [
     (scale, c) for scale in GRIDS for c in HERE if scale in c.scales and c.id not in ELSEWHERE
@@ -81,13 +81,16 @@ def test_settings_and_columns_that_the_paper_prints_have_rows():
 
 
 def test_layers_by_height():
-    assert frozen(12) == {"Lay 0": 0, "Lay 3": 3, "Lay 6": 6, "Lay 9": 9}
-    assert frozen(3) == {"Lay 0": 0, "Lay 3": 1, "Lay 6": 2}
-    assert frozen(6) == {"Lay 0": 0, "Lay 3": 2, "Lay 6": 3, "Lay 9": 4}
-    assert heights(3) == {"layer 0": 0, "layer 4": 1, "layer 8": 2, "layer 12": 3}
-    assert heights(12) == {f"layer {n}": n for n in range(13)} and heights(24)["layer 0.5"] == 1
+    assert frozen_layers(12) == {"Lay 0": 0, "Lay 3": 3, "Lay 6": 6, "Lay 9": 9}
+    assert frozen_layers(3) == {"Lay 0": 0, "Lay 3": 1, "Lay 6": 2}
+    assert frozen_layers(6) == {"Lay 0": 0, "Lay 3": 2, "Lay 6": 3, "Lay 9": 4}
+    assert layer_labels(3) == {"layer 0": 0, "layer 4": 1, "layer 8": 2, "layer 12": 3}
+    assert (
+        layer_labels(12) == {f"layer {n}": n for n in range(13)}
+        and layer_labels(24)["layer 0.5"] == 1
+    )
     for depth in range(1, 25):
-        assert len(heights(depth)) == depth + 1 and max(frozen(depth).values()) <= depth
+        assert len(layer_labels(depth)) == depth + 1 and max(frozen_layers(depth).values()) <= depth
 
 
 # ---- runs
@@ -108,9 +111,9 @@ def test_settings_differ_from_the_zero_shot_run_in_what_is_trained_alone():
         for setting, layer in uppermost.items():
             changed = replace(zero, settings=replace(zero.settings, freeze=layer))
             assert {one(f"en-{l} | {setting} | {l}") for l in ("en", "tr", "zh")} == {(changed,)}
-        feat = replace(zero, settings=joint_sizes("laptop", "micro").layers.feat)
+        feat = replace(zero, settings=joint_config("laptop", "micro").layers.feat)
         assert one("en-xx | Feat | mean") == (feat,) and isinstance(feat.settings, Feat)
-        bare = zero_shot.untrained(zero.checkpoint)
+        bare = zero_shot.untrained_spec(zero.checkpoint)
         assert one("untrained | en | mean") == (replace(zero, checkpoint=bare),)
         assert one("untrained, Feat | en | de") == (replace(feat, checkpoint=bare),)
 
@@ -133,7 +136,7 @@ def test_the_runs_of_one_model():
     """Three depths, Feat, and Feat on the untrained encoder, of five tasks; what 12 has of them is
     not made again.
     """
-    made, known = grid("laptop", seeds=1), grid_of(zero_shot.cells("laptop", seeds=1))
+    made, known = grid("laptop", seeds=1), unique_runs(zero_shot.cells("laptop", seeds=1))
     assert Counter(r.stage for r in made) == dict(
         sentences=14, tuned_tags=14, parsing=7, nli_floors=1, bags=4, langid=2
     )
@@ -147,21 +150,25 @@ def test_the_runs_of_one_model():
 def test_language_is_asked_of_every_layer_of_both_encoders():
     rows = {c.row: c for c in GRIDS["laptop"] if c.table == "figure2"}
     assert len(rows) == 4 * (1 + 2 * 16) and {c.column for c in rows.values()} == {LANGUAGE_ID}
-    for name, layer in heights(3).items():
+    for name, layer in layer_labels(3).items():
         (run,), (bare,) = rows[name].runs, rows[f"untrained | {name}"].runs
-        assert run.checkpoint.training.steps > 0 and bare.checkpoint == zero_shot.untrained(
+        assert run.checkpoint.training.steps > 0 and bare.checkpoint == zero_shot.untrained_spec(
             run.checkpoint
         )
         assert replace(bare, checkpoint=run.checkpoint) == run and run.settings.layers == ()
-        assert rows[f"{name} | th"].drawn == f"by_language all {layer} th" and rows[
+        assert rows[f"{name} | th"].metric == f"by_language all {layer} th" and rows[
             f"majority | {name}"
         ].runs == (run,)
 
 
 def test_languages_are_told_apart_among_all_that_the_model_reads():
-    few = check("laptop", languages="es")
-    assert mixture(few, "train") == mixture(check("laptop"), "train") != mixture(few, "test")
-    assert len(mixture(few, "train").records.source.removeprefix("micro/").split("+")) == 15
+    few = layers_config("laptop", languages="es")
+    assert (
+        langid_records(few, "train")
+        == langid_records(layers_config("laptop"), "train")
+        != langid_records(few, "test")
+    )
+    assert len(langid_records(few, "train").records.source.removeprefix("micro/").split("+")) == 15
     asked = {
         c.row for c in cells("laptop", seeds=1, languages="es", only="1") if c.row.startswith("en-")
     }
@@ -181,7 +188,7 @@ def test_at_paper_scale_the_papers_values():
     """W section 5.2: two layers as wide as the encoder, Adam at 1e-3, 32 texts a batch, until the
     rate is below 1e-5.
     """
-    sizes = check("paper", "micro")
+    sizes = layers_config("paper", "micro")
     assert sizes.layers.feat == Feat(2, 768, batch=32, learning_rate=1e-3, least=1e-5)
     assert sizes.layers.feat.hidden == sizes.shifts.base.shape.hidden
     assert sizes.layers.bag == Bag(batch=32, learning_rate=1e-3, least=1e-5)
@@ -207,7 +214,7 @@ def test_sizes_of_ones_own():
         "study": "liu2020",
         "smoke": {"micro-wide": {"like": "smoke.micro", "layers": {"feat": {"hidden": 12}}}},
     }
-    sizes = check("smoke", "micro-wide", own=own)
+    sizes = layers_config("smoke", "micro-wide", own=own)
     assert (
         sizes.layers.feat == replace(SMALL.layers.feat, hidden=12)
         and sizes.layers.bag == SMALL.layers.bag
@@ -235,9 +242,12 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     assert len(found) == len(wanted) and found.notna().all()
     for task, told in zero_shot.TASKS.items():
         column, name = [*told.columns.items()][-1]
-        zero = zero_shot.taught(SMALL, task, shift_model(SMALL, 0), "en", ("en", "el", "zh"))
+        zero = zero_shot.fine_tuned_spec(
+            SMALL, task, shift_model_spec(SMALL, 0), "en", ("en", "el", "zh")
+        )
         lays = {
-            setting: replace(zero.settings, freeze=layer) for setting, layer in frozen(2).items()
+            setting: replace(zero.settings, freeze=layer)
+            for setting, layer in frozen_layers(2).items()
         }
         for setting, settings in ({FEAT: SMALL.layers.feat} | lays).items():
             held = read_measures(store.path(replace(zero, settings=settings)))
@@ -250,9 +260,11 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
 
 def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_share(store):
     found = observe(cells("smoke", only="2"), store, "micro").set_index("row").value
-    said = Counter(r["label"] for r in read_records(store.path(mixture(SMALL, "test").records)))
+    said = Counter(
+        r["label"] for r in read_records(store.path(langid_records(SMALL, "test").records))
+    )
     assert said == dict.fromkeys(("en", "el", "zh"), SMALL.layers.langid["test"].size)
-    for name in heights(2):
+    for name in layer_labels(2):
         assert found[f"majority | {name}"] == pytest.approx(100 / 3)
         for label in (name, f"untrained | {name}"):
             assert found[label] == pytest.approx(found[[f"{label} | {l}" for l in said]].mean())
@@ -263,24 +275,26 @@ def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_sh
 
 def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"):
-        check("smoke", languages="fr")
+        layers_config("smoke", languages="fr")
     with pytest.raises(
         InputError, match="only='3': there is no '3' here; choose all, or some of 1, 2"
     ):
         cells("smoke", only="3")
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
-        check("laptop", "wiki")
+        layers_config("laptop", "wiki")
     own = {
         "study": "liu2020",
         "smoke": {"micro-odd": {"like": "smoke.micro", "layers": {"feat": {"least": 1.0}}}},
     }
     with pytest.raises(InputError, match="least=1.0, learning_rate=0.001: training ends below"):
-        check("smoke", "micro-odd", own=own)
+        layers_config("smoke", "micro-odd", own=own)
     for less, said in (
         (None, "smoke.micro says nothing of layers: add `layers` to it, or choose micro"),
         (SMALL.layers._replace(langid={}), "smoke.micro.layers has no langid.train: add it"),
     ):
         with monkeypatch.context() as around:
-            around.setattr(zero_shot, "check", lambda *given: replace(SMALL, layers=less))
+            around.setattr(
+                zero_shot, "zero_shot_config", lambda *given: replace(SMALL, layers=less)
+            )
             with pytest.raises(InputError, match=f"^{said}$"):
-                check("smoke")
+                layers_config("smoke")

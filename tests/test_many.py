@@ -7,8 +7,8 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import dufter_table4, ordering
-from xlingual_nb.experiments.scales import bilingual_sizes
-from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.experiments.scales import bilingual_config
+from xlingual_nb.experiments.study import observe, unique_runs
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import claim_tests
@@ -37,13 +37,13 @@ def test_the_microworld_has_all_languages_of_the_table(scale):
     assert {(r, c) for r in PRINTED.index for c in PRINTED} <= {(c.row, c.column) for c in cells}
     (trained,) = {run_id(r.checkpoint) for c in cells for r in c.runs if c.row == "tr"}
     spec = next(r.checkpoint for c in cells for r in c.runs if c.row == "tr")
-    sizes = bilingual_sizes(scale, "micro")
+    sizes = bilingual_config(scale, "micro")
     assert (
         run_id(spec) == trained
         and spec.training.steps == (sizes.many or sizes.base.training).steps * 15 // 2
     )
     assert [l.name for l in spec.languages] == list(
-        dufter_table4.many_languages(bilingual_sizes(scale, "micro"))
+        dufter_table4.table4_languages(bilingual_config(scale, "micro"))
     )
 
 
@@ -67,7 +67,9 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
             assert {
                 (row, column) for row in test.plus for column in (test.column, test.minus_column)
             } <= seen
-            floors = {f for row in claim.alive for f in claim_tests.floors(claim, test, row)}
+            floors = {
+                f for row in claim.alive for f in claim_tests.baseline_labels(claim, test, row)
+            }
             assert floors and {(f, test.alive_column or test.column) for f in floors} <= seen
 
 
@@ -80,7 +82,11 @@ def test_other_languages_texts_and_readings_have_no_table_4():
 def test_correlations_are_scipys_over_the_languages_alone():
     table = PRINTED.copy()
     table.loc["untrained | en"] = [9.0, 0.0]
-    found = dufter_table4.correlations(table).set_index("with English").astype({"r": float})
+    found = (
+        dufter_table4.order_transfer_correlations(table)
+        .set_index("with English")
+        .astype({"r": float})
+    )
     for english, rows in ((False, PRINTED.drop("en")), (True, PRINTED)):
         r = stats.pearsonr(rows[dufter_table4.TAU], rows[dufter_table4.XNLI])
         low, high = r.confidence_interval()
@@ -88,9 +94,9 @@ def test_correlations_are_scipys_over_the_languages_alone():
             [r.statistic, low, high]
         )
         assert found.languages[english] == len(rows)
-    assert dufter_table4.correlations(table.assign(**{dufter_table4.XNLI: 33.3})).empty, (
-        "constant numbers have no correlation"
-    )
+    assert dufter_table4.order_transfer_correlations(
+        table.assign(**{dufter_table4.XNLI: 33.3})
+    ).empty, "constant numbers have no correlation"
 
 
 @pytest.fixture
@@ -115,20 +121,20 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_order_is_read_off_anyones_model(folder):
     tiny_checkpoint(folder / "mine")
-    cells = dufter_table4.brought_cells(str(folder / "mine"))
+    cells = dufter_table4.external_order_cells(str(folder / "mine"))
     assert {(c.paper, c.row, c.column) for c in cells} == {
         ("ours", l, s) for l in ("es", "ur") for s in dufter_table4.SCORES
     }
     store = Store(folder / "store")
-    run(grid_of(cells), store, progress=False)
+    run(unique_runs(cells), store, progress=False)
     found = observe(cells, store, "xnli").pivot(index="row", columns="column", values="value")
     assert found.loc["es"].min() > 0.95 and found.loc["ur", "root"] < 0.9
     assert set(ordering.grid("smoke", "micro", checkpoint=str(folder / "mine"))) >= set(
-        grid_of(cells)
+        unique_runs(cells)
     )
 
 
 def test_without_xnli_a_checkpoint_is_refused_in_one_line(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     with pytest.raises(InputError, match="no XNLI to align"):
-        dufter_table4.brought_cells("anywhere")
+        dufter_table4.external_order_cells("anywhere")

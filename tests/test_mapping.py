@@ -11,16 +11,16 @@ from scipy.linalg import fractional_matrix_power, orthogonal_procrustes
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.vecmap import (
     SelfLearning,
-    first_pairs,
-    induce,
-    normalised,
+    initial_dictionary,
+    induce_dictionary,
+    normalise_vectors,
     procrustes,
-    reweighted,
-    signatures,
-    supervised,
-    unit,
+    reweight_symmetrically,
+    similarity_signatures,
+    fit_supervised,
+    unit_rows,
     vecmap,
-    whitening,
+    whitening_matrices,
 )
 
 seeds = st.integers(0, 10**6)
@@ -46,7 +46,9 @@ def planted(n, width, noise, seed, clusters=30):
 
 
 def found(mapped, places):
-    return float((unit(mapped.first) @ unit(mapped.second).T).argmax(1).eq(places).float().mean())
+    return float(
+        (unit_rows(mapped.first) @ unit_rows(mapped.second).T).argmax(1).eq(places).float().mean()
+    )
 
 
 def known(places):
@@ -73,14 +75,14 @@ def test_two_spaces_that_have_nothing_to_do_with_each_other_are_not_mapped():
 def test_known_pairs_map_words_that_were_held_back():
     words, other, places = planted(400, 20, 0.3, 1)
     for rotation in (False, True):
-        assert found(supervised(words, other, known(places)[::2], rotation), places) > 0.95
+        assert found(fit_supervised(words, other, known(places)[::2], rotation), places) > 0.95
 
 
 def test_tables_need_not_be_of_one_length():
     words, other, places = planted(400, 20, 0.1, 2)
     mapped = vecmap(words, other[:390])
     kept = places < 390
-    nearest = (unit(mapped.first) @ unit(mapped.second).T).argmax(1)
+    nearest = (unit_rows(mapped.first) @ unit_rows(mapped.second).T).argmax(1)
     assert (
         mapped.second.shape == (390, 20) and float(nearest.eq(places)[kept].float().mean()) > 0.95
     )
@@ -99,7 +101,7 @@ def test_procrustes_is_scipys(seed):
 @given(seeds)
 def test_whitening_is_the_inverse_root_of_the_product(seed):
     X = np.random.default_rng(seed).normal(size=(40, 5)) * [3, 1, 1, 0.5, 0.1]
-    white, colour = whitening(torch.from_numpy(X))
+    white, colour = whitening_matrices(torch.from_numpy(X))
     assert np.allclose(white.numpy(), fractional_matrix_power(X.T @ X, -0.5), atol=1e-8)
     made = X @ white.numpy()
     assert np.allclose((white @ colour).numpy(), np.eye(5)) and np.allclose(
@@ -122,7 +124,7 @@ def test_reweighting_step_by_step(seed):
     )
     one = X @ np.linalg.inv(roots[0]) @ U @ np.diag(S**0.5) @ (U.T @ roots[0] @ U)
     other = Z @ np.linalg.inv(roots[1]) @ Vt.T @ np.diag(S**0.5) @ (Vt @ roots[1] @ Vt.T)
-    made = reweighted(*map(torch.from_numpy, (X, Z)), torch.from_numpy(pairs))
+    made = reweight_symmetrically(*map(torch.from_numpy, (X, Z)), torch.from_numpy(pairs))
     assert np.allclose(
         made[0] @ made[1].T, one @ other.T, atol=1e-7
     )  # signs of directions are free
@@ -132,14 +134,14 @@ def test_reweighting_step_by_step(seed):
 @given(seeds, st.integers(1, 12), st.integers(1, 5))
 def test_a_dictionary_is_that_of_loops_whatever_the_block(seed, size, k):
     rng = torch.Generator().manual_seed(seed)
-    X, Z = (unit(torch.randn(n, 4, generator=rng)) for n in (9, 11))
+    X, Z = (unit_rows(torch.randn(n, 4, generator=rng)) for n in (9, 11))
     S = (X @ Z.T).numpy()
 
     def r(row):
         return np.sort(row)[::-1][:k].mean()
 
     csls = np.array([[2 * S[i, j] - r(S[i]) - r(S[:, j]) for j in range(11)] for i in range(9)])
-    pairs, objective = induce(X, Z, k=k, size=size)
+    pairs, objective = induce_dictionary(X, Z, k=k, size=size)
     assert pairs.tolist() == [[i, csls[i].argmax()] for i in range(9)] + [
         [csls[:, j].argmax(), j] for j in range(11)
     ]
@@ -150,25 +152,30 @@ def test_the_share_of_pairs_that_may_be_chosen():
     """The best candidate is kept with that chance, so the best is chosen as often, and the second
     best next.
     """
-    X = unit(torch.randn(50, 8, generator=torch.Generator().manual_seed(0)))
+    X = unit_rows(torch.randn(50, 8, generator=torch.Generator().manual_seed(0)))
     rng, chosen = torch.Generator().manual_seed(1), []
     for _ in range(100):
-        chosen.append(induce(X, X, 0.3, 1, rng)[0].diff(dim=1).eq(0).float().mean())
+        chosen.append(induce_dictionary(X, X, 0.3, 1, rng)[0].diff(dim=1).eq(0).float().mean())
     assert float(torch.stack(chosen).mean()) == pytest.approx(0.3, abs=0.03)
 
 
 @given(seeds)
 def test_signatures_know_neither_order_nor_rotation(seed):
     rng = torch.Generator().manual_seed(seed)
-    X, order = normalised(torch.randn(20, 5, generator=rng)), torch.randperm(20, generator=rng)
+    X, order = (
+        normalise_vectors(torch.randn(20, 5, generator=rng)),
+        torch.randperm(20, generator=rng),
+    )
     turn = torch.linalg.qr(torch.randn(5, 5, generator=rng))[0]
-    assert torch.allclose(signatures(X[order] @ turn), signatures(X)[order], atol=1e-3)
+    assert torch.allclose(
+        similarity_signatures(X[order] @ turn), similarity_signatures(X)[order], atol=1e-3
+    )
 
 
 def test_only_the_commonest_words_are_looked_at():
     words, other, _ = planted(400, 20, 0.1, 3)
     few = SelfLearning(cutoff=150, start=100, rounds=3)
-    assert first_pairs(normalised(words), normalised(other), few).max() == 99
+    assert initial_dictionary(normalise_vectors(words), normalise_vectors(other), few).max() == 99
     mapped = vecmap(words, other, few)
     assert len(mapped.history) == 3 and mapped.pairs.max() == 149 and len(mapped.first) == 400
 
@@ -176,7 +183,7 @@ def test_only_the_commonest_words_are_looked_at():
 @pytest.mark.parametrize("first, second", [((10, 4), (10, 5)), ((0, 4), (10, 4)), ((10,), (10, 4))])
 def test_tables_that_do_not_fit_are_one_line(first, second):
     pairs = torch.zeros(1, 2, dtype=torch.long)
-    for call in (vecmap, lambda X, Z: supervised(X, Z, pairs)):
+    for call in (vecmap, lambda X, Z: fit_supervised(X, Z, pairs)):
         with pytest.raises(InputError, match="the same width") as error:
             call(torch.zeros(first), torch.zeros(second))
         assert "\n" not in str(error.value)

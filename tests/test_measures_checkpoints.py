@@ -12,11 +12,11 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import (
     Checkpoint,
     LanguageView,
+    inspect_checkpoint,
     load_checkpoint,
-    outline,
     tiny_checkpoint,
 )
-from xlingual_nb.models.encoders import token_block
+from xlingual_nb.models.encoders import token_id_range
 from xlingual_nb.text import tokenizers as text_tokenizers
 
 LANGUAGES = [
@@ -45,7 +45,9 @@ def test_what_an_open_checkpoint_knows(folder):
         c.view("enfake") == LanguageView("enfake", 32, 32, 12, 1, True)
         and c.view(c.view("en")) is c.views["en"]
     )
-    assert (c.room("en"), c.room("enfake")) == (10, 10) and token_block(c, "enfake") == (32, 64)
+    assert (c.max_length("en"), c.max_length("enfake")) == (10, 10) and token_id_range(
+        c, "enfake"
+    ) == (32, 64)
     assert not any(p.requires_grad for p in c.model.parameters())
 
 
@@ -54,8 +56,8 @@ def test_a_foreign_checkpoint_has_one_view_for_all(tmp_path):
     assert (
         c.views == {}
         and c.view("sw") == LanguageView("sw")
-        and c.room("sw") == 22
-        and token_block(c, "sw") == (0, 32)
+        and c.max_length("sw") == 22
+        and token_id_range(c, "sw") == (0, 32)
     )
 
 
@@ -271,7 +273,7 @@ def test_a_family_that_gives_no_vector_a_token_and_layer_is_one_line(tmp_path, c
 def test_a_family_without_masked_language_models_is_told_which_to_take(tmp_path, model):
     tiny_checkpoint(tmp_path)
     model.save_pretrained(tmp_path)
-    for opener in (load_checkpoint, outline):
+    for opener in (load_checkpoint, inspect_checkpoint):
         with pytest.raises(
             InputError, match="no masked language model .*: take BERT, RoBERTa"
         ) as refusal:
@@ -362,7 +364,7 @@ def test_this_projects_own_tokenizer_folder_opens(tmp_path):
         words=size // 2,
         languages=[dict(name="en"), dict(name="enfake", token_offset=size // 2)],
     )
-    text_tokenizers.save(tokenizer, tmp_path)
+    text_tokenizers.save_tokenizer(tokenizer, tmp_path)
     c = load_checkpoint(tmp_path)
     assert (c.cls, c.sep, c.mask, c.pad) == (2, 3, 4, 0) and c.vocabulary == size
     assert c.tokenizer("the Word", add_special_tokens=False)["input_ids"] == list(

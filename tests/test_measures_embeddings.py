@@ -8,7 +8,12 @@ from hypothesis import given, settings, strategies as st
 from sklearn.decomposition import PCA
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs, shortened, tiny_checkpoint
+from xlingual_nb.models.checkpoints import (
+    load_checkpoint,
+    model_inputs,
+    first_blocks,
+    tiny_checkpoint,
+)
 from xlingual_nb.measures.embeddings import (
     batches,
     content_ids,
@@ -162,7 +167,7 @@ def test_keep_cuts_one_end(sentences, limit, end):
 )
 def test_sentences_as_long_as_the_model_and_longer(family, tokens, tmp_path):
     c = load_checkpoint(tiny_checkpoint(tmp_path, config=FAMILIES[family]))
-    assert c.room("x") == tokens
+    assert c.max_length("x") == tokens
     text = Encoded.of([np.full(n, 7) for n in (tokens - 1, tokens, tokens + 1, 90)])
     states = hidden_states(c, text, "x", 1)
     assert states.truncated == 2 and np.diff(states.starts).tolist() == [
@@ -176,9 +181,9 @@ def test_sentences_as_long_as_the_model_and_longer(family, tokens, tmp_path):
 
 def test_only_the_blocks_that_are_needed_are_run_and_the_model_is_whole_again(pair):
     stack = pair.model.bert.encoder.layer
-    with shortened(pair.model, 1):
+    with first_blocks(pair.model, 1):
         assert len(pair.model.bert.encoder.layer) == 1
-    with pytest.raises(RuntimeError), shortened(pair.model, 2):
+    with pytest.raises(RuntimeError), first_blocks(pair.model, 2):
         raise RuntimeError
     assert pair.model.bert.encoder.layer is stack and len(stack) == 3
 

@@ -15,7 +15,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import hidden_states
 from xlingual_nb.measures.contextual_words import Finder, word_means
 from xlingual_nb.measures.probe import encode_text
-from xlingual_nb.measures.retrieval import TIES, chance, rank, reciprocal, scores, within
+from xlingual_nb.measures.retrieval import TIES, chance, rank, reciprocal, scores, within_rank
 from xlingual_nb.measures.word_retrieval import WordSpec, check_met, make_words
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
@@ -26,7 +26,7 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
-from xlingual_nb.text.dictionaries import Dictionary, one_each, word_pairs
+from xlingual_nb.text.dictionaries import Dictionary, one_to_one_pairs, dictionary_pairs
 from xlingual_nb.text.sources import CorpusSpec, load_spec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -107,7 +107,7 @@ def test_ranks_by_loops_whatever_the_block(seed, whole, similarity, size, ties):
         [np.mean([1 / r for r in rs]) for rs in expected]
     )
     for k in (1, 2, 5):
-        assert within(found, k, ties) == pytest.approx(
+        assert within_rank(found, k, ties) == pytest.approx(
             [np.mean([r <= k for r in rs]) for rs in expected]
         )
 
@@ -192,11 +192,11 @@ def test_means_by_loops_whatever_the_portion(model, seed, language, portion, bud
 
 
 def test_pieces_of_a_word_are_averaged_first(tmp_path):
-    from xlingual_nb.text.tokenizers import SPECIALS, blank
+    from xlingual_nb.text.tokenizers import SPECIALS, build_wordpiece
 
     vocabulary = {w: i for i, w in enumerate([*SPECIALS, "un", "##told", "##s", "story", "."])}
     table = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
-    space = load_encoder(save_static(tmp_path / "space", table, blank(vocabulary)))
+    space = load_encoder(save_static(tmp_path / "space", table, build_wordpiece(vocabulary)))
     finder = Finder(["untold", "untolds", "stories"], "exact")
     made = word_means(space, ["story untold.", "Untold stories untolds"], finder, "en")
     assert made.counts.tolist() == [
@@ -246,7 +246,7 @@ def test_a_run_is_what_loops_make_of_it(wanted, tmp_path):
     run([wanted], store, progress=False)
     found = json.loads((store.path(wanted) / "measures.json").read_text())
     encoder = load_encoder(store.path(wanted.checkpoint))
-    pairs, sides = word_pairs(wanted.dictionary, wanted.pair, wanted.texts), []
+    pairs, sides = dictionary_pairs(wanted.dictionary, wanted.pair, wanted.texts), []
     for text in wanted.texts:
         vectors = {}
         for sentence in load_spec(text).sentences:
@@ -348,7 +348,7 @@ def test_static_vectors_enter_by_the_same_door(wanted, tmp_path):
     ]
     pairs = [
         (a, b)
-        for a, b in word_pairs(spec.dictionary, spec.pair, spec.texts)
+        for a, b in dictionary_pairs(spec.dictionary, spec.pair, spec.texts)
         if a in said[0] and b in said[1]
     ]
     known = [pair for pair in pairs if "[UNK]" not in encoder.tokenizer.tokenize(" ".join(pair))]
@@ -402,8 +402,8 @@ def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(
 ):
     spec, parsed = refusal(tmp_path, b"dog perro\n"), []
     monkeypatch.setattr(
-        "xlingual_nb.measures.word_retrieval.word_pairs",
-        lambda *given: parsed.append(given) or word_pairs(*given),
+        "xlingual_nb.measures.word_retrieval.dictionary_pairs",
+        lambda *given: parsed.append(given) or dictionary_pairs(*given),
     )
     names = {run_id(spec) for _ in range(5)}
     assert len(names) == len(parsed) == 1
@@ -458,7 +458,7 @@ def test_choices_that_there_are_not(wanted):
 @pytest.mark.parametrize("language", ("de", "el", "zh"))
 def test_muse_is_read_from_either_side(language):
     there, back = (
-        word_pairs(Dictionary(), pair, None) for pair in (("en", language), (language, "en"))
+        dictionary_pairs(Dictionary(), pair, None) for pair in (("en", language), (language, "en"))
     )
     path = Path(os.environ["XLINGUAL_DATA"]) / f"dictionaries/en-{language}.txt"
     lines = {tuple(line.split()) for line in path.read_text(encoding="utf-8").splitlines()}
@@ -468,7 +468,7 @@ def test_muse_is_read_from_either_side(language):
         and len(there) > 0.98 * len(lines)
     )
     parts = [
-        {a for a, _ in word_pairs(Dictionary(part=part), ("en", language), None)}
+        {a for a, _ in dictionary_pairs(Dictionary(part=part), ("en", language), None)}
         for part in ("train", "test")
     ]
     assert max(map(len, parts)) <= 5000 and not parts[0] & parts[1]
@@ -476,6 +476,6 @@ def test_muse_is_read_from_either_side(language):
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("vwxyz")), max_size=20))
 def test_first_pairs_are_one_to_one_and_none_could_be_added(pairs):
-    kept = one_each(pairs)
+    kept = one_to_one_pairs(pairs)
     one, other = ({pair[i] for pair in kept} for i in (0, 1))
     assert len(one) == len(other) == len(kept) and all(a in one or b in other for a, b in pairs)

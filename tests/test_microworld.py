@@ -12,20 +12,20 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
 from xlingual_nb import microworld as micro
-from xlingual_nb.microworld.lexicon import BUNDLES, dial_of, make_lexicon, paradigm
+from xlingual_nb.microworld.lexicon import N_BUNDLES, cognate_parameter, make_lexicon, inflections
 from xlingual_nb.microworld.semantics import SKELETON, make_meanings
-from xlingual_nb.microworld.realisation import BIO, TAGS, align, sentence_rows, speak
+from xlingual_nb.microworld.realisation import BIO, TAGS, align_words, token_columns, realise
 from xlingual_nb.microworld.typology import (
     CHOICES,
     PRESETS,
     SCRIPTS,
     STRUCTURE,
     Typology,
-    distance,
-    halfway,
+    typology_distance,
+    halfway_language,
     preset,
 )
-from xlingual_nb.microworld.world import CLOSED, Choice, Dice, class_sizes, make_world
+from xlingual_nb.microworld.world import CLOSED, Categorical, RandomStream, class_sizes, make_world
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 share = st.sampled_from([0.0, 0.3, 1.0])
@@ -55,13 +55,13 @@ def test_dice_are_the_documented_generator():
     """PCG64's raw stream is what NumPy promises to keep; the numbers were computed once and written
     down.
     """
-    assert Dice("a", 1).raw(3).tolist() == [2735031915, 2913441229, 530064124]
-    assert Dice(0).below(6, 10).tolist() == [6, 3, 4, 0, 9, 7]
+    assert RandomStream("a", 1).raw(3).tolist() == [2735031915, 2913441229, 530064124]
+    assert RandomStream(0).integers(6, 10).tolist() == [6, 3, 4, 0, 9, 7]
 
 
 def test_choice_follows_its_weights():
     weights = np.array([[5, 0, 1, 4], [1, 1, 1, 1]])
-    got = Choice(weights).draw(Dice("weights"), np.repeat([0, 1], 40_000))
+    got = Categorical(weights).sample(RandomStream("weights"), np.repeat([0, 1], 40_000))
     for row in (0, 1):
         seen = np.bincount(got[row * 40_000 : (row + 1) * 40_000], minlength=4) / 40_000
         assert np.abs(seen - weights[row] / weights[row].sum()).max() < 0.01
@@ -77,7 +77,7 @@ def test_same_bytes_on_any_platform():
         )
         == "5ed56d63f5263bf9"
     )
-    text = "\n".join(str(r) for r in micro.task("nli", "hi", "test", 60))
+    text = "\n".join(str(r) for r in micro.task_records("nli", "hi", "test", 60))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "f86925d25ffcc3ff"
 
 
@@ -88,9 +88,9 @@ def test_same_bytes_on_any_platform():
 @given(records, st.integers(0, 5), st.sampled_from(["train", "dev", "test"]))
 def test_annotation_is_consistent_in_any_language(record, seed, part):
     said = make_meanings(SMALL, part, 60, seed)
-    s = speak(said, make_lexicon(record, SMALL))
-    assert s.texts() == [" ".join(r["tokens"]) for r in sentence_rows(s)]
-    for row in sentence_rows(s):
+    s = realise(said, make_lexicon(record, SMALL))
+    assert s.texts() == [" ".join(r["tokens"]) for r in token_columns(s)]
+    for row in token_columns(s):
         heads = row["head"]
         assert heads.count(0) == 1 and row["deprel"][heads.index(0)] == "root"
         assert row["upos"][heads.index(0)] == TAGS.index("VERB")
@@ -109,12 +109,14 @@ def test_annotation_is_consistent_in_any_language(record, seed, part):
 @given(records, records)
 def test_two_languages_say_the_same(a, b):
     said = make_meanings(SMALL, "train", 60, 1)
-    x, y = speak(said, make_lexicon(a, SMALL)), speak(said, make_lexicon(b, SMALL))
-    i, j = align(x, y).T
-    assert (x.rows[i] == y.rows[j]).all() and (x.codes[i] // BUNDLES == y.codes[j] // BUNDLES).all()
+    x, y = realise(said, make_lexicon(a, SMALL)), realise(said, make_lexicon(b, SMALL))
+    i, j = align_words(x, y).T
+    assert (x.rows[i] == y.rows[j]).all() and (
+        x.codes[i] // N_BUNDLES == y.codes[j] // N_BUNDLES
+    ).all()
     assert len(set(i)) == len(i) and len(set(j)) == len(j)
     open_class = lambda s: (
-        sorted(zip(s.rows.tolist(), (s.codes // BUNDLES)[...].tolist())) if len(s) else []
+        sorted(zip(s.rows.tolist(), (s.codes // N_BUNDLES)[...].tolist())) if len(s) else []
     )
     keep = lambda s: [p for p in open_class(s) if SMALL.names[SMALL.classes[p[1]]] not in CLOSED]
     assert keep(x) == keep(y)
@@ -127,7 +129,9 @@ def test_two_languages_say_the_same(a, b):
 def test_forms_are_unambiguous_and_in_script(record):
     lex = make_lexicon(record, SMALL)
     kinds = [SMALL.names[c] for c in SMALL.classes]
-    forms = [f for c in range(1, len(SMALL)) for f in paradigm(kinds[c], lex.endings)(lex.stems[c])]
+    forms = [
+        f for c in range(1, len(SMALL)) for f in inflections(kinds[c], lex.endings)(lex.stems[c])
+    ]
     assert len(forms) == len(set(forms))
     assert set("".join(forms)) <= set("".join(SCRIPTS[record.script]))
 
@@ -136,8 +140,8 @@ def test_forms_are_unambiguous_and_in_script(record):
 @given(grammars, st.integers(0, 3))
 def test_words_order_as_the_dials_say(dials, seed):
     lang = Typology("x", **(dials | dict(scramble=0.0, pro_drop=0.0)))
-    for row in sentence_rows(
-        speak(make_meanings(SMALL, "train", 80, seed), make_lexicon(lang, SMALL))
+    for row in token_columns(
+        realise(make_meanings(SMALL, "train", 80, seed), make_lexicon(lang, SMALL))
     ):
         root = row["head"].index(0) + 1
         core = {
@@ -172,8 +176,8 @@ def crossing(heads):
 @few
 @given(records)
 def test_trees_do_not_cross(record):
-    speech = speak(make_meanings(SMALL, "dev", 40, 2), make_lexicon(record, SMALL))
-    assert not any(crossing(r["head"]) for r in sentence_rows(speech))
+    speech = realise(make_meanings(SMALL, "dev", 40, 2), make_lexicon(record, SMALL))
+    assert not any(crossing(r["head"]) for r in token_columns(speech))
 
 
 # ---------------------------------------------------------------- dials
@@ -189,7 +193,7 @@ def test_a_share_of_cognates_gives_that_share(dial, kinds, value):
         make_lexicon(preset("en"), w),
         make_lexicon(preset("ru", cognates_with="en", **{dial: value}), w),
     )
-    mine = np.array([n != "nothing" and dial_of(n) == dial for n in w.names])[w.classes]
+    mine = np.array([n != "nothing" and cognate_parameter(n) == dial for n in w.names])[w.classes]
     same = np.array([a == b for a, b in zip(en.stems, ru.stems)])
     assert same[mine].sum() == round(value * mine.sum()) and not same[~mine][1:].any()
 
@@ -222,9 +226,9 @@ def test_same_script_languages_share_words_only_as_cognates():
 
 @pytest.mark.parametrize("value", [0, 0.3, 1])
 def test_scrambling_and_pro_drop_are_shares(value):
-    s = micro.speech("en", sentences=4000, scramble=value, pro_drop=value)
+    s = micro.annotated_corpus("en", sentences=4000, scramble=value, pro_drop=value)
     orders = []
-    for row in sentence_rows(s):
+    for row in token_columns(s):
         root = row["head"].index(0) + 1
         core = {
             r: i
@@ -237,7 +241,7 @@ def test_scrambling_and_pro_drop_are_shares(value):
     assert abs(np.mean([o != "SVO" for o in orders]) - value * 5 / 6) < 0.03 and (
         len(set(orders)) == 6
     ) == (value > 0)
-    full = micro.speech("en", sentences=4000)
+    full = micro.annotated_corpus("en", sentences=4000)
     pron = lambda x: (
         (x.upos == TAGS.index("PRON")).sum()
         - (x.relations[x.upos == TAGS.index("PRON")] == -1).sum()
@@ -254,7 +258,9 @@ def test_one_dial_changes_order_alone():
 
 def test_zipf_dial_moves_the_curve():
     def top(z):
-        concepts = micro.speech("en", sentences=6000, vocabulary=2000, zipf=z).codes // BUNDLES
+        concepts = (
+            micro.annotated_corpus("en", sentences=6000, vocabulary=2000, zipf=z).codes // N_BUNDLES
+        )
         counts = np.unique(concepts[concepts > 0], return_counts=True)[1]
         return np.sort(counts)[::-1][50:100].sum() / counts.sum()
 
@@ -265,10 +271,13 @@ def test_halfway_lies_between():
     for a in ("en", "ar", "zh"):
         for b in ("hi", "tr", "th"):
             a_, b_ = PRESETS[a], PRESETS[b]
-            mid = halfway(a_, b_)
+            mid = halfway_language(a_, b_)
             assert all(getattr(mid, d) in (getattr(a_, d), getattr(b_, d)) for d in STRUCTURE)
-            near, far = distance(a_, mid), distance(mid, b_)
-            assert abs(near + far - distance(a_, b_)) < 1e-9 and abs(near - far) <= 1 / 15 + 1e-9
+            near, far = typology_distance(a_, mid), typology_distance(mid, b_)
+            assert (
+                abs(near + far - typology_distance(a_, b_)) < 1e-9
+                and abs(near - far) <= 1 / 15 + 1e-9
+            )
 
 
 # ---------------------------------------------------------------- parts, sizes, speed
@@ -326,7 +335,7 @@ def test_dictionary_is_exact():
     table = micro.dictionary("en", "ru", sentences=800)
     w = make_world(128)
     stems = {
-        make_lexicon(PRESETS[n], w).form(c * BUNDLES): c
+        make_lexicon(PRESETS[n], w).form(c * N_BUNDLES): c
         for n in ("en", "ru")
         for c in range(1, len(w))
     }
@@ -343,14 +352,16 @@ def test_tasks_have_the_columns_of_the_real_sets():
         topics={"text", "label"},
     )
     for name, expected in columns.items():
-        rows = micro.task(name, "es", "test", 40)
-        assert set(rows[0]) == expected == set(micro.dataset(name, "es", "test", 40).column_names)
-    rows = micro.task("langid", ["en", "ru"], "dev", 50)
+        rows = micro.task_records(name, "es", "test", 40)
+        assert (
+            set(rows[0]) == expected == set(micro.task_dataset(name, "es", "test", 40).column_names)
+        )
+    rows = micro.task_records("langid", ["en", "ru"], "dev", 50)
     assert [r["label"] for r in rows] == [0] * 50 + [1] * 50
 
 
 def test_tasks_of_one_seed_say_the_same_in_all_languages():
-    a, b = (micro.task("topics", n, "dev", 100) for n in ("en", "hi"))
+    a, b = (micro.task_records("topics", n, "dev", 100) for n in ("en", "hi"))
     assert [r["label"] for r in a] == [r["label"] for r in b]
 
 
@@ -372,7 +383,7 @@ def test_tasks_of_one_seed_say_the_same_in_all_languages():
         (lambda: micro.parallel(["en", Typology("x")]), "both written in latin"),
         (lambda: micro.parallel(["en", "en"]), "name of its own"),
         (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"),
-        (lambda: micro.task("chess"), "nli"),
+        (lambda: micro.task_records("chess"), "nli"),
         (lambda: micro.corpus(syllables="VVV"), "syllables"),
         (lambda: micro.corpus(topics=1), "topics"),
     ],

@@ -21,30 +21,30 @@ CELLS = """
 #| export
 from dataclasses import replace
 
-from xlingual_nb.experiments.k2020_common import check, floors, model, read_out
-from xlingual_nb.experiments.study import SEEDS, Cell, grid_of, once
+from xlingual_nb.experiments.k2020_common import load_study_config, baseline_cells, bbert_spec, evaluation_cells
+from xlingual_nb.experiments.study import SEEDS, TableEntry, unique_runs, deduplicate
 from xlingual_nb.papers.published import OURS
 %%
-from xlingual_nb.experiments.study import make, observe
+from xlingual_nb.experiments.study import make_missing_runs, observe
 from xlingual_nb.report import tables
-from xlingual_nb.report.notebook_display import completeness, priced
-from xlingual_nb.report.reference_results import places, write_results
+from xlingual_nb.report.notebook_display import completeness, cost_table
+from xlingual_nb.report.reference_results import output_folders, write_results
 %%
 #| export
-def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[Cell]:
+def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
     "Retrieval between Fake-English and English, by the width of the encoder."
-    sizes, pair, columns, found = check(scale, corpus, seeds), ("enfake", "en"), ("", "", "Retrieval ρ"), []
+    sizes, pair, columns, found = load_study_config(scale, corpus, seeds), ("enfake", "en"), ("", "", "Retrieval ρ"), []
     for seed in SEEDS[:seeds or sizes.seeds[0]]:
-        base = model(sizes, pair, seed)
+        base = bbert_spec(sizes, pair, seed)
         for times in (1, 2, 4):
             shape = replace(base.shape, hidden=times * base.shape.hidden, intermediate=times * base.shape.intermediate)
             spec = replace(base, shape=shape)
-            found += read_out(sizes, "width", f"{times} times as wide", spec, pair, "en", columns, paper=OURS)
-        found += floors(sizes, "width", pair, base, columns, paper=OURS)
-    return once(found)
+            found += evaluation_cells(sizes, "width", f"{times} times as wide", spec, pair, "en", columns, paper=OURS)
+        found += baseline_cells(sizes, "width", pair, base, columns, paper=OURS)
+    return deduplicate(found)
 %%
 #| export
-def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list: return grid_of(cells(scale, corpus, seeds))
+def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list: return unique_runs(cells(scale, corpus, seeds))
 %% parameters
 scale = "smoke"
 corpus = "auto"
@@ -52,15 +52,17 @@ seeds = 0
 store = ""
 results = ""
 %%
-sizes, wanted, at = check(scale, corpus, seeds), cells(scale, corpus, seeds), places("18_width", scale, store, results)
-priced(wanted, at.store)
+sizes = load_study_config(scale, corpus, seeds)
+wanted = cells(scale, corpus, seeds)
+at = output_folders("18_width", scale, store, results)
+cost_table(wanted, at.store)
 %%
-make(wanted, at.store, sizes.stack, patient=scale != "smoke")
+make_missing_runs(wanted, at.store, sizes.stack, patient=scale != "smoke")
 observations = observe(wanted, at.store, sizes.corpus)
 completeness(wanted, observations)
 %%
 write_results(observations, at)
-tables.alone(tables.tidy(observations))
+tables.ours_alone(tables.tidy(observations))
 """
 TITLE = "# Does the width of an encoder matter?\n> Ours: sentence retrieval by hidden size"
 

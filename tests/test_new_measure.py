@@ -11,7 +11,7 @@ from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import results, run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.plan import plan
-from xlingual_nb.runs.stages import declared, stage_of
+from xlingual_nb.runs.stages import declared_stages, stage_of
 from xlingual_nb.runs.store import Store, list_runs
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -95,7 +95,7 @@ def test_it_is_made_kept_and_drawn_from(wanted, norms, tmp_path, executor):
     )
     assert drawn == pytest.approx({"norm en": own, "norm enfake": shifted}) and own != shifted
     assert (
-        "norms" in declared()
+        "norms" in declared_stages()
         and set(list_runs(store).stage) >= {"norms", "pretrain"}
         and len(results([wanted], store)) == 1
     )

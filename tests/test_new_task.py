@@ -14,9 +14,9 @@ from xlingual_nb.models.configs import LinearTagging, Shape, Training
 from xlingual_nb.runs.engine import results, run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.plan import plan
-from xlingual_nb.runs.stages import declared
+from xlingual_nb.runs.stages import declared_stages
 from xlingual_nb.runs.store import Store
-from xlingual_nb.text.records import Labelled
+from xlingual_nb.text.records import LabelledRecords
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -33,7 +33,7 @@ from xlingual_nb.tasks.encoding import turn_words, word_inputs
 from xlingual_nb.tasks.metrics import score_words
 from xlingual_nb.tasks.task import LINEAR, Task, make_task
 from xlingual_nb.text.corpora import read_lines
-from xlingual_nb.text.records import Labelled, Reading, RecordsSpec, make_records
+from xlingual_nb.text.records import LabelledRecords, RecordReader, RecordsSpec, make_records
 
 
 def read_chunks(path) -> list[dict]:
@@ -47,7 +47,7 @@ def read_chunks(path) -> list[dict]:
     return records
 
 
-class ChunkRecords(RecordsSpec): stage, readings = "chunk_records", (Reading("chunks", read_chunks),)
+class ChunkRecords(RecordsSpec): stage, readings = "chunk_records", (RecordReader("chunks", read_chunks),)
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class ChunkSpec:
     "How well phrases are told from words."
     stage: ClassVar[str] = "chunks"
     checkpoint: PretrainSpec
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: LinearTagging = LinearTagging()
 
 
@@ -108,7 +108,9 @@ def wanted(chunks, files):
     )
 
     def part(language, name):
-        return Labelled(language, chunks.ChunkRecords("chunks", f"file:{files}/{{part}}.txt", name))
+        return LabelledRecords(
+            language, chunks.ChunkRecords("chunks", f"file:{files}/{{part}}.txt", name)
+        )
 
     tests = part("en", "test"), part("ne", "test")
     return chunks.ChunkSpec(
@@ -136,7 +138,9 @@ def test_it_is_made_and_right_in_both_directions(wanted, tmp_path, executor):
         found["accuracy"] == dict(en=1.0, ne=1.0)
         and found["majority"]["en"] == found["majority"]["ne"] < 0.8
     )
-    assert set(declared()) >= {"chunks", "chunk_records"} and "accuracy" in results([wanted], store)
+    assert set(declared_stages()) >= {"chunks", "chunk_records"} and "accuracy" in results(
+        [wanted], store
+    )
 
 
 def test_records_alone_are_made_in_a_process_of_their_own(wanted, tmp_path):

@@ -24,21 +24,21 @@ from xlingual_nb.tasks.baselines import (
     set_differences,
 )
 from xlingual_nb.text.formats import LABELS
-from xlingual_nb.text.records import Labelled, RecordsSpec, load
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.transforms import transform_strings
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks/nli_levels.py"
 
 
 def micro(part, size, level="negated", language="en"):
-    return load("nli", f"micro/{language}", part, size, vocabulary=128, level=level)
+    return load_records("nli", f"micro/{language}", part, size, vocabulary=128, level=level)
 
 
 def test_set_differences_answer_with_the_commonest_label_of_their_class():
     """One mark a pair: the regression is a table, so on the training pairs it must say each class's
     commonest label.
     """
-    pairs = load("nli", "micro/en", "train", 900, vocabulary=128)
+    pairs = load_records("nli", "micro/en", "train", 900, vocabulary=128)
 
     def seen(r):
         return set_differences(r["premise"].split(), r["hypothesis"].split())[0]
@@ -79,7 +79,7 @@ def test_floors_are_blind_to_words():
 def test_the_run_asks_every_test_and_leaves_out_what_is_not_parallel(tmp_path):
     def part(name, size, language="en", seed=0):
         dials = (("vocabulary", 128), ("level", "plain"), ("seed", seed))
-        return Labelled(language, RecordsSpec("nli", f"micro/{language}", name, size, dials))
+        return LabelledRecords(language, RecordsSpec("nli", f"micro/{language}", name, size, dials))
 
     en, es, other = part("test", 60), part("test", 60, "es"), part("test", 60, "hi", 1)
     spec = NliFloorsSpec(part("train", 200), ((en, en), (es, es), (en, es), (en, other)), en)

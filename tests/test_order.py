@@ -18,7 +18,7 @@ from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.text.corpora import data_folder, find, read_lines
+from xlingual_nb.text.corpora import data_folder, find_data_file, read_lines
 from xlingual_nb.text.records import RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -108,7 +108,7 @@ def test_gold_is_the_order_of_the_skeleton():
 
 
 def test_gold_by_hand():
-    first, second = (microworld.speech(l, "dev", 80) for l in ("en", "hi"))
+    first, second = (microworld.annotated_corpus(l, "dev", 80) for l in ("en", "hi"))
     by_hand = {s: [] for s in range(80)}
     for s in range(80):
         slots = [list(sp.slots[sp.starts[s] : sp.starts[s + 1]]) for sp in (first, second)]
@@ -196,7 +196,7 @@ def test_annotated_sentences_are_ordered_as_their_languages_are(pair, highest):
     """French and English are alike, Japanese puts the verb last."""
     if not data_folder():
         pytest.skip("no data folder")
-    lines = list(read_lines(find(f"alignment/{pair}.gold")))
+    lines = list(read_lines(find_data_file(f"alignment/{pair}.gold")))
     links = order.read_links(lines)
     assert highest - 0.2 < order.order_scores(links)["root"] < highest
     assert (links >= 0).all() and links[:, 0].max() < len(lines)

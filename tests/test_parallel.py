@@ -15,7 +15,12 @@ from xlingual_nb.runs.engine import plan, run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.corpora import Corpus
-from xlingual_nb.text.parallel import gather, parallel_sentences, parallel_words, read_parallel
+from xlingual_nb.text.parallel import (
+    load_parallel_sentences,
+    parallel_sentences,
+    parallel_words,
+    read_parallel_corpora,
+)
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -91,9 +96,9 @@ def test_ten_common_verses_are_enough(study, tmp_path):
 def test_the_run_itself_refuses_too(study, tmp_path):
     spec, store = study(0), Store(tmp_path / "runs")
     run([spec.dev, spec.other, spec.checkpoint.tokenizer], store, progress=False)
-    tokenizer = tokenizers.load(store.path(spec.checkpoint.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
     with pytest.raises(InputError, match="en-old.*es-new0.*share 0"):
-        read_parallel(store, spec.dev, spec.other)
+        read_parallel_corpora(store, spec.dev, spec.other)
     with pytest.raises(InputError, match="share 0"):
         development_ids(spec, tokenizer, store)
 
@@ -102,7 +107,7 @@ def test_an_empty_text_stays_empty(study, tmp_path):
     spec, store = study(0), Store(tmp_path / "runs")
     run([spec.checkpoint.tokenizer], store, progress=False)
     tokenizer, (language, _) = (
-        tokenizers.load(store.path(spec.checkpoint.tokenizer)),
+        tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer)),
         spec.checkpoint.languages,
     )
     assert len(token_ids(language, tokenizer, store, 16)) == 30
@@ -163,7 +168,7 @@ LINES = [f"w{5 + i} w{6 + i} w{(7 * i) % 50 + 5}" for i in range(40)]
 def test_a_blank_line_keeps_its_place(tmp_path, model):
     one, other = LINES.copy(), LINES.copy()
     one[2], other[30] = "", " "
-    texts, told = gather(["en", "es"], two_files(tmp_path, one, other))
+    texts, told = load_parallel_sentences(["en", "es"], two_files(tmp_path, one, other))
     assert texts["en"] == texts["es"] == [line for i, line in enumerate(LINES) if i not in (2, 30)]
     assert retrieval(model, texts) == 1
     assert (
@@ -173,9 +178,9 @@ def test_a_blank_line_keeps_its_place(tmp_path, model):
 
 def test_the_microworld_is_for_models_that_have_read_it(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    assert "micro/en" in gather(["en", "es"], sentences=10)[1]
+    assert "micro/en" in load_parallel_sentences(["en", "es"], sentences=10)[1]
     with pytest.raises(InputError, match="--text en=FILE --text es=FILE"):
-        gather(["en", "es"], micro=False)
+        load_parallel_sentences(["en", "es"], micro=False)
 
 
 def test_a_dictionary_has_ten_pairs_or_more(tmp_path):
@@ -190,7 +195,9 @@ def test_a_dictionary_has_ten_pairs_or_more(tmp_path):
 
 def test_a_blank_line_on_both_sides_parts_documents_and_is_no_fault(tmp_path):
     lines = [*LINES[:20], "", *LINES[20:]]
-    texts, told = gather(["en", "es"], two_files(tmp_path, lines, [*lines, "", ""]))
+    texts, told = load_parallel_sentences(
+        ["en", "es"], two_files(tmp_path, lines, [*lines, "", ""])
+    )
     assert texts["es"] == LINES and "left out" not in told
 
 
@@ -205,5 +212,5 @@ def test_a_blank_line_on_both_sides_parts_documents_and_is_no_fault(tmp_path):
 )
 def test_what_is_no_line_for_line_translation_is_one_line(tmp_path, one, other, says):
     with pytest.raises(InputError, match=says) as refusal:
-        gather(["en", "es"], two_files(tmp_path, one, other))
+        load_parallel_sentences(["en", "es"], two_files(tmp_path, one, other))
     assert "\n" not in str(refusal.value)

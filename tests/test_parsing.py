@@ -16,13 +16,13 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.finetuning import answer, learn, new_network
-from xlingual_nb.tasks.task_heads import LOST, ParserHead, cut_trees, shortened, tree_form
+from xlingual_nb.tasks.task_heads import LOST, ParserHead, cut_trees, truncate_tree, tree_form
 from xlingual_nb.tasks.zero_shot_tasks import TREE_READING, ParsingSpec, TreeRecords
 from xlingual_nb.tasks.recipes import Feat, Parser, Tuning, parser_flops
 from xlingual_nb.tasks.metrics import (
@@ -34,8 +34,8 @@ from xlingual_nb.tasks.metrics import (
     score_trees,
     turn_trees,
 )
-from xlingual_nb.text.formats import UNIVERSAL_TAGS, read_trees, tree_fault
-from xlingual_nb.text.records import Labelled, RecordsSpec, load
+from xlingual_nb.text.formats import UNIVERSAL_TAGS, read_trees, tree_error
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -196,7 +196,7 @@ def test_floors_are_chains():
 @given(two_trees())
 def test_a_tree_read_from_the_end_is_the_same_tree(pair):
     tree, _ = pair
-    turned, n = tree.turned(), len(tree.heads)
+    turned, n = tree.reverse(), len(tree.heads)
     arcs = {(word, head) for word, head in enumerate(tree.heads, 1)}
     assert {
         (n + 1 - word, head and n + 1 - head) for word, head in enumerate(turned.heads, 1)
@@ -250,7 +250,7 @@ def test_bad_treebanks_are_one_line(tmp_path, rows, said):
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5))
 def test_a_fault_is_found_in_what_is_no_tree_and_nowhere_else(heads):
     good = all(h <= len(heads) for h in heads) and heads.count(0) == 1 and is_tree(heads)
-    assert (tree_fault(heads) == "") == good
+    assert (tree_error(heads) == "") == good
 
 
 def test_ranges_and_empty_nodes_are_left_out_and_subtypes_cut(tmp_path):
@@ -270,12 +270,12 @@ def test_ranges_and_empty_nodes_are_left_out_and_subtypes_cut(tmp_path):
 
 @real
 def test_treebanks_of_the_data_folder_against_another_reader():
-    from xlingual_nb.text.records import in_folder
+    from xlingual_nb.text.records import find_split_file
     from xlingual_nb.text.corpora import read_lines
 
     for source in ("ud/es-pud", "ud/hi-pud"):
-        found = load(TREE_READING, source, "test")
-        text = "\n".join(read_lines(in_folder(TREE_READING, source, "test")))
+        found = load_records(TREE_READING, source, "test")
+        text = "\n".join(read_lines(find_split_file(TREE_READING, source, "test")))
         wanted = [[t for t in s if isinstance(t["id"], int)] for s in conllu.parse(text + "\n\n")]
         assert [r["heads"] for r in found] == [[t["head"] for t in s] for s in wanted]
         assert [r["relations"] for r in found] == [
@@ -416,7 +416,7 @@ def test_sentences_are_cut_by_pieces_in_training_and_by_words_in_evaluation(tiny
         ends, n = [*inputs.firsts[i][1:], len(inputs.texts[0][i])], len(tree.heads)
         fitting = [end for end in ends if end <= 6]
         assert (
-            learning.gold[i] == shortened(tree, len(fitting))
+            learning.gold[i] == truncate_tree(tree, len(fitting))
             and len(learning.texts[0][i]) == fitting[-1]
         )
         assert (
@@ -424,7 +424,7 @@ def test_sentences_are_cut_by_pieces_in_training_and_by_words_in_evaluation(tiny
             == len(asked.firsts[i])
             == min(n, 4, sum(end <= 22 for end in ends))
         )
-    assert shortened(Tree([3, 0, 2], ["a"] * 3, ["X"] * 3), 2) == Tree(
+    assert truncate_tree(Tree([3, 0, 2], ["a"] * 3, ["X"] * 3), 2) == Tree(
         [LOST, 0], ["a"] * 2, ["X"] * 2
     )
 
@@ -483,7 +483,7 @@ def test_turned_inputs_keep_first_pieces_and_trees():
     for text, back, firsts, tree, other in zip(
         inputs.texts[0], turned.firsts, inputs.firsts, inputs.gold, turned.gold
     ):
-        assert text[::-1][back].tolist() == text[firsts][::-1].tolist() and other == tree.turned()
+        assert text[::-1][back].tolist() == text[firsts][::-1].tolist() and other == tree.reverse()
 
 
 # --- runs
@@ -508,10 +508,12 @@ def test_a_run_over_a_treebank_on_a_brought_checkpoint(tmp_path):
         (tmp_path / f"{part}.conllu").write_text("\n\n".join([one, other] * 4))
 
     def side(part):
-        return Labelled("en", TreeRecords("parsing", f"file:{tmp_path}/{{part}}.conllu", part))
+        return LabelledRecords(
+            "en", TreeRecords("parsing", f"file:{tmp_path}/{{part}}.conllu", part)
+        )
 
     spec = ParsingSpec(
-        BroughtSpec(str(tmp_path / "tiny")),
+        ExternalCheckpointSpec(str(tmp_path / "tiny")),
         side("train"),
         side("dev"),
         (side("test"),),
@@ -527,8 +529,8 @@ def test_a_run_over_a_treebank_on_a_brought_checkpoint(tmp_path):
         and found["right"]["en"] == 0.2
     )
     with pytest.raises(InputError, match="records of pos for parsing"):
-        pos = Labelled("en", RecordsSpec("pos", "micro/en", size=3))
-        ParsingSpec(BroughtSpec(str(tmp_path / "tiny")), pos, pos, (pos,))
+        pos = LabelledRecords("en", RecordsSpec("pos", "micro/en", size=3))
+        ParsingSpec(ExternalCheckpointSpec(str(tmp_path / "tiny")), pos, pos, (pos,))
 
 
 @pytest.mark.parametrize("tags", [0, 5])

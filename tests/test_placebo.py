@@ -23,7 +23,7 @@ def test_draws_are_about_the_kept_means_with_the_kept_spread():
         np.random.default_rng(0),
         LABORATORY[LABORATORY.table == "table1"].reset_index(drop=True),
     )
-    many = pd.concat([placebo.drawn(some.assign(n_seeds=50), rng) for _ in range(4)])
+    many = pd.concat([placebo.sample_observations(some.assign(n_seeds=50), rng) for _ in range(4)])
     found = many.groupby(["row", "column"]).value.agg(["mean", "std"])
     wanted = some.set_index(["row", "column"]).loc[found.index]
     assert (abs(found["mean"] - wanted.value) <= 5 * wanted.sd / np.sqrt(200) + 1e-9).all()
@@ -33,7 +33,7 @@ def test_draws_are_about_the_kept_means_with_the_kept_spread():
 
 @pytest.mark.parametrize("cells", [LABORATORY, PAIRS], ids=["D", "K"])
 def test_untrained_worlds_have_the_floors_means(cells):
-    true = placebo.untrained(cells)
+    true = placebo.untrained_world(cells)
     value = true.set_index(["table", "row", "column"]).value
     own = {
         "8 lang-pos;shift-special;no-random": "19 untrained;lang-pos",
@@ -56,8 +56,8 @@ def test_labels_are_dealt_out_a_whole_model_at_a_time():
     """Every seed's rows hold the models that were drawn, each once, with all of its columns; floors
     stay.
     """
-    plain = placebo.drawn(LABORATORY, np.random.default_rng(3))
-    seen, true = placebo.dealt(plain, np.random.default_rng(4)), placebo.shuffled(LABORATORY)
+    plain = placebo.sample_observations(LABORATORY, np.random.default_rng(3))
+    seen, true = placebo.dealt(plain, np.random.default_rng(4)), placebo.shuffled_world(LABORATORY)
     for (table, seed), part in seen.groupby(["table", "seed"]):
         before = plain[(plain.table == table) & (plain.seed == seed)]
 
@@ -100,7 +100,7 @@ def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
         paper="dufter2020", table="table1", column="µ", corpus="micro", sd=0.0, run_ids=""
     )
     rng = np.random.default_rng(0)
-    seen = [placebo.mislabelled(cells, rng) for _ in range(100)]
+    seen = [placebo.mislabelled_observations(cells, rng) for _ in range(100)]
     assert all(s.groupby("row").size().to_dict() == {"a": 40, "b": 40, "c": 5} for s in seen)
     means = pd.concat(seen).groupby("row").value.mean()
     assert (abs(means - 1) < 0.25).all(), means
@@ -114,7 +114,7 @@ def test_what_holds_is_worked_out_from_the_means():
         LABORATORY[LABORATORY.table == "table1"].assign(seed=0, run_id="", step=np.nan)
     )
     assert placebo.holds(claims["D-xnli-knn-small"], first) is None, "a row that was not run"
-    true = placebo.untrained(LABORATORY)
+    true = placebo.untrained_world(LABORATORY)
     dead = run_values(true.assign(seed=0, run_id="", step=np.nan))
     assert placebo.holds(claims["D-original"], dead) is False and placebo.holds(
         claims["D-untrained"], dead

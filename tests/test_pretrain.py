@@ -20,7 +20,7 @@ from test_encoder import padded
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Processes
 from xlingual_nb.text.sources import CorpusSpec, read_corpus
-from xlingual_nb.models.pretraining import Language, PretrainSpec, token_ids, views
+from xlingual_nb.models.pretraining import Language, PretrainSpec, token_ids, language_views
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.store import Store, check_runs, list_runs
 from xlingual_nb.models.checkpoints import load_checkpoint, model_inputs
@@ -31,12 +31,12 @@ from xlingual_nb.models.mlm_batches import (
     MASK,
     MASKS,
     SEP,
-    Order,
-    assemble,
-    generator,
+    BatchSampler,
+    assemble_batch,
+    seeded_generator,
     make_batch,
     mask_tokens,
-    mix,
+    build_sentence_dataset,
 )
 from xlingual_nb.models.configs import (
     MASKING,
@@ -44,7 +44,7 @@ from xlingual_nb.models.configs import (
     Masking,
     Shape,
     Training,
-    learning_rate,
+    scheduled_learning_rate,
 )
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.tokenizers import Encoded
@@ -110,7 +110,7 @@ def train_keeping_all(store, starts, most=None):
     """Train with the state kept at every line of the log, and note in the file `starts` at which
     step this process began. After `most` steps it waits to be killed.
     """
-    usual, step, taken = loop.pretrain, loop.one_step, []
+    usual, step, taken = loop.pretrain, loop.training_step, []
 
     def one_step(*args):
         if len(taken) == most:
@@ -120,10 +120,10 @@ def train_keeping_all(store, starts, most=None):
 
     def often(jobs, *args, **kw):
         with open(starts, "a") as f:
-            f.write(f"{loop.kept_step(jobs)}\n")
-        usual(jobs, *args, **kw, keep_every=0)
+            f.write(f"{loop.last_saved_step(jobs)}\n")
+        usual(jobs, *args, **kw, save_interval=0)
 
-    loop.pretrain, loop.one_step = often, one_step
+    loop.pretrain, loop.training_step = often, one_step
     run(KILLED, Store(store.root), progress=False)
 
 
@@ -203,14 +203,14 @@ def jobs_of(folder, seeds=(1, 2), texts=(0, 0), snapshots=(), masking="original"
         if kind == 2:
             lengths = np.clip(rng.lognormal(2.4, 0.6, 60).astype(int), 1, 50)
         english = Encoded.of(5 + (s + 3 * np.arange(n)) % 35 for s, n in zip(starts, lengths))
-        m = mix(
+        m = build_sentence_dataset(
             [english, Encoded(english.ids + 40, english.starts)],
             [LanguageView("en"), LanguageView("enfake", 40, **view)],
             80,
             64 if kind == 2 else 16,
         )
         jobs.append(
-            loop.Job(
+            loop.TrainingJob(
                 m, MASKING[masking], seed, tokenizer, Path(folder) / f"{seed}-{kind}", snapshots
             )
         )
@@ -237,13 +237,13 @@ def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_
 
     monkeypatch.setattr(loop, "save_file", deadly)
     with pytest.raises(Stopped):
-        loop.pretrain(jobs_of(tmp_path / "cut"), SHAPE, training, keep_every=0)
+        loop.pretrain(jobs_of(tmp_path / "cut"), SHAPE, training, save_interval=0)
     monkeypatch.undo()
     jobs = jobs_of(tmp_path / "cut")
     assert [sorted(int(p.stem) for p in j.folder.glob("resume/*.safetensors")) for j in jobs] == [
         [5, 6],
         [5],
-    ] and loop.kept_step(jobs) == 5
+    ] and loop.last_saved_step(jobs) == 5
     loop.pretrain(jobs, SHAPE, training)
     for whole, cut in zip(jobs_of(tmp_path / "whole"), jobs):
         assert all(
@@ -272,17 +272,17 @@ def steps_taken(store, specs, stop_before=None):
         if len(taken) == stop_before:
             raise KeyboardInterrupt
         taken.append([0, [j.seed for j in jobs]])
-        step = loop.one_step
+        step = loop.training_step
 
         def one(*a):
             taken[-1][0] += 1
             return step(*a)
 
-        loop.one_step = one
+        loop.training_step = one
         try:
-            usual(jobs, *args, **kw, keep_every=0)
+            usual(jobs, *args, **kw, save_interval=0)
         finally:
-            loop.one_step = step
+            loop.training_step = step
 
     loop.pretrain = counting
     try:
@@ -302,7 +302,7 @@ def apart(one, other):
     these folders.
     """
     logs = [[l["loss"] for l in loop.read_log(f)] for f in (one, other)]
-    a, b = (loop.load_checkpoints([f]).weights for f in (one, other))
+    a, b = (loop.load_stack([f]).weights for f in (one, other))
     return np.abs(np.subtract(*logs)).max(), max((a[n] - b[n]).abs().max().item() for n in a)
 
 
@@ -333,15 +333,15 @@ def test_jobs_of_unequal_length_are_refused(tmp_path):
     from dataclasses import replace
 
     one, other = jobs_of(tmp_path)
-    m = other.mixture
+    m = other.dataset
     short = replace(
         other,
-        mixture=replace(m, first=m.first[:30], second=m.second[:30], language=m.language[:30]),
+        dataset=replace(m, first=m.first[:30], second=m.second[:30], language=m.language[:30]),
     )
     with pytest.raises(ValueError, match="same number of steps"):
         loop.pretrain([one, short], SHAPE, Training(1, 16))
-    larger = replace(other, mixture=replace(m, vocabulary=90))
-    with pytest.raises(ValueError, match="size of vocabulary"):
+    larger = replace(other, dataset=replace(m, vocabulary=90))
+    with pytest.raises(ValueError, match="vocabulary"):
         loop.pretrain([one, larger], SHAPE, Training(1, 16))
 
 
@@ -355,17 +355,17 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
     training, at = Training(4, 40, 1e-2, 3), (0, 5, 12)
     (job,) = jobs_of(tmp_path, seeds=(3,), snapshots=at)
     reached = {}
-    usual = loop.one_step
+    usual = loop.training_step
 
     def watched(s, adam, batch, step, *rest):
         reached[step] = s.weights["embeddings.word_embeddings.weight"][0].detach().clone()
         return usual(s, adam, batch, step, *rest)
 
-    loop.one_step = watched
+    loop.training_step = watched
     try:
         loop.pretrain([job], SHAPE, training)
     finally:
-        loop.one_step = usual
+        loop.training_step = usual
     folders = [job.folder / f"step-{step:06d}" for step in at]
     assert sorted(job.folder.glob("step-*")) == folders
     for step, folder in zip(at, folders):
@@ -379,7 +379,7 @@ def test_snapshots_are_checkpoints_of_that_step(tmp_path):
         assert table.data_ptr() == model.get_output_embeddings().weight.data_ptr(), "tied"
         if step in reached:
             assert torch.equal(table, reached[step])
-        assert tokenizers.load(folder).get_vocab() == job.tokenizer.get_vocab()
+        assert tokenizers.read_tokenizer(folder).get_vocab() == job.tokenizer.get_vocab()
     assert (folders[-1] / "model.safetensors").read_bytes() == (
         job.folder / "model.safetensors"
     ).read_bytes()
@@ -403,12 +403,12 @@ def test_learning_rate_is_that_of_hugging_face(warmup, steps, rate):
         Training(learning_rate=rate, warmup=warmup),
     )
     for step in range(steps):
-        assert learning_rate(training, step, steps) == pytest.approx(
+        assert scheduled_learning_rate(training, step, steps) == pytest.approx(
             adam.param_groups[0]["lr"], rel=1e-12
         )
         adam.step()
         schedule.step()
-    assert learning_rate(training, steps, steps) == pytest.approx(
+    assert scheduled_learning_rate(training, steps, steps) == pytest.approx(
         adam.param_groups[0]["lr"], rel=1e-12
     )
 
@@ -422,18 +422,18 @@ def test_the_log_tells_mean_losses_and_the_rates_that_were_used(tmp_path):
         Training(25, 10, 1e-2, 20, dropout=0.0),
         [],
     )
-    usual = loop.one_step
+    usual = loop.training_step
 
     def watched(stack, adam, *rest):
         loss = usual(stack, adam, *rest)
         used.append((adam.param_groups[0]["lr"], adam.param_groups[1]["lr"], loss.item()))
         return loss
 
-    loop.one_step = watched
+    loop.training_step = watched
     try:
         loop.pretrain([job], Shape(1, 8, 1, 16, 16), training)
     finally:
-        loop.one_step = usual
+        loop.training_step = usual
     log = loop.read_log(job.folder)
     assert len(used) == 300 and [l["step"] for l in log] == list(range(3, 301, 3))
     for line in log:
@@ -442,7 +442,7 @@ def test_the_log_tells_mean_losses_and_the_rates_that_were_used(tmp_path):
             line["learning_rate"]
             == last[-1][0]
             == last[-1][1]
-            == learning_rate(training, line["step"] - 1, 300)
+            == scheduled_learning_rate(training, line["step"] - 1, 300)
         )
         assert line["loss"] == pytest.approx(np.mean([u[2] for u in last]), abs=2e-5)
 
@@ -482,16 +482,18 @@ def test_steps_are_those_of_adamw_on_the_hugging_face_model(tmp_path, doubles, c
     )
     schedule, order, theirs, norms = (
         get_linear_schedule_with_warmup(adam, 4, 9),
-        Order(120, 40, 9),
+        BatchSampler(120, 40, 9),
         [],
         [],
     )
     for step in range(9):
         indices = order(step)
         inputs, labels = padded(
-            job.mixture,
+            job.dataset,
             indices,
-            make_batch(job.mixture, indices, job.masking, (16, 16), generator(MASKS, 9, step)),
+            make_batch(
+                job.dataset, indices, job.masking, (16, 16), seeded_generator(MASKS, 9, step)
+            ),
         )
         loss = model(**inputs, labels=labels).loss
         adam.zero_grad()
@@ -528,10 +530,10 @@ def test_a_loss_that_is_not_finite_names_seed_and_step(tmp_path):
 
 def test_the_model_that_diverged_is_the_one_named():
     jobs = [SimpleNamespace(seed=s) for s in (1, 2, 3)]
-    loop.check_finite(jobs, torch.tensor([1.0, 2.0, 3.0]), 5)
+    loop.check_finite_losses(jobs, torch.tensor([1.0, 2.0, 3.0]), 5)
     for bad in (float("nan"), float("inf")):
         with pytest.raises(FloatingPointError, match="seed 2 is (nan|inf) at step 5"):
-            loop.check_finite(jobs, torch.tensor([1.0, bad, 3.0]), 5)
+            loop.check_finite_losses(jobs, torch.tensor([1.0, bad, 3.0]), 5)
 
 
 # ---- what a model is trained on is what is measured
@@ -552,7 +554,7 @@ def seen(request, tmp_path_factory):
     )
     store = Store(tmp_path_factory.mktemp("views"))
     run([made], store, progress=False)
-    tokenizer = tokenizers.load(store.path(TOKENIZER))
+    tokenizer = tokenizers.read_tokenizer(store.path(TOKENIZER))
     size = tokenizer.get_vocab_size()
     texts = [token_ids(l, tokenizer, store, 12) for l in made.languages]
     return SimpleNamespace(
@@ -562,13 +564,13 @@ def seen(request, tmp_path_factory):
         tokenizer=tokenizer,
         checkpoint=load_checkpoint(store.path(made)),
         texts=texts,
-        mixture=mix(texts, views(made, size), 2 * size, 12),
+        dataset=build_sentence_dataset(texts, language_views(made, size), 2 * size, 12),
     )
 
 
 def training_view(seen, language, i):
     """(ids, positions, types) as the sentence `i` of the language `language` enters training."""
-    s = assemble(seen.mixture, np.array([language * 48 + i]))
+    s = assemble_batch(seen.dataset, np.array([language * 48 + i]))
     return s.ids.tolist(), s.positions.tolist(), s.types.tolist()
 
 
@@ -636,8 +638,8 @@ def test_padding_in_a_measured_batch_changes_no_view(seen):
 
 def test_the_mask_of_training_is_the_mask_of_measuring(seen):
     for language, name in enumerate(("en", "enfake")):
-        s = assemble(seen.mixture, np.arange(48) + language * 48)
-        ids, chosen = mask_tokens(s, Masking(1, 0, 0), 2 * seen.size, generator(MASKS, 0, 0))
+        s = assemble_batch(seen.dataset, np.arange(48) + language * 48)
+        ids, chosen = mask_tokens(s, Masking(1, 0, 0), 2 * seen.size, seeded_generator(MASKS, 0, 0))
         measured = seen.checkpoint.mask + seen.checkpoint.view(name).special_offset
         assert (
             set(ids[chosen])
@@ -649,11 +651,14 @@ def test_the_mask_of_training_is_the_mask_of_measuring(seen):
 def test_a_reader_of_the_checkpoint_alone_cuts_long_sentences_where_training_did(seen):
     """With nothing but the folder: its tokenizer, its views, sentences that were not cut."""
     whole = tokenizers.encode(
-        tokenizers.load(seen.checkpoint.path), read_corpus(seen.store.path(CORPUS)).sentences
+        tokenizers.read_tokenizer(seen.checkpoint.path),
+        read_corpus(seen.store.path(CORPUS)).sentences,
     )
     from xlingual_nb.text import transforms
 
     for language, name in enumerate(("en", "enfake")):
-        raw = transforms.apply(seen.spec.languages[language].transforms, whole, seen.size)
+        raw = transforms.apply_transforms(
+            seen.spec.languages[language].transforms, whole, seen.size
+        )
         for i in range(48):
             assert measuring_view(seen.checkpoint, raw, name, i) == training_view(seen, language, i)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xlingual_nb.models.configs import Shape, parameters
+from xlingual_nb.models.configs import Shape, parameter_count
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import claim_tests, tables
 from xlingual_nb.report.verdicts import verdicts
@@ -248,7 +248,7 @@ def test_the_formula_gives_bert_base():
         Shape(16, 192, 3, 960, 128, 512),
         Shape(3, 120, 3, 480, 128, 512),
     ):
-        assert parameters(shape, 60_000, nsp=True) == by_hand(
+        assert parameter_count(shape, 60_000, nsp=True) == by_hand(
             shape.layers, shape.hidden, shape.intermediate
         )
 
@@ -412,7 +412,9 @@ def test_claims_name_rows_and_columns_that_exist(claim):
         assert t.plus and set(t.plus) <= rows and len(set(t.plus)) == len(t.plus)
         assert t.minus == "floor" or set(t.minus) <= rows
         named = {
-            f for r in claim_tests.living_rows(claim, t) for f in claim_tests.floors(claim, t, r)
+            f
+            for r in claim_tests.living_rows(claim, t)
+            for f in claim_tests.baseline_labels(claim, t, r)
         }
         assert (named or claim.alive == ()) and named <= KNOWN_FLOORS, (
             "every row that must be alive has floors"
@@ -455,7 +457,7 @@ def test_floors_are_those_of_the_rows_own_source_and_target():
         for c in claims
         for t in c.tests
         for r in (*claim_tests.living_rows(c, t), *t.plus)
-        for f in claim_tests.floors(c, t, r)
+        for f in claim_tests.baseline_labels(c, t, r)
     }
     assert len({r for r, _ in seen}) > 30
     for row, floor in seen:

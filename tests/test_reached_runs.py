@@ -24,7 +24,7 @@ from xlingual_nb.measures.subword_overlap import SeenSpec
 from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
 from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.pretraining import Language, PretrainSpec
@@ -40,9 +40,9 @@ from xlingual_nb.models.configs import (
     Word2Vec,
 )
 from xlingual_nb.models.spaces import SpaceSpec
-from xlingual_nb.runs.digests import behind
+from xlingual_nb.runs.digests import reached_code
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.stages import declared, stage_code
+from xlingual_nb.runs.stages import declared_stages, stage_code
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.zero_shot_tasks import (
     DocumentRecords,
@@ -58,10 +58,10 @@ from xlingual_nb.tasks.sequence_labelling import NerSpec, PosSpec
 from xlingual_nb.tasks.recipes import Bag, Feat, Parser, Tuning
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
 from xlingual_nb.tasks.concept_erasure import TakenOutSpec
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec
 from xlingual_nb.text.dictionaries import Dictionary
-from xlingual_nb.text.vocabularies import GivenSpec, TokenizerSpec
-from xlingual_nb.text.casing import LoweredSpec
+from xlingual_nb.text.vocabularies import PretrainedVocabularySpec, TokenizerSpec
+from xlingual_nb.text.casing import LowercasingSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import SPECIALS
 
@@ -146,7 +146,7 @@ def text(language="en", part="train", sentences=40, transforms=(), **more):
 
 
 def labelled(task, language, part, size=12, **more):
-    return Labelled(language, RecordsSpec(task, f"micro/{language}", part, size, **more))
+    return LabelledRecords(language, RecordsSpec(task, f"micro/{language}", part, size, **more))
 
 
 EN, ES, DEV, DEV_ES = text(), text("es"), text(part="dev", sentences=12), text("es", "dev", 12)
@@ -187,7 +187,7 @@ ALONE = tuple(
     for seed, language in enumerate(TWIN)
 )
 SPACES = tuple(
-    SpaceSpec(ALONE, fit, least=1, nearest=1, learning=SelfLearning(rounds=2))
+    SpaceSpec(ALONE, fit, min_count=1, nearest=1, learning=SelfLearning(rounds=2))
     for fit in ("vecmap", "nothing")
 )
 QUICK, MIXED = (
@@ -195,7 +195,7 @@ QUICK, MIXED = (
     Feat(1, 4, 2, 6, pieces=6, context=3),
 )
 TEXTS, TREES = (
-    Labelled("en", kind(task, "micro/en", size=9))
+    LabelledRecords("en", kind(task, "micro/en", size=9))
     for kind, task in ((DocumentRecords, "documents"), (TreeRecords, "parsing"))
 )
 MANY = LanguageRecords("langid", "micro/en+es", size=9)
@@ -233,7 +233,7 @@ SPECS = [
         FineTuning(1, 6, 1e-3),
     ),
     IdentitySpec(K, ("en", "es"), (DEV, DEV_ES)),
-    LoweredSpec(PIECES, (NLI, NLI_ES)),
+    LowercasingSpec(PIECES, (NLI, NLI_ES)),
     WordClassesSpec(
         WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "even")),
         (labelled("pos", "en", "train").records,),
@@ -255,7 +255,7 @@ SPECS = [
     FrozenNliSpec(VECTORS, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout("mean", epochs=1)),
     WordSpec(VECTORS, ("en", "enfake"), (EN, EN), Dictionary("same")),
     *SPACES,
-    GivenSpec(),
+    PretrainedVocabularySpec(),
     WordFloorsSpec(WordSpec(K, ("en", "es"), (EN, ES), Dictionary("micro", "odd"))),
     FitSpec(HALVES, (DEV, DEV)),
     OrderSpec(("en", "es"), (DEV, DEV_ES)),
@@ -277,13 +277,17 @@ SPECS = [
             model,
             NER,
             NER_DEV,
-            (NER_ES, Labelled("back", NER_DEV.records)),
+            (NER_ES, LabelledRecords("back", NER_DEV.records)),
             Tagging(8, 1, 2, 1, 6, scheme=scheme),
         )
         for model, scheme in ((K, "bioul"), (HALVES, "bio"))
     ),
     PosSpec(
-        D, POS, POS_DEV, (Labelled("enfake", POS_DEV.records),), LinearTagging((1e-1, 1e-2), 3)
+        D,
+        POS,
+        POS_DEV,
+        (LabelledRecords("enfake", POS_DEV.records),),
+        LinearTagging((1e-1, 1e-2), 3),
     ),
     *(
         TunedTagsSpec(D, *of, settings)
@@ -296,9 +300,14 @@ SPECS = [
         for settings in (QUICK, MIXED)
     ),
     ParsingSpec(
-        HALVES, TREES, TREES, (TREES, Labelled("back", TREES.records)), QUICK, Parser(4, 4, tags=2)
+        HALVES,
+        TREES,
+        TREES,
+        (TREES, LabelledRecords("back", TREES.records)),
+        QUICK,
+        Parser(4, 4, tags=2),
     ),
-    LanguageIdSpec(D, Labelled("all", MANY), (Labelled("all", MANY),), Bag(epochs=1)),
+    LanguageIdSpec(D, LabelledRecords("all", MANY), (LabelledRecords("all", MANY),), Bag(epochs=1)),
     SeenSpec(PIECES, TEXTS, (TEXTS,)),
     SeenSpec(D, POS, (POS_DEV,)),
     *(
@@ -347,7 +356,7 @@ def every_stage():
         importlib.import_module(module.name)
     ours = {
         name: stage
-        for name, stage in declared().items()
+        for name, stage in declared_stages().items()
         if stage.spec.__module__.startswith("xlingual_nb.")
     }
     # they share a maker
@@ -372,7 +381,7 @@ def profiled(tmp_path_factory):
     run([TEXTS.records, TREES.records, MANY], store, progress=False)
     with pytest.MonkeyPatch.context() as around, Profiler(**makers) as seen:
         around.setenv("XLINGUAL_DATA", str(data))
-        brought = BroughtSpec(str(tiny_checkpoint(data / "brought", 64)))
+        brought = ExternalCheckpointSpec(str(tiny_checkpoint(data / "brought", 64)))
         asked = FrozenNliSpec(
             brought, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1)
         )
@@ -388,7 +397,7 @@ def test_every_stage_was_run(profiled):
 @pytest.mark.parametrize("name", sorted(every_stage()))
 def test_what_ran_was_reached(profiled, name):
     stage = every_stage()[name]
-    assert profiled[name] - set(behind(stage.make, stage.spec)[0]) == set()
+    assert profiled[name] - set(reached_code(stage.make, stage.spec)[0]) == set()
 
 
 def hidden():
@@ -411,7 +420,7 @@ def test_the_profiler_sees_what_reading_cannot():
     with Profiler(toy=make_blindly) as profile:
         make_blindly()
     assert {n for _, n in profile.ran["toy"]} == {"make_blindly", "seen", "hidden", "once"}
-    assert {n for _, n in behind(make_blindly)[0]} - {""} == {"make_blindly", "seen", "once"}
+    assert {n for _, n in reached_code(make_blindly)[0]} - {""} == {"make_blindly", "seen", "once"}
 
 
 def test_a_second_look_at_the_digests_parses_no_file_again(monkeypatch):

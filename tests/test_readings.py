@@ -12,26 +12,32 @@ from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from test_encoder import VIEWS, batch_of, flat_sentence, mixture, padded
 from xlingual_nb.experiments import architecture, k2020_common
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.measures.multilinguality import MeasureSpec, translation_pairs
-from xlingual_nb.models.mlm_batches import PAIRS, document_pairs, generator
-from xlingual_nb.models.encoder import Stack, hidden_layers, logits, losses, stack_batches
-from xlingual_nb.models.pretraining import Language, PretrainSpec, model_ids, reader
+from xlingual_nb.models.mlm_batches import PAIRS, document_pairs, seeded_generator
+from xlingual_nb.models.encoder import (
+    BatchedModels,
+    hidden_layers,
+    mlm_logits,
+    training_losses,
+    stack_batches,
+)
+from xlingual_nb.models.pretraining import Language, PretrainSpec, model_ids, language_reader
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.models.training import (
     hub_config,
-    load_checkpoints,
-    one_step,
-    optimiser,
+    load_stack,
+    training_step,
+    create_optimiser,
     save_checkpoint,
 )
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.corpora import Corpus
-from xlingual_nb.text.sources import CorpusSpec, load, load_spec
+from xlingual_nb.text.sources import CorpusSpec, load_corpus, load_spec
 from xlingual_nb.text.tokenizers import Encoded, count_words, train_wordpiece
-from xlingual_nb.text.transforms import apply_text
+from xlingual_nb.text.transforms import apply_text_transforms
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 SAID = [
@@ -58,13 +64,13 @@ def released_fake(line: str) -> str:
 
 
 def test_fake_english_is_that_of_the_released_code():
-    assert apply_text(FAKE, Corpus("en", (tuple(SAID),))).sentences == [
+    assert apply_text_transforms(FAKE, Corpus("en", (tuple(SAID),))).sentences == [
         released_fake(line) for line in SAID
     ]
 
 
 def test_fake_english_has_the_words_of_english(texts):
-    fake = apply_text(FAKE, texts)
+    fake = apply_text_transforms(FAKE, texts)
     words, disguised = count_words(texts.sentences), count_words(fake.sentences)
     assert sorted(words.values()) == sorted(disguised.values()) and len(words) == len(disguised)
     assert {"".join(chr(ord(c) + 200_000) for c in w): n for w, n in words.items()} == disguised
@@ -74,7 +80,7 @@ def test_fake_english_has_the_words_of_english(texts):
 def texts():
     """Text with punctuation: the Bible where there is one."""
     try:
-        return load("bible/en-bbe", books="NT", split="clauses", sentences=500)
+        return load_corpus("bible/en-bbe", books="NT", split="clauses", sentences=500)
     except ValueError:
         return Corpus("en", (tuple(SAID[:3]),))
 
@@ -84,7 +90,11 @@ def test_word_frequencies_are_drawn_from_cut_words():
     text.
     """
     text = Corpus("es", (("uno, dos.", "tres, uno."),))
-    words = {w for s in apply_text(k2020_common.in_bags(()), text).sentences for w in s.split()}
+    words = {
+        w
+        for s in apply_text_transforms(k2020_common.unigram_transforms(()), text).sentences
+        for w in s.split()
+    }
     assert words <= {"uno", "dos", "tres", ",", "."}
 
 
@@ -107,14 +117,14 @@ def small(**switches) -> PretrainSpec:
 def test_unk_goes_with_the_special_tokens(tmp_path, shift_special):
     store, spec = Store(tmp_path), small(shift_special=shift_special)
     run([spec.tokenizer, TRAIN], store, progress=False)
-    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
     plain, fake = (model_ids(spec, language, tokenizer, store).ids for language in ENFAKE)
     assert (plain == 1).mean() > 0.05, "the text must have unknown words, or this shows nothing"
     assert (
         set(fake[plain == 1]) == {1 + 45 * shift_special}
         and (fake[plain != 1] == plain[plain != 1] + 45).all()
     )
-    read = reader(spec, "enfake", tokenizer)[1]
+    read = language_reader(spec, "enfake", tokenizer)[1]
     assert read(Encoded.of([[1, 7]])).ids.tolist() == [1 + 45 * shift_special, 52]
 
 
@@ -124,7 +134,7 @@ def test_word_translation_over_all_pieces_is_over_all(tmp_path):
     """
     store, spec = Store(tmp_path), small()
     run([spec.tokenizer], store, progress=False)
-    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
     for words, first in (("all", 0), ("content", 5)):
         pairs = translation_pairs(MeasureSpec(spec, DEV, words=words), *ENFAKE, tokenizer)
         assert pairs.tolist() == [[i, i + 45] for i in range(first, 45)]
@@ -138,7 +148,7 @@ def checkpoint(tmp_path):
     """A random model of 80 entries, as a folder."""
     save_checkpoint(
         tmp_path,
-        Stack(Shape(2, 32, 1, 64, 32), 80, [1], std=0.2),
+        BatchedModels(Shape(2, 32, 1, 64, 32), 80, [1], std=0.2),
         0,
         hub_config(Shape(2, 32, 1, 64, 32), 80, 0.0, VIEWS),
         train_wordpiece(["a b c d e f"], 20),
@@ -160,7 +170,7 @@ def released_adam(weights, gradients, rate, epsilon):
 
 @pytest.mark.parametrize("early", [True, False])
 def test_epsilon_before_the_correction(checkpoint, doubles, early):
-    stack, kept = load_checkpoints([checkpoint]), []
+    stack, kept = load_stack([checkpoint]), []
     training = Training(
         warmup=0,
         learning_rate=0.01,
@@ -172,11 +182,11 @@ def test_epsilon_before_the_correction(checkpoint, doubles, early):
     )
     batch, adam, start = (
         stack_batches([batch_of(mixture(), np.arange(20))]),
-        optimiser(stack, training),
+        create_optimiser(stack, training),
         stack.flat[0].detach().clone(),
     )
     for step in range(4):
-        one_step(stack, adam, batch, step=step, steps=10**12, training=training)
+        training_step(stack, adam, batch, step=step, steps=10**12, training=training)
         kept.append(stack.flat[0].grad.numpy().copy())
     theirs = released_adam(start.numpy(), kept, 0.01, 0.1)
     assert (np.abs(stack.flat[0].detach().numpy() - theirs).max() < 1e-9) == early
@@ -188,7 +198,7 @@ def test_pad_as_a_random_token_learns_nothing_as_an_input(checkpoint, doubles, s
     does the same.
     """
     stack, hub = (
-        load_checkpoints([checkpoint]),
+        load_stack([checkpoint]),
         AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double(),
     )
     stack.still_pad = still
@@ -199,7 +209,7 @@ def test_pad_as_a_random_token_learns_nothing_as_an_input(checkpoint, doubles, s
     )
     inputs, labels = padded(m, indices, batch)
     hub(**inputs, labels=labels).loss.backward()
-    stack.backward(losses(stack, stack_batches([batch])))
+    stack.backward(training_losses(stack, stack_batches([batch])))
     ours = stack.flat[0].grad[0, : 80 * 32].view(80, 32)
     theirs = hub.bert.embeddings.word_embeddings.weight.grad
     assert (
@@ -210,7 +220,7 @@ def test_pad_as_a_random_token_learns_nothing_as_an_input(checkpoint, doubles, s
 
 def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
     stack, hub = (
-        load_checkpoints([checkpoint]),
+        load_stack([checkpoint]),
         AutoModelForMaskedLM.from_pretrained(checkpoint).eval().double(),
     )
     m, indices = replace(mixture(), padded=True), np.arange(0, 120, 5)
@@ -218,7 +228,7 @@ def test_visible_padding_is_bert_without_an_attention_mask(checkpoint, doubles):
     # by the test's own loop: each slot of its sentence
     inputs, _ = padded(replace(m, padded=False), indices, batch)
     with torch.no_grad():
-        ours = logits(stack, hidden_layers(stack, stack_batches([batch]))[-1])[0]
+        ours = mlm_logits(stack, hidden_layers(stack, stack_batches([batch]))[-1])[0]
         theirs = hub(**{k: v for k, v in inputs.items() if k != "attention_mask"}).logits
     where = flat_sentence(batch)
     longest = max(m.lengths[indices])
@@ -238,7 +248,7 @@ def test_a_share_of_documents_is_cut_short():
     text, ends = Encoded.of([[5, 6, 7]] * 4000), np.arange(20, 4001, 20)
 
     def lengths(short):
-        pairs = document_pairs(text, ends, 60, generator(PAIRS, 3), short)
+        pairs = document_pairs(text, ends, 60, seeded_generator(PAIRS, 3), short)
         return np.array([p.first_length + p.second_length for p in pairs])
 
     assert (lengths(0.0) == lengths(0.0)).all() and lengths(0.0).max() <= 60
@@ -255,33 +265,35 @@ def test_a_share_of_documents_is_cut_short():
 def meanings(text: CorpusSpec) -> set:
     from xlingual_nb import microworld
 
-    said = microworld.speech(
+    said = microworld.annotated_corpus(
         text.source.partition("/")[2], text.part, **dict(text.parameters)
     ).meanings
     return set(map(tuple, said.matrix[:, :].tolist()))
 
 
 def test_training_texts_are_no_translations_but_development_texts_are():
-    sizes = bilingual_sizes("smoke", "micro")
-    english, spanish = (k2020_common.text(sizes, l) for l in ("en", "es"))
+    sizes = bilingual_config("smoke", "micro")
+    english, spanish = (k2020_common.language_corpus(sizes, l) for l in ("en", "es"))
     shared = len(meanings(english) & meanings(spanish)) / len(meanings(english))
     assert shared < 0.2
-    dev = [load_spec(k2020_common.text(sizes, l, "dev")) for l in ("en", "es")]
+    dev = [load_spec(k2020_common.language_corpus(sizes, l, "dev")) for l in ("en", "es")]
     assert dev[0].keys == dev[1].keys
-    assert k2020_common.text(sizes, "enfake").parameters == english.parameters, (
+    assert k2020_common.language_corpus(sizes, "enfake").parameters == english.parameters, (
         "Fake-English says what English says, as K's"
     )
-    control = bilingual_sizes("laptop", "micro-parallel")
-    assert meanings(replace(k2020_common.text(control, "en"))) == meanings(
-        k2020_common.text(control, "es")
+    control = bilingual_config("laptop", "micro-parallel")
+    assert meanings(replace(k2020_common.language_corpus(control, "en"))) == meanings(
+        k2020_common.language_corpus(control, "es")
     )
 
 
 def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
-    sizes = bilingual_sizes("gpu", "mix")
+    sizes = bilingual_config("gpu", "mix")
 
     def books(language, part):
-        return set(dict(k2020_common.text(sizes, language, part).parameters)["books"].split(","))
+        return set(
+            dict(k2020_common.language_corpus(sizes, language, part).parameters)["books"].split(",")
+        )
 
     for target in sizes.targets:
         assert not books("en", "train") & books(target, "train")
@@ -293,9 +305,10 @@ def test_no_pair_of_the_gpus_real_text_reads_verses_that_are_translations():
 
 
 def test_the_shared_pieces_are_drawn_by_the_seed():
-    sizes = bilingual_sizes("laptop", "micro")
+    sizes = bilingual_config("laptop", "micro")
     chains = {
-        k2020_common.shared_pieces(sizes, 0.25, seed).languages[0].transforms for seed in range(3)
+        k2020_common.bbert_spec_with_overlap(sizes, 0.25, seed).languages[0].transforms
+        for seed in range(3)
     }
     assert len(chains) == 3
 
@@ -304,7 +317,7 @@ def test_the_shared_pieces_are_drawn_by_the_seed():
 
 
 def test_laptop_shapes_are_as_unlike_as_the_papers():
-    made = architecture.shapes(bilingual_sizes("laptop", "micro"))
+    made = architecture.architecture_table(bilingual_config("laptop", "micro"))
     assert made.off.abs().max() <= 0.02
     assert (
         not made[made.table == "table6"]
@@ -317,6 +330,6 @@ def test_tables_name_the_language_that_is_measured():
     cells = architecture.cells("laptop", "micro", 1, "4")
     columns = {c.column for c in cells}
     assert "XNLI Spanish" in columns and "XNLI Russian" not in columns
-    tested = {c.drawn for c in cells if c.column == "XNLI Spanish" and c.row.startswith("depth")}
+    tested = {c.metric for c in cells if c.column == "XNLI Spanish" and c.row.startswith("depth")}
     assert tested == {"accuracy es|es"}
     assert "XNLI Russian" in {c.column for c in architecture.cells("gpu", "micro", 1, "4")}

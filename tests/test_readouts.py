@@ -12,13 +12,13 @@ from torch import nn
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec, known_vectors
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import Glove, LanguageView, Readout, Shape, Training
-from xlingual_nb.models.static_vectors import save_static, static_space, word_tokenizer
+from xlingual_nb.models.static_vectors import save_static, make_static_vectors, word_tokenizer
 from xlingual_nb.runs import stages
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
@@ -31,15 +31,15 @@ from xlingual_nb.tasks.pair_probe import (
     MaxPool,
     at_hand,
     frozen_sides,
-    joined,
+    combine_vectors,
     predict,
-    scored,
+    predict_labels,
     spread,
     train_readout,
 )
 from xlingual_nb.tasks.metrics import accuracy, majority
 from xlingual_nb.text.dictionaries import Dictionary
-from xlingual_nb.text.records import Labelled, RecordsSpec
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -54,7 +54,7 @@ POOLS = ["lstm", "mean"]
 def space():
     """Random vectors of 2 x 40 words; no word of the second language is like one of the first."""
     table = 5 * torch.randn(2 * V, H, generator=torch.Generator().manual_seed(0)) + 3
-    return static_space(
+    return make_static_vectors(
         "toy", table, word_tokenizer(["[UNK]", *(f"w{i}" for i in range(1, V))]), dict(VIEWS)
     )
 
@@ -180,7 +180,7 @@ def test_a_sentence_too_long_for_the_encoder_is_read_in_slices(tmp_path):
     reader = train_readout(short, pairs, pairs, settings)
     assert (
         predict(reader, short, pairs).tolist()
-        == scored(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist()
+        == predict_labels(reader.network, frozen_sides(short, pairs, 1, "slice")).tolist()
     )
     with pytest.raises(InputError, match="beyond='wrap' of a readout: choose cut or slice"):
         Readout(beyond="wrap")
@@ -201,7 +201,7 @@ def test_the_mean_and_its_two_numbers_are_numpys(space):
         for text in pairs.texts
     )
     pair = np.concatenate([u, v, abs(u - v), u * v], 1)
-    np.testing.assert_allclose(joined(torch.from_numpy(u), torch.from_numpy(v)), pair)
+    np.testing.assert_allclose(combine_vectors(torch.from_numpy(u), torch.from_numpy(v)), pair)
     scores = (
         pair @ reader.network.out.weight.numpy().T.astype(float) + reader.network.out.bias.numpy()
     )
@@ -270,7 +270,7 @@ def test_answers_do_not_depend_on_batches(bert):
                 "read",
                 lambda groups, of=side: ((x.double(), n) for x, n in type(of).read(of, groups)),
             )
-        found.append(scored(reader.network, sides, budget).tolist())
+        found.append(predict_labels(reader.network, sides, budget).tolist())
     assert found[0] == found[1]
 
 
@@ -308,7 +308,7 @@ MODELS = {
 
 def part(name, size, language="en"):
     dials = (("vocabulary", 128), ("level", "plain"))
-    return Labelled(language, RecordsSpec("nli", "micro/en", name, size, dials))
+    return LabelledRecords(language, RecordsSpec("nli", "micro/en", name, size, dials))
 
 
 def asked(checkpoint, train=40, epochs=1, languages=("en", "enfake"), **settings):
@@ -346,7 +346,7 @@ def test_what_was_brought_is_read_as_it_says_itself(tmp_path):
             Store(tmp_path / kind),
         )
         run([ours], store, progress=False)
-        brought = replace(ours, checkpoint=BroughtSpec(str(store.path(ours.checkpoint))))
+        brought = replace(ours, checkpoint=ExternalCheckpointSpec(str(store.path(ours.checkpoint))))
         run([brought], store, progress=False)
         assert store.read(brought) == store.read(ours)
 
@@ -359,21 +359,21 @@ def test_vectors_that_are_kept_are_those_that_are_asked_for(tmp_path, monkeypatc
     short = load_checkpoint(tiny_checkpoint(tmp_path / "short", V, max_position_embeddings=6))
     pairs = Inputs(uneven().texts, uneven().gold, views=(LanguageView("en"),) * 2)
     side = replace(
-        frozen_sides(short, pairs, beyond=beyond)[0], turn=lambda vectors: 2 * vectors + 1
+        frozen_sides(short, pairs, overflow=beyond)[0], turn=lambda vectors: 2 * vectors + 1
     )
     kept, groups = at_hand(side), [np.array([4, 0]), np.array([8, 2, 3, 1])]
-    assert kept.kept is not None and len(kept.kept.vectors) == len(side.sentences.ids)
+    assert kept.cached is not None and len(kept.cached.vectors) == len(side.sentences.ids)
     for (ours, n), (theirs, m) in zip(kept.read(groups), side.read(groups)):
         assert torch.equal(n, m)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    monkeypatch.setattr(pair_probe, "KEPT", kept.kept.vectors.numel() - 1)
-    assert at_hand(side).kept is None
+    monkeypatch.setattr(pair_probe, "MAX_CACHED_VALUES", kept.cached.vectors.numel() - 1)
+    assert at_hand(side).cached is None
 
 
 def test_a_readout_learns_alike_from_vectors_that_are_kept(bert, monkeypatch):
     found = []
     for limit in (0, 2**27):
-        monkeypatch.setattr(pair_probe, "KEPT", limit)
+        monkeypatch.setattr(pair_probe, "MAX_CACHED_VALUES", limit)
         found.append(train_readout(bert, toy(64, 0), toy(20, 2), Readout(hidden=8, epochs=2)))
     for ours, theirs in zip(*(reader.network.state_dict().values() for reader in found)):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
@@ -387,7 +387,7 @@ def test_a_mapped_language_is_answered_as_english_is(tmp_path, monkeypatch):
     vocabulary = [f"w{i}" for i in range(1, V)]
     english = torch.randn(V, H, generator=generator)
     hidden = torch.linalg.qr(torch.randn(H, H, generator=generator))[0]
-    space = static_space(
+    space = make_static_vectors(
         "toy",
         torch.cat([english, english @ hidden + 2]),
         word_tokenizer(["[UNK]", *vocabulary]),
@@ -439,7 +439,7 @@ def test_vectors_of_whole_words_from_elsewhere(tmp_path):
         tmp_path / "mine", torch.randn(4, 6), word_tokenizer(["[UNK]", "no", "some", "all"])
     )
     spec, store = (
-        asked(BroughtSpec(str(tmp_path / "mine")), pool="mean", languages=("en",)),
+        asked(ExternalCheckpointSpec(str(tmp_path / "mine")), pool="mean", languages=("en",)),
         Store(tmp_path / "runs"),
     )
     run([spec], store, progress=False)

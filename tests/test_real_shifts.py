@@ -18,16 +18,16 @@ from xlingual_nb.experiments import language_shift, language_shift_common
 from xlingual_nb.experiments.language_shift_common import (
     GAP,
     LOWER,
-    LOWERED,
+    LOWERCASED,
     TRANSFER,
-    brought,
-    brought_cells,
-    lowered_cells,
+    external_spec,
+    checkpoint_cells,
+    lowercasing_cells,
 )
-from xlingual_nb.experiments.liu2020_common import check_shift
-from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.experiments.liu2020_common import shift_study_config
+from xlingual_nb.experiments.study import unique_runs, observe
 from xlingual_nb.measures.shift_translation import ShiftSpec
-from xlingual_nb.models.external import BroughtSpec, size_of
+from xlingual_nb.models.external import ExternalCheckpointSpec, model_size
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.configs import Shape
 from xlingual_nb.papers.published import published
@@ -37,11 +37,16 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.shifted_nli import ShiftedNliSpec
-from xlingual_nb.text.casing import LoweredRecords, LoweredSpec, damage, lowered
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
-from xlingual_nb.text.tokenizers import SPECIALS, blank
+from xlingual_nb.text.casing import (
+    LowercasedRecordsSpec,
+    LowercasingSpec,
+    lowercasing_effect,
+    lowercase_tokenizer,
+)
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
+from xlingual_nb.text.tokenizers import SPECIALS, build_wordpiece
 
-SIZES = check_shift("smoke", "micro")
+SIZES = shift_study_config("smoke", "micro")
 WORDS = {
     "en": [5, 6, 7, 8, 9],
     "el": [15, 16, 17, 18, 19],
@@ -72,7 +77,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_first_steps_on_a_small_random_model(folder):
-    found = brought_cells(SIZES, str(folder / "mine"))
+    found = checkpoint_cells(SIZES, str(folder / "mine"))
     assert {c.column for c in found if "→" in c.column} == {"en→el", "el→en", "en→zh", "zh→en"}, (
         "Spanish is not in Table 2"
     )
@@ -84,7 +89,8 @@ def test_first_steps_on_a_small_random_model(folder):
         LOWER,
     }
     turned, answered = (
-        [r for r in grid_of(found) if isinstance(r, kind)] for kind in (ShiftSpec, ShiftedNliSpec)
+        [r for r in unique_runs(found) if isinstance(r, kind)]
+        for kind in (ShiftSpec, ShiftedNliSpec)
     )
     assert (
         {r.layers for r in turned} == {(10, 11)}
@@ -95,22 +101,24 @@ def test_first_steps_on_a_small_random_model(folder):
         t.language for _, t in answered[0].tests
     ] == ["en", "el", "zh"]
     store = Store(folder / "store")
-    run(grid_of(found), store, Inline(), progress=False)
+    run(unique_runs(found), store, Inline(), progress=False)
     seen = observe(found, store, "xnli").set_index(["row", "column"]).value
     assert (
         len(seen) == len(found)
         and (seen.loc["finetune all layers"].between(0, 100)).all()
         and seen["best layer", "en→el"] in (10, 11)
     )
-    assert set(language_shift.grid("smoke", checkpoint=str(folder / "mine"))) >= set(grid_of(found))
+    assert set(language_shift.grid("smoke", checkpoint=str(folder / "mine"))) >= set(
+        unique_runs(found)
+    )
 
 
 def test_without_data_or_layers_a_checkpoint_is_refused_in_one_line(folder, monkeypatch):
     with pytest.raises(InputError, match="has no config.json: name a checkpoint's folder"):
-        brought_cells(SIZES, str(folder / "data"))
+        checkpoint_cells(SIZES, str(folder / "data"))
     monkeypatch.delenv("XLINGUAL_DATA")
     with pytest.raises(InputError, match="no XNLI to turn: set XLINGUAL_DATA"):
-        brought_cells(SIZES, str(folder / "mine"))
+        checkpoint_cells(SIZES, str(folder / "mine"))
 
 
 @pytest.fixture
@@ -143,9 +151,9 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
     wanted = [
         c
         for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])
-        if c.table == language_shift_common.BROUGHT
+        if c.table == language_shift_common.CHECKPOINT_TABLE
     ]
-    told = plan(grid_of(wanted), Store(folder / "none")).set_index("stage")
+    told = plan(unique_runs(wanted), Store(folder / "none")).set_index("stage")
     assert (
         "pretrain" not in told.index
         and told.loc["brought", "runs"] == 1
@@ -156,7 +164,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
         [c for c in wanted if c.column == "en→zh" or c.row == LOWER],
         Store(folder / "runs"),
     )
-    run(grid_of(first), store, Inline(), progress=False)
+    run(unique_runs(first), store, Inline(), progress=False)
     seen = observe(first, store, "micro-mbert").set_index(["row", "column"]).value
     assert (
         len(seen) == len(first)
@@ -164,21 +172,21 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
         and seen["best α", "en→zh"] in (1, 2, 3)
     )
     assert seen[LOWER].between(0, 100).all() and {
-        r.checkpoint.shape.layers for r in grid_of(wanted) if hasattr(r, "checkpoint")
+        r.checkpoint.shape.layers for r in unique_runs(wanted) if hasattr(r, "checkpoint")
     } == {12}
 
 
 def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
     pairs = [
         c.runs[0]
-        for c in brought_cells(SIZES, mbert)
+        for c in checkpoint_cells(SIZES, mbert)
         if c.row in (LOWER, "finetune all layers") and c.column == "en"
     ]
-    assert [type(p.train.records) for p in pairs] == [RecordsSpec, LoweredRecords] and pairs[
+    assert [type(p.train.records) for p in pairs] == [RecordsSpec, LowercasedRecordsSpec] and pairs[
         0
     ].settings == pairs[1].settings
     (folder / "pairs.tsv").write_text("Där Hund\tViệt Nam\tneutral\n", encoding="utf-8")
-    spec = LoweredRecords("nli", f"file:{folder / 'pairs.tsv'}", size=1)
+    spec = LowercasedRecordsSpec("nli", f"file:{folder / 'pairs.tsv'}", size=1)
     store = Store(folder / "runs")
     run([spec], store, Inline(), progress=False)
     (record,) = read_records(store.path(spec))
@@ -187,19 +195,19 @@ def test_lower_case_is_what_a_lower_casing_tokenizer_reads(folder, mbert):
         "viet nam",
         "neutral",
     )
-    ours = blank({p: i for i, p in enumerate(PIECES)})
-    assert ours.encode(record["hypothesis"]).ids == lowered(ours).encode("Việt Nam").ids
+    ours = build_wordpiece({p: i for i, p in enumerate(PIECES)})
+    assert ours.encode(record["hypothesis"]).ids == lowercase_tokenizer(ours).encode("Việt Nam").ids
 
 
 def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    runs = grid_of(
+    runs = unique_runs(
         [
             c
             for c in language_shift.cells(
                 "paper", checkpoint="bert-base-multilingual-cased", seeds=1
             )
-            if c.table == language_shift_common.BROUGHT
+            if c.table == language_shift_common.CHECKPOINT_TABLE
         ]
     )
     (one,) = {r.checkpoint for r in runs}
@@ -220,14 +228,14 @@ def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, t
     with pytest.raises(
         InputError, match="bare holds no masked-LM head: choose a checkpoint that has one$"
     ):
-        brought_cells(SIZES, str(bare))
-    assert brought(mbert) == BroughtSpec(mbert, "mbert")
+        checkpoint_cells(SIZES, str(bare))
+    assert external_spec(mbert) == ExternalCheckpointSpec(mbert, "mbert")
 
 
 def test_all_layers_and_sentences_at_larger_scales(folder):
     (run_,) = {
         c.runs[0]
-        for c in brought_cells(check_shift("gpu", "micro"), str(folder / "mine"))
+        for c in checkpoint_cells(shift_study_config("gpu", "micro"), str(folder / "mine"))
         if c.column == "en→el"
     }
     assert run_.layers == () and run_.sentences == 0 and run_.alphas == (1.0, 2.0, 3.0)
@@ -243,11 +251,11 @@ def test_the_size_of_what_is_brought_is_its_config_s(tmp_path):
     )
     config.save_pretrained(tmp_path)
     assert (
-        size_of(BroughtSpec(str(tmp_path))) == (Shape(2, 8, 2, 24, 512), 40)
-        and size_of(BroughtSpec(str(tmp_path / "no"))) is None
+        model_size(ExternalCheckpointSpec(str(tmp_path))) == (Shape(2, 8, 2, 24, 512), 40)
+        and model_size(ExternalCheckpointSpec(str(tmp_path / "no"))) is None
     )
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type="static")))
-    assert size_of(BroughtSpec(str(tmp_path))) is None
+    assert model_size(ExternalCheckpointSpec(str(tmp_path))) is None
 
 
 # --- in lower case
@@ -281,8 +289,8 @@ def test_damage_is_what_two_tokenizers_of_hugging_face_say(tmp_path):
     ]
     words = "Der Hund der né việt 中 . Viett né né Xyz".split()
     cut = [[t.tokenize(w) for w in words] for t in theirs]
-    ours = blank(vocabulary)
-    found = damage(ours, lowered(ours), text)
+    ours = build_wordpiece(vocabulary)
+    found = lowercasing_effect(ours, lowercase_tokenizer(ours), text)
     assert (
         found["changed"] == pytest.approx(sum(a != b for a, b in zip(*cut)) / len(words))
         and found["changed"] > 0.5
@@ -297,19 +305,20 @@ def test_damage_is_what_two_tokenizers_of_hugging_face_say(tmp_path):
 
 
 def test_lower_case_beside_the_gap(folder):
-    assert lowered_cells() == [], "no vocabulary in the folder"
+    assert lowercasing_cells() == [], "no vocabulary in the folder"
     (folder / "data/vocab").mkdir()
     given = [*SPECIALS, *(f"w{i}" for i in range(5, 15)), *"wW", *(f"##{i}" for i in range(10))]
     (folder / "data/vocab/mbert-cased.vocab.txt").write_text(
         "".join(f"{p}\n" for p in given), encoding="utf-8"
     )
-    found, store = lowered_cells(), Store(folder / "store")
-    run(grid_of(found), store, Inline(), progress=False)
+    found, store = lowercasing_cells(), Store(folder / "store")
+    run(unique_runs(found), store, Inline(), progress=False)
     wide = observe(found, store, "x").pivot(index="row", columns="column", values="value")
     assert (
-        {c.table for c in found} == {LOWERED}
+        {c.table for c in found} == {LOWERCASED}
         and {*wide.index} == {*WORDS}
-        and {*wide.columns} == {*language_shift_common.COLUMNS, language_shift_common.THEIRS, GAP}
+        and {*wide.columns}
+        == {*language_shift_common.COLUMNS, language_shift_common.WU_DREDZE, GAP}
     )
     assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc[
         "en", "pieces a word, cased"
@@ -328,11 +337,15 @@ def test_the_other_paper_has_every_language():
     languages = set(published("liu2020b", TRANSFER).column) - {"avg w/o en"}
     assert (
         len(languages) > 10
-        and all(language_shift_common.theirs(l) > 50 for l in languages)
-        and language_shift_common.theirs("xx") != language_shift_common.theirs("xx")
+        and all(language_shift_common.published_accuracy(l) > 50 for l in languages)
+        and language_shift_common.published_accuracy("xx")
+        != language_shift_common.published_accuracy("xx")
     )
 
 
 def test_records_of_another_task_are_refused():
     with pytest.raises(InputError, match="records of ner have no pairs"):
-        LoweredSpec(BroughtSpec("x"), (Labelled("en", RecordsSpec("ner", "micro/en", "test")),))
+        LowercasingSpec(
+            ExternalCheckpointSpec("x"),
+            (LabelledRecords("en", RecordsSpec("ner", "micro/en", "test")),),
+        )

@@ -19,19 +19,19 @@ from xlingual_nb.text.formats import (
     LABELS,
     UNIVERSAL_TAGS,
     read_conllu,
-    read_pairs,
-    read_tagged,
-    tag_fault,
+    read_nli,
+    read_ner,
+    iob2_error,
 )
 from xlingual_nb.text.records import (
-    Reading,
+    RecordReader,
     RecordsSpec,
-    digest,
-    load,
+    records_digest,
+    load_records,
     make_records,
     read_records,
-    sample,
-    translate,
+    sample_records,
+    map_text,
 )
 from xlingual_nb.text.transforms import transform_strings
 
@@ -63,108 +63,119 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_pairs_and_sentences(folder):
-    assert [tuple(r.values()) for r in load("nli", "xnli/es", "dev")] == PAIRS
-    assert load("nli", "xnli/en")[0] == dict(premise="P 0.", hypothesis="H 0.", label="entailment")
-    assert [r["tokens"] for r in load("ner", "panx/en", "dev")] == [
+    assert [tuple(r.values()) for r in load_records("nli", "xnli/es", "dev")] == PAIRS
+    assert load_records("nli", "xnli/en")[0] == dict(
+        premise="P 0.", hypothesis="H 0.", label="entailment"
+    )
+    assert [r["tokens"] for r in load_records("ner", "panx/en", "dev")] == [
         ["Ada", "Lovelace", "slept"],
         ["Paris", "London"],
         ["rain"],
     ]
-    assert load("ner", "panx/en", "test") == [
+    assert load_records("ner", "panx/en", "test") == [
         dict(tokens=["Paris"], tags=["B-LOC"])
     ]  # WikiAnn stands in
-    assert load("ner", "conll/es", "test")[0]["tokens"] == ["Lima"]
+    assert load_records("ner", "conll/es", "test")[0]["tokens"] == ["Lima"]
     (folder / "ner" / "en-panx.test.conll").write_text("Rome\tB-LOC\n")
-    assert load("ner", "panx/en", "test")[0]["tokens"] == ["Rome"]
+    assert load_records("ner", "panx/en", "test")[0]["tokens"] == ["Rome"]
 
 
 def test_samples(folder):
-    whole = load("nli", "xnli/es", "dev")
+    whole = load_records("nli", "xnli/es", "dev")
     assert (
-        load("nli", "xnli/es", "dev", 3) == whole[:3] and load("nli", "xnli/es", "dev", 99) == whole
+        load_records("nli", "xnli/es", "dev", 3) == whole[:3]
+        and load_records("nli", "xnli/es", "dev", 99) == whole
     )
-    drawn = load("nli", "xnli/es", "dev", 3, seed=4)
+    drawn = load_records("nli", "xnli/es", "dev", 3, seed=4)
     assert (
-        drawn == load("nli", "xnli/es", "dev", 3, seed=4)
+        drawn == load_records("nli", "xnli/es", "dev", 3, seed=4)
         and [r for r in whole if r in drawn] == drawn
     )
-    assert len({str(load("nli", "xnli/es", "dev", 3, seed=s)) for s in range(8)}) > 4
+    assert len({str(load_records("nli", "xnli/es", "dev", 3, seed=s)) for s in range(8)}) > 4
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 60), st.integers(0, 5))
 def test_samples_are_nested_and_in_order(n, size, more, seed):
-    small, large = (sample(list(range(n)), k, seed) for k in (size, size + more))
+    small, large = (sample_records(list(range(n)), k, seed) for k in (size, size + more))
     assert len(small) == min(n, size) and small == sorted(set(small)) and set(small) <= set(large)
 
 
 def test_unseen(folder):
-    assert [r["tokens"][0] for r in load("ner", "panx/en", "dev", unseen=True)] == ["Ada", "Paris"]
-    assert [r["tokens"][0] for r in load("ner", "panx/en", "dev", 1, unseen=True)] == ["Ada"]
+    assert [r["tokens"][0] for r in load_records("ner", "panx/en", "dev", unseen=True)] == [
+        "Ada",
+        "Paris",
+    ]
+    assert [r["tokens"][0] for r in load_records("ner", "panx/en", "dev", 1, unseen=True)] == [
+        "Ada"
+    ]
     with pytest.raises(InputError, match="leaves nothing"):
-        load("ner", "panx/en", "train", unseen=True)
+        load_records("ner", "panx/en", "train", unseen=True)
 
 
 def test_own_files(tmp_path):
     for part in ("train", "dev"):
         (tmp_path / f"{part}.tsv").write_text(f"{part}\tb\tneutral\n")
     name = f"file:{tmp_path}/{{part}}.tsv"
-    assert [load("nli", name, part)[0]["premise"] for part in ("train", "dev")] == ["train", "dev"]
-    assert load("nli", f"file:{tmp_path}/train.tsv")[0]["premise"] == "train"
+    assert [load_records("nli", name, part)[0]["premise"] for part in ("train", "dev")] == [
+        "train",
+        "dev",
+    ]
+    assert load_records("nli", f"file:{tmp_path}/train.tsv")[0]["premise"] == "train"
     with pytest.raises(InputError, match="has no part 'dev'"):
-        load("nli", f"file:{tmp_path}/train.tsv", "dev")
+        load_records("nli", f"file:{tmp_path}/train.tsv", "dev")
 
 
 def test_the_microworld_says_the_same_in_names():
     assert LABELS == microworld.LABEL_NAMES["nli"]["label"]
     made, raw = (
-        load("nli", "micro/es", "dev", 30, seed=2),
-        microworld.task("nli", "es", "dev", 30, seed=2),
+        load_records("nli", "micro/es", "dev", 30, seed=2),
+        microworld.task_records("nli", "es", "dev", 30, seed=2),
     )
     assert [LABELS.index(r["label"]) for r in made] == [r["label"] for r in raw] and Counter(
         r["label"] for r in made
     ) == dict.fromkeys(LABELS, 10)
     assert all(a | dict(label=0) == b | dict(label=0) for a, b in zip(made, raw))
-    english = load("nli", "micro/en", "dev", 30, seed=2)
+    english = load_records("nli", "micro/en", "dev", 30, seed=2)
     # the same pairs in another language
     assert [(r["label"], r["edit"]) for r in english] == [(r["label"], r["edit"]) for r in made]
-    for r in load("ner", "micro/en", "train", 200):
+    for r in load_records("ner", "micro/en", "train", 200):
         assert set(r) == {"tokens", "tags"} and len(r["tokens"]) == len(r["tags"])
         for before, tag in zip(["O", *r["tags"]], r["tags"]):
-            assert not tag_fault(tag, before)
+            assert not iob2_error(tag, before)
 
 
 def test_iob1_is_repaired_when_asked(folder):
     (folder / "ner" / "es-conll2002.dev.conll").write_text(
         "San\tI-LOC\nSebastián\tI-LOC\nAda\tI-PER\nBob\tB-PER\n"
     )
-    assert load("ner", "conll/es", "dev")[0]["tags"] == ["B-LOC", "I-LOC", "B-PER", "B-PER"]
+    assert load_records("ner", "conll/es", "dev")[0]["tags"] == ["B-LOC", "I-LOC", "B-PER", "B-PER"]
     with pytest.raises(InputError, match="or load with repair=True"):
-        load("ner", "conll/es", "dev", repair=False)
+        load_records("ner", "conll/es", "dev", repair=False)
     (folder / "own.conll").write_text("San\tI-LOC\n\nJuan\tX-PER\n")
     with pytest.raises(InputError, match="line 3: tag 'X-PER' is no BIO tag"):
-        load("ner", f"file:{folder}/own.conll", repair=True)
+        load_records("ner", f"file:{folder}/own.conll", repair=True)
 
 
 @pytest.mark.parametrize(
     "reader, text, said",
     [
-        (read_pairs, "a\tb\n", "line 1: 2 columns, 3 wanted"),
-        (read_pairs, "a\tb\tneutral\na\tb\tneutral\tx\n", "line 2: 4 columns, 3 wanted"),
-        (read_pairs, "a b\n", "line 1: 1 column, 3 wanted"),
-        (read_pairs, "a\tb\tmaybe\n", "label 'maybe' is not known"),
-        (read_pairs, "premise\thypothesis\tlabel\n", "label 'label' is not known"),
-        (read_pairs, "\tb\tneutral\n", "line 1: the premise is empty"),
-        (read_pairs, "a\t \tneutral\n", "line 1: the hypothesis is empty"),
-        (read_pairs, "\n\n", "is empty"),
-        (read_tagged, "a\n", "1 column, 2 wanted"),
-        (read_tagged, "a\tNN\tO\n", "3 columns, 2 wanted"),
-        (read_tagged, "a\tPER\n", "no BIO tag"),
-        (read_tagged, "a\tB-\n", "no BIO tag"),
-        (read_tagged, "a\tI-PER\n", "begin a name with B-PER"),
-        (read_tagged, "a\tB-LOC\nb\tI-PER\n", "I-PER after B-LOC"),
-        (read_tagged, "a\tB-LOC\n\nb\tI-LOC\n", "line 3"),
-        (read_tagged, "\tO\n", "no token"),
-        (read_tagged, "", "is empty"),
+        (read_nli, "a\tb\n", "line 1: 2 columns, 3 wanted"),
+        (read_nli, "a\tb\tneutral\na\tb\tneutral\tx\n", "line 2: 4 columns, 3 wanted"),
+        (read_nli, "a b\n", "line 1: 1 column, 3 wanted"),
+        (read_nli, "a\tb\tmaybe\n", "label 'maybe' is not known"),
+        (read_nli, "premise\thypothesis\tlabel\n", "label 'label' is not known"),
+        (read_nli, "\tb\tneutral\n", "line 1: the premise is empty"),
+        (read_nli, "a\t \tneutral\n", "line 1: the hypothesis is empty"),
+        (read_nli, "\n\n", "is empty"),
+        (read_ner, "a\n", "1 column, 2 wanted"),
+        (read_ner, "a\tNN\tO\n", "3 columns, 2 wanted"),
+        (read_ner, "a\tPER\n", "no BIO tag"),
+        (read_ner, "a\tB-\n", "no BIO tag"),
+        (read_ner, "a\tI-PER\n", "begin a name with B-PER"),
+        (read_ner, "a\tB-LOC\nb\tI-PER\n", "I-PER after B-LOC"),
+        (read_ner, "a\tB-LOC\n\nb\tI-LOC\n", "line 3"),
+        (read_ner, "\tO\n", "no token"),
+        (read_ner, "", "is empty"),
         (read_conllu, "1\ta\t_\tDET\n", "line 1: 4 columns, 10 wanted"),
         (read_conllu, conllu((1, "a", "DT")), "'DT' is no universal part of speech"),
         (read_conllu, conllu((1, "a", "_")), "'_' is no universal"),
@@ -216,7 +227,7 @@ def test_a_treebank_is_its_words_and_their_parts_of_speech(tmp_path):
         dict(tokens=["1 000", "#"], tags=["NUM", "SYM"]),
         dict(tokens=["No"], tags=["INTJ"]),
     ]
-    assert load("pos", f"file:{tmp_path}/own.conllu", size=1)[0]["tokens"][0] == "Vamos"
+    assert load_records("pos", f"file:{tmp_path}/own.conllu", size=1)[0]["tokens"][0] == "Vamos"
 
 
 def test_treebanks_against_the_conllu_library(tmp_path):
@@ -242,26 +253,26 @@ def test_treebanks_against_the_conllu_library(tmp_path):
 def test_treebanks_of_the_data_folder_are_named_with_their_language(folder):
     (folder / "ud").mkdir()
     (folder / "ud" / "es-pud.test.conllu.gz").write_bytes(gzip.compress(TREES.encode()))
-    assert [len(r["tokens"]) for r in load("pos", "ud/es-pud", "test")] == [6, 2, 1]
+    assert [len(r["tokens"]) for r in load_records("pos", "ud/es-pud", "test")] == [6, 2, 1]
     for part, source, said in (
         ("train", "ud/es-pud", "there for no language"),
         ("test", "ud/en-pud", "there for es-pud"),
         ("test", "pud/es", "ud/LANGUAGE or file:PATH"),
     ):
         with pytest.raises(InputError, match=said):
-            load("pos", source, part)
+            load_records("pos", source, part)
 
 
 def test_the_microworld_names_parts_of_speech():
     made, raw = (
-        load("pos", "micro/ru", "dev", 40, seed=1),
-        microworld.task("pos", "ru", "dev", 40, seed=1),
+        load_records("pos", "micro/ru", "dev", 40, seed=1),
+        microworld.task_records("pos", "ru", "dev", 40, seed=1),
     )
     names = microworld.LABEL_NAMES["pos"]["upos"]
     assert [r["tokens"] for r in made] == [r["tokens"] for r in raw]
     assert [[names.index(t) for t in r["tags"]] for r in made] == [r["upos"] for r in raw]
     assert {t for r in made for t in r["tags"]} <= set(UNIVERSAL_TAGS)
-    english = load("pos", "micro/en", "dev", 40, seed=1)
+    english = load_records("pos", "micro/en", "dev", 40, seed=1)
     verbs, theirs = ([r["tags"].count("VERB") for r in side] for side in (made, english))
     assert verbs == theirs, "the same things are said"
 
@@ -273,7 +284,7 @@ def read_moods(path, upper=False):
     return [dict(text=line.upper() if upper else line) for line in path.read_text().splitlines()]
 
 
-MOODS = Reading(
+MOODS = RecordReader(
     "mood",
     read_moods,
     columns=("text",),
@@ -293,11 +304,14 @@ def test_a_reading_of_ones_own_has_all_that_the_others_have(folder):
     (folder / "moods").mkdir()
     (folder / "moods" / "en.txt").write_text("glad\nsad\n")
     (folder / "moods" / "en.dev.txt").write_text("sad\nmad\nglum\n")
-    assert load(MOODS, "moods/en") == [dict(text="GLAD"), dict(text="SAD")]
-    assert load(MOODS, "moods/en", upper=False)[0] == dict(text="glad")
-    assert load(MOODS, "moods/en", "dev", unseen=True) == [dict(text="MAD"), dict(text="GLUM")]
-    assert load(MOODS, "moods/en", "dev", 1) == [dict(text="SAD")]
-    assert load(MOODS, f"file:{folder}/moods/en.dev.txt")[0] == dict(text="sad")
+    assert load_records(MOODS, "moods/en") == [dict(text="GLAD"), dict(text="SAD")]
+    assert load_records(MOODS, "moods/en", upper=False)[0] == dict(text="glad")
+    assert load_records(MOODS, "moods/en", "dev", unseen=True) == [
+        dict(text="MAD"),
+        dict(text="GLUM"),
+    ]
+    assert load_records(MOODS, "moods/en", "dev", 1) == [dict(text="SAD")]
+    assert load_records(MOODS, f"file:{folder}/moods/en.dev.txt")[0] == dict(text="sad")
     for source, parameters, said in (
         ("micro/en", {}, "name moods/LANGUAGE or file:PATH"),
         ("moods/en", dict(upper=1), "upper=1: choose True or False"),
@@ -305,7 +319,7 @@ def test_a_reading_of_ones_own_has_all_that_the_others_have(folder):
         ("moods/hi", {}, "it is there for en"),
     ):
         with pytest.raises(InputError, match=said):
-            load(MOODS, source, **parameters)
+            load_records(MOODS, source, **parameters)
 
 
 def test_records_of_a_task_of_ones_own_are_a_stage_of_ones_own(folder):
@@ -376,7 +390,7 @@ def test_canonical_forms_are_as_before():
 )
 def test_one_line_for_a_wrong_name(folder, task, source, part, parameters, said):
     with pytest.raises(InputError) as caught:
-        load(task, source, part, **parameters)
+        load_records(task, source, part, **parameters)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -384,22 +398,22 @@ def test_without_data(monkeypatch, tmp_path):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="or use micro/es"):
-        load("nli", "xnli/es", "dev")
+        load_records("nli", "xnli/es", "dev")
 
 
 def test_digest(folder):
     train, dev = ((folder / "ner" / f"en-panx.{p}.conll") for p in ("train", "dev"))
     sha = lambda data: hashlib.sha256(data).hexdigest()
     assert (
-        digest("panx/en", "ner", "dev") == sha(dev.read_bytes())
-        and digest("micro/en", "ner", "dev", unseen=True) == "generated"
+        records_digest("panx/en", "ner", "dev") == sha(dev.read_bytes())
+        and records_digest("micro/en", "ner", "dev", unseen=True) == "generated"
     )
-    both = digest("panx/en", "ner", "dev", unseen=True)
+    both = records_digest("panx/en", "ner", "dev", unseen=True)
     assert both == sha((sha(dev.read_bytes()) + sha(train.read_bytes())).encode())
     train.write_text("snow\tO\n")
-    assert digest("panx/en", "ner", "dev", unseen=True) != both
+    assert records_digest("panx/en", "ner", "dev", unseen=True) != both
     with pytest.raises(InputError):
-        digest("panx/es", "ner", "dev")
+        records_digest("panx/es", "ner", "dev")
 
 
 def test_translate():
@@ -409,8 +423,8 @@ def test_translate():
     )
     table = str.maketrans("ab", "xy")
     assert (
-        translate([pair, name], table)
-        == translate([pair, name], lambda t: t.translate(table))
+        map_text([pair, name], table)
+        == map_text([pair, name], lambda t: t.translate(table))
         == [
             dict(premise="xy", hypothesis="y", label="neutral", edit="x"),
             dict(tokens=["xy", "y"], tags=["O", "B-PER"]),
@@ -421,27 +435,32 @@ def test_translate():
 
 @real
 def test_real_nli():
-    dev = {l: load("nli", f"xnli/{l}", "dev") for l in ("en", "es", "hi", "ru")}
+    dev = {l: load_records("nli", f"xnli/{l}", "dev") for l in ("en", "es", "hi", "ru")}
     assert {len(r) for r in dev.values()} == {2490} and len(
         {tuple(x["label"] for x in r) for r in dev.values()}
     ) == 1
     assert Counter(r["label"] for r in dev["hi"]) == dict.fromkeys(LABELS, 830)
-    train = load("nli", "xnli/en")
+    train = load_records("nli", "xnli/en")
     assert (
-        len(train) > 10_000 and len(load("nli", "xnli/en", unseen=False, size=100, seed=1)) == 100
+        len(train) > 10_000
+        and len(load_records("nli", "xnli/en", unseen=False, size=100, seed=1)) == 100
     )
-    assert len(load("nli", "snli/en", "test")) > 9000
+    assert len(load_records("nli", "snli/en", "test")) > 9000
 
 
 @real
 def test_real_ner():
-    whole, clean = load("ner", "panx/hi", "dev"), load("ner", "panx/hi", "dev", unseen=True)
+    whole, clean = (
+        load_records("ner", "panx/hi", "dev"),
+        load_records("ner", "panx/hi", "dev", unseen=True),
+    )
     assert len(whole) == 1000 and 600 < len(clean) < 750  # the data card counts 32% seen
     for source, kinds in (
         ("panx/ru", {"PER", "LOC", "ORG"}),
         ("conll/es", {"PER", "LOC", "ORG", "MISC"}),
     ):
-        assert {t[2:] for r in load("ner", source) for t in r["tags"]} - {""} == kinds
+        assert {t[2:] for r in load_records("ner", source) for t in r["tags"]} - {""} == kinds
     assert (
-        len(load("ner", "panx/en", "test")) == 5000 and len(load("ner", "conll/es", "dev")) == 1915
+        len(load_records("ner", "panx/en", "test")) == 5000
+        and len(load_records("ner", "conll/es", "dev")) == 1915
     )

@@ -58,17 +58,17 @@ def as_then(monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     monkeypatch.setattr(
         sources,
-        "digest",
+        "source_digest",
         lambda source: "generated" if source.startswith("micro/") else DIGESTS[source],
     )
-    told = records.digest
+    told = records.records_digest
 
     def digest(source, task, part="train", unseen=False):
         if source.startswith("micro/"):
             return told(source, task, part, unseen)
-        return DIGESTS[f"{records.reading_of(task).task} {source} {part}" + " unseen" * unseen]
+        return DIGESTS[f"{records.get_reader(task).task} {source} {part}" + " unseen" * unseen]
 
-    monkeypatch.setattr(records, "digest", digest)
+    monkeypatch.setattr(records, "records_digest", digest)
 
 
 # XNLI's words in mBERT's vocabulary, and records of real text, are named by files of the data
@@ -135,7 +135,7 @@ def test_a_renamed_class_and_field_keep_their_run_id():
     from dataclasses import dataclass
     from typing import ClassVar
 
-    from xlingual_nb.runs.spec import canonical, plain, restore, run_id, spelled
+    from xlingual_nb.runs.spec import canonical, plain_value, restore, run_id, spelled
 
     @dataclass(frozen=True)
     class Shape:
@@ -163,5 +163,5 @@ def test_a_renamed_class_and_field_keep_their_run_id():
     for width, steps in ((64, 1), (32, 1), (64, 5)):
         old, new = Old(Shape(2, width), steps), New(ModelSize(2, width), steps)
         assert canonical(new) == canonical(old) and run_id(new) == run_id(old)
-        assert plain(new, every=True) == plain(old, every=True)
-        assert restore(plain(old), New) == new and restore(plain(new), Old) == old
+        assert plain_value(new, with_defaults=True) == plain_value(old, with_defaults=True)
+        assert restore(plain_value(old), New) == new and restore(plain_value(new), Old) == old

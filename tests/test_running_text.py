@@ -19,15 +19,15 @@ from xlingual_nb.models import training as loop
 from xlingual_nb.models.mlm_batches import (
     MASKS,
     SLICES,
-    assemble,
-    generator,
+    assemble_batch,
+    seeded_generator,
     make_batch,
-    mix,
-    slices,
+    build_sentence_dataset,
+    slice_examples,
 )
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.encoder import POSITIONS, Stack, waves
-from xlingual_nb.models.pretraining import Language, PretrainSpec, mixture, running_ids
+from xlingual_nb.models.encoder import POSITIONS, BatchedModels, sinusoidal_positions
+from xlingual_nb.models.pretraining import Language, PretrainSpec, pretraining_dataset, document_ids
 from xlingual_nb.models.configs import MASKING, LanguageView, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -66,7 +66,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(store):
-    return tokenizers.load(store.path(VOCABULARY))
+    return tokenizers.read_tokenizer(store.path(VOCABULARY))
 
 
 # ---- documents
@@ -85,7 +85,7 @@ def test_inputs_are_the_documents_cut_where_they_are_full(store, tokenizer, long
             ]
             while tokens:
                 wanted, tokens = [*wanted, tokens[: longest - 2]], tokens[longest - 2 :]
-    made = mixture(spec(longest), tokenizer, store)
+    made = pretraining_dataset(spec(longest), tokenizer, store)
     assert [made.ids[a : a + n].tolist() for a, n in made.first] == wanted
     assert made.language.tolist() == sorted(made.language) and not made.second.any()
 
@@ -93,7 +93,7 @@ def test_inputs_are_the_documents_cut_where_they_are_full(store, tokenizer, long
 def test_fake_english_is_cut_where_english_is(store, tokenizer):
     fake = Language("enfake", TEXTS[0], ("enfake",))
     both = replace(spec(), languages=(LANGUAGES[0], fake))
-    plain, shifted = (running_ids(both, language, tokenizer, store) for language in both.languages)
+    plain, shifted = (document_ids(both, language, tokenizer, store) for language in both.languages)
     assert plain.starts.tolist() == shifted.starts.tolist()
     assert set((shifted.ids - plain.ids).tolist()) == {tokenizer.get_vocab_size()}
 
@@ -124,9 +124,11 @@ def test_what_cannot_be_read_is_refused(wrong, told):
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 9), st.integers(0, 99))
 def test_slices_lose_nothing_and_are_full_but_for_the_ends(lengths, most, seed):
     texts = [Encoded.of(np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1]))] * 2
-    whole = mix(texts, [LanguageView("a"), LanguageView("b")], 999, max_tokens=64)
-    asked = generator(0, seed).permutation(len(whole))[:5]
-    cut = slices(whole, asked, most, generator(SLICES, seed))
+    whole = build_sentence_dataset(
+        texts, [LanguageView("a"), LanguageView("b")], 999, max_tokens=64
+    )
+    asked = seeded_generator(0, seed).permutation(len(whole))[:5]
+    cut = slice_examples(whole, asked, most, seeded_generator(SLICES, seed))
     at = iter(zip(cut.first.tolist(), cut.language.tolist()))
     for (start, length), language in zip(
         whole.first[asked].tolist(), whole.language[asked].tolist()
@@ -141,9 +143,11 @@ def test_slices_lose_nothing_and_are_full_but_for_the_ends(lengths, most, seed):
 
 
 def test_slices_begin_anywhere():
-    whole = mix([Encoded.of([range(40)])], [LanguageView("a")], 99, max_tokens=64)
+    whole = build_sentence_dataset(
+        [Encoded.of([range(40)])], [LanguageView("a")], 99, max_tokens=64
+    )
     heads = [
-        int(slices(whole, np.array([0]), 8, generator(SLICES, seed)).first[0, 1])
+        int(slice_examples(whole, np.array([0]), 8, seeded_generator(SLICES, seed)).first[0, 1])
         for seed in range(800)
     ]
     assert np.bincount(heads, minlength=9)[1:].min() > 70 and set(heads) == {*range(1, 9)}
@@ -153,22 +157,22 @@ def test_an_opening_ends_and_leaves_no_trace(store, tokenizer):
     """Before it ends a batch is the slices' with more masks; from then on it is, array by array,
     what it is without.
     """
-    made = mixture(spec(64), tokenizer, store)
-    job = loop.Job(made, MASKING["original"], seed=5, tokenizer=None, folder=None)
+    made = pretraining_dataset(spec(64), tokenizer, store)
+    job = loop.TrainingJob(made, MASKING["original"], seed=5, tokenizer=None, folder=None)
     usual, opened = (
         Training(batch=16),
         Training(batch=16, opening=2, opening_rate=0.6, opening_slice=5),
     )
     asked, rows = np.arange(16), (24, 64)
     for step in (1, 2):
-        cut = slices(made, asked, 5, generator(SLICES, 5, step))
-        whole = make_batch(made, asked, job.masking, rows, generator(MASKS, 5, step))
+        cut = slice_examples(made, asked, 5, seeded_generator(SLICES, 5, step))
+        whole = make_batch(made, asked, job.masking, rows, seeded_generator(MASKS, 5, step))
         short = make_batch(
             cut,
             np.arange(len(cut)),
             replace(job.masking, rate=0.6),
             rows,
-            generator(MASKS, 5, step),
+            seeded_generator(MASKS, 5, step),
         )
         read = [loop.job_batch(job, training, asked, step, rows) for training in (usual, opened)]
         for batch, wanted in zip(read, (whole, short if step < 2 else whole)):
@@ -189,9 +193,11 @@ def test_tokens_of_slices_keep_their_positions(lengths, most, seed):
     token after it does.
     """
     text = Encoded.of(np.split(np.arange(sum(lengths)) + 5, np.cumsum(lengths)[:-1]))
-    whole = mix([text], [LanguageView("a", position_offset=3)], 999, max_tokens=64)
-    cut = slices(whole, np.arange(len(whole)), most, generator(SLICES, seed))
-    one, other = (assemble(m, np.arange(len(m))) for m in (whole, cut))
+    whole = build_sentence_dataset(
+        [text], [LanguageView("a", position_offset=3)], 999, max_tokens=64
+    )
+    cut = slice_examples(whole, np.arange(len(whole)), most, seeded_generator(SLICES, seed))
+    one, other = (assemble_batch(m, np.arange(len(m))) for m in (whole, cut))
     assert one.ids[one.content].tolist() == other.ids[other.content].tolist()
     assert one.positions[one.content].tolist() == other.positions[other.content].tolist()
     for i in range(len(cut)):
@@ -205,15 +211,15 @@ def test_tokens_of_slices_keep_their_positions(lengths, most, seed):
 
 def test_a_step_of_an_opening_depends_on_its_number_alone(store, tokenizer):
     """So a training that was stopped within it goes on as it would have."""
-    job = loop.Job(
-        mixture(spec(64), tokenizer, store),
+    job = loop.TrainingJob(
+        pretraining_dataset(spec(64), tokenizer, store),
         MASKING["original"],
         seed=1,
         tokenizer=None,
         folder=None,
     )
     training = Training(batch=8, opening=4, opening_slice=8)
-    begun, resumed = (loop.Steps([job], training, first, 6) for first in (0, 3))
+    begun, resumed = (loop.StepBatches([job], training, first, 6) for first in (0, 3))
     for ahead, step in enumerate(range(3, 6)):
         assert torch.equal(begun[step].ids, resumed[ahead].ids)
 
@@ -236,31 +242,33 @@ def test_waves_are_those_of_the_transformer():
         [(math.cos if c % 2 else math.sin)(p / 10_000 ** ((c - c % 2) / 12)) for c in range(12)]
         for p in range(40)
     ]
-    assert torch.allclose(waves(shape, 1.0), theirs, atol=1e-6) and torch.allclose(
-        waves(shape, 1.0), torch.tensor(by_hand), atol=1e-5
+    assert torch.allclose(sinusoidal_positions(shape, 1.0), theirs, atol=1e-6) and torch.allclose(
+        sinusoidal_positions(shape, 1.0), torch.tensor(by_hand), atol=1e-5
     )
 
 
 def test_only_positions_start_otherwise():
     shape = Shape(2, 16, 1, 32, 12)
-    noise, other = (Stack(shape, 40, [3, 4], sines=sines).weights for sines in (False, True))
+    noise, other = (
+        BatchedModels(shape, 40, [3, 4], sines=sines).weights for sines in (False, True)
+    )
     apart = [name for name in noise if not torch.equal(noise[name], other[name])]
     assert apart == [POSITIONS] and torch.equal(other[POSITIONS][0], other[POSITIONS][1])
     assert (
-        torch.allclose(other[POSITIONS][1].detach(), waves(shape, 0.04))
+        torch.allclose(other[POSITIONS][1].detach(), sinusoidal_positions(shape, 0.04))
         and other[POSITIONS].requires_grad
     )
 
 
 def test_waves_are_learnt_from_there(tmp_path, store, tokenizer):
-    made = mixture(spec(24), tokenizer, store)
-    job = loop.Job(
+    made = pretraining_dataset(spec(24), tokenizer, store)
+    job = loop.TrainingJob(
         made, MASKING["original"], seed=5, tokenizer=tokenizer, folder=tmp_path / "waves"
     )
     shape, training = spec(24).shape, Training(0, 8, 1e-2, 0, steps=2, sines=True)
     loop.pretrain([job], shape, training)
-    (table,) = loop.load_checkpoints([job.folder]).weights[POSITIONS].detach()
-    moved = (table - waves(shape, 0.04)).abs().max(1).values
+    (table,) = loop.load_stack([job.folder]).weights[POSITIONS].detach()
+    moved = (table - sinusoidal_positions(shape, 0.04)).abs().max(1).values
     assert (moved[:24] > 1e-3).all() and (moved[24:] < 1e-4).all(), (
         "no input is longer than 24 tokens"
     )
@@ -365,7 +373,7 @@ def test_late_words_have_vectors_only_where_sentences_are_sliced(tmp_path):
         and sliced.counts.tolist() == [1, 1]
         and not sliced.truncated
     )
-    room = model.room(model.view("en"))
+    room = model.max_length(model.view("en"))
     part = word_means(
         model,
         [" ".join(sentence.split()[8 // room * room : 8 // room * room + room])],

@@ -13,7 +13,7 @@ from tokenizers import pre_tokenizers
 from torch import nn
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.runs.engine import run
@@ -42,7 +42,7 @@ from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.saving import CLASSES, LAYERS, save_network, set_through
 from xlingual_nb.tasks.task import as_read
 from xlingual_nb.text.formats import LABELS
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.tokenizers import Encoded
 
 torch.set_num_threads(1)
@@ -118,7 +118,7 @@ def foreign(folder, family, seed=0):
 def side(task, part, size):
     kind = DocumentRecords if task == "documents" else RecordsSpec
     more = {"level": "negated"} if task == "nli" else {}
-    return Labelled(
+    return LabelledRecords(
         "en", kind(task, "micro/en", part, size, tuple((dict(vocabulary=128) | more).items()))
     )
 
@@ -163,11 +163,11 @@ def test_a_foreign_checkpoint_goes_through_end_to_end(tmp_path, family, task):
     folder, store = str(foreign(tmp_path / family, family)), Store(tmp_path / "runs")
     known, form, kind = TASKS[task]
     train, dev, test = side(task, "train", 40), side(task, "dev", 12), side(task, "test", 12)
-    spec = kind(BroughtSpec(folder), train, dev, (test,), FAST)
+    spec = kind(ExternalCheckpointSpec(folder), train, dev, (test,), FAST)
     run([spec], store, Inline(), progress=False)
     encoder = load_encoder(folder)
     said = {
-        s: as_read(known, BroughtSpec(folder), s, encoder.tokenizer, store, encoder)
+        s: as_read(known, ExternalCheckpointSpec(folder), s, encoder.tokenizer, store, encoder)
         for s in (train, dev, test)
     }
     network = learn(encoder, said[train], said[dev], form(), FAST)

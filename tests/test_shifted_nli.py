@@ -9,7 +9,7 @@ import torch
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.mean_shift import language_means
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import FineTuning, Shape, Training
@@ -28,7 +28,7 @@ from xlingual_nb.tasks.shifted_nli import (
 )
 from xlingual_nb.tasks.task import as_read
 from xlingual_nb.text import tokenizers
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -45,7 +45,7 @@ BERT = PretrainSpec(
 
 
 def pairs(name, part, n):
-    return Labelled(
+    return LabelledRecords(
         name,
         RecordsSpec("nli", f"micro/{name}", part, n, (("level", "negated"), ("vocabulary", 128))),
     )
@@ -69,7 +69,7 @@ def store(tmp_path_factory):
 def learnt(store):
     encoder, tokenizer = (
         load_checkpoint(store.path(BERT)),
-        tokenizers.load(store.path(BERT.tokenizer)),
+        tokenizers.read_tokenizer(store.path(BERT.tokenizer)),
     )
 
     def said(side):
@@ -169,7 +169,7 @@ def test_without_a_shift_it_is_nli_as_it_is(store):
 def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
     alone = replace(ASKED, tests=TESTS[:2])
     assert ways_to_source(alone, dict(zip(NAMES, torch.eye(16)))).keys() == {"shift", "orthogonal"}
-    brought = replace(alone, checkpoint=BroughtSpec(str(store.path(BERT))))
+    brought = replace(alone, checkpoint=ExternalCheckpointSpec(str(store.path(BERT))))
     run([brought, alone], store, Inline(), progress=False)
     assert read_measures(store.path(brought)) == read_measures(store.path(alone))
     costs = [
@@ -177,7 +177,12 @@ def test_one_target_has_no_other_and_a_brought_model_costs_as_much(store):
         for spec in (brought, alone, ASKED, replace(ASKED, alphas=(*ASKED.alphas, 2.0)))
     ]
     assert 0 < costs[0] == costs[1] < costs[2] < costs[3]
-    assert shifted_nli.shifted_cost(replace(alone, checkpoint=BroughtSpec("nowhere")))["flops"] == 0
+    assert (
+        shifted_nli.shifted_cost(replace(alone, checkpoint=ExternalCheckpointSpec("nowhere")))[
+            "flops"
+        ]
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,10 @@ def test_nothing_is_left_behind(bert):
     text = corpus()
     before = mean_shift.decode(bert, text, "any")
     for layer in range(4):
-        with pytest.raises(KeyboardInterrupt), mean_shift.pushed(bert, layer, torch.ones(16)):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            mean_shift.shift_hidden_states(bert, layer, torch.ones(16)),
+        ):
             raise KeyboardInterrupt
     assert (mean_shift.decode(bert, text, "any") == before).all()
     with torch.no_grad():

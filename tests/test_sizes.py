@@ -17,18 +17,18 @@ import pytest
 from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
-from xlingual_nb.experiments.config import SCALES, STUDIES, brought, corpora
+from xlingual_nb.experiments.config import SCALES, STUDIES, list_corpora, load_sections
 from xlingual_nb.experiments.scales import (
-    bilingual_sizes,
+    available_languages,
+    bilingual_config,
     corpus_spec,
-    joint_sizes,
-    laboratory_sizes,
+    joint_config,
+    laboratory_config,
     laboratory_text,
-    languages_of,
-    paper_of,
+    load_config,
     records_spec,
-    sizes_of,
-    trilingual_sizes,
+    reference_paper,
+    trilingual_config,
 )
 from xlingual_nb.microworld import typology
 from xlingual_nb.models.pretraining import PretrainSpec
@@ -213,10 +213,10 @@ SECTIONS = (
 )
 def test_the_papers_values_stand_beside_their_sections(study, section, says, key, value, where):
     read = {
-        "dufter2020": laboratory_sizes,
-        "k2020": bilingual_sizes,
-        "liu2020": joint_sizes,
-        "dufter2020xnli": trilingual_sizes,
+        "dufter2020": laboratory_config,
+        "k2020": bilingual_config,
+        "liu2020": joint_config,
+        "dufter2020xnli": trilingual_config,
     }
     found = read[study](*section.split("."))
     if not key.startswith("text."):
@@ -250,13 +250,13 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
                 r"given in steps)",
                 line,
             ), line
-    real, made = (asdict(laboratory_sizes("paper", corpus)) for corpus in ("bible", "micro"))
+    real, made = (asdict(laboratory_config("paper", corpus)) for corpus in ("bible", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "vocabulary"}
-    real, made = (asdict(bilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
+    real, made = (asdict(bilingual_config("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli", "ner"}
-    real, made = (asdict(trilingual_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
+    real, made = (asdict(trilingual_config("paper", corpus)) for corpus in ("wiki", "micro"))
     assert {k for k in real if real[k] != made[k]} == {"corpus", "label", "text", "nli"}
-    real, made = (asdict(joint_sizes("paper", corpus)) for corpus in ("wiki", "micro"))
+    real, made = (asdict(joint_config("paper", corpus)) for corpus in ("wiki", "micro"))
     kept = {
         "corpus",
         "label",
@@ -275,7 +275,7 @@ def test_every_value_at_paper_scale_says_where_it_is_from():
 
 
 def test_k_has_one_encoder_at_paper_scale():
-    sizes = bilingual_sizes("paper", "wiki")
+    sizes = bilingual_config("paper", "wiki")
     assert sizes.base == sizes.deep == sizes.paired
 
 
@@ -295,28 +295,28 @@ def test_sizes_are_plain_data():
         assert value is None or isinstance(value, (int, float, str, bool)), f"{where}: {value!r}"
 
     for scale in SCALES:
-        for corpus in corpora("k2020", scale):
-            look(bilingual_sizes(scale, corpus), f"k2020 {scale}.{corpus}")
-        for corpus in corpora("dufter2020", scale):
-            look(laboratory_sizes(scale, corpus), f"dufter2020 {scale}.{corpus}")
-        for corpus in corpora("dufter2020xnli", scale):
-            look(trilingual_sizes(scale, corpus), f"dufter2020xnli {scale}.{corpus}")
-        for corpus in corpora("liu2020", scale):
-            look(joint_sizes(scale, corpus), f"liu2020 {scale}.{corpus}")
+        for corpus in list_corpora("k2020", scale):
+            look(bilingual_config(scale, corpus), f"k2020 {scale}.{corpus}")
+        for corpus in list_corpora("dufter2020", scale):
+            look(laboratory_config(scale, corpus), f"dufter2020 {scale}.{corpus}")
+        for corpus in list_corpora("dufter2020xnli", scale):
+            look(trilingual_config(scale, corpus), f"dufter2020xnli {scale}.{corpus}")
+        for corpus in list_corpora("liu2020", scale):
+            look(joint_config(scale, corpus), f"liu2020 {scale}.{corpus}")
     assert set(STUDIES) == {
         p.name.removesuffix(".toml") for p in FOLDER.iterdir() if p.name.endswith(".toml")
     }
 
 
 def test_a_study_that_is_not_there_is_told_with_those_that_are():
-    for call in (lambda: sizes_of("nosuch", "smoke"), lambda: corpora("nosuch", "smoke")):
+    for call in (lambda: load_config("nosuch", "smoke"), lambda: list_corpora("nosuch", "smoke")):
         with pytest.raises(
             InputError,
             match="'nosuch' is not known: there are dufter2020, dufter2020xnli, k2020, liu2020",
         ):
             call()
     with pytest.raises(InputError, match="did you mean k2020"):
-        sizes_of("k2021", "smoke", own=dict(study="k2021"))
+        load_config("k2021", "smoke", user_config=dict(study="k2021"))
 
 
 # ---- one's own: Finnish here is the microworld's Turkish, written into files
@@ -348,12 +348,12 @@ def finnish(tmp_path_factory):
             ),
         )
         for part, size in (("train", 30), ("dev", 15), ("test", 15)):
-            pairs = records.load("nli", f"micro/{spoken}", part, size)
+            pairs = records.load_records("nli", f"micro/{spoken}", part, size)
             write(
                 f"nli/{part}.{name}.tsv",
                 ("\t".join(p[k] for k in ("premise", "hypothesis", "label")) for p in pairs),
             )
-            named = records.load("ner", f"micro/{spoken}", part, size)
+            named = records.load_records("ner", f"micro/{spoken}", part, size)
             write(
                 f"ner/{part}.{name}.conll",
                 ("".join(f"{t}\t{g}\n" for t, g in zip(r["tokens"], r["tags"])) for r in named),
@@ -368,12 +368,14 @@ def own(text: str, tmp_path):
 
 def test_ones_own_section_goes_over_the_study(finnish):
     mine, model = (
-        bilingual_sizes("smoke", own=finnish / "fi.toml"),
-        bilingual_sizes("smoke", "bible"),
+        bilingual_config("smoke", user_config=finnish / "fi.toml"),
+        bilingual_config("smoke", "bible"),
     )
-    assert (mine.corpus, mine.targets, mine.deep_target) == ("finnish", ("fi",), "fi") and corpora(
-        "k2020", "smoke", finnish / "fi.toml"
-    )[0] == "finnish"
+    assert (mine.corpus, mine.targets, mine.deep_target) == (
+        "finnish",
+        ("fi",),
+        "fi",
+    ) and list_corpora("k2020", "smoke", finnish / "fi.toml")[0] == "finnish"
     assert {k for k, v in asdict(mine).items() if v != asdict(model)[k]} == {
         "corpus",
         "label",
@@ -390,16 +392,16 @@ def test_ones_own_section_goes_over_the_study(finnish):
         "ner", f"file:{finnish}/ner/{{part}}.fi.conll", "test", 20
     )
     for corpus in ("micro", "bible"):
-        assert bilingual_sizes("smoke", corpus, own=finnish / "fi.toml") == bilingual_sizes(
-            "smoke", corpus
-        ), "the study's own stay"
+        assert bilingual_config(
+            "smoke", corpus, user_config=finnish / "fi.toml"
+        ) == bilingual_config("smoke", corpus), "the study's own stay"
 
 
 def test_a_file_may_be_written_from_anywhere(finnish, monkeypatch, tmp_path):
     monkeypatch.chdir(finnish)
-    here = bilingual_sizes("smoke", own="fi.toml")
+    here = bilingual_config("smoke", user_config="fi.toml")
     monkeypatch.chdir(tmp_path)
-    assert bilingual_sizes("smoke", own=finnish / "fi.toml") == here
+    assert bilingual_config("smoke", user_config=finnish / "fi.toml") == here
 
 
 def test_languages_kept_in_different_places(finnish, tmp_path):
@@ -410,14 +412,14 @@ def test_languages_kept_in_different_places(finnish, tmp_path):
         .replace(f"file:{finnish}/texts/{{language}}.txt", "{training}")
     )
     names = f'[languages]\nen = {{ training = "micro/en" }}\nfi = {{ training = "file:{finnish}/texts/fi.txt" }}\n'
-    mine = bilingual_sizes("smoke", own=own(text + names, tmp_path))
+    mine = bilingual_config("smoke", user_config=own(text + names, tmp_path))
     assert [corpus_spec(mine, l).source for l in ("en", "fi")] == [
         "micro/en",
         f"file:{finnish}/texts/fi.txt",
     ]
-    assert mine.languages["es"] == bilingual_sizes("smoke", "bible").languages[
+    assert mine.languages["es"] == bilingual_config("smoke", "bible").languages[
         "es"
-    ] and languages_of(mine) == ["en", "fi"]
+    ] and available_languages(mine) == ["en", "fi"]
 
 
 def test_the_order_of_parameters_means_nothing():
@@ -426,9 +428,9 @@ def test_the_order_of_parameters_means_nothing():
     orders = [dict(items) for items in permutations(keys.items())]
     found = {
         corpus_spec(
-            laboratory_sizes(
+            laboratory_config(
                 "smoke",
-                own={
+                user_config={
                     "study": "dufter2020",
                     "smoke": {"mine": {"like": "smoke.micro", "text": {"train": o}}},
                 },
@@ -452,7 +454,7 @@ def test_like_is_one_step_and_a_source_is_taken_whole():
             "b": {"like": "smoke.a"},
         },
     }
-    found = brought("k2020", {"study": "k2020", "smoke": {"a": table["smoke"]["a"]}})[0][
+    found = load_sections("k2020", {"study": "k2020", "smoke": {"a": table["smoke"]["a"]}})[0][
         "smoke", "a"
     ]
     assert found["base"]["training"] == {"epochs": 0, "batch": 16, "steps": 7} and found["text"][
@@ -463,11 +465,11 @@ def test_like_is_one_step_and_a_source_is_taken_whole():
         "study": "k2020",
         "smoke": {"a": {"like": "smoke.bible", "text": {"train": {"sentences": 9}}}},
     }
-    assert brought("k2020", shorter)[0]["smoke", "a"]["text"]["train"]["books"] == "NT", (
+    assert load_sections("k2020", shorter)[0]["smoke", "a"]["text"]["train"]["books"] == "NT", (
         "a size alone leaves the source"
     )
     with pytest.raises(InputError, match=r"smoke\.b\.like: 'smoke\.a' is not known"):
-        brought("k2020", table)
+        load_sections("k2020", table)
 
 
 HEAD = 'study = "k2020"\n[smoke.mine]\nlike = "smoke.micro"\n'
@@ -581,7 +583,7 @@ def test_a_mistake_names_file_key_and_mend(text, says, tmp_path, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as caught:
-        bilingual_sizes("smoke", own=own(text, tmp_path))
+        bilingual_config("smoke", user_config=own(text, tmp_path))
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -590,21 +592,21 @@ def test_as_many_seeds_as_there_are_may_stand_in_a_section_of_any_study():
         return {"study": study, "smoke": {"mine": {"like": like, "seeds": seeds}}}
 
     assert (
-        laboratory_sizes(
-            "smoke", "mine", own=mine("dufter2020", "smoke.micro", {"rest": 100})
+        laboratory_config(
+            "smoke", "mine", user_config=mine("dufter2020", "smoke.micro", {"rest": 100})
         ).seeds.rest
         == 100
     )
-    for sizes, study in ((trilingual_sizes, "dufter2020xnli"), (joint_sizes, "liu2020")):
+    for sizes, study in ((trilingual_config, "dufter2020xnli"), (joint_config, "liu2020")):
         with pytest.raises(InputError, match="sizes, smoke.mine.seeds = 101: there are 100 seeds"):
-            sizes("smoke", "mine", own=mine(study, "smoke.micro", 101))
+            sizes("smoke", "mine", user_config=mine(study, "smoke.micro", 101))
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(
         InputError, match="--sizes .*none.toml: cannot be read .*: name a TOML file"
     ):
-        bilingual_sizes("smoke", own=tmp_path / "none.toml")
+        bilingual_config("smoke", user_config=tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(
@@ -644,7 +646,7 @@ def test_a_broken_text_is_told_before_anything_starts(finnish, tmp_path, name, c
     if change:
         (folder / name).write_bytes(new if isinstance(new := change(old), bytes) else new.encode())
     with pytest.raises(InputError, match=says):
-        bilingual_sizes("smoke", own=folder / "fi.toml")
+        bilingual_config("smoke", user_config=folder / "fi.toml")
 
 
 def test_what_the_hub_has_is_said(tmp_path, monkeypatch):
@@ -656,7 +658,7 @@ def test_what_the_hub_has_is_said(tmp_path, monkeypatch):
         match=r"ner\.test \(en\): panx/en has no part 'test' .*; `xlingual data get panx "
         r"en` gets it from the hub",
     ):
-        bilingual_sizes("smoke", own=own(text, tmp_path))
+        bilingual_config("smoke", user_config=own(text, tmp_path))
 
 
 AUTO = [
@@ -712,15 +714,15 @@ def test_a_scale_that_the_file_has_not(finnish):
     with pytest.raises(
         InputError, match="no corpus of yours at scale laptop, but smoke.finnish: choose its scale"
     ):
-        bilingual_sizes("laptop", own=finnish / "fi.toml")
-    assert bilingual_sizes("laptop", "micro", own=finnish / "fi.toml").corpus == "micro"
+        bilingual_config("laptop", user_config=finnish / "fi.toml")
+    assert bilingual_config("laptop", "micro", user_config=finnish / "fi.toml").corpus == "micro"
 
 
 # ---- other languages than the section's
 
 
 def test_languages_are_k_s_targets_and_d_s_language():
-    sizes = bilingual_sizes("laptop", "micro", "en, hi,tr")
+    sizes = bilingual_config("laptop", "micro", "en, hi,tr")
     assert (sizes.targets, sizes.deep_target, sizes.label, sizes.corpus) == (
         ("hi", "tr"),
         "hi",
@@ -728,41 +730,41 @@ def test_languages_are_k_s_targets_and_d_s_language():
         "micro",
     )
     assert (
-        bilingual_sizes("laptop", "micro", "es,hi,ru") == bilingual_sizes("laptop", "micro")
-        and bilingual_sizes("laptop", "micro", "en").targets == ()
+        bilingual_config("laptop", "micro", "es,hi,ru") == bilingual_config("laptop", "micro")
+        and bilingual_config("laptop", "micro", "en").targets == ()
     )
-    sizes = laboratory_sizes("smoke", "micro", "tr")
+    sizes = laboratory_config("smoke", "micro", "tr")
     assert (sizes.language, sizes.label) == ("tr", "micro-tr") and laboratory_text(sizes)[
         0
     ].source == "micro/tr"
-    assert laboratory_sizes("smoke", "micro", "en") == laboratory_sizes("smoke", "micro")
-    assert languages_of(bilingual_sizes("smoke", "micro")) == list(
+    assert laboratory_config("smoke", "micro", "en") == laboratory_config("smoke", "micro")
+    assert available_languages(bilingual_config("smoke", "micro")) == list(
         typology.PRESETS
-    ) and languages_of(bilingual_sizes("gpu", "mix")) == ["en", "es", "hi", "ru"]
+    ) and available_languages(bilingual_config("gpu", "mix")) == ["en", "es", "hi", "ru"]
 
 
 @pytest.mark.parametrize(
     "call, says",
     (
         (
-            lambda: bilingual_sizes("smoke", "micro", "es,fi"),
+            lambda: bilingual_config("smoke", "micro", "es,fi"),
             "no text in 'fi' at scale smoke on corpus micro, which has en, fr, es, de, ",
         ),
         (
-            lambda: bilingual_sizes("laptop", "bible", "es"),
+            lambda: bilingual_config("laptop", "bible", "es"),
             "no text in 'es' at scale laptop on corpus bible, which has en: "
             "choose another corpus, or bring your own with --sizes",
         ),
         (
-            lambda: bilingual_sizes("gpu", "mix", "fr"),
+            lambda: bilingual_config("gpu", "mix", "fr"),
             "no text in 'fr' at scale gpu on corpus mix, which has en, es, hi, ru: ",
         ),
         (
-            lambda: laboratory_sizes("smoke", "micro", "es,ru"),
+            lambda: laboratory_config("smoke", "micro", "es,ru"),
             "languages='es,ru': the study is of one language and its copy: name it",
         ),
         (
-            lambda: laboratory_sizes("smoke", "bible", "es"),
+            lambda: laboratory_config("smoke", "bible", "es"),
             "no text in 'es' at scale smoke on corpus bible, which has en",
         ),
     ),
@@ -775,19 +777,21 @@ def test_an_unknown_language_is_told_with_those_there_are(call, says):
 
 def test_results_on_other_languages_are_nobodys_but_ours(finnish):
     papers = {
-        languages: paper_of(bilingual_sizes("laptop", "micro", languages))
+        languages: reference_paper(bilingual_config("laptop", "micro", languages))
         for languages in ("", "es,hi,ru", "es", "tr")
     }
     assert (
         papers == {"": "k2020", "es,hi,ru": "k2020", "es": "k2020", "tr": OURS}
-        and paper_of(bilingual_sizes("smoke", own=finnish / "fi.toml")) == OURS
+        and reference_paper(bilingual_config("smoke", user_config=finnish / "fi.toml")) == OURS
     )
-    assert [paper_of(laboratory_sizes("smoke", "micro", l)) for l in ("", "en", "es")] == [
+    assert [reference_paper(laboratory_config("smoke", "micro", l)) for l in ("", "en", "es")] == [
         "dufter2020",
         "dufter2020",
         OURS,
     ]
-    assert [paper_of(trilingual_sizes("smoke", "micro", l)) for l in ("", "hi", "de,es")] == [
+    assert [
+        reference_paper(trilingual_config("smoke", "micro", l)) for l in ("", "hi", "de,es")
+    ] == [
         "dufter2020",
         "dufter2020",
         OURS,

@@ -10,7 +10,7 @@ import pytest
 
 from xlingual_nb import cli
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.study import numbers
+from xlingual_nb.experiments.study import load_metrics
 from xlingual_nb.runs import store as runs_store
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Processes
@@ -51,20 +51,20 @@ def test_a_flipped_bit_is_found_on_reading_and_the_printed_mend_works(store):
         fresh.read(spec)
     assert str(store.path(spec)) in str(refusal.value) and "\n" not in str(refusal.value)
     with pytest.raises(InputError, match="measures.json has changed"):
-        numbers(spec, fresh)
+        load_metrics(spec, fresh)
     mend(refusal.value)
     assert not file.exists()
     run([spec], store, progress=False)
-    assert store.read(spec) == kept and numbers(spec, store) == kept
+    assert store.read(spec) == kept and load_metrics(spec, store) == kept
 
 
 def test_an_edit_after_the_first_reading_is_found_too(store):
     spec = Count(3)
     run([spec], store, progress=False)
-    text = (store.sound(spec) / "value.txt").read_text()
+    text = (store.verified_path(spec) / "value.txt").read_text()
     (store.path(spec) / "value.txt").write_text(text[::-1])
     with pytest.raises(InputError, match="value.txt has changed"):
-        store.sound(spec)
+        store.verified_path(spec)
 
 
 @pytest.mark.parametrize("executor", [None, lambda: Processes(1)], ids=["inline", "processes"])
@@ -96,10 +96,10 @@ def test_every_byte_is_read_once_a_process(store, monkeypatch):
 
     monkeypatch.setattr(runs_store, "sha256", watched)
     for _ in range(3):
-        assert store.sound(spec) == store.path(spec)
+        assert store.verified_path(spec) == store.path(spec)
     assert sorted(read) == ["log.jsonl", "spec.json", "value.txt"]
     with pytest.raises(InputError, match="run it first"):
-        store.sound(Count(9))
+        store.verified_path(Count(9))
 
 
 def test_the_mend_that_a_check_of_the_store_prints_works(store, capsys):

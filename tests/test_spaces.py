@@ -11,12 +11,30 @@ from safetensors.numpy import load_file
 from scipy.stats import binom
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.mlm_batches import MASK, MASKS, assemble, generator, mask_tokens, mix
+from xlingual_nb.models.mlm_batches import (
+    MASK,
+    MASKS,
+    assemble_batch,
+    seeded_generator,
+    mask_tokens,
+    build_sentence_dataset,
+)
 from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.models.encoders import load_encoder
-from xlingual_nb.models.pretraining import Language, PretrainSpec, mixture, model_tokenizer, views
+from xlingual_nb.models.pretraining import (
+    Language,
+    PretrainSpec,
+    pretraining_dataset,
+    model_tokenizer,
+    language_views,
+)
 from xlingual_nb.models.configs import MASKING, Glove, Masking, Shape, Training
-from xlingual_nb.models.spaces import SpaceSpec, all_neighbours, known_pairs, own_pieces
+from xlingual_nb.models.spaces import (
+    SpaceSpec,
+    cross_lingual_neighbours,
+    dictionary_rows,
+    frequent_subwords,
+)
 from xlingual_nb.runs import engine
 from xlingual_nb.runs.spec import canonical, parents
 from xlingual_nb.runs.store import Store
@@ -92,7 +110,7 @@ def test_the_table_is_that_of_a_brute_force_search():
     rng = np.random.default_rng(0)
     ids = [np.array([5, 9, 7, 6]), np.array([10, 12, 11]), np.array([20, 22, 21, 25, 24])]
     tables = [rng.normal(size=(len(own), 4)) for own in ids]
-    found = all_neighbours([torch.tensor(t) for t in tables], ids, 30, 2)
+    found = cross_lingual_neighbours([torch.tensor(t) for t in tables], ids, 30, 2)
     assert found.shape == (3, 30, 2, 2)
     for one in range(3):
         for place, other in enumerate(n for n in range(3) if n != one):
@@ -104,7 +122,7 @@ def test_the_table_is_that_of_a_brute_force_search():
 
 
 def test_only_pieces_that_are_common_enough_have_neighbours(store):
-    found, tokenizer = neighbours(store, space()), tokenizers.load(store.path(TOKENIZER))
+    found, tokenizer = neighbours(store, space()), tokenizers.read_tokenizer(store.path(TOKENIZER))
     size = tokenizer.get_vocab_size()
     counts = np.bincount(tokenizers.encode(tokenizer, store_text(store)).ids, minlength=size)
     common = {i for i in range(len(SPECIALS), size) if counts[i] >= 5}
@@ -126,8 +144,12 @@ def store_text(store):
 def test_the_mapped_space_opens_as_an_encoder(store):
     encoder, found = load_encoder(store.path(space())), neighbours(store, space())
     assert encoder.vocabulary == found.shape[1] == len(encoder.tokenizer)
-    ids = own_pieces(space().parts[0], tokenizers.load(store.path(TOKENIZER)), store, 5)
-    copies = own_pieces(space().parts[1], tokenizers.load(store.path(TOKENIZER)), store, 5)
+    ids = frequent_subwords(
+        space().parts[0], tokenizers.read_tokenizer(store.path(TOKENIZER)), store, 5
+    )
+    copies = frequent_subwords(
+        space().parts[1], tokenizers.read_tokenizer(store.path(TOKENIZER)), store, 5
+    )
     vectors = encoder.vectors.numpy()
     expected = copies[brute_nearest(vectors[ids], vectors[copies], 3)]
     assert (found[0, ids, 0, :3] == expected).all()
@@ -140,7 +162,7 @@ def planted(tmp_path, monkeypatch, noise, fit="vecmap", **fields):
     spec, store = space(fit=fit, **fields), Store(tmp_path)
     engine.run([*spec.parts], store, progress=False)
     rng = np.random.default_rng(1)
-    size = tokenizers.load(store.path(TOKENIZER)).get_vocab_size()
+    size = tokenizers.read_tokenizer(store.path(TOKENIZER)).get_vocab_size()
     words = rng.normal(size=(size, 16)) * np.logspace(0, -1, 16) * rng.choice([1, 3], (size, 1))
     turned = (words + noise * rng.normal(size=words.shape)) @ np.linalg.qr(
         rng.normal(size=(16, 16))
@@ -160,7 +182,9 @@ def planted(tmp_path, monkeypatch, noise, fit="vecmap", **fields):
     )
     engine.run([spec], store, progress=False)
     ids, found = (
-        own_pieces(spec.parts[0], tokenizers.load(store.path(TOKENIZER)), store, 5),
+        frequent_subwords(
+            spec.parts[0], tokenizers.read_tokenizer(store.path(TOKENIZER)), store, 5
+        ),
         neighbours(store, spec),
     )
     return (found[0, ids, 0, 0] == ids + size).mean()
@@ -175,9 +199,9 @@ def test_a_planted_turn_is_found_by_known_pairs_and_not_by_nothing(tmp_path, mon
 
 def test_known_pairs_are_pieces_and_their_copies(store):
     spec = space(fit="known", dictionary=Dictionary("same", "even"))
-    tokenizer = tokenizers.load(store.path(TOKENIZER))
-    ids = [own_pieces(one, tokenizer, store, 5) for one in spec.parts]
-    places = known_pairs(spec, 1, ids, tokenizer)
+    tokenizer = tokenizers.read_tokenizer(store.path(TOKENIZER))
+    ids = [frequent_subwords(one, tokenizer, store, 5) for one in spec.parts]
+    places = dictionary_rows(spec, 1, ids, tokenizer)
     assert (
         len(places) > 5
         and (ids[1][places[:, 0]] - tokenizer.get_vocab_size() == ids[0][places[:, 1]]).all()
@@ -220,17 +244,19 @@ def three():
         table[n, 6 + 10 * n : 15 + 10 * n] = np.stack(
             [rng.integers(5, 15, (9, 4)) + 10 * m for m in others], 1
         )
-    mixed = mix(texts, [views(model("original", None), 15)[0]] * 3, 35, 16)
-    return mixed, assemble(mixed, np.arange(len(mixed))), mixed.language, table
+    mixed = build_sentence_dataset(
+        texts, [language_views(model("original", None), 15)[0]] * 3, 35, 16
+    )
+    return mixed, assemble_batch(mixed, np.arange(len(mixed))), mixed.language, table
 
 
 @pytest.mark.parametrize("name", ["knn", "knn_released", "knn_first"])
 def test_replacement_is_that_of_a_loop_over_tokens(three, name):
     _, sentences, languages, table = three
     ids, chosen = mask_tokens(
-        sentences, MASKING[name], 35, generator(MASKS, 1, 2), None, languages, table
+        sentences, MASKING[name], 35, seeded_generator(MASKS, 1, 2), None, languages, table
     )
-    rng = generator(MASKS, 1, 2)
+    rng = seeded_generator(MASKS, 1, 2)
     assert (
         chosen
         == np.flatnonzero(sentences.content & (rng.random(len(sentences.ids), np.float32) < 0.15))
@@ -249,7 +275,7 @@ def test_replacement_is_that_of_a_loop_over_tokens(three, name):
 def test_shares_are_those_of_the_split(three, name):
     _, sentences, languages, table = three
     ids, chosen = mask_tokens(
-        sentences, MASKING[name], 10**6, generator(MASKS, 5, 0), None, languages, table
+        sentences, MASKING[name], 10**6, seeded_generator(MASKS, 5, 0), None, languages, table
     )
     new, old = ids[chosen], sentences.ids[chosen]
     known, abroad = (
@@ -276,7 +302,9 @@ def test_shares_are_those_of_the_split(three, name):
 def test_whatever_replaces_a_token_is_one_of_its_neighbours(three):
     _, sentences, languages, table = three
     only = Masking(0, 0, 0, knn=1)
-    ids, chosen = mask_tokens(sentences, only, 35, generator(MASKS, 5, 0), None, languages, table)
+    ids, chosen = mask_tokens(
+        sentences, only, 35, seeded_generator(MASKS, 5, 0), None, languages, table
+    )
     seen = {}
     for old, new in zip(sentences.ids[chosen].tolist(), ids[chosen].tolist()):
         seen.setdefault(old, set()).add(new)
@@ -288,7 +316,13 @@ def test_whatever_replaces_a_token_is_one_of_its_neighbours(three):
 def test_the_first_language_alone(three):
     _, sentences, languages, table = three
     ids, chosen = mask_tokens(
-        sentences, MASKING["knn_first"], 10**6, generator(MASKS, 5, 0), None, languages, table
+        sentences,
+        MASKING["knn_first"],
+        10**6,
+        seeded_generator(MASKS, 5, 0),
+        None,
+        languages,
+        table,
     )
     new, old = ids[chosen], sentences.ids[chosen]
     moved = (new != old) & (new != MASK) & (new < 35)
@@ -297,13 +331,13 @@ def test_the_first_language_alone(three):
 
 def test_without_a_share_of_neighbours_the_draws_are_what_they_were(three):
     _, sentences, languages, table = three
-    plain = mask_tokens(sentences, MASKING["original"], 35, generator(MASKS, 1, 2))
+    plain = mask_tokens(sentences, MASKING["original"], 35, seeded_generator(MASKS, 1, 2))
     given = mask_tokens(
-        sentences, MASKING["original"], 35, generator(MASKS, 1, 2), None, languages, table
+        sentences, MASKING["original"], 35, seeded_generator(MASKS, 1, 2), None, languages, table
     )
     assert all((a == b).all() for a, b in zip(plain, given))
     again = mask_tokens(
-        sentences, MASKING["knn"], 35, generator(MASKS, 1, 2), None, languages, table
+        sentences, MASKING["knn"], 35, seeded_generator(MASKS, 1, 2), None, languages, table
     )
     assert (again[1] == plain[1]).all(), "the same tokens are chosen"
 
@@ -323,13 +357,13 @@ def test_a_stack_trains_each_as_alone(store, tmp_path):
 
 
 def test_a_model_reads_as_many_neighbours_as_it_asks_for(store):
-    tokenizer = tokenizers.load(store.path(TOKENIZER))
+    tokenizer = tokenizers.read_tokenizer(store.path(TOKENIZER))
     for nearest in (1, 5):
-        table = mixture(model(nearest=nearest), tokenizer, store).neighbours
+        table = pretraining_dataset(model(nearest=nearest), tokenizer, store).neighbours
         assert (
             table.shape[3] == nearest and (table == neighbours(store, space())[..., :nearest]).all()
         )
-    assert mixture(model("original", None), tokenizer, store).neighbours is None
+    assert pretraining_dataset(model("original", None), tokenizer, store).neighbours is None
 
 
 def test_the_run_is_a_parent_and_its_absence_leaves_no_trace():
@@ -379,8 +413,8 @@ def test_languages_that_share_pieces_are_refused(tmp_path):
 
 def test_too_little_text_is_refused(tmp_path):
     wrong(
-        "pieces stand 400 times or more",
-        lambda: engine.run([space(least=400)], Store(tmp_path), progress=False),
+        "400 times or more .* give more text",
+        lambda: engine.run([space(min_count=400)], Store(tmp_path), progress=False),
     )
 
 
@@ -400,7 +434,7 @@ def natural(**fields):
 def test_three_languages_have_positions_segments_and_special_tokens_of_their_own(tmp_path):
     spec, store = natural(lang_pos=True, shift_special=True), Store(tmp_path)
     engine.run([spec], store, progress=False)
-    tokenizer = tokenizers.load(store.path(spec.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
     size, own = tokenizer.get_vocab_size(), model_tokenizer(spec, tokenizer)
     encoder = load_encoder(store.path(spec))
     assert encoder.vocabulary == own.get_vocab_size() == size + 10

@@ -19,13 +19,13 @@ from xlingual_nb.models.pretraining import (
     Language,
     PretrainSpec,
     pretraining_cost,
-    share,
-    stackable,
+    corpus_share,
+    stack_key,
     token_ids,
-    views,
-    without,
+    language_views,
+    drop_transforms,
 )
-from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost, thinned
+from xlingual_nb.measures.multilinguality import MeasureSpec, measuring_cost, subsample
 from xlingual_nb.text.records import RecordsSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.runs.spec import run_id
@@ -93,7 +93,7 @@ def test_a_corpus_is_read_as_it_was_written(tmp_path_factory, documents, numbere
 
 def test_kinds_of_vocabulary(store, tmp_path):
     words, pieces = TOKENIZER, TokenizerSpec(TRAIN, 90, "wordpiece")
-    ours = [tokenizers.load(f).get_vocab() for f in made(store, words, pieces)]
+    ours = [tokenizers.read_tokenizer(f).get_vocab() for f in made(store, words, pieces)]
     corpus = read_corpus(store.path(TRAIN)).sentences
     assert (
         set(" ".join(corpus).split()) >= set(ours[0]) - set(tokenizers.SPECIALS)
@@ -120,27 +120,27 @@ def test_views_are_those_of_figure_3():
         lang_pos=True,
         shift_special=True,
     )
-    assert views(both, 2048) == [
+    assert language_views(both, 2048) == [
         LanguageView("en"),
         LanguageView("enfake", 2048, 2048, SHAPE.max_tokens, 1, True),
     ]
-    assert views(spec(lang_pos=True), 2048)[1] == LanguageView(
+    assert language_views(spec(lang_pos=True), 2048)[1] == LanguageView(
         "enfake", 2048, 0, SHAPE.max_tokens, 1
     )
-    assert views(spec(shift_special=True), 2048)[1] == LanguageView("enfake", 2048, 2048)
+    assert language_views(spec(shift_special=True), 2048)[1] == LanguageView("enfake", 2048, 2048)
     shared = spec((Language("a", TRAIN), Language("b", DEV)), shift_special=True)
-    assert views(shared, 10) == [LanguageView("a"), LanguageView("b", 0, 10)], (
+    assert language_views(shared, 10) == [LanguageView("a"), LanguageView("b", 0, 10)], (
         "special tokens of its own, behind all pieces"
     )
 
 
 def test_positions_suffice_for_two_languages(store):
     three = spec((*PAIR, Language("third", DEV)))
-    assert [v.name for v in views(three, 101)] == ["en", "enfake", "third"]
+    assert [v.name for v in language_views(three, 101)] == ["en", "enfake", "third"]
     with pytest.raises(
-        InputError, match="wants .* positions and 3 segments for 3 languages: .*leave it off"
+        InputError, match="lang_pos .* positions and 3 segments for 3 languages: .*leave it off"
     ):
-        views(replace(three, lang_pos=True), 101)
+        language_views(replace(three, lang_pos=True), 101)
     with pytest.raises(InputError, match="3 segments for 3 languages"):
         made(store, replace(three, lang_pos=True))
 
@@ -158,7 +158,7 @@ def test_switches_share_a_stack_and_sizes_do_not():
         spec(snapshots=(50,)),
         spec((PAIR[0], Language("enfake", TRAIN, ("enfake", "inv_order")))),
     ):
-        assert stackable(one) == stackable(base), one
+        assert stack_key(one) == stack_key(base), one
     t = base.training
     for other in (
         spec(shape=replace(SHAPE, layers=3)),
@@ -181,14 +181,16 @@ def test_switches_share_a_stack_and_sizes_do_not():
             ).items()
         ),
     ):
-        assert stackable(other) != stackable(base), other
+        assert stack_key(other) != stack_key(base), other
     assert (
-        share(spec(HALVES)) == 0.5 and share(base) == 1 and share(spec((PAIR[0], HALVES[1]))) == 1
+        corpus_share(spec(HALVES)) == 0.5
+        and corpus_share(base) == 1
+        and corpus_share(spec((PAIR[0], HALVES[1]))) == 1
     )
-    assert stackable(spec(HALVES, epochs=4)) != stackable(base), (
+    assert stack_key(spec(HALVES, epochs=4)) != stack_key(base), (
         "half of the text, twice the epochs (D section 3.3): other rows, perhaps other steps"
     )
-    assert hash(stackable(base)) == hash(stackable(spec(seed=1)))
+    assert hash(stack_key(base)) == hash(stack_key(spec(seed=1)))
 
 
 def test_a_group_of_whole_and_half_texts_trains_every_model_for_its_own_time(tmp_path, monkeypatch):
@@ -272,7 +274,7 @@ def hand_made(store, language, sentences):
     """Token ids of sentences by a plain dictionary; Fake-English shifted, [UNK] for unknown words
     in both.
     """
-    vocabulary = tokenizers.load(store.path(TOKENIZER)).get_vocab()
+    vocabulary = tokenizers.read_tokenizer(store.path(TOKENIZER)).get_vocab()
 
     def number(word):
         return (
@@ -325,7 +327,7 @@ def test_a_bound_on_sentences_takes_every_kth_of_the_training_text(store):
 @given(st.integers(1, 300), st.integers(0, 350))
 def test_a_sample_is_even_and_small_enough(sentences, most):
     text = Encoded.of([i] for i in range(sentences))
-    kept = [int(i) for (i,) in thinned(text, most)]
+    kept = [int(i) for (i,) in subsample(text, most)]
     steps = set(np.diff(kept).tolist())
     assert kept[0] == 0 and len(steps) <= 1 and (most == 0 or len(kept) <= most)
     if most == 0 or most >= sentences:
@@ -336,7 +338,10 @@ def test_a_sample_is_even_and_small_enough(sentences, most):
 
 def test_development_text_is_said_as_the_language_would(store):
     made(store, TOKENIZER, DEV)
-    tokenizer, dev = tokenizers.load(store.path(TOKENIZER)), read_corpus(store.path(DEV)).sentences
+    tokenizer, dev = (
+        tokenizers.read_tokenizer(store.path(TOKENIZER)),
+        read_corpus(store.path(DEV)).sentences,
+    )
     language = Language("enfake", TRAIN, ("half(1)", "enfake", "inv_order"))
     plain, size = tokenizers.encode(tokenizer, dev), tokenizer.get_vocab_size()
     assert any(len(s.split()) > 6 for s in dev)
@@ -345,7 +350,7 @@ def test_development_text_is_said_as_the_language_would(store):
         tokenizer,
         store,
         8,
-        without(language.transforms, "half("),
+        drop_transforms(language.transforms, "half("),
         read_corpus(store.path(DEV)),
     )
     assert [list(s) for s in ours] == [
@@ -353,7 +358,9 @@ def test_development_text_is_said_as_the_language_would(store):
     ]
     assert (
         len(token_ids(language, tokenizer, store, 8)) == 21
-        and len(token_ids(language, tokenizer, store, 8, without(language.transforms, "half(")))
+        and len(
+            token_ids(language, tokenizer, store, 8, drop_transforms(language.transforms, "half("))
+        )
         == 41
     )
 
@@ -375,8 +382,8 @@ def test_word_pairs_of_two_microworld_texts_are_its_dictionary(other):
     """
     said = {
         part: [
-            transforms.apply_text(
-                o.transforms, sources.load(o.source, part, **dict(o.parameters))
+            transforms.apply_text_transforms(
+                o.transforms, sources.load_corpus(o.source, part, **dict(o.parameters))
             ).sentences
             for o in (DEV, other)
         ]
@@ -538,7 +545,7 @@ def test_a_wrong_value_is_one_clear_line_before_any_training(tmp_path, monkeypat
     def trained(*_):
         pytest.fail("was trained")
 
-    monkeypatch.setattr(loop, "one_step", trained)
+    monkeypatch.setattr(loop, "training_step", trained)
     with pytest.raises(InputError, match=match) as caught:
         made(Store(tmp_path / "runs"), make())
     assert "\n" not in str(caught.value)

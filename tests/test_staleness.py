@@ -16,9 +16,9 @@ from xlingual_nb.experiments import architecture, laboratory, objective, overlap
 from xlingual_nb.runs.engine import plan, run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.runs.proofs import accept, choose, differences
-from xlingual_nb.runs.spec import canonical, one_look, plain, restore, run_id
-from xlingual_nb.runs.staleness import Look, moved, spec_of, stale_runs
+from xlingual_nb.runs.proofs import accept_stage, choose, differences
+from xlingual_nb.runs.spec import canonical, one_look, plain_value, restore, run_id
+from xlingual_nb.runs.staleness import StoreView, moved_values, spec_of, stale_runs
 from xlingual_nb.runs.stages import declare, stage_code
 from xlingual_nb.runs.store import Store, check_runs, prune_runs
 from toy_stages import Count, Total, make_count, make_total, redeclared
@@ -32,11 +32,11 @@ def store(tmp_path):
 
 
 def state(store, spec):
-    return Look(store, stage_code()).state(spec)
+    return StoreView(store, stage_code()).state(spec)
 
 
 def why(store, spec):
-    return [r.text for r in Look(store, stage_code()).why(spec)]
+    return [r.text for r in StoreView(store, stage_code()).why(spec)]
 
 
 def about(store, spec):
@@ -57,13 +57,13 @@ def test_specs_come_back_from_their_text(experiment):
         assert (
             restore(json.loads(canonical(spec)), type(spec))
             == spec
-            == restore(plain(spec, every=True), type(spec))
+            == restore(plain_value(spec, with_defaults=True), type(spec))
         )
         assert canonical(spec) == json.dumps(
-            plain(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+            plain_value(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False
         )
         assert canonical(spec) == canonical(spec) and run_id(spec) == run_id(
-            restore(plain(spec), type(spec))
+            restore(plain_value(spec), type(spec))
         )
 
 
@@ -335,10 +335,10 @@ def test_runs_of_two_old_codes_are_proved_apart(store):
     with redeclared(Count, count_again):
         run([Count(3, 2)], store, progress=False)
     with redeclared(Count, count_once_more):
-        assert len(accept(store, "count", 1, Inline(), told.append)) == 3
+        assert len(accept_stage(store, "count", 1, Inline(), told.append)) == 3
         assert sum(line.startswith("making 1 of ") for line in told) == 2
         assert all(state(store, Count(3, s)) == "found" for s in range(3))
-        assert accept(store, "count", 1, Inline(), told.append) == []
+        assert accept_stage(store, "count", 1, Inline(), told.append) == []
 
 
 def test_partners_are_made_again_together(store):
@@ -354,7 +354,7 @@ def test_partners_are_made_again_together(store):
         make_count(specs, folders, store, progress)
 
     with redeclared(Count, watched, group=lambda s: s.upto):
-        accept(store, "count", 1, Inline(), lambda line: None)
+        accept_stage(store, "count", 1, Inline(), lambda line: None)
     assert [list(group) for group in groups] == [specs], (
         "a place in the stack decides the last digits"
     )
@@ -383,7 +383,7 @@ def test_the_choice_is_spread_over_groups_and_needs_inputs(store):
     with redeclared(Total, sums):
         prune_runs(store, [run_id(counts[1])])
         with pytest.raises(InputError, match="inputs of all 2 stale runs are gone"):
-            accept(store, "total", 1, Inline(), lambda line: None)
+            accept_stage(store, "total", 1, Inline(), lambda line: None)
 
 
 def test_a_log_does_not_count_and_every_other_file_does(store):
@@ -413,7 +413,7 @@ def test_made_elsewhere_is_said(store):
         redeclared(Count, other),
         pytest.raises(InputError, match="made elsewhere: processor Abacus 3000"),
     ):
-        accept(store, "count", 1, Inline(), lambda line: None)
+        accept_stage(store, "count", 1, Inline(), lambda line: None)
 
 
 # ---- old folders, odd folders
@@ -435,11 +435,11 @@ def test_runs_of_an_older_manifest_are_stale_and_say_why(store):
 def test_fields_that_moved():
     then = dict(a=1, b=[dict(c=2, d=3)], e=[1, 2])
     assert (
-        moved(then, then | dict(f=1)) == []
-        and moved(then, then | dict(b=[dict(c=2, d=3, z=1)])) == []
+        moved_values(then, then | dict(f=1)) == []
+        and moved_values(then, then | dict(b=[dict(c=2, d=3, z=1)])) == []
     )
     now = dict(a=1, b=[dict(c=2, d=4)], e=[1])
-    assert moved(then, now) == [
+    assert moved_values(then, now) == [
         "b.0.d was 3 by default and is 4 now",
         "e was [1, 2] by default and is [1] now",
     ]

@@ -15,10 +15,10 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.runs import files
 from xlingual_nb.runs.digests import digest_of
 from xlingual_nb.runs.engine import run
-from xlingual_nb.runs.files import DiskFull, Lock, machine, room, started, write_atomic
+from xlingual_nb.runs.files import DiskFull, Lock, machine, free_space, start_time, write_atomic
 from xlingual_nb.runs.making import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
-from xlingual_nb.runs.staleness import Look
+from xlingual_nb.runs.staleness import StoreView
 from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_locks, prune_runs
 from toy_stages import Count, Total
 
@@ -27,7 +27,7 @@ NEW = CODE | dict(count=dict(make="c2"))
 
 
 def state(store, spec, code=None):
-    return Look(store, code).state(spec)
+    return StoreView(store, code).state(spec)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_staleness_is_inherited_and_cannot_be_laundered(store):
         state(store, Total((Count(),)), CODE) == "found"
         and state(store, Total((Count(),)), NEW) == "stale"
     )
-    assert [r.text.split(": ")[-1] for r in Look(store, NEW).why(Total((Count(),)))] == [
+    assert [r.text.split(": ")[-1] for r in StoreView(store, NEW).why(Total((Count(),)))] == [
         "make has changed"
     ]
     make(
@@ -196,7 +196,7 @@ def test_changed_inputs_make_stale_whatever_the_code(store):
     make(store, total, "{}", name="measures.json")
     remade(store, Count(), "y", CODE)
     assert state(store, Count(), CODE) == "found" and state(store, total, CODE) == "stale"
-    (reason,) = Look(store, CODE).why(total)
+    (reason,) = StoreView(store, CODE).why(total)
     assert reason.kind == "input" and "other contents" in reason.text
     assert not renew(store, total, CODE), "read from bytes that are gone"
     remade(store, Count(), "x", CODE)
@@ -347,14 +347,14 @@ def test_full_disk_is_one_line_and_loses_nothing(store, monkeypatch, where, numb
 
 
 def test_other_libraries_words_for_a_full_disk(tmp_path, monkeypatch):
-    with pytest.raises(DiskFull), room(tmp_path):
+    with pytest.raises(DiskFull), free_space(tmp_path):
         raise RuntimeError("I/O error: No space left on device (os error 28)")
-    with pytest.raises(RuntimeError, match="file write failed"), room(tmp_path):
+    with pytest.raises(RuntimeError, match="file write failed"), free_space(tmp_path):
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
     monkeypatch.setattr(files.shutil, "disk_usage", lambda path: type("U", (), dict(free=0)))
-    with pytest.raises(DiskFull), room(tmp_path):
+    with pytest.raises(DiskFull), free_space(tmp_path):
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
-    with pytest.raises(FileNotFoundError), room(tmp_path):
+    with pytest.raises(FileNotFoundError), free_space(tmp_path):
         open(tmp_path / "none")
 
 
@@ -391,7 +391,7 @@ def test_the_second_takes_over_when_the_first_fails(store):
 
 def owner(**changed):
     return json.dumps(
-        dict(machine=machine(), pid=os.getpid(), started=started(os.getpid()), name="other")
+        dict(machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name="other")
         | changed
     )
 
@@ -608,5 +608,5 @@ def test_a_store_that_cannot_be_written_is_one_line(store, monkeypatch, number):
 
 
 def test_a_file_elsewhere_that_may_not_be_read_is_not_the_store_s_fault(store):
-    with pytest.raises(PermissionError), room(store.root):
+    with pytest.raises(PermissionError), free_space(store.root):
         raise PermissionError(errno.EACCES, "no", "/else/where.txt")

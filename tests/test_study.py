@@ -25,24 +25,24 @@ from xlingual_nb.experiments import (
     overlap,
     study,
 )
-from xlingual_nb.experiments.config import SCALES, corpora
-from xlingual_nb.experiments.scales import bilingual_sizes
+from xlingual_nb.experiments.config import SCALES, list_corpora
+from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.experiments.study import (
-    Cell,
-    choose,
-    chosen,
-    compared,
-    grid_of,
+    TableEntry,
+    check_choice,
+    choose_seeds,
+    deduplicate,
     missing_cells,
     observe,
-    once,
     protocol,
-    seeds_of,
+    select_claim_cells,
+    select_tables,
+    unique_runs,
 )
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import notebooks, tables, verdicts
 from xlingual_nb.runs.spec import run_id
-from xlingual_nb.runs.stages import declare, declared
+from xlingual_nb.runs.stages import declare, declared_stages
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text import transforms
 from xlingual_nb.text.tokenizers import Encoded
@@ -51,7 +51,7 @@ SMALL = [Total((Count(5, seed),)) for seed in range(4)]
 
 
 def of(row="r", column="c", seed=0, runs=(SMALL[0],), drawn="score", **more):
-    return Cell("toy", "table1", row, column, seed, runs, drawn, **more)
+    return TableEntry("toy", "table1", row, column, seed, runs, drawn, **more)
 
 
 def told(folder, **more):
@@ -118,7 +118,7 @@ def test_a_name_that_a_run_does_not_hold_is_one_line_that_says_what_there_is(tmp
 
 def test_a_stage_says_what_is_drawn_from_it(tmp_path):
     """Not `measures.json` by itself: a stage may give its numbers otherwise."""
-    usual = declared()["total"]
+    usual = declared_stages()["total"]
     declare(
         Total,
         usual.make,
@@ -161,7 +161,7 @@ def test_observations_are_what_tables_are_made_of(tmp_path):
     assert frame.step.tolist()[1:] == [100, 110, 120] and np.isnan(frame.step[0])
     assert frame.run_id.tolist() == [run_id(run) for run in (SMALL[0], *SMALL[:3])]
     assert (
-        len(tables.checked(frame)) == 4
+        len(tables.check_observations(frame)) == 4
         and observe([], None, "none").columns.tolist() == frame.columns.tolist()
     )
 
@@ -169,10 +169,14 @@ def test_observations_are_what_tables_are_made_of(tmp_path):
 def test_of_two_cells_with_one_address_the_first_stays():
     first, second, other = of(runs=(SMALL[0],)), of(runs=(SMALL[1],)), of(column="d")
     points = [of("course", runs=(run,), step="step") for run in SMALL]
-    assert once([first, other, second]) == [other, first] and once(
+    assert deduplicate([first, other, second]) == [other, first] and deduplicate(
         [first, other, second, *points, *points]
     ) == [other, first, *points]
-    assert grid_of([second, first, of(runs=(SMALL[1], SMALL[2]))]) == [SMALL[1], SMALL[0], SMALL[2]]
+    assert unique_runs([second, first, of(runs=(SMALL[1], SMALL[2]))]) == [
+        SMALL[1],
+        SMALL[0],
+        SMALL[2],
+    ]
 
 
 def test_the_grid_as_a_table():
@@ -194,7 +198,7 @@ def test_make_makes_what_the_store_lacks(tmp_path, monkeypatch):
         Store(tmp_path / "runs"),
         [of(seed=seed, runs=(SMALL[seed],), drawn="total") for seed in range(2)],
     )
-    study.make(cells[:1], store, patient=False)
+    study.make_missing_runs(cells[:1], store, patient=False)
     assert os.environ["XLINGUAL_DEVICE"] == "cpu" and [store.has(run) for run in SMALL] == [
         True,
         False,
@@ -202,7 +206,7 @@ def test_make_makes_what_the_store_lacks(tmp_path, monkeypatch):
         False,
     ]
     done = len(toys.steps(store.root))
-    study.make(cells, store, patient=False)
+    study.make_missing_runs(cells, store, patient=False)
     assert len(toys.steps(store.root)) == 2 * done and len(observe(cells, store, "none")) == 2
     assert observe(cells, store, "none").value.tolist() == [
         int(toys.value(Count(5, seed)), 16) % 1000 for seed in range(2)
@@ -216,7 +220,7 @@ def test_provenance_names_data_code_and_runs():
         told[told.of == "data"].what
     )
     assert {"pretrain", "ner", "nli", "measure"} <= set(told[told.of == "code"].what)
-    assert told.digest.iloc[-1].split() == sorted(run_id(run)[:12] for run in grid_of(cells))
+    assert told.digest.iloc[-1].split() == sorted(run_id(run)[:12] for run in unique_runs(cells))
 
 
 # ---- parameters
@@ -225,13 +229,16 @@ def test_provenance_names_data_code_and_runs():
 @pytest.mark.parametrize(
     "wrong, says",
     [
-        (lambda: seeds_of(101, 3), "seeds=101: choose 0 .* to 100"),
-        (lambda: seeds_of(-1, 3), "seeds=-1"),
-        (lambda: seeds_of(3, 1, (0, 42)), "to 2"),
-        (lambda: chosen("5", ("table4", "table7")), "no '5' here; choose all, or some of 4, 7"),
-        (lambda: chosen("", ("table4",)), "no ''"),
+        (lambda: choose_seeds(101, 3), "seeds=101: choose 0 .* to 100"),
+        (lambda: choose_seeds(-1, 3), "seeds=-1"),
+        (lambda: choose_seeds(3, 1, (0, 42)), "to 2"),
         (
-            lambda: choose("reading", "mine", ("paper", "released")),
+            lambda: select_tables("5", ("table4", "table7")),
+            "no '5' here; choose all, or some of 4, 7",
+        ),
+        (lambda: select_tables("", ("table4",)), "no ''"),
+        (
+            lambda: check_choice("reading", "mine", ("paper", "released")),
             "reading='mine' does not exist: choose paper or released",
         ),
     ],
@@ -264,7 +271,7 @@ def test_the_rows_of_a_claim_are_enough_to_judge_it(module, ident):
     """With made-up values nothing that it wants is missing, and what it compares has all seeds,
     floors that it takes away among it.
     """
-    cells = compared(whole(module), ident, usual=3)
+    cells = select_claim_cells(whole(module), ident, default_seeds=3)
     runs = [
         (
             c.paper,
@@ -314,19 +321,19 @@ def test_a_claim_that_is_not_there_or_of_other_rows_is_one_line():
 
 def test_right_parameters():
     assert (
-        seeds_of(0, 3) == (0, 1, 2)
-        and seeds_of(2, 3, (0, 42, 43)) == (0, 42)
-        and seeds_of(100, 1) == study.SEEDS
+        choose_seeds(0, 3) == (0, 1, 2)
+        and choose_seeds(2, 3, (0, 42, 43)) == (0, 42)
+        and choose_seeds(100, 1) == study.SEEDS
     )
-    assert chosen("all", ("table4", "table7")) == ["table4", "table7"] and chosen(
+    assert select_tables("all", ("table4", "table7")) == ["table4", "table7"] and select_tables(
         " 7,4", ("table4", "table7")
     ) == ["table7", "table4"]
-    assert choose("reading", "paper", ("paper", "released")) == "paper"
+    assert check_choice("reading", "paper", ("paper", "released")) == "paper"
 
 
 # ---- K's cells draw from what their rows say
 
-KEYS = [(scale, corpus) for scale in SCALES for corpus in corpora("k2020", scale)]
+KEYS = [(scale, corpus) for scale in SCALES for corpus in list_corpora("k2020", scale)]
 
 
 @pytest.mark.parametrize("key", KEYS, ids="-".join)
@@ -357,16 +364,16 @@ def test_who_never_saw_the_target_has_the_source_alone(key):
     assert seen > 3
 
 
-@pytest.mark.parametrize("key", [k for k in KEYS if bilingual_sizes(*k).taggers > 1], ids="-".join)
+@pytest.mark.parametrize("key", [k for k in KEYS if bilingual_config(*k).taggers > 1], ids="-".join)
 def test_taggers_of_two_models_share_no_seed(key):
     """Else a mean over pretrainings would average the luck of the same taggers."""
-    sizes = bilingual_sizes(*key)
+    sizes = bilingual_config(*key)
     target = (*sizes.targets, "en")[0]
     seeds = [
         [
             tagger.seed
-            for tagger in k2020_common.ner(
-                sizes, k2020_common.model(sizes, ("enfake", target), seed), "enfake", (target,)
+            for tagger in k2020_common.ner_specs(
+                sizes, k2020_common.bbert_spec(sizes, ("enfake", target), seed), "enfake", (target,)
             )
         ]
         for seed in range(4)
@@ -378,7 +385,8 @@ def test_taggers_of_two_models_share_no_seed(key):
     drawn = {
         c.seed: {run.seed for run in c.runs}
         for c in frequency.cells(*key, 2)
-        if c.column == "NER F1-Score" and c.row == frequency.row(target, "frequency based")
+        if c.column == "NER F1-Score"
+        and c.row == frequency.frequency_row_label(target, "frequency based")
     }
     assert (
         len(drawn) == 2
@@ -391,7 +399,7 @@ def neighbours_left(chain):
     """The share of neighbours that a chain of transforms leaves in their order, in sentences of
     thirty pieces.
     """
-    moved = transforms.apply(
+    moved = transforms.apply_transforms(
         chain, Encoded(np.tile(np.arange(30, dtype=np.int32), 400), np.arange(401) * 30), 100
     ).ids.reshape(400, 30)
     places = moved.argsort(axis=1)
@@ -417,7 +425,7 @@ def test_table_2_permutes_as_the_papers_text_does_unless_it_is_told_otherwise():
         }
         assert chains and all(abs(neighbours_left(chain) - 0.5) < 0.03 for chain in chains)
     assert set(ordering.grid("laptop", "micro", 1)) == set(
-        grid_of(ordering.cells("laptop", "micro", 1, default))
+        unique_runs(ordering.cells("laptop", "micro", 1, default))
     )
     released = {
         language.transforms

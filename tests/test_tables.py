@@ -164,7 +164,7 @@ def test_a_file_that_is_no_table_is_one_clear_line(tmp_path, content):
 
 
 def test_beside_shows_ours_and_the_published():
-    frame = T.beside(T.tidy(observed(columns=("µ", "MLM-Perpl. dev"))))
+    frame = T.beside_published(T.tidy(observed(columns=("µ", "MLM-Perpl. dev"))))
     assert frame.loc["0 original", ("µ", "published")] == "0.70"
     assert frame.loc["0 original", ("MLM-Perpl. dev", "published")] == "217 ±7.8"
     assert (
@@ -172,7 +172,7 @@ def test_beside_shows_ours_and_the_published():
         and "±" in frame.loc["0 original", ("µ", "ours")]
     )
     assert [c[1] for c in frame.columns] == ["ours", "published"] * 2
-    two = T.beside(T.tidy(observed(("micro", "text"))))
+    two = T.beside_published(T.tidy(observed(("micro", "text"))))
     assert [c[1] for c in two.columns] == ["micro", "text", "published"] * 2
 
 

@@ -242,7 +242,7 @@ def test_what_features_refuse(tmp_path):
 
 
 def test_from_records_to_features_of_their_words(tmp_path):
-    made = records.load("ner", "micro/en", "train", 12)
+    made = records.load_records("ner", "micro/en", "train", 12)
     tokenizer = train_wordpiece([" ".join(r["tokens"]) for r in made], 60)
     checkpoint = load_checkpoint(tiny_checkpoint(tmp_path, words=60, max_position_embeddings=100))
     read = features(checkpoint, *encode_words(tokenizer, made), "any")

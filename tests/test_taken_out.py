@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import language_erasure
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import LinearTagging, Shape, Training
@@ -25,11 +25,11 @@ from xlingual_nb.tasks.concept_erasure import (
     WAYS,
     Rows,
     TakenOutSpec,
-    found_by,
+    score_erasures,
     taken_out_cost,
-    ways,
+    erasures,
 )
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -58,7 +58,7 @@ def found_for(away, spread=None):
         l: (planted(i, l, *side), planted(i + 9, l, *side))
         for i, (l, side) in enumerate(sides.items())
     }
-    return found_by(planted(20, "en", *sides["en"]), tests, SETTINGS, seed=1)
+    return score_erasures(planted(20, "en", *sides["en"]), tests, SETTINGS, seed=1)
 
 
 # --- what was planted
@@ -107,7 +107,7 @@ def test_whitening_makes_second_moments_equal(monkeypatch):
         l: rng.normal(size=(300, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH)) + rng.normal(size=WIDTH)
         for l in NAMES
     }
-    out = ways(known, "en", 5)
+    out = erasures(known, "en", 5)
     for name in ("whitened", TURNED):
         for language, X in known.items():
             white = out[name](language, X)
@@ -135,7 +135,7 @@ BERT = PretrainSpec(
 
 def asked(task, **fields):
     def part(name, part, n):
-        return Labelled(name, RecordsSpec(task, f"micro/{name}", part, n, DIALS))
+        return LabelledRecords(name, RecordsSpec(task, f"micro/{name}", part, n, DIALS))
 
     tests = tuple((part(n, "dev", 24), part(n, "test", 30)) for n in NAMES)
     return replace(
@@ -245,11 +245,11 @@ def test_every_way_has_its_numbers_and_a_brought_model_the_same(store):
             f"{way} spread",
             *(f"{way} score {n}" for n in NAMES),
         } <= found.keys()
-    brought = asked("ner", checkpoint=BroughtSpec(str(store.path(BERT))))
+    brought = asked("ner", checkpoint=ExternalCheckpointSpec(str(store.path(BERT))))
     run([brought], store, Inline(), progress=False)
     assert read_measures(store.path(brought)) == found
     assert taken_out_cost(brought)["flops"] == taken_out_cost(asked("ner"))["flops"] > 0
-    assert taken_out_cost(asked("ner", checkpoint=BroughtSpec("nowhere")))["flops"] == 0
+    assert taken_out_cost(asked("ner", checkpoint=ExternalCheckpointSpec("nowhere")))["flops"] == 0
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_every_way_has_its_numbers_and_a_brought_model_the_same(store):
             "to develop on in es, to test on in another",
         ),
         (
-            dict(train=Labelled("en", RecordsSpec("pos", "micro/en", "train", 9))),
+            dict(train=LabelledRecords("en", RecordsSpec("pos", "micro/en", "train", 9))),
             "records of pos: choose nli or ner",
         ),
     ],
@@ -281,4 +281,4 @@ def test_text_too_short_for_a_mean():
     with pytest.raises(
         InputError, match="text to develop on in en has fewer than 10 vectors: give more of it"
     ):
-        found_by(tests["en"][1], tests, SETTINGS)
+        score_erasures(tests["en"][1], tests, SETTINGS)

@@ -12,15 +12,15 @@ import pytest
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import layers, liu2020_common, zero_shot
-from xlingual_nb.experiments.study import grid_of, observe
+from xlingual_nb.experiments.study import observe, unique_runs
 from xlingual_nb.experiments.wu2019_common import (
-    asked_in,
-    check_records,
-    labelled,
-    of_one_world,
-    taught_in,
+    check_task_records,
+    evaluation_languages,
+    is_single_world,
+    labelled_task_records,
+    supervised_languages,
 )
-from xlingual_nb.experiments.zero_shot import TASKS, cells, check, grid
+from xlingual_nb.experiments.zero_shot import TASKS, cells, grid, zero_shot_config
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import source_digests
@@ -31,8 +31,8 @@ from xlingual_nb.tasks.zero_shot_tasks import (
     micro_documents,
     micro_trees,
 )
-from xlingual_nb.text.formats import read_tagged
-from xlingual_nb.text.records import load, micro_names, micro_pairs
+from xlingual_nb.text.formats import read_ner
+from xlingual_nb.text.records import load_records, microworld_ner, microworld_nli
 
 ROOT = Path(__file__).resolve().parents[1]
 SPOKEN = {"en": ("en-web", "en-pud"), "el": ("el-vamvas", ""), "zh": ("zh-cuv", "zh-pud")}
@@ -88,12 +88,14 @@ def made():
             )
             pairs = "".join(
                 "\t".join((r["premise"], r["hypothesis"], r["label"])) + "\n"
-                for r in micro_pairs(language, part, 12)
+                for r in microworld_nli(language, part, 12)
             )
             if part != "train" or language == "en":
                 files[f"nli/{'mnli' if part == 'train' else 'xnli'}.{part}.{language}.tsv"] = pairs
             if language != "el":
-                files[f"ner/{language}-panx.{part}.conll"] = conll(micro_names(language, part, 30))
+                files[f"ner/{language}-panx.{part}.conll"] = conll(
+                    microworld_ner(language, part, 30)
+                )
         if treebank:
             files[f"ud/{treebank}.test.conllu"] = conllu(micro_trees(language, "test", 20))
     for part in ("train", "test"):
@@ -113,21 +115,23 @@ def folder(made, tmp_path, monkeypatch):
 
 
 def test_a_task_has_the_languages_that_have_its_names(folder):
-    sizes, told = check("smoke", "bible"), {}
-    assert {task: asked_in(sizes, task) for task in TASKS} == dict(
+    sizes, told = zero_shot_config("smoke", "bible"), {}
+    assert {task: evaluation_languages(sizes, task) for task in TASKS} == dict(
         documents=("en", "el", "zh"),
         nli=("en", "el", "zh"),
         ner=("en", "zh"),
         pos=("en", "zh"),
         parsing=("en", "zh"),
     )
-    assert {task: taught_in(sizes, task) for task in TASKS} == dict(
+    assert {task: supervised_languages(sizes, task) for task in TASKS} == dict(
         documents=("en", "el", "zh"), nli=("en",), ner=("en",), pos=("en",), parsing=("en",)
     )
     (folder / "nli/mnli.train.el.tsv").write_text(
         (folder / "nli/mnli.train.en.tsv").read_text(encoding="utf-8"), encoding="utf-8"
     )
-    assert taught_in(sizes, "nli") == ("en", "el"), "a translation of the pairs, once it is there"
+    assert supervised_languages(sizes, "nli") == ("en", "el"), (
+        "a translation of the pairs, once it is there"
+    )
     for c in cells("smoke", "bible"):
         told.setdefault(c.table, set()).add(c.row)
     assert {r for r in told["table5"] if "supervised" in r} == {"en-en | supervised | en"}, (
@@ -143,8 +147,8 @@ def test_a_task_has_the_languages_that_have_its_names(folder):
 
 
 def test_records_are_those_of_the_data_folder(folder):
-    sizes = check("smoke", "bible")
-    zh, en = (labelled(sizes, "ner", l, "test").records for l in ("zh", "en"))
+    sizes = zero_shot_config("smoke", "bible")
+    zh, en = (labelled_task_records(sizes, "ner", l, "test").records for l in ("zh", "en"))
     assert (type(zh), zh.source, zh.part, en.source, en.part) == (
         NameRecords,
         "panx/zh",
@@ -153,8 +157,8 @@ def test_records_are_those_of_the_data_folder(folder):
         "test",
     )
     assert (
-        labelled(sizes, "pos", "en", "train").records.source == "ud/en-lines"
-        and labelled(sizes, "pos", "en", "test").records.source == "ud/en-pud"
+        labelled_task_records(sizes, "pos", "en", "train").records.source == "ud/en-lines"
+        and labelled_task_records(sizes, "pos", "en", "test").records.source == "ud/en-pud"
     )
     runs = grid("smoke", "bible")
     assert {r.kinds for r in runs if r.stage == "tuned_tags" and r.train.records.task == "ner"} == {
@@ -177,11 +181,11 @@ def test_germeval_is_read_as_any_names(tmp_path, monkeypatch):
         "Berliner\tB-LOCderiv\nSpree\tB-LOC\n", encoding="utf-8"
     )
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
-    assert load(NAME_READING, "germeval/de", "test") == read_tagged(
+    assert load_records(NAME_READING, "germeval/de", "test") == read_ner(
         tmp_path / "ner/de-germeval2014.test.conll"
     )
     with pytest.raises(InputError, match="germeval/de has no part 'train': it has test"):
-        load(NAME_READING, "germeval/de")
+        load_records(NAME_READING, "germeval/de")
 
 
 def row(number, head, form="w"):
@@ -276,14 +280,14 @@ def test_ranges_and_empty_nodes_are_no_words(folder):
         "1-2\tww" + "\t_" * 8 + "\n" + row(1, 0) + row(2, 1) + "2.1\tv" + "\t_" * 8 + "\n\n",
         encoding="utf-8",
     )
-    sizes = check("smoke", "bible")
-    check_records(sizes, "parsing")
-    check_records(sizes, "pos")
+    sizes = zero_shot_config("smoke", "bible")
+    check_task_records(sizes, "parsing")
+    check_task_records(sizes, "pos")
 
 
 def test_kinds_of_names_that_training_never_saw_want_to_be_named(folder):
     (folder / "ner/zh-panx.dev.conll").write_text("w\tB-MISC\nv\tB-LOC\n", encoding="utf-8")
-    check_records(check("smoke", "bible"), "ner")
+    check_task_records(zero_shot_config("smoke", "bible"), "ner")
     for path in (folder / "ner").glob("en-*"):
         path.write_text("w\tB-LOC\n", encoding="utf-8")
     own = {
@@ -306,7 +310,7 @@ def test_kinds_of_names_that_training_never_saw_want_to_be_named(folder):
     own["smoke"]["mine"]["tasks"]["kinds"] = ["LOC"]
     assert {
         r.kinds
-        for r in grid_of(cells("smoke", "mine", own=own, only="4"))
+        for r in unique_runs(cells("smoke", "mine", own=own, only="4"))
         if r.stage == "tuned_tags"
     } == {("LOC",)}
 
@@ -338,23 +342,23 @@ def test_without_data_it_is_one_line(monkeypatch, tmp_path):
 
 def test_an_encoder_of_one_world_is_not_asked_of_the_other():
     for corpus in ("bible", "running"):
-        sizes = check("laptop", corpus)
-        assert of_one_world(sizes) and sizes.layers.langid["train"].source == "wili/wili10"
-    micro = check("smoke")
-    assert of_one_world(micro) and not of_one_world(
-        replace(check("smoke", "bible"), tasks=micro.tasks)
+        sizes = zero_shot_config("laptop", corpus)
+        assert is_single_world(sizes) and sizes.layers.langid["train"].source == "wili/wili10"
+    micro = zero_shot_config("smoke")
+    assert is_single_world(micro) and not is_single_world(
+        replace(zero_shot_config("smoke", "bible"), tasks=micro.tasks)
     )
 
 
 def test_five_related_languages_are_a_panel_of_their_own():
     for scale in ("smoke", "laptop", "gpu"):
-        sizes = check(scale, "micro-five")
+        sizes = zero_shot_config(scale, "micro-five")
         assert (
-            asked_in(sizes, "pos") == ("en", "fr", "es", "de", "el")
-            and sizes.tasks == check(scale).tasks
-            and sizes.base == check(scale).base
+            evaluation_languages(sizes, "pos") == ("en", "fr", "es", "de", "el")
+            and sizes.tasks == zero_shot_config(scale).tasks
+            and sizes.base == zero_shot_config(scale).base
         )
-        assert [l.name for l in liu2020_common.shift_model(sizes, 0).languages] == [
+        assert [l.name for l in liu2020_common.shift_model_spec(sizes, 0).languages] == [
             "en",
             "fr",
             "es",
@@ -368,7 +372,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
 @pytest.mark.parametrize("corpus", ["micro", "micro-five"])
 def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):
     run(
-        [liu2020_common.shift_model(check("laptop", corpus), 0).tokenizer],
+        [liu2020_common.shift_model_spec(zero_shot_config("laptop", corpus), 0).tokenizer],
         Store(tmp_path),
         Inline(),
         progress=False,
@@ -404,7 +408,7 @@ def test_a_language_of_ones_own_as_the_page_on_data_says(folder):
         "pos",
         "parsing",
     }
-    for spec in grid_of(found):
+    for spec in unique_runs(found):
         source_digests(spec)
 
 
@@ -419,7 +423,7 @@ def test_layers_tell_the_languages_of_the_data_folder(folder):
         f"en-{a} | Feat | {b}"
         for a, b in (("en", "en"), ("zh", "zh"), ("xx", "mean"), ("xx", "mean -en"))
     }
-    assert zero_shot.by_distance(["cy", "tr", "en", "ang"]) == ["en", "tr", "ang", "cy"], (
+    assert zero_shot.sort_by_distance(["cy", "tr", "en", "ang"]) == ["en", "tr", "ang", "cy"], (
         "those without a preset are last"
     )
     (folder / "langid/wili10.test.tsv").write_text("w v\tde\n", encoding="utf-8")
@@ -434,19 +438,21 @@ def test_layers_tell_the_languages_of_the_data_folder(folder):
 def test_real_text_at_smoke(tmp_path):
     """Every cell, in the languages of the folder at hand."""
     wanted, store = cells("smoke", "bible"), Store(tmp_path / "runs")
-    run(grid_of(wanted), store, Inline(), progress=False)
+    run(unique_runs(wanted), store, Inline(), progress=False)
     found = observe(wanted, store, "bible")
     assert (
         len(found) == len(wanted)
         and found.value.notna().all()
         and found.value.between(0, 100).all()
     )
-    whole = check("laptop", "bible")
-    assert asked_in(whole, "pos") == (
+    whole = zero_shot_config("laptop", "bible")
+    assert evaluation_languages(whole, "pos") == (
         "en",
         *(l for l in whole.shifts.targets if l in ("fr", "es", "de", "ru", "ar", "zh", "hi")),
     )
-    assert taught_in(whole, "ner") == ("en", "es") and set(asked_in(whole, "ner")) == {
+    assert supervised_languages(whole, "ner") == ("en", "es") and set(
+        evaluation_languages(whole, "ner")
+    ) == {
         "en",
         "es",
         "de",

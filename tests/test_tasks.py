@@ -34,8 +34,8 @@ from xlingual_nb.tasks.pair_classifier import cut_pairs
 from xlingual_nb.tasks.metrics import majority, score_labels, score_words
 from xlingual_nb.tasks.task import Head, as_read, make_task
 from xlingual_nb.text import tokenizers, transforms
-from xlingual_nb.text.formats import LABELS, tag_fault
-from xlingual_nb.text.records import Labelled, RecordsSpec, load, read_records
+from xlingual_nb.text.formats import LABELS, iob2_error
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, load_records, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.tokenizers import Encoded
 from xlingual_nb.text.vocabularies import TokenizerSpec
@@ -91,14 +91,14 @@ def test_turned_names_are_the_mirrored_ones(given_):
         n = len(tags)
         mirrored = sorted((n - 1 - b, n - 1 - a, kind) for a, b, kind in sentence)
         assert sorted((a, b, kind) for kind, a, b in get_entities(tags)) == mirrored
-        assert not any(tag_fault(tag, before) for before, tag in zip(["O", *tags], tags))
+        assert not any(iob2_error(tag, before) for before, tag in zip(["O", *tags], tags))
 
 
 @settings(deadline=None)
 @given(tagged())
 def test_turned_words_keep_their_tags_and_their_first_pieces(given_):
     inputs, _ = given_
-    turned, ids = turn_words(inputs), transforms.invert(inputs.texts[0])
+    turned, ids = turn_words(inputs), transforms.invert_order(inputs.texts[0])
     assert turned.gold == [tags[::-1] for tags in inputs.gold]
     for back, places, plain, firsts in zip(ids, turned.firsts, inputs.texts[0], inputs.firsts):
         assert back[places].tolist() == plain[firsts][::-1].tolist()
@@ -123,7 +123,7 @@ def test_parts_of_speech_stay_what_they_are():
 def test_what_is_too_long_loses_its_last_words_in_either_direction(tiny, lengths, max_tokens, back):
     sides = [Encoded.of(np.arange(5, 5 + pair[i]) for pair in lengths) for i in (0, 1)]
     views = [LanguageView("x", inverted=b) for b in back]
-    read = [transforms.invert(side) if b else side for side, b in zip(sides, back)]
+    read = [transforms.invert_order(side) if b else side for side, b in zip(sides, back)]
     plain = cut_pairs(tiny, *sides, "plain", max_tokens)
     for found, wanted, side, b in zip(
         cut_pairs(tiny, *read, views, max_tokens), plain, sides, back
@@ -192,9 +192,11 @@ def test_parts_of_speech_are_right_in_a_language_that_is_read_from_its_end(
     train, dev, test = (
         records("pos", part, size) for part, size in (("train", 200), ("dev", 40), ("test", 60))
     )
-    tests = tuple(Labelled(name, test) for name in ("en", "back"))
+    tests = tuple(LabelledRecords(name, test) for name in ("en", "back"))
     first_layer = LinearTagging((1e-4,), layer=0)
-    spec = PosSpec(MODEL, Labelled(source, train), Labelled(source, dev), tests, first_layer)
+    spec = PosSpec(
+        MODEL, LabelledRecords(source, train), LabelledRecords(source, dev), tests, first_layer
+    )
     run([spec], store, progress=False)
     kept, made = store.read(spec), read_records(store.path(test))
     tags = [tag for r in made for tag in r["tags"]]
@@ -206,10 +208,10 @@ def test_parts_of_speech_are_right_in_a_language_that_is_read_from_its_end(
 def test_the_same_names_are_found_in_either_direction(store):
     asked = records("ner", "test", 60)
     run([MODEL, asked], store, progress=False)
-    tokenizer, found = tokenizers.load(store.path(MODEL.tokenizer)), {}
+    tokenizer, found = tokenizers.read_tokenizer(store.path(MODEL.tokenizer)), {}
     size = tokenizer.get_vocab_size()
     for language in ("en", "back"):
-        inputs = as_read(NER, MODEL, Labelled(language, asked), tokenizer, store)
+        inputs = as_read(NER, MODEL, LabelledRecords(language, asked), tokenizer, store)
         found[language] = []
         for row, places, tags in zip(inputs.texts[0], inputs.firsts, inputs.gold):
             words = [tokenizer.id_to_token(int(i) % size) for i in row[places]]
@@ -239,7 +241,7 @@ def shelf(tmp_path):
     shelf = Shelf(tmp_path)
     (tmp_path / "model").mkdir()
     checkpoints.tiny_checkpoint(tmp_path / "model", words=40)
-    tokenizers.save(tokenizer, tmp_path / "model")
+    tokenizers.save_tokenizer(tokenizer, tmp_path / "model")
 
     def put(source, *found):
         (tmp_path / source).mkdir()
@@ -257,15 +259,15 @@ def shelf(tmp_path):
 @dataclass(frozen=True)
 class Asked:
     checkpoint: PretrainSpec
-    train: Labelled
+    train: LabelledRecords
     tests: tuple
     settings: None = None
 
 
 def test_the_sides_of_a_pair_come_from_their_own_records_and_languages(shelf):
-    one = Labelled("en", RecordsSpec("nli", "micro/one", size=3))
-    two = Labelled("back", RecordsSpec("nli", "micro/two", size=3))
-    tokenizer = tokenizers.load(shelf.path(None))
+    one = LabelledRecords("en", RecordsSpec("nli", "micro/one", size=3))
+    two = LabelledRecords("back", RecordsSpec("nli", "micro/two", size=3))
+    tokenizer = tokenizers.read_tokenizer(shelf.path(None))
     size, ids = (
         tokenizer.get_vocab_size(),
         lambda text: [tokenizer.token_to_id(w) for w in text.split()],
@@ -286,7 +288,8 @@ def test_the_sides_of_a_pair_come_from_their_own_records_and_languages(shelf):
 
 def test_numbers_stand_by_language_and_those_that_do_not_apply_are_left_out(shelf, tmp_path):
     one, two = (
-        Labelled("en", RecordsSpec("nli", f"micro/{name}", size=3)) for name in ("one", "two")
+        LabelledRecords("en", RecordsSpec("nli", f"micro/{name}", size=3))
+        for name in ("one", "two")
     )
     seen = []
 
@@ -309,7 +312,8 @@ def test_numbers_stand_by_language_and_those_that_do_not_apply_are_left_out(shel
 
 def test_dev_and_seed_reach_the_head_and_progress_is_told(shelf, tmp_path):
     one, two = (
-        Labelled("en", RecordsSpec("nli", f"micro/{name}", size=3)) for name in ("one", "two")
+        LabelledRecords("en", RecordsSpec("nli", f"micro/{name}", size=3))
+        for name in ("one", "two")
     )
     seen, told = [], []
 
@@ -330,7 +334,7 @@ def test_dev_and_seed_reach_the_head_and_progress_is_told(shelf, tmp_path):
 
 def test_records_of_another_task_are_refused(store):
     """Names and parts of speech have the same columns, so nothing else would say so."""
-    ner = Labelled("en", records("ner", "test", 20))
+    ner = LabelledRecords("en", records("ner", "test", 20))
     with pytest.raises(InputError, match="records of ner for the task pos: give its own"):
         run([PosSpec(MODEL, ner, ner, (ner,))], store, progress=False)
 
@@ -349,7 +353,10 @@ def test_scores_by_hand():
 
 
 def test_what_tasks_are_made_of():
-    pair, sentence = load("nli", "micro/en", size=3), load("ner", "micro/en", size=3)
+    pair, sentence = (
+        load_records("nli", "micro/en", size=3),
+        load_records("ner", "micro/en", size=3),
+    )
     tokenizer = tokenizers.train_words([" ".join(r["tokens"]) for r in sentence], 100)
     asked = pair_inputs(tokenizer, pair)
     assert len(asked.texts) == 2 and asked.kinds == tuple(r["kind"] for r in pair)
@@ -368,7 +375,7 @@ def test_a_test_is_scored_on_the_test_part(store, tmp_path):
         lines = [f"p{i}\th{i}\t{label}\n" for label, n in zip(LABELS, counts) for i in range(n)]
         Path(tmp_path, f"{part}.tsv").write_text("".join(lines))
     parts = {
-        part: Labelled("en", RecordsSpec("nli", f"file:{tmp_path}/{{part}}.tsv", part))
+        part: LabelledRecords("en", RecordsSpec("nli", f"file:{tmp_path}/{{part}}.tsv", part))
         for part in shares
     }
     spec = NliSpec(
@@ -383,7 +390,7 @@ def test_a_test_is_scored_on_the_test_part(store, tmp_path):
 
 
 def test_specs_have_their_defaults():
-    some = Labelled("en", records("ner", "train", 9))
+    some = LabelledRecords("en", records("ner", "train", 9))
     ner, pos = (cls(MODEL, some, some, ()) for cls in (NerSpec, PosSpec))
     assert (
         ner.settings.scheme == "bioul" and pos.settings.layer is None and not hasattr(pos, "seed")

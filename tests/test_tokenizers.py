@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.text.corpora import find, read_bible
+from xlingual_nb.text.corpora import find_data_file, read_bible
 from xlingual_nb.text.tokenizers import (
     SPECIALS,
     Encoded,
     alphabet,
-    blank,
+    build_wordpiece,
     encode,
-    load,
+    read_tokenizer,
     pair_vocabulary,
-    save,
+    save_tokenizer,
     train_wordpiece,
     train_words,
 )
@@ -34,13 +34,13 @@ from xlingual_nb.text.vocabularies import (
     KINDS,
     add_markers,
     expected_counts,
-    lattice,
-    spelt_otherwise,
-    splits,
-    train,
+    build_lattice,
+    best_segmentation,
+    binary_splits,
+    train_tokenizer,
     train_characters,
     train_unigram,
-    unigram_pieces,
+    select_unigram_subwords,
     word_starts,
 )
 
@@ -94,7 +94,7 @@ def test_golden_unigram():
 
 
 def all_digests() -> str:
-    return " ".join(digest(train(kind, babble(2000, 1), 300)) for kind in KINDS)
+    return " ".join(digest(train_tokenizer(kind, babble(2000, 1), 300)) for kind in KINDS)
 
 
 def test_fresh_processes_train_the_same_vocabulary():
@@ -117,7 +117,9 @@ def test_fresh_processes_train_the_same_vocabulary():
 @pytest.mark.parametrize("kind", KINDS)
 def test_order_of_sentences_does_not_matter(kind):
     text = babble(500, 2)
-    assert digest(train(kind, text, 300)) == digest(train(kind, text[::-1], 300))
+    assert digest(train_tokenizer(kind, text, 300)) == digest(
+        train_tokenizer(kind, text[::-1], 300)
+    )
 
 
 # --- the vocabulary
@@ -126,7 +128,7 @@ def test_order_of_sentences_does_not_matter(kind):
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("size", [40, 128, 250])
 def test_exact_size_and_specials_first(size, kind):
-    t = train(kind, babble(500), size)
+    t = train_tokenizer(kind, babble(500), size)
     assert t.get_vocab_size() == size and sorted(t.get_vocab().values()) == list(range(size))
     assert tuple(t.id_to_token(i) for i in range(5)) == SPECIALS
     assert 1 not in encode(t, babble(500)).ids
@@ -142,7 +144,7 @@ def test_exact_size_and_specials_first(size, kind):
     ],
 )
 def test_small_text_gives_fewer(kind, pieces):
-    t = train(kind, ["ab ab"], 500)
+    t = train_tokenizer(kind, ["ab ab"], 500)
     assert sorted(t.get_vocab()) == sorted([*SPECIALS, *pieces]) and sorted(
         t.get_vocab().values()
     ) == list(range(5 + len(pieces)))
@@ -157,17 +159,17 @@ def test_no_text_or_no_room():
     ]:
         for kind in KINDS:
             with pytest.raises(InputError, match=said):
-                train(kind, text, size)
+                train_tokenizer(kind, text, size)
     with pytest.raises(
         InputError, match="'bpe' is not known: choose from wordpiece, words, unigram, characters"
     ):
-        train("bpe", ["a"], 9)
+        train_tokenizer("bpe", ["a"], 9)
 
 
 def test_alphabet_leaves_out_the_rare_and_fits():
     count = Counter({"aaaa": 50_000, "bc": 3, "d": 1})
     assert alphabet(count, 99) == (["a", "b", "c", "d"], ["##a", "##c"])
-    assert alphabet(count, 99, rarest=1e-5) == (["a", "b", "c"], ["##a", "##c"])
+    assert alphabet(count, 99, min_share=1e-5) == (["a", "b", "c"], ["##a", "##c"])
     assert alphabet(count, 3) == (["a", "b"], ["##a"])
 
 
@@ -230,7 +232,7 @@ def ways(word):
     st.randoms(use_true_random=False),
 )
 def test_expected_counts_against_all_ways_to_cut(words, dice):
-    l, times = lattice(words), np.array([dice.randint(1, 9) for _ in words], float)
+    l, times = build_lattice(words), np.array([dice.randint(1, 9) for _ in words], float)
     weight = np.array([dice.uniform(0.01, 1) for _ in l.pieces])
     of, expected = dict(zip(l.pieces, weight)), Counter()
     for word, n in zip(words, times):
@@ -246,10 +248,13 @@ def test_expected_counts_against_all_ways_to_cut(words, dice):
     st.randoms(use_true_random=False),
 )
 def test_the_best_other_spelling_against_all(words, dice):
-    pieces = lattice(words).pieces
+    pieces = build_lattice(words).pieces
     dead = np.array([dice.random() < 0.3 and len(p.removeprefix("##")) > 1 for p in pieces])
     log = np.where(dead, -np.inf, np.log([dice.uniform(0.01, 1) for _ in pieces]))
-    of, found = dict(zip(pieces, log)), dict(zip(pieces, spelt_otherwise(log, splits(pieces))))
+    of, found = (
+        dict(zip(pieces, log)),
+        dict(zip(pieces, best_segmentation(log, binary_splits(pieces)))),
+    )
     for p in pieces:
         mark, text = p[:2] == "##", p.removeprefix("##")
         as_inner = lambda way: ["##" + way[0], *way[1:]] if mark else way
@@ -259,9 +264,9 @@ def test_the_best_other_spelling_against_all(words, dice):
 
 def test_long_and_rare_words_do_no_harm():
     words = Counter({"x" * 100: 2, "y" * 101: 9, "abcdefghij" * 10: 3, "ab": 1})
-    l = lattice(["abcdefghij" * 10])
+    l = build_lattice(["abcdefghij" * 10])
     assert np.isfinite(expected_counts(l, np.full(len(l.pieces), 1e-9), np.ones(1))).all()
-    pieces = unigram_pieces(words, 30)
+    pieces = select_unigram_subwords(words, 30)
     assert len(pieces) == 30 and not any("y" in p or len(p.removeprefix("##")) > 16 for p in pieces)
 
 
@@ -271,7 +276,8 @@ def test_unigram_writes_text_as_briefly_as_wordpiece():
     """
     for text, size in ((babble(1000), 120), (babble(1000), 300)):
         lengths = [
-            len(encode(train(kind, text, size), text).ids) for kind in ("unigram", "wordpiece")
+            len(encode(train_tokenizer(kind, text, size), text).ids)
+            for kind in ("unigram", "wordpiece")
         ]
         assert lengths[0] < 1.15 * lengths[1]
 
@@ -349,11 +355,11 @@ def test_pair_vocabulary_doubles_and_encodes_as_before():
     text = [*babble(50), "::ba ::: : ba", "a::ba ::[MASK]"]
     assert encode(pair, text) == encode(TRAINED, text)
     with pytest.raises(InputError, match="already"):
-        pair_vocabulary(blank({**TRAINED.get_vocab(), "::ba": n}))
+        pair_vocabulary(build_wordpiece({**TRAINED.get_vocab(), "::ba": n}))
 
 
 def made(kind: str, size: int = 300):
-    return pair_vocabulary(train(kind, CASED * 3, size))
+    return pair_vocabulary(train_tokenizer(kind, CASED * 3, size))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +377,7 @@ def made(kind: str, size: int = 300):
 def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, with_model, make):
     transformers = pytest.importorskip("transformers")
     t = make()
-    save(t, tmp_path)
+    save_tokenizer(t, tmp_path)
     if with_model:
         (tmp_path / "config.json").write_text(
             json.dumps({"model_type": "bert", "vocab_size": t.get_vocab_size()})
@@ -397,9 +403,12 @@ def test_auto_tokenizer_gives_the_same_ids_and_keeps_case_and_accents(tmp_path, 
         for sentence, e in zip(CASED[:4], ours):
             assert {"Việt", "Ναός", "यीशु", "THE"} & {t.id_to_token(i) for i in e}
     assert encode(t, ["việt"]) != encode(t, ["Việt"]) != encode(t, ["Viet"])
-    assert 4 not in encode(t, ["[MASK]"]).ids and 4 not in encode(load(tmp_path), ["[MASK]"]).ids
+    assert (
+        4 not in encode(t, ["[MASK]"]).ids
+        and 4 not in encode(read_tokenizer(tmp_path), ["[MASK]"]).ids
+    )
     auto.save_pretrained(tmp_path / "again")
-    assert encode(load(tmp_path / "again"), CASED) == ours
+    assert encode(read_tokenizer(tmp_path / "again"), CASED) == ours
 
 
 def test_composed_and_decomposed_are_one():
@@ -413,27 +422,27 @@ def test_load_forgets_padding_and_truncation(tmp_path):
     t = train_wordpiece(babble(100), 100)
     t.enable_padding(length=50)
     t.enable_truncation(3)
-    save(t, tmp_path)
-    assert encode(load(tmp_path), ["ba ke lo mi nu ta", "ba"]).lengths.tolist()[1] == 1
+    save_tokenizer(t, tmp_path)
+    assert encode(read_tokenizer(tmp_path), ["ba ke lo mi nu ta", "ba"]).lengths.tolist()[1] == 1
 
 
 def test_bad_tokenizer_folders(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
-        load(tmp_path)
+        read_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": ')
     with pytest.raises(InputError, match="is no tokenizer") as caught:
-        load(tmp_path)
+        read_tokenizer(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_save_replaces_whole_files(tmp_path):
-    save(TRAINED, tmp_path / "deep" / "folder")
-    save(train_wordpiece(babble(50), 80), tmp_path / "deep" / "folder")
+    save_tokenizer(TRAINED, tmp_path / "deep" / "folder")
+    save_tokenizer(train_wordpiece(babble(50), 80), tmp_path / "deep" / "folder")
     assert sorted(p.name for p in (tmp_path / "deep" / "folder").iterdir()) == [
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    assert load(tmp_path / "deep" / "folder").get_vocab_size() == 80
+    assert read_tokenizer(tmp_path / "deep" / "folder").get_vocab_size() == 80
 
 
 # --- word starts and markers
@@ -441,9 +450,9 @@ def test_save_replaces_whole_files(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_word_starts_cut_a_text_into_its_words(kind):
-    t = train(kind, babble(300), 150)
+    t = train_tokenizer(kind, babble(300), 150)
     text = babble(40, 7) + ["Unseen, words!"]
-    begins, cut = word_starts(t), blank({})
+    begins, cut = word_starts(t), build_wordpiece({})
     assert begins.shape == (t.get_vocab_size(),) and begins.dtype == bool and begins[:5].all()
     for s, ids in zip(text, encode(t, text)):
         words = [w for w, _ in cut.pre_tokenizer.pre_tokenize_str(cut.normalizer.normalize_str(s))]
@@ -479,7 +488,7 @@ def test_markers_stand_at_the_end_and_text_never_says_them():
 
 def test_markers_are_text_to_auto_tokenizer_too(tmp_path):
     transformers = pytest.importorskip("transformers")
-    save(t := add_markers(TRAINED, ["en"]), tmp_path)
+    save_tokenizer(t := add_markers(TRAINED, ["en"]), tmp_path)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert auto.convert_tokens_to_ids("[SEP-en]") == t.get_vocab_size() - 1 == len(auto) - 1
     assert (
@@ -495,8 +504,8 @@ def test_markers_are_text_to_auto_tokenizer_too(tmp_path):
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 @pytest.mark.parametrize("name", ["en-bbe", "vi-1934", "el-vamvas", "hi-nt", "zh-cuv"])
 def test_real_vocabularies_fill_and_know_their_text(name, kind):
-    text = read_bible(find(f"bible/{name}.tsv"), name[:2]).take(3000).sentences
-    t = train(kind, text, 1024)
+    text = read_bible(find_data_file(f"bible/{name}.tsv"), name[:2]).take(3000).sentences
+    t = train_tokenizer(kind, text, 1024)
     assert t.get_vocab_size() == 1024 and (encode(t, text).ids == 1).mean() < (
         0.05 if name == "zh-cuv" else 0.002
     )

@@ -16,32 +16,32 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.text.corpora import Corpus
-from xlingual_nb.text.tokenizers import Encoded, blank
+from xlingual_nb.text.tokenizers import Encoded, build_wordpiece
 from xlingual_nb.text.transforms import (
-    READINGS,
+    PERMUTATIONS,
     TEXT_TRANSFORMS,
     TRANSFORMS,
-    apply,
-    apply_text,
-    below,
-    check,
-    check_text,
-    halves,
-    invert,
-    noise,
-    overlap,
-    pair_swaps,
-    parse,
+    apply_transforms,
+    apply_text_transforms,
+    bounded_integers,
+    check_transforms,
+    check_text_transforms,
+    split_halves,
+    invert_order,
+    random_bits,
+    type_token_overlap,
+    sample_pair_swaps,
+    parse_transform,
     permute,
-    released_swaps,
-    share_pieces,
-    shift,
+    sample_released_swaps,
+    shared_subwords,
+    shift_ids,
     shift_character,
     shift_unshared,
-    shuffled,
+    random_permutations,
     unicode_shift,
     unigram,
-    within,
+    concatenated_ranges,
 )
 
 settings.register_profile("shared machine", deadline=None)
@@ -54,21 +54,21 @@ FIXED = {c for c in range(0x110000) if 0xD800 <= c < 0xE000 or chr(c).isspace()}
 @given(rows)
 def test_invert(sentences):
     e = Encoded.of(sentences)
-    assert lists(invert(e)) == [s[::-1] for s in sentences]
-    assert invert(invert(e)) == e
+    assert lists(invert_order(e)) == [s[::-1] for s in sentences]
+    assert invert_order(invert_order(e)) == e
 
 
 @given(rows, st.integers(0, 100_000))
 def test_shift(sentences, by):
     e = Encoded.of(sentences)
-    assert lists(shift(e, by)) == [[i + by for i in s] for s in sentences]
-    assert shift(shift(e, by), -by) == e and shift(e, by).ids.dtype == np.int32
-    assert invert(shift(e, by)) == shift(invert(e), by)
+    assert lists(shift_ids(e, by)) == [[i + by for i in s] for s in sentences]
+    assert shift_ids(shift_ids(e, by), -by) == e and shift_ids(e, by).ids.dtype == np.int32
+    assert invert_order(shift_ids(e, by)) == shift_ids(invert_order(e), by)
 
 
 @given(rows)
 def test_halves_partition(sentences):
-    first, second = map(lists, halves(Encoded.of(sentences)))
+    first, second = map(lists, split_halves(Encoded.of(sentences)))
     assert first + second == sentences and len(second) - len(first) in (0, 1)
 
 
@@ -84,7 +84,7 @@ def test_chains_go_from_left_to_right(sentences, chain):
     for name in chain:
         expected = by_hand[name](expected)
     before = Encoded.of(sentences)
-    assert lists(apply(chain, before, 2048)) == expected
+    assert lists(apply_transforms(chain, before, 2048)) == expected
     assert lists(before) == sentences  # and the input is as it was
 
 
@@ -92,7 +92,7 @@ def test_unknown_transform():
     with pytest.raises(
         InputError, match="'inverted' is not known: choose from enfake.*, inv_order"
     ):
-        apply(["enfake", "inverted"], Encoded.of([[1]]), 9)
+        apply_transforms(["enfake", "inverted"], Encoded.of([[1]]), 9)
 
 
 # --- draws
@@ -122,14 +122,14 @@ def test_splitmix64_as_published():
         mix((mix((start + golden(row)) % 2**64) + golden(place)) % 2**64)
         for row, place in [(0, 0), (0, 1), (7, 0), (10**6, 999)]
     ]
-    assert noise(("k", 3), [0, 0, 7, 10**6], [0, 1, 0, 999]).tolist() == by_hand
+    assert random_bits(("k", 3), [0, 0, 7, 10**6], [0, 1, 0, 999]).tolist() == by_hand
 
 
 def test_below_is_even_and_bounded():
-    bits = noise("even", np.repeat(np.arange(300), 100), np.tile(np.arange(100), 300))
-    assert not below(1, bits).any()
+    bits = random_bits("even", np.repeat(np.arange(300), 100), np.tile(np.arange(100), 300))
+    assert not bounded_integers(1, bits).any()
     for bound in (2, 7, 1000):
-        drawn = below(bound, bits)
+        drawn = bounded_integers(bound, bits)
         assert drawn.min() >= 0 and drawn.max() < bound
         assert even(np.bincount(drawn, minlength=bound))
     assert abs(np.corrcoef(bits[:-1] / 2**64, bits[1:] / 2**64)[0, 1]) < 0.03
@@ -145,9 +145,9 @@ def even(counts) -> bool:
 @given(st.lists(st.integers(0, 6), max_size=8))
 def test_within_and_shuffled(counts):
     counts = np.array(counts, int)
-    assert within(counts).tolist() == [k for n in counts for k in range(n)]
+    assert concatenated_ranges(counts).tolist() == [k for n in counts for k in range(n)]
     mixed = (
-        np.split(shuffled("x", np.arange(len(counts)), counts), np.cumsum(counts)[:-1])
+        np.split(random_permutations("x", np.arange(len(counts)), counts), np.cumsum(counts)[:-1])
         if len(counts)
         else []
     )
@@ -155,7 +155,7 @@ def test_within_and_shuffled(counts):
 
 
 def test_every_order_is_equally_likely():
-    orders = shuffled("orders", np.arange(24_000), np.full(24_000, 4)).reshape(-1, 4)
+    orders = random_permutations("orders", np.arange(24_000), np.full(24_000, 4)).reshape(-1, 4)
     assert even(
         list(Counter(map(tuple, orders.tolist())).values())
         + [0] * (24 - len({*map(tuple, orders.tolist())}))
@@ -181,7 +181,7 @@ def naive(sentence, left, right):
 )
 def test_swaps_are_done_one_after_another(sentences, p, seed, portion, how):
     e = Encoded.of(sentences)
-    draw = dict(pairs=pair_swaps, released=released_swaps)[how]
+    draw = dict(pairs=sample_pair_swaps, released=sample_released_swaps)[how]
     expected = []
     for i, s in enumerate(sentences):
         swaps, n = draw(np.array([i]), np.array([len(s)]), p, seed), len(s)
@@ -197,7 +197,7 @@ def test_swaps_are_done_one_after_another(sentences, p, seed, portion, how):
     assert lists(permute(e, p, seed, how, portion)) == expected and lists(e) == sentences
 
 
-@given(rows, st.floats(0, 1), st.integers(0, 5), st.sampled_from(sorted(READINGS)))
+@given(rows, st.floats(0, 1), st.integers(0, 5), st.sampled_from(sorted(PERMUTATIONS)))
 def test_only_the_order_changes_and_nothing_across_sentences(sentences, p, seed, how):
     e = Encoded.of(sentences)
     once = permute(e, p, seed, how)
@@ -223,7 +223,7 @@ def test_each_position_is_drawn_for_itself(p):
     """How many places of a sentence move varies as in the released code; with a fixed share of the
     places it would not.
     """
-    ours = permute(Encoded.of([range(10)] * 4000), p, how="positions").ids.reshape(
+    ours = permute(Encoded.of([range(10)] * 4000), p, method="positions").ids.reshape(
         -1, 10
     ) != np.arange(10)
     rng = random.Random(1)
@@ -233,7 +233,7 @@ def test_each_position_is_drawn_for_itself(p):
 
 def test_pairs_and_swaps_are_drawn_evenly():
     n, sentences = 6, 4000
-    for draw, p in ((pair_swaps, 0.3), (released_swaps, 0.9)):
+    for draw, p in ((sample_pair_swaps, 0.3), (sample_released_swaps, 0.9)):
         s = draw(np.arange(sentences), np.full(sentences, n), p, 0)
         seen = Counter(tuple(sorted(x)) for x in zip(s.left.tolist(), s.right.tolist()))
         assert len(seen) == n * (n - 1) // 2 and even(list(seen.values()))
@@ -244,7 +244,7 @@ def test_places_are_even_in_the_end():
     of shuffled places, too.
     """
     for how in ("pairs", "positions"):
-        order = permute(Encoded.of([range(12)] * 6000), 1.0, how=how).ids.reshape(-1, 12)
+        order = permute(Encoded.of([range(12)] * 6000), 1.0, method=how).ids.reshape(-1, 12)
         assert all(even(np.bincount(column, minlength=12)) for column in order.T)
 
 
@@ -261,7 +261,7 @@ def test_seeds_and_sentences_differ():
 
 @given(st.integers(5, 300), st.floats(0, 1), st.floats(0, 1), st.integers(0, 3))
 def test_shares_are_exact_and_nested(vocabulary, a, b, seed):
-    less, more = (share_pieces(vocabulary, s, seed) for s in sorted((a, b)))
+    less, more = (shared_subwords(vocabulary, s, seed) for s in sorted((a, b)))
     assert (
         less.shape == (vocabulary,)
         and more.sum() == round(max(a, b) * (vocabulary - 5))
@@ -271,20 +271,20 @@ def test_shares_are_exact_and_nested(vocabulary, a, b, seed):
 
 
 def test_shares_differ_by_seed_and_lie_anywhere():
-    assert (share_pieces(500, 0.5, 0) != share_pieces(500, 0.5, 1)).any()
-    assert even(share_pieces(20_005, 0.25)[5:].reshape(20, -1).sum(1))
+    assert (shared_subwords(500, 0.5, 0) != shared_subwords(500, 0.5, 1)).any()
+    assert even(shared_subwords(20_005, 0.25)[5:].reshape(20, -1).sum(1))
 
 
 @given(rows, st.floats(0, 1), st.integers(0, 3))
 def test_enfake_with_a_share(sentences, share, seed):
-    shared, e = share_pieces(2048, share, seed), Encoded.of(sentences)
+    shared, e = shared_subwords(2048, share, seed), Encoded.of(sentences)
     expected = [[i if i < 5 or shared[i] else i + 2048 for i in s] for s in sentences]
     assert (
-        lists(apply(f"enfake({share!r},{seed})", e, 2048))
+        lists(apply_transforms(f"enfake({share!r},{seed})", e, 2048))
         == lists(shift_unshared(e, 2048, share, seed))
         == expected
     )
-    assert apply("enfake(0)", e, 2048) == apply("enfake", e, 2048)
+    assert apply_transforms("enfake(0)", e, 2048) == apply_transforms("enfake", e, 2048)
 
 
 few = st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=4)
@@ -294,7 +294,7 @@ few = st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=4)
 def test_overlap(first, second):
     a, b = ([i for s in text for i in s if i > 4] for text in (first, second))
     common, either = {*a} & {*b}, {*a} | {*b}
-    assert overlap(Encoded.of(first), Encoded.of(second)) == dict(
+    assert type_token_overlap(Encoded.of(first), Encoded.of(second)) == dict(
         types=len(common) / len(either) if either else 0,
         tokens=sum(i in common for i in a + b) / len(a + b) if a + b else 0,
     )
@@ -351,12 +351,13 @@ def test_unigram_of_next_to_nothing():
 
 def test_text_chains():
     assert (
-        apply_text(["unicode_shift", "unigram(3)"], TEXT).documents
+        apply_text_transforms(["unicode_shift", "unigram(3)"], TEXT).documents
         == unigram(unicode_shift(TEXT), 3).documents
     )
     assert (
-        apply_text((), TEXT) is TEXT
-        and apply_text("unicode_shift(5)", TEXT).documents == unicode_shift(TEXT, 5).documents
+        apply_text_transforms((), TEXT) is TEXT
+        and apply_text_transforms("unicode_shift(5)", TEXT).documents
+        == unicode_shift(TEXT, 5).documents
     )
 
 
@@ -384,10 +385,10 @@ def test_text_chains():
 )
 def test_wrong_chains_are_refused_before_any_work(written, said):
     with pytest.raises(InputError, match=said.replace("(", r"\(")) as caught:
-        check(["inv_order", written])
+        check_transforms(["inv_order", written])
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError):
-        apply(["enfake", written], None, 9)
+        apply_transforms(["enfake", written], None, 9)
 
 
 def test_wrong_text_chains():
@@ -398,9 +399,9 @@ def test_wrong_text_chains():
         ("fake", "not known: choose from"),
     ]:
         with pytest.raises(InputError, match=said):
-            check_text(["unicode_shift", written])
+            check_text_transforms(["unicode_shift", written])
         with pytest.raises(InputError, match=said):
-            apply_text([written], None)
+            apply_text_transforms([written], None)
 
 
 def test_all_names_are_known():
@@ -414,8 +415,8 @@ def test_all_names_are_known():
         "permute_released(0)",
         "permute_positions(1,9)",
     ):
-        assert check(written) is None and callable(parse(written, TRANSFORMS))
-    assert check_text(sorted(TEXT_TRANSFORMS)) is None
+        assert check_transforms(written) is None and callable(parse_transform(written, TRANSFORMS))
+    assert check_text_transforms(sorted(TEXT_TRANSFORMS)) is None
 
 
 def test_the_same_in_every_process():
@@ -437,8 +438,8 @@ def drawn() -> str:
     another run.
     """
     e = Encoded.of([range(i % 23) for i in range(200)])
-    parts = [permute(e, p, 3, how).ids for how in sorted(READINGS) for p in (0.25, 1.0)] + [
-        share_pieces(999, 0.3, 1)
+    parts = [permute(e, p, 3, how).ids for how in sorted(PERMUTATIONS) for p in (0.25, 1.0)] + [
+        shared_subwords(999, 0.3, 1)
     ]
     return hashlib.sha256(
         b"".join(map(np.ndarray.tobytes, parts)) + repr(unigram(TEXT).documents).encode()
@@ -493,12 +494,12 @@ def test_k_adds_200000_and_the_tokenizer_keeps_every_sign(text):
     assert [ord(b) - ord(a) for a, b in zip(text, shifted) if not a.isspace()] == [200_000] * sum(
         not c.isspace() for c in text
     )
-    assert blank({}).normalizer.normalize_str(shifted) == shifted
+    assert build_wordpiece({}).normalizer.normalize_str(shifted) == shifted
 
 
 def test_shifted_punctuation_is_no_punctuation():
     """D footnote 3: the two languages of K are not cut alike."""
-    cut = lambda s: [w for w, _ in blank({}).pre_tokenizer.pre_tokenize_str(s)]
+    cut = lambda s: [w for w, _ in build_wordpiece({}).pre_tokenizer.pre_tokenize_str(s)]
     text = "dry-cleaning, twice."
     assert (
         len(cut(text)) == 6 and len(cut(unicode_shift(Corpus("en", ((text,),))).sentences[0])) == 2

@@ -13,7 +13,7 @@ from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import mean_shift, shift_translation
 from xlingual_nb.measures.shift_translation import ShiftSpec
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
@@ -64,7 +64,7 @@ def both(encoder, texts):
 
 
 def speeches():
-    return [microworld.speech(name, "dev", 60) for name in ("en", "es")]
+    return [microworld.annotated_corpus(name, "dev", 60) for name in ("en", "es")]
 
 
 @pytest.mark.parametrize("kind, size", [("words", 300), ("wordpiece", 180)])
@@ -83,7 +83,7 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
         0,
         [encoder.tokenizer(w, add_special_tokens=False)["input_ids"] for w in en.words],
     )
-    links, room = dict(microworld.align(en, es).tolist()), encoder.room("en")
+    links, room = dict(microworld.align_words(en, es).tolist()), encoder.max_length("en")
     for word, ids in enumerate(pieces):
         if word in en.starts:
             at = int(starts[en.rows[word]])
@@ -98,8 +98,8 @@ def test_gold_is_what_the_microworld_aligns(tmp_path, kind, size):
                 microworld.TAGS[en.upos[word]] in ("ADJ", "ADV", "NOUN", "PROPN", "VERB"),
             )
         at += len(ids)
-    cut = {int(p): (int(i), bool(o)) for p, i, o in zip(found.places, found.ids, found.open)}
-    assert 100 < len(cut) == len(found.places) and 0 < found.open.mean() < 1
+    cut = {int(p): (int(i), bool(o)) for p, i, o in zip(found.positions, found.ids, found.open)}
+    assert 100 < len(cut) == len(found.positions) and 0 < found.open.mean() < 1
     assert cut == {p: wanted[p] for p in cut} and len(cut) >= len(wanted) - 10, (
         "a few targets may lie beyond what fits"
     )
@@ -110,14 +110,14 @@ def test_a_perfect_translation_scores_all_and_a_copy_nothing(store):
     sides = both(encoder, [speech.texts() for speech in speeches()])
     gold, ids = shift_translation.gold_of(WANTED.texts, sides), sides[0].text.ids
     perfect, copied = ids.copy(), np.arange(len(ids)) % 3 == 0
-    perfect[gold.places] = gold.ids
-    assert {*shift_translation.right(perfect, gold, copied, copied).values()} == {1.0}
-    assert {*shift_translation.right(ids, gold, copied, copied).values()} == {0.0}
+    perfect[gold.positions] = gold.ids
+    assert {*shift_translation.accuracy_of(perfect, gold, copied, copied).values()} == {1.0}
+    assert {*shift_translation.accuracy_of(ids, gold, copied, copied).values()} == {0.0}
     perfect[~copied] = 0
-    half = shift_translation.right(perfect, gold, copied, ~copied)
+    half = shift_translation.accuracy_of(perfect, gold, copied, ~copied)
     assert half["gold of copied"] == half["gold open of copied"] == 1 and half[
         "gold"
-    ] == pytest.approx(copied[gold.places].mean())
+    ] == pytest.approx(copied[gold.positions].mean())
     assert half["gold of converted"] == half["gold open of converted"] == 0
 
 
@@ -229,7 +229,7 @@ def test_along_says_what_is_added(store):
     third = replace(WANTED, along="other", other=("fr", told("fr")))
     run([told("fr")], store, Inline(), progress=False)
     (_, _), (sentences, _) = shift_translation.texts_of(third, encoder, store, said)
-    assert sentences == microworld.speech("fr", "dev", 60).texts()
+    assert sentences == microworld.annotated_corpus("fr", "dev", 60).texts()
 
 
 def test_records_are_turned_premises_and_hypotheses(store):
@@ -279,7 +279,7 @@ def test_a_run_refuses(store, tmp_path):
         > 0
     )
     tokenizer = encoder.tokenizer.backend_tokenizer
-    static = BroughtSpec(
+    static = ExternalCheckpointSpec(
         str(save_static(tmp_path / "static", np.ones((tokenizer.get_vocab_size(), 4)), tokenizer))
     )
     run([static], store, Inline(), progress=False)
@@ -290,7 +290,7 @@ def test_a_run_refuses(store, tmp_path):
 
 
 def test_a_brought_checkpoint_is_turned_and_priced(store, tmp_path):
-    spec = replace(WANTED, checkpoint=BroughtSpec(str(store.path(WANTED.checkpoint))))
+    spec = replace(WANTED, checkpoint=ExternalCheckpointSpec(str(store.path(WANTED.checkpoint))))
     run([WANTED, spec], store, Inline(), progress=False)
     assert read_measures(store.path(spec)) == read_measures(store.path(WANTED))
     part, whole, theirs = (
@@ -299,6 +299,8 @@ def test_a_brought_checkpoint_is_turned_and_priced(store, tmp_path):
     )
     assert shift_translation.STEP < part < whole and theirs == pytest.approx(whole, rel=0.2)
     assert (
-        shift_translation.shift_cost(replace(WANTED, checkpoint=BroughtSpec("nowhere")))["flops"]
+        shift_translation.shift_cost(replace(WANTED, checkpoint=ExternalCheckpointSpec("nowhere")))[
+            "flops"
+        ]
         == 0
     )

@@ -19,7 +19,7 @@ from xlingual_nb.measures.embeddings import batches, default_budget
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
-from xlingual_nb.models.external import BroughtSpec
+from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.executors import Inline
@@ -30,7 +30,7 @@ from xlingual_nb.tasks.finetuning import (
     LayerMix,
     answer,
     learn,
-    made_once,
+    cache_states,
     mean_unit,
     new_network,
     reader,
@@ -42,7 +42,7 @@ from xlingual_nb.tasks.task_heads import (
     names_form,
     parts_form,
     read_words,
-    repaired,
+    repair_tags,
     sentence_form,
     tree_form,
     windows,
@@ -53,12 +53,12 @@ from xlingual_nb.tasks.task import Task
 from xlingual_nb.tasks.zero_shot_tasks import (
     NameInputs,
     TunedTagsSpec,
-    centred,
+    centre_task,
     names_in,
     network_head,
     score_new,
 )
-from xlingual_nb.text.records import Labelled, RecordsSpec, read_records
+from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 from xlingual_nb.text.tokenizers import Encoded
@@ -184,10 +184,10 @@ TAGS = st.lists(st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]), max_
 
 @given(TAGS, st.sampled_from(REPAIRS))
 def test_repaired_tags_are_well_formed_and_right_ones_stay(tags, how):
-    found = repaired(tags, how)
+    found = repair_tags(tags, how)
     for before, tag in zip(["O", *found], found):
         assert tag[0] != "I" or before[2:] == tag[2:]
-    assert repaired(found, how) == found and len(found) == len(tags)
+    assert repair_tags(found, how) == found and len(found) == len(tags)
     if all(tag[0] != "I" or before[2:] == tag[2:] for before, tag in zip(["O", *tags], tags)):
         assert found == tags
 
@@ -198,16 +198,18 @@ def test_what_each_repair_finds(gold, tags):
     finds.
     """
     n = min(len(gold), len(tags))
-    gold, tags = repaired(gold[:n]), tags[:n]
-    assert span_f1([gold], [repaired(tags, "begin")]) == span_f1([gold], [tags], "conll")
-    assert span_f1([gold], [repaired(tags, "drop")], "strict") == span_f1([gold], [tags], "strict")
+    gold, tags = repair_tags(gold[:n]), tags[:n]
+    assert span_f1([gold], [repair_tags(tags, "begin")]) == span_f1([gold], [tags], "conll")
+    assert span_f1([gold], [repair_tags(tags, "drop")], "strict") == span_f1(
+        [gold], [tags], "strict"
+    )
 
 
 def test_other_tags_and_other_ways_are_one_line():
     with pytest.raises(InputError, match="repair='mend': choose begin, drop, join"):
-        repaired(["O"], "mend")
+        repair_tags(["O"], "mend")
     with pytest.raises(InputError, match="not of the scheme BIO"):
-        repaired(["U-PER"])
+        repair_tags(["U-PER"])
 
 
 # --- the mix of layers
@@ -339,13 +341,13 @@ def test_what_is_kept_is_each_text_alone(tiny):
     its own.
     """
     given = sentences(30, 2)
-    made = made_once(new_network(tiny, given, parts_form(), ASKED, 0), given)
+    made = cache_states(new_network(tiny, given, parts_form(), ASKED, 0), given)
     for i, (ids, firsts) in enumerate(zip(given.texts[0], given.firsts)):
         with torch.no_grad():
             alone = tiny.model.base_model(
                 torch.tensor([[tiny.cls, *ids, tiny.sep]]), output_hidden_states=True
             ).hidden_states
-        (places,), (n,) = made.places(np.array([i]))
+        (places,), (n,) = made.positions(np.array([i]))
         assert n == len(firsts)
         for mine, theirs in zip(made.hidden_states, alone):
             torch.testing.assert_close(mine[0, places], theirs[0, firsts + 1], atol=1e-5, rtol=1e-5)
@@ -377,7 +379,7 @@ def test_a_planted_shift_of_a_language_is_taken_off(tiny, kind):
     """
     form, drawn = FORMS[kind]
     plain = Task(kind, None, None, None, network_head(form))
-    moved, test, scores = centred(plain), drawn(200, 2), {}
+    moved, test, scores = centre_task(plain), drawn(200, 2), {}
     learnt = moved.head.train(
         tiny, drawn(300, 0), drawn(200, 1), replace(FAST, epochs=16), 0, lambda done, total: None
     )
@@ -532,11 +534,11 @@ def files(tmp_path):
 
 def asked(folder, test="test", **rest):
     def side(part):
-        return Labelled("en", RecordsSpec("ner", f"file:{folder}/{{part}}.conll", part))
+        return LabelledRecords("en", RecordsSpec("ner", f"file:{folder}/{{part}}.conll", part))
 
-    tests = (Labelled("en", RecordsSpec("ner", f"file:{folder}/{test}.conll")),)
+    tests = (LabelledRecords("en", RecordsSpec("ner", f"file:{folder}/{test}.conll")),)
     return TunedTagsSpec(
-        BroughtSpec(str(folder / "tiny")),
+        ExternalCheckpointSpec(str(folder / "tiny")),
         side("train"),
         side("dev"),
         tests,
@@ -624,9 +626,9 @@ def test_a_run_scores_new_names_as_a_count_over_its_records(tmp_path):
     )
     spec = TunedTagsSpec(
         model,
-        Labelled("en", train),
-        Labelled("en", dev),
-        (Labelled("en", test), Labelled("back", test)),
+        LabelledRecords("en", train),
+        LabelledRecords("en", dev),
+        (LabelledRecords("en", test), LabelledRecords("back", test)),
         Tuning(epochs=1),
     )
     store = Store(tmp_path)

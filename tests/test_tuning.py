@@ -13,7 +13,7 @@ from torch import nn
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
-from xlingual_nb.models.mlm_batches import DROPOUT, generator
+from xlingual_nb.models.mlm_batches import DROPOUT, seeded_generator
 from xlingual_nb.tasks import tuning
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.finetuning import (
@@ -22,16 +22,16 @@ from xlingual_nb.tasks.finetuning import (
     learn,
     new_network,
     quick_readers,
-    quickened,
     read_once,
+    use_quick_dropout,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.task_heads import parts_form, sentence_form
 from xlingual_nb.tasks.tuning import (
-    Flat,
+    FusedAdamW,
     blocks_of,
     freeze,
-    halved,
+    halve_on_plateau,
     optimiser,
     stalls,
     train_step,
@@ -186,7 +186,7 @@ def test_the_rate_is_halved_when_nothing_is_gained_and_then_it_ends():
         Feat(learning_rate=8e-5, least=1e-5, epochs=50, batch=10),
         [0.1, 0.2, 0.2, 0.3, 0.1, 0.3, 0.1, 0.2],
     )
-    module, losses, told, heard = ran(halved(settings), scores)
+    module, losses, told, heard = ran(halve_on_plateau(settings), scores)
     assert told == tuple(scores[:7]) and len(losses) == 7 and heard[-1] == (50, 50)
     # 4e-5, 2e-5, 1e-5; and 5e-6 is too little
     assert [stalls(scores[:n]) for n in range(1, 8)] == [0, 0, 1, 1, 2, 3, 4]
@@ -236,7 +236,7 @@ def both_ways(checkpoint, inputs, form, settings):
     """
     network = new_network(checkpoint, inputs, form, settings, 0)
     steps, numbers, found = (
-        Flat((network.encoder.model.base_model, network.head), settings),
+        FusedAdamW((network.encoder.model.base_model, network.head), settings),
         np.arange(len(inputs))[::-1],
         [],
     )
@@ -314,7 +314,7 @@ def test_parameters_end_to_end_take_the_same_steps():
     torch.manual_seed(0)
     one = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     other, settings = copy.deepcopy(one), Tuning(learning_rate=0.1, weight_decay=0.3)
-    apart, flat = optimiser([one], settings), Flat([other], settings)
+    apart, flat = optimiser([one], settings), FusedAdamW([other], settings)
     for x in 5 * torch.randn(6, 7, 3):
         for module, steps in ((one, apart), (other, flat)):
             train_step(steps, module(x).square().sum())
@@ -351,7 +351,7 @@ def test_all_dropout_of_a_step_is_dropout():
     leaves all as it is.
     """
     cpu, shapes = torch.device("cpu"), [(100, 7), (300, 41), (9, 4, 4)]
-    draws = generator(DROPOUT, 5)
+    draws = seeded_generator(DROPOUT, 5)
     first, second = (tuning.dropout_masks(0.1, shapes, draws, cpu) for _ in range(2))
     assert [tuple(mask.shape) for mask in first] == shapes
     assert set(torch.cat([m.flatten() for m in first]).unique().tolist()) == {
@@ -362,7 +362,7 @@ def test_all_dropout_of_a_step_is_dropout():
     assert (
         abs(gone.float().mean() - 0.1) < 0.01 and abs((gone & later).float().mean() - 0.01) < 0.004
     )
-    again = tuning.dropout_masks(0.1, shapes, generator(DROPOUT, 5), cpu)
+    again = tuning.dropout_masks(0.1, shapes, seeded_generator(DROPOUT, 5), cpu)
     assert all(torch.equal(a, b) for a, b in zip(first, again))
     assert all((mask == 1).all() for mask in tuning.dropout_masks(0.0, shapes, draws, cpu))
 
@@ -374,7 +374,7 @@ def test_dropout_of_a_bert_is_drawn_anew_and_where_transformers_has_it(tmp_path)
     checkpoint, inputs = opened(tmp_path, "bert"), tagged(16, 6)
     network = new_network(checkpoint, inputs, parts_form(), Tuning(dropout=0.1), 0)
     (read,) = quick_readers(
-        network, Flat((network.encoder.model.base_model, network.head), Tuning()), 0, inputs
+        network, FusedAdamW((network.encoder.model.base_model, network.head), Tuning()), 0, inputs
     )
     with torch.inference_mode():
         network.encoder.model.eval()
@@ -412,7 +412,7 @@ def test_quick_dropout_is_dropout():
 
 
 def test_all_dropout_of_a_model_is_quick(tmp_path):
-    model = quickened(trainable(opened(tmp_path, "bert"), None, 0.3))
+    model = use_quick_dropout(trainable(opened(tmp_path, "bert"), None, 0.3))
     kinds = {type(m) for m in model.modules() if isinstance(m, nn.Dropout)}
     assert kinds == {QuickDropout} and {
         m.p for m in model.modules() if isinstance(m, nn.Dropout)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.static_vectors import binary_rows, read_vectors
+from xlingual_nb.models.static_vectors import read_binary_rows, read_vectors
 
 
 def random_words(n, seed):
@@ -54,7 +54,7 @@ def test_blocks_do_not_show(block):
     file = io.BytesIO(
         b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, vectors))
     )
-    read = list(binary_rows(file, 7, block))
+    read = list(read_binary_rows(file, 7, block))
     assert [word.decode() for word, _ in read] == words and np.array_equal(
         [row for _, row in read], vectors
     )

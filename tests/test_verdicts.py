@@ -561,7 +561,9 @@ def test_where_a_column_is_a_model_other_rows_tell_what_it_has_learnt():
     asked = replace(c, tests=(columns,))
 
     def told(left, right):
-        return claim_tests.taught(asked, columns, look_into({"left": left, "right": right}))
+        return claim_tests.source_task_learnt(
+            asked, columns, look_into({"left": left, "right": right})
+        )
 
     def look_into(homes):
         return lambda table, row, column: pd.Series(homes[column] if row == "home" else [33.3] * 3)
@@ -915,7 +917,9 @@ def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_sca
         columns=["claim", "paper", "corpus", "verdict"],
     )
     for scale in ("laptop", "paper"):
-        for row in V.decided(frame, scale).rename(columns={"share of run": "of_run"}).itertuples():
+        for row in (
+            V.decided_counts(frame, scale).rename(columns={"share of run": "of_run"}).itertuples()
+        ):
             own = {
                 c.id
                 for c in known
@@ -936,4 +940,4 @@ def test_the_share_decided_is_of_the_papers_own_claims_that_are_valid_at_the_sca
                 pytest.approx(len(done) / len(own)),
             )
             assert row.of_run == pytest.approx(len(done) / len(ran))
-    assert len(V.decided(frame, "laptop")) == 10
+    assert len(V.decided_counts(frame, "laptop")) == 10

@@ -14,17 +14,17 @@ from xlingual_nb.experiments.window_size import (
     AMOUNTS,
     FIGURE3,
     FIGURE4,
-    LEARNT_COLUMN,
-    WHOLE,
-    bert,
+    PERPLEXITY_COLUMN,
+    FULL_INPUT,
+    window_bert_spec,
     cells,
-    check,
-    of_bert,
-    row,
+    window_config,
+    bert_label,
+    window_label,
 )
 from xlingual_nb.measures.word_retrieval import WordSpec
-from xlingual_nb.models.pretraining import mixture
-from xlingual_nb.models.configs import parameters
+from xlingual_nb.models.pretraining import pretraining_dataset
+from xlingual_nb.models.configs import parameter_count
 from xlingual_nb.papers.published import claims, floor_names
 from xlingual_nb.report.claim_tests import LEARNT, SHARE
 from xlingual_nb.runs.engine import run
@@ -33,23 +33,26 @@ from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
 
 ON_WINDOWS = list(filter(window_size.belongs_here, claims("liu2020a")))
-SIZES = check("smoke", "micro")
+SIZES = window_config("smoke", "micro")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    found, spec = Store(tmp_path_factory.mktemp("store")), bert(SIZES, SIZES.sentences[0], 0, 0)
+    found, spec = (
+        Store(tmp_path_factory.mktemp("store")),
+        window_bert_spec(SIZES, SIZES.sentences[0], 0, 0),
+    )
     run([spec.tokenizer, *(l.corpus for l in spec.languages)], found, Inline(), progress=False)
     return found
 
 
 def arms(pieces, reading="tokens", sizes=SIZES):
-    return bert(sizes, sizes.sentences[0], pieces, seed=0, reading=reading)
+    return window_bert_spec(sizes, sizes.sentences[0], pieces, seed=0, reading=reading)
 
 
 def test_slices_hold_the_tokens_of_whole_inputs(store):
-    tokenizer = tokenizers.load(store.path(arms(0).tokenizer))
-    read = [mixture(arms(pieces), tokenizer, store) for pieces in (0, 20, 5)]
+    tokenizer = tokenizers.read_tokenizer(store.path(arms(0).tokenizer))
+    read = [pretraining_dataset(arms(pieces), tokenizer, store) for pieces in (0, 20, 5)]
     assert [m.ids.tolist() == read[0].ids.tolist() for m in read] == [True] * 3
     assert [int(m.first[:, 1].sum()) for m in read] == [len(read[0].ids)] * 3
     assert [int(m.first[:, 1].max()) for m in read] == [read[0].first[:, 1].max(), 20, 5] and read[
@@ -62,12 +65,12 @@ def test_arms_differ_in_their_inputs_alone(scale):
     """As many parameters, the same text, schedule and seed; a step reads as many tokens, up to what
     a whole input rounds.
     """
-    sizes = check(scale, "micro")
+    sizes = window_config(scale, "micro")
     whole = arms(0, sizes=sizes)
     for pieces in sizes.windows.slices:
         sliced = arms(pieces, sizes=sizes)
         assert (
-            parameters(sliced.shape, 1000) == parameters(whole.shape, 1000)
+            parameter_count(sliced.shape, 1000) == parameter_count(whole.shape, 1000)
             and sliced.shape.max_tokens == pieces + 2
         )
         same = dict(
@@ -81,8 +84,10 @@ def test_arms_differ_in_their_inputs_alone(scale):
 
 def test_slices_that_claims_name_are_read_by_every_seed():
     """The first seed alone reads those of `once`, and no claim is about these."""
-    sizes = check("laptop", "micro")
-    assert window_size.arms(sizes, 0) == (0, 20, 5, 10, 40) and window_size.arms(sizes, 2) == (
+    sizes = window_config("laptop", "micro")
+    assert window_size.slice_lengths(sizes, 0) == (0, 20, 5, 10, 40) and window_size.slice_lengths(
+        sizes, 2
+    ) == (
         0,
         20,
         5,
@@ -92,7 +97,8 @@ def test_slices_that_claims_name_are_read_by_every_seed():
     }
     assert not any(f", {pieces} pieces" in row for row in named for pieces in sizes.windows.once)
     assert {
-        window_size.row(window_size.of_bert("small", pieces)) for pieces in sizes.windows.slices
+        window_size.window_label(window_size.bert_label("small", pieces))
+        for pieces in sizes.windows.slices
     } <= named
 
 
@@ -114,10 +120,12 @@ def test_typical_is_the_length_of_a_whole_input(scale):
     """In words of the microworld, which have a little more than one piece each."""
     from xlingual_nb.text.sources import document_sizes
 
-    sizes = check("laptop", "micro")
+    sizes = window_config("laptop", "micro")
     words = np.concatenate([document_sizes(l.corpus) for l in arms(0, sizes=sizes).languages])
     assert (
-        np.minimum(words, 128).mean() < check(scale, "micro").windows.typical < 1.2 * words.mean()
+        np.minimum(words, 128).mean()
+        < window_config(scale, "micro").windows.typical
+        < 1.2 * words.mean()
     )
 
 
@@ -139,7 +147,10 @@ def test_every_claim_on_windows_has_its_cells(scale):
 def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
     """Much text is for larger scales: at laptop scale there is none."""
     rows = {c.row for c in cells("laptop", "micro", seeds=1)}
-    assert row(of_bert(AMOUNTS[1], WHOLE)) not in rows and row(of_bert(AMOUNTS[0], 20)) in rows
+    assert (
+        window_label(bert_label(AMOUNTS[1], FULL_INPUT)) not in rows
+        and window_label(bert_label(AMOUNTS[0], 20)) in rows
+    )
     assert {c.id for c in ON_WINDOWS if "laptop" not in c.scales} == {
         f"L1-windows-{what}" for what in ("large", "more", "large-nli", "more-nli")
     }
@@ -147,11 +158,11 @@ def test_no_claim_on_windows_asks_for_more_than_its_scales_have():
 
 def test_means_are_over_the_targets_and_the_gate_is_over_all_languages():
     made = cells("gpu", "micro", seeds=1)
-    targets = check("gpu", "micro").targets
+    targets = window_config("gpu", "micro").targets
     for cell in made:
-        if cell.column == LEARNT_COLUMN:
+        if cell.column == PERPLEXITY_COLUMN:
             (fit,) = cell.runs
-            assert len(fit.dev) == len(targets) + 1 and cell.drawn == "share"
+            assert len(fit.dev) == len(targets) + 1 and cell.metric == "share"
         elif "XNLI" in cell.column:
             assert len(cell.runs) == 1
         elif cell.row.endswith("| mean"):
@@ -169,10 +180,10 @@ def test_no_bert_has_a_score_without_its_gate(scale):
     def model(cell):
         return cell.row.split(" | ")[1].removesuffix(", mapped")
 
-    gated = {model(c) for c in made if c.column == LEARNT_COLUMN}
-    sizes = check(scale, "micro")
+    gated = {model(c) for c in made if c.column == PERPLEXITY_COLUMN}
+    sizes = window_config(scale, "micro")
     assert gated == {model(c) for c in made} and len(gated) == len(sizes.sentences) * len(
-        window_size.arms(sizes, 0)
+        window_size.slice_lengths(sizes, 0)
     )
 
 
@@ -195,7 +206,7 @@ def test_who_has_not_learnt_to_read_is_told_from_who_has():
         for model, share in zip(models, shares)
     ]
     frame = pd.DataFrame(told, columns=["row", "column", "corpus", "value"])
-    stuck = frame[window_size.untaught(frame, LEARNT)]
+    stuck = frame[window_size.is_untrained_row(frame, LEARNT)]
     assert set(stuck.column) == {"MRR"}
     assert (
         stuck[stuck.corpus == "micro"].row.tolist() == rows[1:4]
@@ -225,33 +236,33 @@ def test_the_papers_text_has_a_gate_in_every_language():
     dev = {
         run.dev
         for c in cells("paper", "wiki", seeds=1)
-        if c.column == LEARNT_COLUMN
+        if c.column == PERPLEXITY_COLUMN
         for run in c.runs
     }
     assert {text.source for texts in dev for text in texts} == {
-        f"text/wiki-{l}" for l in ("en", *check("paper", "wiki").targets)
+        f"text/wiki-{l}" for l in ("en", *window_config("paper", "wiki").targets)
     }
     assert all(text.part == "dev" for texts in dev for text in texts)
 
 
 def test_a_laptop_has_words_enough_for_its_vocabulary(tmp_path):
-    spec = bert(check("laptop", "micro"), 4000, 0, seed=0).tokenizer
+    spec = window_bert_spec(window_config("laptop", "micro"), 4000, 0, seed=0).tokenizer
     run([spec], Store(tmp_path), Inline(), progress=False)
-    assert tokenizers.load(Store(tmp_path).path(spec)).get_vocab_size() == spec.size
+    assert tokenizers.read_tokenizer(Store(tmp_path).path(spec)).get_vocab_size() == spec.size
 
 
 def test_languages_of_ones_own_are_targets_and_a_section_without_windows_is_told(monkeypatch):
     assert (
-        check("laptop", "micro").targets
+        window_config("laptop", "micro").targets
         == ("fr", "es", "de", "el")
-        == check("laptop", "micro-parallel").targets
+        == window_config("laptop", "micro-parallel").targets
     )
-    assert check("smoke", "micro", languages="de,el").targets == ("de", "el")
+    assert window_config("smoke", "micro", languages="de,el").targets == ("de", "el")
     monkeypatch.setattr(
-        window_size.liu2020_common, "check", lambda *given: replace(SIZES, windows=None)
+        window_size.liu2020_common, "study_config", lambda *given: replace(SIZES, windows=None)
     )
     with pytest.raises(
         InputError,
         match="^smoke.micro says nothing of windows: add `windows` to it, or choose micro$",
     ):
-        check("smoke", "micro")
+        window_config("smoke", "micro")

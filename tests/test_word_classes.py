@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings, strategies as st
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import data_size, parts_of_speech as pos
-from xlingual_nb.experiments.liu2020_common import check
+from xlingual_nb.experiments.liu2020_common import study_config
 from xlingual_nb.measures import word_classes as wc
 from xlingual_nb.measures.contextual_words import Finder, WordVectors
 from xlingual_nb.measures.word_retrieval import WordSpec
@@ -67,7 +67,7 @@ def test_the_microworlds_tags_are_its_own():
     finder = Finder(table["first"])
     records = [
         dict(tokens=r["tokens"], tags=[microworld.TAGS[t] for t in r["upos"]])
-        for r in microworld.task("pos", "en", "train", 500, 128)
+        for r in microworld.task_records("pos", "en", "train", 500, 128)
     ]
     tags = wc.commonest_tags(records, finder)
     known = [(tags[n], upos) for n, upos in zip(finder.of, table.upos) if tags[n]]
@@ -219,11 +219,16 @@ PLACES = [("smoke", "micro"), ("laptop", "micro"), ("gpu", "micro"), ("paper", "
 @pytest.mark.parametrize("scale, corpus", PLACES)
 def test_every_class_has_its_floors_and_its_ceiling_in_every_column(scale, corpus):
     found = [c for c in pos.cells(scale, corpus, 1) if c.table == "table1"]
-    wanted = [*pos.columns(check(scale, corpus)), pos.MEAN, pos.OWN, pos.UNLIKE]
+    wanted = [
+        *pos.table1_languages(study_config(scale, corpus)),
+        pos.MEAN,
+        pos.OWN_CLASS,
+        pos.WITHOUT_IDENTICAL,
+    ]
     rows = [
         name
         for c in wc.CLASSES
-        for name in (c, *(f"{other} | {c}" for other in (*pos.FLOORS, pos.CEILING)))
+        for name in (c, *(f"{other} | {c}" for other in (*pos.BASELINES, pos.CEILING)))
     ]
     assert {(c.row, c.column) for c in found} == {(r, column) for r in rows for column in wanted}
     assert all(c.paper == "liu2020a" for c in found)
@@ -252,7 +257,7 @@ def test_identical_pairs_are_left_out_where_the_column_says_so():
     for c in pos.cells("laptop", "micro", 1):
         if c.table == "table1":
             kept = {r.words.dictionary.identical for r in c.runs}
-            assert kept == {c.column != pos.UNLIKE}
+            assert kept == {c.column != pos.WITHOUT_IDENTICAL}
 
 
 def test_the_ceiling_learns_from_the_half_that_is_not_asked_for():
@@ -270,7 +275,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
         seen = {(c.row, c.column) for c in pos.cells(scale, "micro", 1)}
         for test in claim.tests:
             rows = {*test.plus, *test.minus}
-            rows |= {f for row in rows for f in claim_tests.floors(claim, test, row)}
+            rows |= {f for row in rows for f in claim_tests.baseline_labels(claim, test, row)}
             assert {(row, test.column) for row in rows} <= seen
 
 
@@ -279,8 +284,8 @@ def test_claims_on_table_1_are_counted():
 
 
 def test_a_corpus_without_bert_makes_a_table_of_ours():
-    sizes = replace(check("laptop", "micro"), methods=("word2vec", "glove"))
-    found = pos.one_seed(sizes, 0)
+    sizes = replace(study_config("laptop", "micro"), methods=("word2vec", "glove"))
+    found = pos.seed_cells(sizes, 0)
     assert {(c.paper, c.table) for c in found} == {("ours", "word2vec"), ("ours", "pairs")}
     with pytest.raises(InputError, match="seeds"):
         pos.cells("smoke", "micro", 101)
@@ -340,7 +345,7 @@ def test_what_is_no_better_than_its_floor_decides_nothing():
             0.5 + s / 1000,
             f"{floor}{name}{s}",
         )
-        for floor in pos.FLOORS
+        for floor in pos.BASELINES
         for name in ("Open", "Closed")
         for s in range(4)
     ]

@@ -12,19 +12,24 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import liu2020_common, zero_shot
-from xlingual_nb.experiments.wu2019_common import FIGURE, by_language, correlations, overlaps
-from xlingual_nb.experiments.study import grid_of, observe, value
+from xlingual_nb.experiments.wu2019_common import (
+    FIGURE,
+    pivot_by_language,
+    overlap_correlations,
+    overlap_columns,
+)
+from xlingual_nb.experiments.study import unique_runs, observe, entry_value
 from xlingual_nb.experiments.zero_shot import (
     DISTANCE,
     TABLES,
     TASKS,
-    asked_in,
+    evaluation_languages,
     cells,
-    check,
+    zero_shot_config,
     grid,
-    labelled,
-    order_distance,
-    taught,
+    labelled_task_records,
+    word_order_distance,
+    fine_tuned_spec,
 )
 from xlingual_nb.papers.published import claims, floor_names, published
 from xlingual_nb.report import tables, verdicts
@@ -40,7 +45,7 @@ from xlingual_nb.text.records import read_records
 HERE = list(filter(zero_shot.belongs_here, claims("wu2019")))
 LAPTOP = cells("laptop", seeds=1)
 BY_ADDRESS = {(c.table, c.row, c.column): c for c in LAPTOP}
-SMALL = check("smoke")
+SMALL = zero_shot_config("smoke")
 
 
 @pytest.mark.parametrize("claim", [c for c in HERE if "laptop" in c.scales], ids=lambda c: c.id)
@@ -96,13 +101,15 @@ def test_centred_rows_are_the_same_runs_but_for_the_means():
     assert not [c for c in asked[0] if "centred" in c.row] and {
         c.table for c in asked[1] if "centred" in c.row
     } == {"table3"}
-    assert set(grid_of(asked[0])) == set(grid_of(made.values())) - set(grid_of(rows.values()))
+    assert set(unique_runs(asked[0])) == set(unique_runs(made.values())) - set(
+        unique_runs(rows.values())
+    )
     with pytest.raises(
         InputError,
         match=r"smoke.micro-odd.tasks.centred has 'names': choose among documents, nli, "
         r"ner, pos, parsing",
     ):
-        check(
+        zero_shot_config(
             "smoke",
             "micro-odd",
             own={
@@ -126,7 +133,7 @@ def test_settings_of_mbert_that_the_paper_prints_have_rows():
 
 
 def test_a_row_says_what_its_runs_are():
-    languages = asked_in(check("laptop"), "pos")
+    languages = evaluation_languages(zero_shot_config("laptop"), "pos")
     assert len(languages) == 15
     for cell in (c for c in LAPTOP if c.column != DISTANCE and "overlap" not in c.column):
         first, setting, target = cell.row.split(" | ")
@@ -178,7 +185,8 @@ def test_english_taught_in_english_is_the_zero_shot_run():
     for told in TASKS.values():
         column = list(told.columns)[-1]
         own, zero = (
-            BY_ADDRESS[told.table, f"en-en | {s} | en", column] for s in (told.taught, "zero-shot")
+            BY_ADDRESS[told.table, f"en-en | {s} | en", column]
+            for s in (told.supervised, "zero-shot")
         )
         assert own.runs == zero.runs
 
@@ -195,7 +203,7 @@ def test_means_by_hand():
     found = {c.row: c for c in cells("smoke", only="5") if c.table == "table5"}
 
     def number(row, *runs):
-        return value(found[row], list(runs))
+        return entry_value(found[row], list(runs))
 
     zero = [number(f"en-xx | zero-shot | {mean}", held) for mean in zero_shot.MEANS]
     assert zero == pytest.approx([50, 30, 50]) and number("en-el | zero-shot | el", held) == 50
@@ -209,7 +217,7 @@ def test_means_by_hand():
 
 def test_records_of_two_languages_differ_in_nothing_but_the_language():
     for task in TASKS:
-        said = [labelled(SMALL, task, l, "train").records for l in ("en", "zh")]
+        said = [labelled_task_records(SMALL, task, l, "train").records for l in ("en", "zh")]
         assert said[1].source == "micro/zh" and replace(said[1], source="micro/en") == said[0]
 
 
@@ -217,10 +225,10 @@ def test_word_order_by_hand():
     """French: adjective, negation. Turkish: order, adposition, genitive, relative clause, negation,
     a fifth scrambled. Hindi: the first three, a tenth scrambled.
     """
-    found = [order_distance(l) for l in ("en", "fr", "tr", "hi")]
+    found = [word_order_distance(l) for l in ("en", "fr", "tr", "hi")]
     assert found == pytest.approx([0, 2 / 8, 5.2 / 8, 3.1 / 8])
     cell = BY_ADDRESS["table6", "en-tr | zero-shot | tr", DISTANCE]
-    assert value(cell, []) == pytest.approx(5.2 / 8)
+    assert entry_value(cell, []) == pytest.approx(5.2 / 8)
 
 
 @pytest.fixture(scope="module")
@@ -234,16 +242,16 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     wanted = cells("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     assert len(found) == len(wanted) and found.notna().all()
-    spec = liu2020_common.shift_model(SMALL, 0)
+    spec = liu2020_common.shift_model_spec(SMALL, 0)
     for task, told in TASKS.items():
         runs = (
-            taught(SMALL, task, spec, "en", asked_in(SMALL, task)),
-            taught(SMALL, task, spec, "el", ("el",)),
+            fine_tuned_spec(SMALL, task, spec, "en", evaluation_languages(SMALL, task)),
+            fine_tuned_spec(SMALL, task, spec, "el", ("el",)),
         )
         zero, el = (read_measures(store.path(r)) for r in runs)
         for column, name in told.columns.items():
             assert found[told.table, "en-el | zero-shot | el", column] == 100 * zero[f"{name} el"]
-            label = told.table, f"en-el | {told.taught} | el", column
+            label = told.table, f"en-el | {told.supervised} | el", column
             assert (
                 found[label] == 100 * el[f"{name} el"]
                 if column != zero_shot.NEW
@@ -259,7 +267,7 @@ def test_floors_are_those_of_the_test_records(store):
     found = observe(cells("smoke"), store, "micro").set_index(["table", "row", "column"]).value
 
     def records(task):
-        return read_records(store.path(labelled(SMALL, task, "el", "test").records))
+        return read_records(store.path(labelled_task_records(SMALL, task, "el", "test").records))
 
     def share(values):
         return 100 * max(Counter(values).values()) / len(values)
@@ -279,12 +287,17 @@ def test_floors_are_those_of_the_test_records(store):
             if task == "parsing":
                 assert label not in found.index
                 continue
-            zero = taught(
-                SMALL, task, liu2020_common.shift_model(SMALL, 0), "en", asked_in(SMALL, task)
+            zero = fine_tuned_spec(
+                SMALL,
+                task,
+                liu2020_common.shift_model_spec(SMALL, 0),
+                "en",
+                evaluation_languages(SMALL, task),
             )
             assert (
                 found[label]
-                == 100 * read_measures(store.path(zero_shot.shared_pieces(zero)))[f"{name} el"]
+                == 100
+                * read_measures(store.path(zero_shot.shared_subwords_spec(zero)))[f"{name} el"]
             )
     left = right = count = 0
     for r in records("parsing"):
@@ -308,11 +321,11 @@ def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
     """
     wanted = cells("laptop")
     points, rest = ([c for c in wanted if (c.table == FIGURE) == there] for there in (True, False))
-    assert {s.stage for s in set(grid_of(points)) - set(grid_of(rest))} == {"seen_pieces"}
+    assert {s.stage for s in set(unique_runs(points)) - set(unique_runs(rest))} == {"seen_pieces"}
     assert len({r for c in points for r in c.runs if r.stage == "seen_pieces"}) == len(TASKS)
-    at = {(c.table, c.row, c.column, c.seed): (c.runs, c.drawn) for c in rest}
+    at = {(c.table, c.row, c.column, c.seed): (c.runs, c.metric) for c in rest}
     for c in (c for c in points if "overlap" not in c.column):
-        assert [(c.runs, c.drawn)] == [
+        assert [(c.runs, c.metric)] == [
             at[key] for key in at if key[1:] == (c.row, c.column, c.seed)
         ]
     assert {c.column for c in points if "overlap" not in c.column} == {
@@ -334,14 +347,18 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
         .set_index(["row", "column"])
         .value
     )
-    pieces = tokenizers.load(store.path(liu2020_common.shift_model(SMALL, 0).tokenizer))
+    pieces = tokenizers.read_tokenizer(
+        store.path(liu2020_common.shift_model_spec(SMALL, 0).tokenizer)
+    )
     names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
     for task, told in TASKS.items():
 
         def counted(language, part):
             texts = [
                 r[side]
-                for r in read_records(store.path(labelled(SMALL, task, language, part).records))
+                for r in read_records(
+                    store.path(labelled_task_records(SMALL, task, language, part).records)
+                )
                 for side in names.get(task, ("tokens",))
             ]
             words = [t for text in texts for t in (text if isinstance(text, list) else [text])]
@@ -354,7 +371,7 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
 
         english, greek = counted("en", "train"), counted("el", "test")
         shared = {piece for piece in greek if piece in english}
-        by_type, by_token = overlaps([*told.columns][-1])
+        by_type, by_token = overlap_columns([*told.columns][-1])
         assert found["en-el | zero-shot | el", by_type] == pytest.approx(
             100 * len(shared) / len(greek)
         )
@@ -365,7 +382,9 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
 
 def study_of_overlap(rng, slope, languages=14):
     """Observations of Figure 3 in which transfer goes with overlap so much, at ten seeds."""
-    codes = [l for l in asked_in(check("laptop"), "pos") if l != "en"][:languages]
+    codes = [l for l in evaluation_languages(zero_shot_config("laptop"), "pos") if l != "en"][
+        :languages
+    ]
     overlap, made = dict(zip(codes, rng.uniform(10, 60, len(codes)))), []
     for seed in range(10):
         for l, share in overlap.items():
@@ -392,17 +411,17 @@ def study_of_overlap(rng, slope, languages=14):
 def test_correlations_are_scipy_s_over_languages():
     frame = study_of_overlap(np.random.default_rng(0), 0.3)
     tidy = tables.tidy(frame)
-    wide, r = by_language(tidy), correlations(tidy).set_index("overlap")
+    wide, r = pivot_by_language(tidy), overlap_correlations(tidy).set_index("overlap")
     assert len(wide) == 14 and r.languages.tolist() == [14, 14]
     for overlap in ("POS overlap by type", "POS overlap by token"):
         by_scipy = stats.pearsonr(wide[overlap], wide["POS ACC"])
         assert r.loc[overlap, ["r", "from", "to"]].tolist() == pytest.approx(
             [by_scipy.statistic, *by_scipy.confidence_interval()]
         )
-    assert correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, (
+    assert overlap_correlations(tidy[tidy.row.str.endswith(("fr", "es", "de"))]).empty, (
         "three languages have no interval"
     )
-    assert correlations(tidy.head(0)).empty
+    assert overlap_correlations(tidy.head(0)).empty
 
 
 @pytest.mark.parametrize("slope,verdict", [(0.6, "reproduced"), (-0.6, "not reproduced")])
@@ -418,7 +437,9 @@ def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
         def labels(l):
             return [
                 r["label"]
-                for r in read_records(store.path(labelled(SMALL, task, l, "train").records))
+                for r in read_records(
+                    store.path(labelled_task_records(SMALL, task, l, "train").records)
+                )
             ]
 
         assert labels("en") == labels("el") == labels("zh") and len({*labels("en")}) > 1
@@ -442,46 +463,51 @@ def test_sizes_of_ones_own():
     """A file may say some of it otherwise; what it leaves out is named."""
     rates = {"tasks": {"tuning": {"pos": {"learning_rate": 3e-4}}}}
     own = {"study": "liu2020", "smoke": {"micro-slow": {"like": "smoke.micro"} | rates}}
-    sizes = check("smoke", "micro-slow", own=own)
+    sizes = zero_shot_config("smoke", "micro-slow", own=own)
     assert sizes.tasks.tuning["pos"] == replace(SMALL.tasks.tuning["pos"], learning_rate=3e-4)
     (cell, *_) = cells("smoke", "micro-slow", own=own, only="5")
-    assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[0].train == labelled(
-        SMALL, "pos", "en", "train"
-    )
+    assert cell.runs[0].settings.learning_rate == 3e-4 and cell.runs[
+        0
+    ].train == labelled_task_records(SMALL, "pos", "en", "train")
     for key, parts in (
         ("tuning.nli", {"tuning": {}}),
         ("ner.dev", {"ner": {"train": SMALL.tasks.ner["train"]}}),
     ):
         less = replace(SMALL, tasks=SMALL.tasks._replace(**parts))
-        assert key in zero_shot.lacking(less) and not zero_shot.lacking(SMALL)
+        assert key in zero_shot.missing_keys(less) and not zero_shot.missing_keys(SMALL)
 
 
 def test_what_the_study_refuses(monkeypatch):
     with pytest.raises(InputError, match="does not read 'fr': choose among el, zh"):
-        check("smoke", languages="fr")
+        zero_shot_config("smoke", languages="fr")
     with pytest.raises(InputError, match="wants the name 'books' of fr"):
-        check("laptop", "fake")
+        zero_shot_config("laptop", "fake")
     own = {"study": "liu2020", "smoke": {"real": {"like": "smoke.micro"}}}
     with pytest.raises(InputError, match="smoke.real says nothing of tasks: add `tasks`"):
-        check("smoke", "real", own=own)
+        zero_shot_config("smoke", "real", own=own)
     with pytest.raises(InputError, match="only='1': there is no '1' here"):
         cells("smoke", only="1")
     with pytest.raises(InputError, match="seeds=101"):
         cells("smoke", seeds=101)
     with pytest.raises(InputError, match="corpus 'wiki' does not exist at scale laptop"):
-        check("laptop", "wiki")
-    assert asked_in(check("laptop", languages="es,hi"), "ner") == ("en", "es", "hi")
+        zero_shot_config("laptop", "wiki")
+    assert evaluation_languages(zero_shot_config("laptop", languages="es,hi"), "ner") == (
+        "en",
+        "es",
+        "hi",
+    )
     one, all_of_them = (
-        liu2020_common.shift_model(check("laptop", languages=l), 0) for l in ("es", "")
+        liu2020_common.shift_model_spec(zero_shot_config("laptop", languages=l), 0)
+        for l in ("es", "")
     )
     assert one == all_of_them, "the model reads what it reads"
-    monkeypatch.setattr(liu2020_common, "check", lambda *given: replace(SMALL, tasks=None))
+    monkeypatch.setattr(liu2020_common, "study_config", lambda *given: replace(SMALL, tasks=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"):
-        check("smoke")
+        zero_shot_config("smoke")
     monkeypatch.setattr(
         liu2020_common,
-        "check",
+        "study_config",
         lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={})),
     )
     with pytest.raises(InputError, match="^smoke.micro.tasks has no tuning.documents: add it$"):
-        check("smoke")
+        zero_shot_config("smoke")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.runs.stages import declare, declared
+from xlingual_nb.runs.stages import declare, declared_stages
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.files import write_atomic
@@ -91,7 +91,7 @@ declare(Total, make_total)
 @contextmanager
 def redeclared(kind, make, **rest):
     """Another maker for a while, as if the code of the stage had been edited."""
-    before = declared()[kind.stage]
+    before = declared_stages()[kind.stage]
     declare(kind, make, **rest)
     try:
         yield

@@ -35,7 +35,7 @@ from xlingual_nb.report.terminal import (
     rows_of,
     settle,
     short,
-    stopped,
+    interrupted_message,
 )
 
 # %% ../nbs/lib/9010_cli.ipynb #3fbb60e0
@@ -45,17 +45,15 @@ RUNS = "The store of runs: what it holds, whether it is whole and up to date."
 app = typer.Typer(
     help=PURPOSE, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
 )
-data_app, runs_app = (
-    typer.Typer(help=DATA, no_args_is_help=True),
-    typer.Typer(help=RUNS, no_args_is_help=True),
-)
+data_app = typer.Typer(help=DATA, no_args_is_help=True)
+runs_app = typer.Typer(help=RUNS, no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(runs_app, name="runs")
 
 # %% ../nbs/lib/9010_cli.ipynb #4f4db2d8
-def print_version(asked: bool) -> None:
+def print_version(is_asked: bool) -> None:
     """Print which version this is, and end."""
-    if not asked:
+    if not is_asked:
         return
     import xlingual_nb
 
@@ -83,17 +81,15 @@ def common(
 
 # %% ../nbs/lib/9010_cli.ipynb #09928c10
 def main(arguments: list[str] | None = None) -> None:
-    """The `xlingual` command; ends in SystemExit with its exit code. `--debug` may stand
-    anywhere.
-    """
+    """Run the `xlingual` command and exit with its code; `--debug` may stand anywhere."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    given, line = [a for a in arguments if a != "--debug"], ""
-    command = "".join(given[:1])
+    words, line = [a for a in arguments if a != "--debug"], ""
+    command = "".join(words[:1])
     try:
         settle(sys.stdout)
-        code = app(given or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
+        code = app(words or ["--help"], prog_name="xlingual", standalone_mode=False) or 0
         if code == 130:
-            line = stopped(command)
+            line = interrupted_message(command)
     except UsageError as error:
         code, line = exit_of(error)
         if line.startswith("Usage:"):  # a group alone, as in `xlingual data`, asks for its help
@@ -163,21 +159,19 @@ def notebook_values(
     if sizes and not notebooks:
         raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
     named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
-    named, given = {name: value for name, value in named.items() if value}, assignments(parameter)
-    options = {"scale": f"--scale {given.get('scale')}", "keep": "--keep"} | dict.fromkeys(
+    named, values = {name: value for name, value in named.items() if value}, assignments(parameter)
+    options = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"} | dict.fromkeys(
         named, "the option alone"
     )
-    for name in given.keys() & options.keys():
+    for name in values.keys() & options.keys():
         raise InputError(
-            f"-p {name}={given[name]}: it has an option of its own: give {options[name]}"
+            f"-p {name}={values[name]}: it has an option of its own: give {options[name]}"
         )
-    return given | named
+    return values | named
 
 # %% ../nbs/lib/9010_cli.ipynb #2e9d2021
 def open_store(store: str = "", blank: bool = False):
-    """The store at a path, or the repository's own. InputError where there is none, or, if `blank`,
-    an empty one that is not made.
-    """
+    """The store at a path, or the repository's own; with `blank` a missing one is empty."""
     from xlingual_nb.runs.store import Store
     from xlingual_nb.report.checkout import repository
 
@@ -195,11 +189,11 @@ Notebook = Annotated[
 @app.command("list")
 def list_(notebook: Notebook = "", as_json: Json = False):
     """Experiments, published tables, and what has been run; or the parameters of one notebook."""
-    told = parameters_of(notebook) if notebook else listing()
+    content = parameters_of(notebook) if notebook else listing()
     if as_json:
-        print_json(told)
+        print_json(content)
     else:
-        (print_parameters if notebook else print_listing)(told)
+        (print_parameters if notebook else print_listing)(content)
 
 # %% ../nbs/lib/9010_cli.ipynb #4ffd893b
 @app.command()
@@ -212,12 +206,12 @@ def plan(
     as_json: Json = False,
 ):
     """What a run would cost: runs needed and found, hours here and on GPUs, disk."""
-    from xlingual_nb.report.notebooks import grid_of, planned
+    from xlingual_nb.report.notebooks import grid_of, experiments_with_grid
     from xlingual_nb.runs.plan import plan as price
 
-    specs, given = [], notebook_values(parameter, store, sizes, notebooks)
-    for name in notebooks or planned():
-        grid, values = grid_of(name, scale, given)
+    specs, settings = [], notebook_values(parameter, store, sizes, notebooks)
+    for name in notebooks or experiments_with_grid():
+        grid, values = grid_of(name, scale, settings)
         specs += grid
     frame = price(
         list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), blank=True)
@@ -236,15 +230,27 @@ def run(
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
     from xlingual_nb.report.reference_results import check_keep
-    from xlingual_nb.report.notebooks import experiments, planned, resolve, run_notebook, runnable
+    from xlingual_nb.report.notebooks import (
+        experiments,
+        experiments_with_grid,
+        resolve,
+        run_notebook,
+        runnable,
+    )
 
-    sources = [resolve(n) for n in notebooks or (planned() if keep else experiments())]
-    given = notebook_values(parameter, store, sizes, notebooks) | ({"keep": "yes"} if keep else {})
-    values = {source: runnable(source, {"scale": scale, **given}, text=True) for source in sources}
+    sources = [
+        resolve(n) for n in notebooks or (experiments_with_grid() if keep else experiments())
+    ]
+    settings = notebook_values(parameter, store, sizes, notebooks) | (
+        {"keep": "yes"} if keep else {}
+    )
+    values = {
+        source: runnable(source, {"scale": scale, **settings}, text=True) for source in sources
+    }
     for source in sources if keep else ():
         check_keep(source, values[source])
     for source in sources:
-        print(f"{source.stem}: {short(run_notebook(source, scale, given, text=True))}")
+        print(f"{source.stem}: {short(run_notebook(source, scale, settings, text=True))}")
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 @app.command()
@@ -282,9 +288,7 @@ def probe(
     device: Device = "cpu",
     as_json: Json = False,
 ):
-    """Our measures on anyone's model or vectors: retrieval (rho), translation (tau), both (mu),
-    perplexity.
-    """
+    """Retrieval (rho), word translation (tau), their mean (mu) and perplexity of any model."""
     files, names = assignments(text, "--text"), [n for n in languages.split(",") if n]
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
@@ -298,7 +302,7 @@ def probe(
         read_microworld,
         remarks,
     )
-    from xlingual_nb.text.parallel import gather, parallel_words
+    from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
     encoder = load_encoder(path, device)
     if len(names := names or list(files) or list(encoder.views)) < 2:
@@ -306,7 +310,7 @@ def probe(
             f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
             "name two or more, --languages en,es"
         )
-    texts, source = gather(names, files, sentences, read_microworld(path))
+    texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
     words = parallel_words(names[:2], texts, dictionary)
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
 
@@ -315,13 +319,13 @@ def probe(
             {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
         )
 
-    parallel, entries = ids(texts), ids(words)
-    said = remarks(encoder, parallel, entries)
+    parallel, dictionary_ids = ids(texts), ids(words)
+    messages = remarks(encoder, parallel, dictionary_ids)
     if not as_json:
-        print(*filter(None, (source, pairs, *said)), sep="\n")
-    frame = measure(encoder, parallel, entries)
+        print(*filter(None, (source, pairs, *messages)), sep="\n")
+    frame = measure(encoder, parallel, dictionary_ids)
     if as_json:
-        print_json(dict(sentences=source, words=pairs, remarks=said, numbers=rows_of(frame)))
+        print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
     else:
         print_table(by_layer(frame))
     try:
@@ -351,16 +355,20 @@ def named_folder(create: bool = False) -> Path:
 def data_list(as_json: Json = False):
     """What text this machine has, and which sets can be fetched."""
     from dataclasses import asdict
-    from xlingual_nb.text.data_download import SETS
-    from xlingual_nb.text.sources import available
+    from xlingual_nb.text.data_download import DATA_SET_INFO
+    from xlingual_nb.text.sources import available_sources
 
     if as_json:
-        return print_json(dict(sources=rows_of(available()), sets=list(map(asdict, SETS.values()))))
-    print_table(available())
+        return print_json(
+            dict(
+                sources=rows_of(available_sources()), sets=list(map(asdict, DATA_SET_INFO.values()))
+            )
+        )
+    print_table(available_sources())
     print("\nSets")
-    for s in SETS.values():
-        place = f"hub: {s.hub}" if s.hub else f"not on the hub: {s.otherwise}"
-        print(f"  {s.name:<10} {s.what}; {s.licence}; {place}")
+    for s in DATA_SET_INFO.values():
+        source = f"hub: {s.hub}" if s.hub else f"not on the hub: {s.manual_instructions}"
+        print(f"  {s.name:<10} {s.description}; {s.licence}; {source}")
 
 # %% ../nbs/lib/9010_cli.ipynb #b6e63098
 Sums = Annotated[
@@ -375,25 +383,23 @@ def data_check(
     ] = False,
     sums: Sums = None,
 ):
-    """Read every data file as its reader would, say what it holds, and compare it with its recorded
-    digest.
-    """
+    """Read every data file with its reader and compare it with its recorded digest."""
     from xlingual_nb.text import data_download
 
     folder = named_folder()
     if record:
-        print(f"{data_download.record(folder, sums)} digests recorded")
-    seen = data_download.check(folder, sums)
-    wrong = seen[seen.state.isin(["changed", "missing"]) | (seen.problem != "")]
-    counts = ", ".join(f"{n} {state}" for state, n in seen.state.value_counts().items())
-    print_table(seen[seen.problem == ""][["file", "state", "holds"]], "nothing to read")
+        print(f"{data_download.record_checksums(folder, sums)} digests recorded")
+    report = data_download.check_data_folder(folder, sums)
+    wrong = report[report.state.isin(["changed", "missing"]) | (report.problem != "")]
+    counts = ", ".join(f"{n} {state}" for state, n in report.state.value_counts().items())
+    print_table(report[report.problem == ""][["file", "state", "holds"]], "nothing to read")
     print(counts or f"{folder} holds no data files")
     if not len(wrong):
         return
     for row in wrong.itertuples():
         print(f"{row.file} ({row.state}): {row.problem or 'not what was recorded'}")
     raise InputError(
-        f"{folder}: {len(wrong)} of {len(seen)} files are not as they should be: "
+        f"{folder}: {len(wrong)} of {len(report)} files are not as they should be: "
         "get them again, or --record"
     )
 
@@ -405,10 +411,10 @@ def data_get(
     limit: Annotated[int, typer.Option(min=0, help="Records a file (0: all).")] = 0,
 ):
     """Fetch a set from the Hugging Face hub into the data folder."""
-    from xlingual_nb.text.data_download import get
+    from xlingual_nb.text.data_download import download_data_set
 
     for language in languages:
-        for path in get(name, language, named_folder(create=True), limit):
+        for path in download_data_set(name, language, named_folder(create=True), limit):
             print(short(path))
 
 # %% ../nbs/lib/9010_cli.ipynb #0dcbd8f6
@@ -439,10 +445,12 @@ def one_run(store, start: str):
     from xlingual_nb.runs.store import list_runs
 
     frame = list_runs(store)
-    found = frame[frame.run_id.str.startswith(start)] if start else frame[:0]
-    if len(found) != 1:
-        raise InputError(f"{len(found) or 'no'} runs begin with '{start}': see xlingual runs list")
-    return found.iloc[0]
+    matches = frame[frame.run_id.str.startswith(start)] if start else frame[:0]
+    if len(matches) != 1:
+        raise InputError(
+            f"{len(matches) or 'no'} runs begin with '{start}': see xlingual runs list"
+        )
+    return matches.iloc[0]
 
 # %% ../nbs/lib/9010_cli.ipynb #7b6329b4
 @runs_app.command("show")
@@ -450,14 +458,14 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
     """One run: its spec, and what its folder holds."""
     (row,) = rows_of(one_run(open_store(store), run_id).to_frame().T)
     files = sorted(p for p in Path(row["path"]).rglob("*") if p.is_file())
-    told = row | dict(spec=json.loads(row["spec"]))
-    told["files"] = {p.relative_to(row["path"]).as_posix(): p.stat().st_size for p in files}
+    content = row | dict(spec=json.loads(row["spec"]))
+    content["files"] = {p.relative_to(row["path"]).as_posix(): p.stat().st_size for p in files}
     if as_json:
-        return print_json(told)
+        return print_json(content)
     for name in ("run_id", "stage", "state", "created", "seconds", "bytes", "path"):
-        print(f"{name:<8} {told[name]}")
-    print_json(told["spec"])
-    for file, size in told["files"].items():
+        print(f"{name:<8} {content[name]}")
+    print_json(content["spec"])
+    for file, size in content["files"].items():
         print(f"  {file}  {size}")
 
 # %% ../nbs/lib/9010_cli.ipynb #a9bf42a5
@@ -480,7 +488,7 @@ def runs_stale(store: StoreOption = "", as_json: Json = False):
 @runs_app.command("why")
 def runs_why(run_id: RunId, store: StoreOption = ""):
     """Why a run is stale: the definitions, defaults and inputs that are not what they were."""
-    from xlingual_nb.runs.staleness import Look, spec_of
+    from xlingual_nb.runs.staleness import StoreView, spec_of
     from xlingual_nb.runs.stages import stage_code
 
     at = open_store(store)
@@ -489,7 +497,7 @@ def runs_why(run_id: RunId, store: StoreOption = ""):
         raise InputError(f"run {row.run_id[:12]} is {row.state}: only a whole run can be stale")
     spec = spec_of(Path(row.path))
     print(
-        "\n".join(reason.text for reason in Look(at, stage_code()).why(spec))
+        "\n".join(reason.text for reason in StoreView(at, stage_code()).why(spec))
         or "the run is up to date"
     )
 
@@ -500,12 +508,10 @@ def runs_accept(
     prove: Annotated[int, typer.Option(help="How many of them are made again and compared.")],
     store: StoreOption = "",
 ):
-    """Keep the stale runs of a stage, if some of them, made again by today's code, are equal byte
-    for byte.
-    """
-    from xlingual_nb.runs.proofs import accept
+    """Keep the stale runs of a stage if a sample, made again, is equal byte for byte."""
+    from xlingual_nb.runs.proofs import accept_stage
 
-    accept(open_store(store), stage, prove)
+    accept_stage(open_store(store), stage, prove)
 
 
 @runs_app.command("record")
@@ -525,9 +531,7 @@ def runs_stamp(
     prove: Annotated[int, typer.Option(help="How many runs of each stage are made again.")] = 2,
     store: StoreOption = "",
 ):
-    """After a change of code that moves no number: make runs of every stage again, compare bytes,
-    and write the new code digests into manifests and reference results.
-    """
+    """Make runs of every stage again, compare bytes, and record today's code digests."""
     import pandas as pd
 
     from xlingual_nb.report.checkout import repository
@@ -566,9 +570,7 @@ def runs_prune(
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would go.")] = False,
     store: StoreOption = "",
 ):
-    """Remove damaged and long-interrupted runs, those that are named, and what dead processes
-    left.
-    """
+    """Remove damaged, interrupted and named runs, and what dead processes left."""
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.notebooks import half_written
     from xlingual_nb.runs.staleness import stale_runs

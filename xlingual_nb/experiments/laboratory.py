@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['ELSEWHERE', 'PAPER', 'LARGE', 'CENTRAL', 'SINGLE', 'AT_LIKE_FIT', 'SWITCHES', 'COLUMNS', 'LENGTH', 'SEEDS',
-           'belongs_here', 'table_rows', 'parse', 'pair', 'model', 'chosen_rows', 'row_cells', 'cells', 'grid']
+           'belongs_here', 'table_rows', 'parse_row_label', 'language_pair', 'row_spec', 'select_rows', 'row_cells',
+           'cells', 'grid']
 
 # %% ../../nbs/07_laboratory.ipynb #9ec172da
 import re
 from dataclasses import replace
 
 from ..errors import InputError
-from .config import Laboratory, unknown
-from .scales import laboratory_sizes, laboratory_text, paper_of
-from .study import Cell, choose, grid_of, seeds_of
+from .config import LaboratoryConfig, unknown_key_error
+from .scales import laboratory_config, laboratory_text, reference_paper
+from .study import TableEntry, check_choice, unique_runs, choose_seeds
 from ..measures.multilinguality import MeasureSpec
 from ..models.pretraining import Language, PretrainSpec
 from ..papers.published import MATCHED, published
@@ -72,46 +73,50 @@ SWITCHES = (
 )
 
 
-def parse(row: str) -> tuple[str, set[str], float]:
+def parse_row_label(row: str) -> tuple[str, set[str], float]:
     """(identifier, switches, length of training against the usual 100 epochs) of a row label.
     Raises InputError for another text, or a switch that there is not.
     """
-    said = re.fullmatch(r"(\w+) ([\w;-]+)(?: \((\d+) epochs\))?", row)
-    if not said:
+    match = re.fullmatch(r"(\w+) ([\w;-]+)(?: \((\d+) epochs\))?", row)
+    if not match:
         raise InputError(
             f"row {row!r}: write it as '3 inv-order' or '17 lang-pos;no-random (250 epochs)'"
         )
-    ident, names, epochs = said.groups()
+    ident, names, epochs = match.groups()
     for name in names.split(";"):
         if name not in SWITCHES:
-            raise unknown(f"row {row!r}", name, SWITCHES)
+            raise unknown_key_error(f"row {row!r}", name, SWITCHES)
     return ident, set(names.split(";")), int(epochs or 100) / 100
 
 # %% ../../nbs/07_laboratory.ipynb #9993d952
-def pair(train: CorpusSpec, switches: set[str], language: str = "en") -> tuple[Language, Language]:
+def language_pair(
+    train: CorpusSpec, switches: set[str], language: str = "en"
+) -> tuple[Language, Language]:
     """A language and its copy on one corpus, with the switches that are transforms of text: English
     and Fake-English.
     """
-    apart = "no-parallel" in switches
+    without_parallel = "no-parallel" in switches
     inverted = ("inv_order",) if "inv-order" in switches else ()
-    copy = Language(f"{language}fake", train, ("half(1)",) * apart + ("enfake",) + inverted)
-    return Language(language, train, ("half(0)",) * apart), copy
+    copy = Language(
+        f"{language}fake", train, ("half(1)",) * without_parallel + ("enfake",) + inverted
+    )
+    return Language(language, train, ("half(0)",) * without_parallel), copy
 
 # %% ../../nbs/07_laboratory.ipynb #85440ad7
-def model(
-    row: str, sizes: Laboratory, seed: int, reading: str = "paper", longer=1.0
+def row_spec(
+    row: str, sizes: LaboratoryConfig, seed: int, reading: str = "paper", longer=1.0
 ) -> PretrainSpec:
     """The pretraining behind a row, or one `longer` times as long. `reading`='released' follows D's
     code where it departs from D's text (see the ambiguities).
     """
-    ident, switches, length = parse(row)
+    ident, switches, length = parse_row_label(row)
     train, _, tokenizer = laboratory_text(sizes)
-    large, apart = "overparam" in switches, "no-parallel" in switches
+    large, without_parallel = "overparam" in switches, "no-parallel" in switches
     training = sizes.large_training if large else sizes.training
     epochs = (
         0
         if "untrained" in switches
-        else round(training.epochs * length * longer) * (2 if apart else 1)
+        else round(training.epochs * length * longer) * (2 if without_parallel else 1)
     )
     masking = (
         "original"
@@ -125,7 +130,7 @@ def model(
         if "untrained" in switches:
             train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
     return PretrainSpec(
-        pair(train, switches, sizes.language),
+        language_pair(train, switches, sizes.language),
         tokenizer,
         sizes.large if large else sizes.small,
         replace(training, epochs=epochs),
@@ -155,31 +160,33 @@ LENGTH = {"Steps": "step"}  # said where rows train for longer than others
 SEEDS = (0, 42, 43, *range(100, 197))  # D Table 9 names the first five
 
 
-def chosen_rows(rows: str, called: str = "rows") -> set[str]:
-    """Identifiers behind the parameter `rows`, or what it is `called`. Raises InputError for one
+def select_rows(rows: str, parameter: str = "rows") -> set[str]:
+    """Identifiers behind the parameter `rows`, or what it is `parameter`. Raises InputError for one
     that does not exist.
     """
-    known = {parse(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)}
-    named = {"all": known, "small": known - set(LARGE)}
-    chosen = named[rows] if rows in named else {r.strip() for r in rows.split(",")}
-    if wrong := sorted(chosen - known):
+    row_ids = {
+        parse_row_label(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)
+    }
+    groups = {"all": row_ids, "small": row_ids - set(LARGE)}
+    requested = groups[rows] if rows in groups else {r.strip() for r in rows.split(",")}
+    if wrong := sorted(requested - row_ids):
         raise InputError(
-            f"{called}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
-            f"{', '.join(sorted(known))}"
+            f"{parameter}={rows!r}: there is no row {wrong[0]!r}; choose all, small or some of "
+            f"{', '.join(sorted(row_ids))}"
         )
-    return chosen
+    return requested
 
 # %% ../../nbs/07_laboratory.ipynb #c5fba37a
 def row_cells(
     table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
-) -> list[Cell]:
+) -> list[TableEntry]:
     """The cells of a row for one seed: its columns; on a curve all points of it; of Figure 5 its
     diagonal.
     """
-    model, drawn = measure.checkpoint, {"diagonal": "diagonal"} if table == "figure5" else columns
+    model, metrics = measure.checkpoint, {"diagonal": "diagonal"} if table == "figure5" else columns
     points, step = ((*model.snapshots, None), "step") if table == "figure6" else ((None,), "")
     return [
-        Cell(
+        TableEntry(
             paper,
             table,
             row,
@@ -190,7 +197,7 @@ def row_cells(
             step=step,
         )
         for point in points
-        for column, name in drawn.items()
+        for column, name in metrics.items()
     ]
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
@@ -202,16 +209,20 @@ def cells(
     reading: str = "paper",
     languages: str = "",
     own="",
-) -> list[Cell]:
+) -> list[TableEntry]:
     """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus,
     language, row or reading, or more seeds than there are.
     """
-    sizes, wanted, found = laboratory_sizes(scale, corpus, languages, own), chosen_rows(rows), []
+    sizes, row_ids, table_entries = (
+        laboratory_config(scale, corpus, languages, own),
+        select_rows(rows),
+        [],
+    )
     if sizes.longer:
-        chosen_rows(",".join(sizes.longer), "longer")
+        select_rows(",".join(sizes.longer), "longer")
     _, dev, _ = laboratory_text(sizes)
     words = {"paper": "content", "released": "all"}[
-        choose("reading", reading, ("paper", "released"))
+        check_choice("reading", reading, ("paper", "released"))
     ]
     for table in (
         "table1",
@@ -221,19 +232,27 @@ def cells(
         "figure6",
         *(AT_LIKE_FIT if sizes.longer else ()),
     ):
-        matched = table in AT_LIKE_FIT
+        is_matched_fit = table in AT_LIKE_FIT
         for row in table_rows(table):
-            ident = parse(row)[0]
-            usual = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
-            for seed in seeds_of(seeds, usual, SEEDS) if ident in wanted else ():
-                made = model(
-                    row, sizes, seed, reading, longer=sizes.longer.get(ident, 1) if matched else 1
+            ident = parse_row_label(row)[0]
+            n_seeds = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
+            for seed in choose_seeds(seeds, n_seeds, SEEDS) if ident in row_ids else ():
+                spec = row_spec(
+                    row,
+                    sizes,
+                    seed,
+                    reading,
+                    longer=sizes.longer.get(ident, 1) if is_matched_fit else 1,
                 )
-                measure = MeasureSpec(made, dev, words=words, sentences=sizes.measured)
-                found += row_cells(
-                    table, row, measure, paper_of(sizes), COLUMNS | LENGTH if matched else COLUMNS
+                measure = MeasureSpec(spec, dev, words=words, sentences=sizes.measured)
+                table_entries += row_cells(
+                    table,
+                    row,
+                    measure,
+                    reference_paper(sizes),
+                    COLUMNS | LENGTH if is_matched_fit else COLUMNS,
                 )
-    return found
+    return table_entries
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
 def grid(
@@ -248,4 +267,4 @@ def grid(
     """The runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read
     this).
     """
-    return grid_of(cells(scale, corpus, seeds, rows, reading, languages, own))
+    return unique_runs(cells(scale, corpus, seeds, rows, reading, languages, own))

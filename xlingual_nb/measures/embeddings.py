@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import normalize
 
 from ..errors import InputError, require
-from ..models.encoders import Encoder, token_block
+from ..models.encoders import Encoder, token_id_range
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #016f8695
@@ -38,18 +38,18 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
     """The sentences as this view can take them, and how many were cut; InputError for none, empty
     ones, or foreign ids.
     """
-    view, (low, high) = encoder.view(view), token_block(encoder, view)
-    limit, ids, whose = encoder.room(view), sentences.ids, f"sentences of {view.name!r}"
-    require(len(sentences), f"no {whose} to measure: give at least one")
+    view, (low, high) = encoder.view(view), token_id_range(encoder, view)
+    limit, ids, description = encoder.max_length(view), sentences.ids, f"sentences of {view.name!r}"
+    require(len(sentences), f"no {description} to measure: give at least one")
     if (empty := np.flatnonzero(sentences.lengths == 0)).size:
         raise InputError(
-            f"{empty.size} {whose} have no tokens (first: number {empty[0]}): leave them out"
+            f"{empty.size} {description} have no tokens (first: number {empty[0]}): leave them out"
         )
     if (
         foreign := np.setdiff1d(ids[(ids < low) | (ids >= high)], encoder.tokenizer.all_special_ids)
     ).size:
         raise InputError(
-            f"{whose} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
+            f"{description} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
             "use its own tokenizer and the language's own transform"
         )
     return keep(sentences, limit, end=view.inverted), int((sentences.lengths > limit).sum())
@@ -125,12 +125,12 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
     vectors = {}
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
         n = sentences.lengths[numbers]
-        places = np.repeat(sentences.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
-        places = torch.from_numpy(places).to(encoder.device)
+        positions = np.repeat(sentences.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
+        positions = torch.from_numpy(positions).to(encoder.device)
         for layer, rows in states.items():
             if layer not in vectors:
                 vectors[layer] = rows.new_empty(len(sentences.ids), rows.shape[1])
-            vectors[layer][places] = rows
+            vectors[layer][positions] = rows
     return States(vectors, sentences.starts, truncated)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #3a5bae5f
@@ -143,13 +143,13 @@ def sentence_vectors(
     sentences, _ = fit(encoder, sentences, view)
     means = {}
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        lengths, places = (
+        lengths, numbers_on_device = (
             torch.from_numpy(a).to(encoder.device) for a in (sentences.lengths[numbers], numbers)
         )
         for layer, rows in states.items():
             if layer not in means:
                 means[layer] = rows.new_empty(len(sentences), rows.shape[1])
-            means[layer][places] = torch.segment_reduce(rows, "mean", lengths=lengths)
+            means[layer][numbers_on_device] = torch.segment_reduce(rows, "mean", lengths=lengths)
     return means
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #45bb4ec2
@@ -163,7 +163,7 @@ def word_vectors(encoder: Encoder, ids, view, layers, budget=None) -> dict[int, 
 # %% ../../nbs/lib/5010_embeddings.ipynb #54122da9
 def content_ids(encoder: Encoder, view) -> np.ndarray:
     """All token ids of a view's language but its special tokens."""
-    view, (low, high) = encoder.view(view), token_block(encoder, view)
+    view, (low, high) = encoder.view(view), token_id_range(encoder, view)
     return np.setdiff1d(
         np.arange(low, high),
         np.add.outer(encoder.tokenizer.all_special_ids, [0, view.token_offset]),

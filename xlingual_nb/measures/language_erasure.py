@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SHRINK', 'WAYS_OUT', 'STEP', 'IdentitySpec', 'covariance', 'whitening', 'without', 'between_means', 'ways_out',
-           'tell_apart', 'word_types', 'word_pairs', 'found_at', 'identities', 'make_identities', 'identity_cost',
-           'IdentityClassesSpec', 'classes_of', 'found_by_class', 'identities_by_class', 'make_identity_classes']
+           'tell_apart', 'word_types', 'word_pairs', 'scores_at_layer', 'identities', 'make_identities',
+           'identity_cost', 'IdentityClassesSpec', 'classes_of', 'found_by_class', 'identities_by_class',
+           'make_identity_classes']
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #026a5eda
 import json
@@ -18,12 +19,12 @@ import numpy as np
 from ..errors import require
 from .shift_translation import gold_of, read_side
 from .word_classes import CLASSES
-from .word_retrieval import entrance
+from .word_retrieval import input_adapter
 from ..models.configs import step_flops
 from ..models.pretraining import PretrainSpec
 from ..runs.executors import device
 from ..runs.stages import declare
-from ..text.parallel import read_parallel
+from ..text.parallel import read_parallel_corpora
 from ..text.sources import CorpusSpec, corpus_size
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #b27fc2b3
@@ -94,37 +95,39 @@ WAYS_OUT = (
 )
 
 
-def ways_out(known: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
+def ways_out(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
     """By one of `WAYS_OUT`, a function of a language and rows (n, H) of it, which takes out what
-    `known` rows, by language, say of languages.
+    `sentences` rows, by language, say of languages.
     """
     means, spread = (
-        {l: X.mean(0) for l, X in known.items()},
-        {l: whitening(X) for l, X in known.items()},
+        {l: X.mean(0) for l, X in sentences.items()},
+        {l: whitening(X) for l, X in sentences.items()},
     )
-    apart = between_means(np.stack([*means.values()]))
-    drawn = np.linalg.qr(np.random.default_rng(seed).normal(size=apart.T.shape))[0].T
+    directions = between_means(np.stack([*means.values()]))
+    random_directions = np.linalg.qr(np.random.default_rng(seed).normal(size=directions.T.shape))[
+        0
+    ].T
     return {
         "as it is": lambda l, X: X,
         "shifted": lambda l, X: X + (means[source] - means[l]),
         "centred": lambda l, X: X - means[l],
-        "directions removed": lambda l, X: without(X, apart),
-        "random directions removed": lambda l, X: without(X, drawn),
+        "directions removed": lambda l, X: without(X, directions),
+        "random directions removed": lambda l, X: without(X, random_directions),
         "whitened": lambda l, X: (X - means[l]) @ spread[l],
     }
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #23e53afd
 def tell_apart(
-    known: dict[str, np.ndarray], asked: dict[str, np.ndarray], spreads: bool = False
+    training: dict[str, np.ndarray], evaluation: dict[str, np.ndarray], spreads: bool = False
 ) -> float:
     """Accuracy on rows (n, H) by language of the likeliest normal distribution, each with the mean
-    of the `known` rows; and with their own spread, or all with the mean one.
+    of the `training` rows; and with their own spread, or all with the mean one.
     """
-    covariances = {l: covariance(X) for l, X in known.items()}
+    covariances = {l: covariance(X) for l, X in training.items()}
     if not spreads:
-        covariances = dict.fromkeys(known, sum(covariances.values()) / len(known))
+        covariances = dict.fromkeys(training, sum(covariances.values()) / len(training))
     fitted = [
-        (known[l].mean(0), np.linalg.inv(C), np.linalg.slogdet(C)[1])
+        (training[l].mean(0), np.linalg.inv(C), np.linalg.slogdet(C)[1])
         for l, C in covariances.items()
     ]
 
@@ -132,7 +135,7 @@ def tell_apart(
         distances = [np.einsum("nh,hk,nk->n", X - m, P, X - m) + size for m, P, size in fitted]
         return np.argmin(np.round(distances, 9), axis=0)
 
-    right = [likeliest(asked[l]) == i for i, l in enumerate(known)]
+    right = [likeliest(evaluation[l]) == i for i, l in enumerate(training)]
     return float(np.mean([share.mean() for share in right]))
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #fb1587a2
@@ -145,25 +148,27 @@ def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     return sums / np.maximum(counts, 1)[:, None], counts > 0
 
 
-def word_pairs(texts, sides) -> tuple[np.ndarray, np.ndarray]:
+def word_pairs(texts, language_sides) -> tuple[np.ndarray, np.ndarray]:
     """Ids (n, 2) of words and their commonest translations, no word twice, and whether these are of
     an open class (n,); none outside the microworld.
     """
     if not all(text.source.startswith("micro/") for text in texts):
         return np.zeros((0, 2), np.int64), np.zeros(0, bool)
-    gold, kept, seen = gold_of(texts, sides), [], (set(), set())
-    every = zip(sides[0].text.ids[gold.places].tolist(), gold.ids.tolist(), gold.open.tolist())
-    for (a, b, is_open), _ in Counter(every).most_common():
-        if a in seen[0] or b in seen[1]:
+    gold, pairs, used = gold_of(texts, language_sides), [], (set(), set())
+    candidates = zip(
+        language_sides[0].text.ids[gold.positions].tolist(), gold.ids.tolist(), gold.open.tolist()
+    )
+    for (a, b, is_open), _ in Counter(candidates).most_common():
+        if a in used[0] or b in used[1]:
             continue
-        kept.append((a, b, is_open))
-        seen[0].add(a)
-        seen[1].add(b)
-    found = np.array(kept, np.int64).reshape(-1, 3)
-    return found[:, :2], found[:, 2] > 0
+        pairs.append((a, b, is_open))
+        used[0].add(a)
+        used[1].add(b)
+    pair_array = np.array(pairs, np.int64).reshape(-1, 3)
+    return pair_array[:, :2], pair_array[:, 2] > 0
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #3b6422e8
-def found_at(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
+def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
     """What is found at a layer, by way out: retrieval and word translation (both ways, by target),
     and `identity` by means and by `spread`. `sentences`: rows (n, H) by language; `types`:
     `word_types`; `pairs`: `word_pairs`.
@@ -172,57 +177,72 @@ def found_at(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> d
 
     source, *targets = spec.languages
     half = len(sentences[source]) // 2
-    known, asked = (
+    training, evaluation = (
         {l: X[part] for l, X in sentences.items()} for part in (slice(half), slice(half, None))
     )
-    of_words = ways_out({l: rows[there] for l, (rows, there) in types.items()}, source, spec.seed)
-    found = {}
-    for name, out in ways_out(known, source, spec.seed).items():
-        before, after = ({l: out(l, X) for l, X in side.items()} for side in (known, asked))
+    of_words = ways_out(
+        {l: rows[is_known] for l, (rows, is_known) in types.items()}, source, spec.seed
+    )
+    scores = {}
+    for name, out in ways_out(training, source, spec.seed).items():
+        training_erased, after = (
+            {l: out(l, X) for l, X in side.items()} for side in (training, evaluation)
+        )
 
-        def translated(t):
+        def retrieval_scores(t):
             A, B = (
                 of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t][0].T)
             )
             return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
 
-        found[name] = {
+        scores[name] = {
             "retrieval": {t: precision_at_1(after[source], after[t]) for t in targets},
-            "words": {t: float(translated(t).mean()) for t in targets if len(pairs[t][0])},
+            "words": {t: float(retrieval_scores(t).mean()) for t in targets if len(pairs[t][0])},
             "open words": {
-                t: float(translated(t)[pairs[t][1]].mean()) for t in targets if any(pairs[t][1])
+                t: float(retrieval_scores(t)[pairs[t][1]].mean())
+                for t in targets
+                if any(pairs[t][1])
             },
-            "identity": tell_apart(before, after),
-            "spread": tell_apart(before, after, spreads=True),
+            "identity": tell_apart(training_erased, after),
+            "spread": tell_apart(training_erased, after, spreads=True),
         }
-    return found
+    return scores
 
 
 def identities(spec: IdentitySpec, encoder, store) -> dict:
-    """What `measures.json` holds: by layer `found_at`, and what telling languages apart gets by
+    """What `measures.json` holds: by layer `scores_at_layer`, and what telling languages apart gets by
     `chance`.
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
     (source, *_), texts = spec.languages, dict(zip(spec.languages, spec.texts))
-    read = [read_parallel(store, spec.texts[0], other) for other in spec.texts[1:]]
-    sides = {
-        l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store))
-        for l, text in zip(spec.languages, (read[0][0], *(other for _, other in read)))
+    read = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
+    language_sides = {
+        l: read_side(encoder, text.sentences, input_adapter(spec, l, encoder, store))
+        for l, text in zip(spec.languages, (read[0][0], *(text for _, text in read)))
     }
     pairs = {
-        t: word_pairs((texts[source], texts[t]), (sides[source], sides[t]))
+        t: word_pairs((texts[source], texts[t]), (language_sides[source], language_sides[t]))
         for t in spec.languages[1:]
     }
     layers = spec.layers or tuple(range(encoder.depth + 1))
-    states = {l: hidden_states(encoder, side.text, side.view, layers) for l, side in sides.items()}
-    found = {"chance": 1 / len(sides), "pairs": {t: len(ids) for t, (ids, _) in pairs.items()}}
+    states = {
+        l: hidden_states(encoder, side.text, side.view, layers)
+        for l, side in language_sides.items()
+    }
+    summary = {
+        "chance": 1 / len(language_sides),
+        "pairs": {t: len(ids) for t, (ids, _) in pairs.items()},
+    }
     for layer in layers:
         rows = {l: s.means(layer).double().cpu().numpy() for l, s in states.items()}
         tokens = {l: s[layer].double().cpu().numpy() for l, s in states.items()}
-        types = {l: word_types(X, sides[l].text.ids, encoder.vocabulary) for l, X in tokens.items()}
-        found[f"layer {layer}"] = found_at(spec, rows, types, pairs)
-    return found
+        types = {
+            l: word_types(X, language_sides[l].text.ids, encoder.vocabulary)
+            for l, X in tokens.items()
+        }
+        summary[f"layer {layer}"] = scores_at_layer(spec, rows, types, pairs)
+    return summary
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #b438e172
 def make_identities(specs, folders, store, progress):
@@ -259,12 +279,12 @@ class IdentityClassesSpec:
     identity: IdentitySpec
 
     def __post_init__(self):
-        other = [
+        unsupported = [
             text.source for text in self.identity.texts if not text.source.startswith("micro/")
         ]
         require(
-            not other,
-            f"{''.join(other[:1])} has no gold translations: give texts of the microworld",
+            not unsupported,
+            f"{''.join(unsupported[:1])} has no gold translations: give texts of the microworld",
         )
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #7ace9c3f
@@ -274,16 +294,16 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     """
     from xlingual_nb import microworld
 
-    spoken = microworld.speech(
+    spoken = microworld.annotated_corpus(
         text.source.removeprefix("micro/"), text.part, **dict(text.parameters)
     )
-    single, counts = side.places >= 0, np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
-    said = side.text.ids[side.places[single]]
-    known = said <= ids.max()
-    np.add.at(counts, (said[known], np.asarray(spoken.upos)[single][known]), 1)
+    single, counts = side.positions >= 0, np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
+    said_ids = side.text.ids[side.positions[single]]
+    is_known = said_ids <= ids.max()
+    np.add.at(counts, (said_ids[is_known], np.asarray(spoken.upos)[single][is_known]), 1)
     tags = np.array(microworld.TAGS)[counts[ids].argmax(1)]
-    found = {name: np.isin(tags, of) for name, of in CLASSES.items()}
-    return {name: of for name, of in found.items() if of.any()}
+    masks = {name: np.isin(tags, of) for name, of in CLASSES.items()}
+    return {name: of for name, of in masks.items() if of.any()}
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #179cd477
 def found_by_class(
@@ -305,35 +325,44 @@ def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
-    read = [read_parallel(store, spec.texts[0], other) for other in spec.texts[1:]]
-    said = dict(zip(spec.languages, (read[0][0], *(other for _, other in read))))
-    sides = {
-        l: read_side(encoder, text.sentences, entrance(spec, l, encoder, store))
-        for l, text in said.items()
+    read = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
+    sentences = dict(zip(spec.languages, (read[0][0], *(text for _, text in read))))
+    language_sides = {
+        l: read_side(encoder, text.sentences, input_adapter(spec, l, encoder, store))
+        for l, text in sentences.items()
     }
     (source, *targets), layers = spec.languages, spec.layers or tuple(range(encoder.depth + 1))
     pairs = {
-        t: word_pairs((spec.texts[0], text), (sides[source], sides[t]))[0]
+        t: word_pairs((spec.texts[0], text), (language_sides[source], language_sides[t]))[0]
         for t, text in zip(targets, spec.texts[1:])
     }
-    classes = {t: classes_of(spec.texts[0], sides[source], ids[:, 0]) for t, ids in pairs.items()}
-    states = {l: hidden_states(encoder, side.text, side.view, layers) for l, side in sides.items()}
-    found = {
+    classes = {
+        t: classes_of(spec.texts[0], language_sides[source], ids[:, 0]) for t, ids in pairs.items()
+    }
+    states = {
+        l: hidden_states(encoder, side.text, side.view, layers)
+        for l, side in language_sides.items()
+    }
+    summary = {
         "pairs": {
-            t: {name: int(of.sum()) for name, of in held.items()} for t, held in classes.items()
+            t: {name: int(of.sum()) for name, of in masks.items()} for t, masks in classes.items()
         }
     }
     for layer in layers:
         types = {
-            l: word_types(s[layer].double().cpu().numpy(), sides[l].text.ids, encoder.vocabulary)
+            l: word_types(
+                s[layer].double().cpu().numpy(), language_sides[l].text.ids, encoder.vocabulary
+            )
             for l, s in states.items()
         }
-        ways = ways_out({l: rows[there] for l, (rows, there) in types.items()}, source, spec.seed)
-        found[f"layer {layer}"] = {
+        erasures = ways_out(
+            {l: rows[is_known] for l, (rows, is_known) in types.items()}, source, spec.seed
+        )
+        summary[f"layer {layer}"] = {
             name: {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
-            for name, out in ways.items()
+            for name, out in erasures.items()
         }
-    return found
+    return summary
 
 # %% ../../nbs/lib/5130_language_erasure.ipynb #338d0843
 def make_identity_classes(specs, folders, store, progress):

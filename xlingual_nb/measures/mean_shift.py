@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEAST', 'plain_text', 'whole_states', 'language_means', 'mean_difference_shift', 'orthogonal', 'first_tensor',
-           'makes_layers', 'removed', 'blocks', 'pushed', 'decode', 'convert_rate', 'origins', 'bleu1']
+           'makes_layers', 'remove_hooks', 'blocks', 'shift_hidden_states', 'decode', 'convert_rate', 'origins',
+           'bleu1']
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #638f3fb5
 from collections import Counter
@@ -56,14 +57,14 @@ def language_means(
     specials: bool = False,
     portion: int = 2048,
     budget: int | None = None,
-    least: int = LEAST,
+    minimum: int = LEAST,
 ) -> dict[int, torch.Tensor]:
     """Mean of language: by layer (None: all; 0: the embeddings) the mean (H,) over all tokens of a
     text, float32.
 
     `sentences` may be any stream, `portion` of them are held at a time; `reads` makes a language's
     ids of plain ones, where its view does not say it all; `specials`: [CLS] and [SEP] take part.
-    Source: Liu et al. (2020b), 4.1.1. InputError for a text of fewer than `least` tokens, and for
+    Source: Liu et al. (2020b), 4.1.1. InputError for a text of fewer than `minimum` tokens, and for
     layers that there are not.
     """
     view, stream, tokens = encoder.view(view), iter(sentences), 0
@@ -84,7 +85,7 @@ def language_means(
             for layer, vectors in states.items():
                 sums[layer] = sums[layer] + vectors.double().sum(0)
     require(
-        tokens >= least,
+        tokens >= minimum,
         f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text",
     )
     return {layer: (total / tokens).float() for layer, total in sums.items()}
@@ -105,19 +106,19 @@ def mean_difference_shift(source: dict, target: dict) -> dict[int, torch.Tensor]
 def orthogonal(vector: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """A random direction at right angles to a vector (H,), and as long."""
     draws = torch.Generator().manual_seed(seed)
-    other, along = torch.randn(len(vector), generator=draws).double(), vector.cpu().double()
-    other -= along * (other @ along) / (along @ along).clamp_min(1e-30)
-    return (other * along.norm() / other.norm()).to(vector)
+    random_vector, along = torch.randn(len(vector), generator=draws).double(), vector.cpu().double()
+    random_vector -= along * (random_vector @ along) / (along @ along).clamp_min(1e-30)
+    return (random_vector * along.norm() / random_vector.norm()).to(vector)
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #d284c9bb
-def first_tensor(given, kwargs=None) -> torch.Tensor | None:
+def first_tensor(args, kwargs=None) -> torch.Tensor | None:
     """The first tensor that a module is given, or gives."""
-    every = (
-        (given, *(kwargs or {}).values())
-        if isinstance(given, torch.Tensor)
-        else (*given, *(kwargs or {}).values())
+    values = (
+        (args, *(kwargs or {}).values())
+        if isinstance(args, torch.Tensor)
+        else (*args, *(kwargs or {}).values())
     )
-    return next((x for x in every if isinstance(x, torch.Tensor)), None)
+    return next((x for x in values if isinstance(x, torch.Tensor)), None)
 
 
 def makes_layers(calls: list, states: tuple) -> bool:
@@ -136,7 +137,7 @@ def makes_layers(calls: list, states: tuple) -> bool:
     )
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #b7b0a354
-def removed(handles) -> None:
+def remove_hooks(handles) -> None:
     """Take hooks off."""
     for handle in handles:
         handle.remove()
@@ -150,20 +151,24 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     base = encoder.model.base_model
     lists = [m for m in base.modules() if isinstance(m, nn.ModuleList)]
     calls, handles = [[] for _ in lists], []
-    for found, listed in zip(calls, lists):
+    for calls_of_list, module_list in zip(calls, lists):
 
-        def note(_, given, kwargs, made, found=found):
-            found.append((first_tensor(given, kwargs), first_tensor(made)))
+        def note(_, args, kwargs, output, calls_of_list=calls_of_list):
+            calls_of_list.append((first_tensor(args, kwargs), first_tensor(output)))
 
-        handles += [block.register_forward_hook(note, with_kwargs=True) for block in listed]
+        handles += [block.register_forward_hook(note, with_kwargs=True) for block in module_list]
     try:
         states = base(
             torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device),
             output_hidden_states=True,
         )
     finally:
-        removed(handles)
-    fitting = [l for l, found in zip(lists, calls) if makes_layers(found, states.hidden_states)]
+        remove_hooks(handles)
+    fitting = [
+        l
+        for l, calls_of_list in zip(lists, calls)
+        if makes_layers(calls_of_list, states.hidden_states)
+    ]
     require(
         fitting or not encoder.depth,
         f"{encoder.path}: the layers of a {encoder.model.config.model_type} are not "
@@ -173,7 +178,7 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #051cfedc
 @contextmanager
-def pushed(encoder: Encoder, layer: int, vector: torch.Tensor):
+def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
     """While open, `vector` (H,) is added to every token at `layer` (0: the embeddings), and what
     comes after sees it (Liu et al. 2020b, 4.2.1). InputError for static vectors, or for a layer
     that there is not.
@@ -184,26 +189,31 @@ def pushed(encoder: Encoder, layer: int, vector: torch.Tensor):
     )
     (layer,), depth, calls = check_layers(encoder, layer), encoder.depth, count()
 
-    def before(_, given, kwargs):
+    def shift_input(_, args, kwargs):
         if next(calls) % depth != layer:
             return None
-        if given:
-            return (given[0] + vector, *given[1:]), kwargs
+        if args:
+            return (args[0] + vector, *args[1:]), kwargs
         name = next(name for name, x in kwargs.items() if isinstance(x, torch.Tensor))
-        return given, kwargs | {name: kwargs[name] + vector}
+        return args, kwargs | {name: kwargs[name] + vector}
 
-    def after(_, given, made):
-        made["last_hidden_state"] = made["last_hidden_state"] + vector
-        return made
+    def after(_, args, output):
+        output["last_hidden_state"] = output["last_hidden_state"] + vector
+        return output
 
-    last, rest = encoder.model.base_model, () if layer == depth else dict.fromkeys(blocks(encoder))
-    handles = [block.register_forward_pre_hook(before, with_kwargs=True) for block in rest]
+    last, blocks_above = (
+        encoder.model.base_model,
+        () if layer == depth else dict.fromkeys(blocks(encoder)),
+    )
+    handles = [
+        block.register_forward_pre_hook(shift_input, with_kwargs=True) for block in blocks_above
+    ]
     if layer == depth:
         handles.append(last.register_forward_hook(after))
     try:
         yield
     finally:
-        removed(handles)
+        remove_hooks(handles)
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #85becbd1
 @torch.inference_mode()
@@ -216,7 +226,7 @@ def decode(
     budget: int | None = None,
 ) -> np.ndarray:
     """What the head takes for likeliest at every place (tokens,) of a text, of which nothing is
-    masked; with `vector` (H,) added at `layer`. InputError as `pushed`, without a masked-LM head,
+    masked; with `vector` (H,) added at `layer`. InputError as `shift_hidden_states`, without a masked-LM head,
     and for ids that are not the view's.
     """
     require(
@@ -224,24 +234,26 @@ def decode(
     )
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
-    made = np.empty(len(text.ids), np.int64)
+    decoded = np.empty(len(text.ids), np.int64)
     budget = budget or max(256, min(default_budget(encoder), 2**26 // encoder.vocabulary))
-    with pushed(encoder, layer, vector.to(encoder.device)):
+    with shift_hidden_states(encoder, layer, vector.to(encoder.device)):
         for numbers in batches(text.lengths, budget):
             n = text.lengths[numbers]
-            places = np.repeat(text.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
-            asked = torch.ones(len(places), dtype=torch.bool, device=encoder.device)
-            made[places] = encoder.head(text, numbers, view, asked).argmax(1).cpu().numpy()
-    return made
+            positions = np.repeat(text.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
+            is_masked = torch.ones(len(positions), dtype=torch.bool, device=encoder.device)
+            decoded[positions] = (
+                encoder.head(text, numbers, view, is_masked).argmax(1).cpu().numpy()
+            )
+    return decoded
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #6c3d9a88
 def convert_rate(tokens, source, target) -> float:
     """The share of tokens (n,) that are the target's alone, among those that are not shared by the
     token sets `source` and `target` (Liu et al. 2020b, 4.2.2); NaN where all are.
     """
-    ours, theirs = np.isin(tokens, source), np.isin(tokens, target)
-    counted = len(ours) - (ours & theirs).sum()
-    return float((theirs & ~ours).sum() / counted) if counted else float("nan")
+    is_source, is_target = np.isin(tokens, source), np.isin(tokens, target)
+    counted = len(is_source) - (is_source & is_target).sum()
+    return float((is_target & ~is_source).sum() / counted) if counted else float("nan")
 
 
 def origins(tokens, source, target) -> dict[str, float]:
@@ -256,17 +268,26 @@ def origins(tokens, source, target) -> dict[str, float]:
     }
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #49caecf1
-def bleu1(said: Iterable, wanted: Iterable) -> float:
+def bleu1(hypotheses: Iterable, references: Iterable) -> float:
     """BLEU of one-grams, 0 to 100, over all sentences together; each of the two holds sentences of
     tokens, cut already (Liu et al. 2020b, 4.2.2). InputError for texts of unequal length, or
     without a token.
     """
-    said, wanted = [*map(Counter, said)], [*map(Counter, wanted)]
+    hypotheses, references = [*map(Counter, hypotheses)], [*map(Counter, references)]
     require(
-        len(said) == len(wanted),
-        f"{len(said)} sentences beside {len(wanted)} references: give one each",
+        len(hypotheses) == len(references),
+        f"{len(hypotheses)} sentences beside {len(references)} references: give one each",
     )
-    ours, theirs = (sum(sentence.total() for sentence in side) for side in (said, wanted))
-    require(ours and theirs, "BLEU of nothing: give sentences that have tokens")
-    found = sum((a & b).total() for a, b in zip(said, wanted))
-    return 100 * found / ours * min(1.0, float(np.exp(1 - theirs / ours)))
+    hypothesis_length, reference_length = (
+        sum(sentence.total() for sentence in side) for side in (hypotheses, references)
+    )
+    require(
+        hypothesis_length and reference_length, "BLEU of nothing: give sentences that have tokens"
+    )
+    matches = sum((a & b).total() for a, b in zip(hypotheses, references))
+    return (
+        100
+        * matches
+        / hypothesis_length
+        * min(1.0, float(np.exp(1 - reference_length / hypothesis_length)))
+    )

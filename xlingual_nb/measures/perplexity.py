@@ -27,10 +27,10 @@ def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
             f"rate={rate}: the share of masked tokens must lie above 0 and at most at 1"
         )
     rng = np.random.default_rng(seed)
-    chosen = rng.random(count) < rate
-    if count and not chosen.any():
-        chosen[rng.integers(count)] = True
-    return chosen
+    is_masked = rng.random(count) < rate
+    if count and not is_masked.any():
+        is_masked[rng.integers(count)] = True
+    return is_masked
 
 # %% ../../nbs/lib/5030_perplexity.ipynb #6e5c5daa
 @torch.inference_mode()
@@ -45,24 +45,24 @@ def masked_nll(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
     sentences, _ = fit(encoder, sentences, view)
-    chosen = choose_tokens(len(sentences.ids), rate, seed)
+    is_masked = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
     masked, total = (
-        Encoded(np.where(chosen, mask, sentences.ids).astype(np.int32), sentences.starts),
+        Encoded(np.where(is_masked, mask, sentences.ids).astype(np.int32), sentences.starts),
         0.0,
     )
     budget = budget or max(
         256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate))
     )
-    marks = Encoded(chosen, sentences.starts)
+    marks = Encoded(is_masked, sentences.starts)
     for numbers in batches(sentences.lengths, budget):
-        asked = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
-        if not asked.any():
+        masks = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+        if not masks.any():
             continue
-        truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[asked]
-        logits = encoder.head(masked, numbers, view, asked)
+        truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[masks]
+        logits = encoder.head(masked, numbers, view, masks)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
-    return total, int(chosen.sum())
+    return total, int(is_masked.sum())
 
 # %% ../../nbs/lib/5030_perplexity.ipynb #0bb46f69
 def pooled_perplexity(encoder: Encoder, corpora: dict, seed=0, rate=0.15) -> float:

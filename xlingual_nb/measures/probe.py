@@ -35,11 +35,11 @@ def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
     require(odd == "", f"{odd!r} is among the sentences of {view.name!r}: give text alone")
     rows = encoder.tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
 
-    def shifted(row):
+    def shift_row(row):
         special = np.isin(row, encoder.tokenizer.all_special_ids)  # [UNK] in plain text
         return np.asarray(row, np.int32) + np.where(special, view.special_offset, view.token_offset)
 
-    rows = map(shifted, rows)
+    rows = map(shift_row, rows)
     return Encoded.of(row[::-1] if view.inverted else row for row in rows)
 
 # %% ../../nbs/lib/5060_probe.ipynb #13cffcff
@@ -65,8 +65,10 @@ def unknown_shares(encoder: Encoder, corpora: dict[str, Encoded], what: str) -> 
             f"{encoder.path} knows none of the {what} of {lost[0]!r}: give what it was trained on, "
             "spelt as it was there, or vectors that have all languages in one file"
         )
-    told = ", ".join(f"{share:.1%} of {language}" for language, share in shares.items() if share)
-    return f"unknown {what}: {told}" if told else ""
+    shares_text = ", ".join(
+        f"{share:.1%} of {language}" for language, share in shares.items() if share
+    )
+    return f"unknown {what}: {shares_text}" if shares_text else ""
 
 # %% ../../nbs/lib/5060_probe.ipynb #2cc22750
 def cut_short(encoder: Encoder, parallel: dict[str, Encoded]) -> str:
@@ -74,12 +76,16 @@ def cut_short(encoder: Encoder, parallel: dict[str, Encoded]) -> str:
     nothing where none are.
     """
 
-    def told(language, items):
-        room = encoder.room(language)
-        n = int((items.lengths > room).sum())
-        return f"{n} of {len(items)} sentences of {language} were cut to {room} pieces" if n else ""
+    def describe(language, items):
+        max_tokens = encoder.max_length(language)
+        n = int((items.lengths > max_tokens).sum())
+        return (
+            f"{n} of {len(items)} sentences of {language} were cut to {max_tokens} pieces"
+            if n
+            else ""
+        )
 
-    return ", ".join(filter(None, (told(*each) for each in parallel.items())))
+    return ", ".join(filter(None, (describe(*each) for each in parallel.items())))
 
 
 def remarks(
@@ -93,11 +99,16 @@ def remarks(
         unknown_shares(encoder, parallel, "tokens"),
         unknown_shares(encoder, words or {}, "dictionary words"),
     ]
-    plain = any(unknown) and str(encoder.path).endswith(VECTOR_FILES)
-    spelt = "words are looked up as they stand between spaces: part punctuation off, write capitals as the file does"
+    is_static = any(unknown) and str(encoder.path).endswith(VECTOR_FILES)
+    advice = "words are looked up as they stand between spaces: part punctuation off, write capitals as the file does"
     mu = f"mu: the mean of rho and tau at layers 0 and {upper_layer(encoder.depth)}, both ways"
     headless = "no perplexity: there is no masked-LM head"
-    lines = [*unknown, plain * spelt, cut_short(encoder, parallel), (len(words or ()) > 1) * mu]
+    lines = [
+        *unknown,
+        is_static * advice,
+        cut_short(encoder, parallel),
+        (len(words or ()) > 1) * mu,
+    ]
     return [*filter(None, lines), *[headless] * (encoder.head is None)]
 
 # %% ../../nbs/lib/5060_probe.ipynb #a8e24b90
@@ -105,8 +116,10 @@ def read_microworld(path) -> bool:
     """Whether an encoder's folder, or the run that it is a snapshot of, says that it was trained on
     the microworld.
     """
-    told = [folder / "spec.json" for folder in (Path(path), Path(path).absolute().parent)]
-    return any('"micro/' in spec.read_text(encoding="utf-8") for spec in told if spec.is_file())
+    spec_files = [folder / "spec.json" for folder in (Path(path), Path(path).absolute().parent)]
+    return any(
+        '"micro/' in spec.read_text(encoding="utf-8") for spec in spec_files if spec.is_file()
+    )
 
 # %% ../../nbs/lib/5060_probe.ipynb #d45982c3
 def directed_precision(vectors: dict[str, dict]) -> list[dict]:
@@ -130,12 +143,12 @@ def check_parallel(name: str, corpora: dict[str, Encoded]) -> int:
     """All languages, two or more, hold equally many items, as ids; their number. InputError
     otherwise.
     """
-    plain = next(
+    unaligned = next(
         (language for language, items in corpora.items() if not isinstance(items, Encoded)), None
     )
     require(
-        plain is None,
-        f"{name} of {plain!r} is no `Encoded`: have encode_text make ids of the sentences",
+        unaligned is None,
+        f"{name} of {unaligned!r} is no `Encoded`: have encode_text make ids of the sentences",
     )
     require(
         len(corpora) != 1,
@@ -155,20 +168,20 @@ def mu_rows(rows: list[dict], depth: int) -> list[dict]:
     their measure and n: the mean of rho and tau, both ways, at layers 0 and `upper_layer(depth)`;
     none where one of these is missing.
     """
-    layers, found = {0, upper_layer(depth)}, {}
+    layers, values = {0, upper_layer(depth)}, {}
     for row in rows:
         if row["layer"] in layers:
-            found.setdefault(frozenset((row["source"], row["target"])), []).append(row)
+            values.setdefault(frozenset((row["source"], row["target"])), []).append(row)
 
     def mu(of):
         return dict(
             value=float(np.mean([row["value"] for row in of])), n=min(row["n"] for row in of)
         )
 
-    def sides(of):
+    def both(of):
         return dict(measure="mu", source=of[0]["source"], target=of[0]["target"])
 
-    return [sides(of) | mu(of) for of in found.values() if len(of) == 2 * 2 * len(layers)]
+    return [both(of) | mu(of) for of in values.values() if len(of) == 2 * 2 * len(layers)]
 
 # %% ../../nbs/lib/5060_probe.ipynb #64aed1b4
 COLUMNS = ["measure", "source", "target", "layer", "value", "n"]

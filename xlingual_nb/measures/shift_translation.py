@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ALONG', 'UNITS', 'SETS', 'ALPHAS', 'SHOWN', 'STEP', 'ShiftSpec', 'Side', 'read_side', 'Gold', 'gold_of',
-           'in_sentences', 'in_words', 'known_pieces', 'bleu', 'right', 'commonest', 'token_sets', 'directions',
-           'sentences_of', 'texts_of', 'said_twice', 'swept', 'best', 'look', 'summary', 'both_sides_of', 'translate',
-           'make_shifts', 'shift_cost']
+           'in_sentences', 'in_words', 'known_pieces', 'bleu', 'accuracy_of', 'commonest', 'token_sets', 'directions',
+           'sentences_of', 'texts_of', 'said_twice', 'sweep', 'best', 'evaluate_sweep', 'summary', 'both_sides_of',
+           'translate', 'make_shifts', 'shift_cost']
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #692c9abc
 import json
@@ -18,12 +18,12 @@ import numpy as np
 from ..errors import require
 from .order import EveryWord, both_sides, distinct, gold_links
 from .word_classes import CLASSES
-from .word_retrieval import entrance
-from ..models.external import size_of
+from .word_retrieval import input_adapter
+from ..models.external import model_size
 from ..models.configs import LanguageView, step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
-from ..text.parallel import read_parallel
+from ..text.parallel import read_parallel_corpora
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import CorpusSpec, corpus_size, read_corpus
 from ..text.tokenizers import Encoded
@@ -75,9 +75,9 @@ class ShiftSpec:
             self.pair[0] != self.pair[1],
             f"{self.pair[0]!r} has no way to itself: name two languages",
         )
-        for name, known in (("along", ALONG), ("units", UNITS), ("sets", SETS)):
+        for name, allowed in (("along", ALONG), ("units", UNITS), ("sets", SETS)):
             value = getattr(self, name)
-            require(value in known, f"{name}={value!r}: choose {' or '.join(known)}")
+            require(value in allowed, f"{name}={value!r}: choose {' or '.join(allowed)}")
         require(
             (self.along == "other") == (len(self.other) == 2),
             "along='other' goes with other=(name, text)",
@@ -93,58 +93,67 @@ class ShiftSpec:
 # %% ../../nbs/lib/5120_shift_translation.ipynb #7f8f55c9
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Sentences as an encoder reads them: `text`; `view`; by word, (words,), its `places` in the
+    """Sentences as an encoder reads them: `text`; `view`; by word, (words,), its `positions` in the
     text's ids, -1 for one that is not a single piece; `starts` of each sentence among the words.
     """
 
     text: Encoded
     view: LanguageView
-    places: np.ndarray
+    positions: np.ndarray
     starts: np.ndarray
 
 
 def read_side(encoder, sentences: list[str], entered) -> Side:
-    """Sentences of a language that enters the encoder as `measures.word_retrieval.entrance` says."""
+    """Sentences of a language that enters the encoder as `measures.word_retrieval.input_adapter` says."""
     from xlingual_nb.measures.embeddings import fit
-    from xlingual_nb.measures.contextual_words import locate_words, moved, shifted_text
+    from xlingual_nb.measures.contextual_words import locate_words, permute_spans, shifted_text
 
-    every, (view, reads) = EveryWord(sentences, "spaces"), entered
-    found = locate_words(encoder, sentences, every)
-    text, _ = fit(encoder, (reads or shifted_text(encoder, view))(found.text), view)
-    words = moved(found.words, text.lengths, encoder.view(view).inverted)
+    finder, (view, reads) = EveryWord(sentences, "spaces"), entered
+    located = locate_words(encoder, sentences, finder)
+    text, _ = fit(encoder, (reads or shifted_text(encoder, view))(located.text), view)
+    words = permute_spans(located.words, text.lengths, encoder.view(view).inverted)
     single = words[words[:, 3] - words[:, 2] == 1]
-    places = np.full(every.starts[-1], -1)
-    places[single[:, 0]] = text.starts[single[:, 1]] + single[:, 2]
-    return Side(text, view, places, every.starts)
+    positions = np.full(finder.starts[-1], -1)
+    positions[single[:, 0]] = text.starts[single[:, 1]] + single[:, 2]
+    return Side(text, view, positions, finder.starts)
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #4a62188a
 @dataclass(frozen=True, eq=False)
 class Gold:
-    """Of k tokens of the source: their `places`, the `ids` that translate them, and whether their
+    """Of k tokens of the source: their `positions`, the `ids` that translate them, and whether their
     words are `open`.
     """
 
-    places: np.ndarray
+    positions: np.ndarray
     ids: np.ndarray
     open: np.ndarray
 
 
-def gold_of(texts, sides, most: int = 0) -> Gold:
+def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
     """What translates what in two texts of the microworld that say the same, as far as they are
     read (`gold_links`); words that are spelt alike in both are left out, as in the convert rate.
     """
     from xlingual_nb import microworld
 
-    links = gold_links(texts, most)
-    one, other = (
-        side.places[side.starts[links[:, 0]] + links[:, n]] for n, side in enumerate(sides, 1)
+    links = gold_links(texts, maximum)
+    source_positions, target_positions = (
+        side.positions[side.starts[links[:, 0]] + links[:, n]]
+        for n, side in enumerate(both_sides, 1)
     )
-    spoken = microworld.speech(
+    spoken = microworld.annotated_corpus(
         texts[0].source.removeprefix("micro/"), texts[0].part, **dict(texts[0].parameters)
     )
-    tags = np.array(microworld.TAGS)[spoken.upos[sides[0].starts[links[:, 0]] + links[:, 1]]]
-    both = (one >= 0) & (other >= 0) & (sides[0].text.ids[one] != sides[1].text.ids[other])
-    return Gold(one[both], sides[1].text.ids[other[both]], np.isin(tags, CLASSES["Open"])[both])
+    tags = np.array(microworld.TAGS)[spoken.upos[both_sides[0].starts[links[:, 0]] + links[:, 1]]]
+    both = (
+        (source_positions >= 0)
+        & (target_positions >= 0)
+        & (both_sides[0].text.ids[source_positions] != both_sides[1].text.ids[target_positions])
+    )
+    return Gold(
+        source_positions[both],
+        both_sides[1].text.ids[target_positions[both]],
+        np.isin(tags, CLASSES["Open"])[both],
+    )
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #c2fa2fc1
 def in_sentences(ids: np.ndarray, text: Encoded) -> list[list[int]]:
@@ -172,7 +181,7 @@ def known_pieces(encoder, side: Side) -> np.ndarray:
     )
 
 
-def bleu(spec: ShiftSpec, encoder, made: np.ndarray, sides) -> float:
+def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
     """BLEU-1 of what was made of the source against the target, of pieces or of words."""
     from xlingual_nb.measures.mean_shift import bleu1
 
@@ -180,56 +189,62 @@ def bleu(spec: ShiftSpec, encoder, made: np.ndarray, sides) -> float:
         return bleu1(
             *(
                 in_words(encoder, in_sentences(ids, side.text))
-                for ids, side in zip((made, sides[1].text.ids), sides)
+                for ids, side in zip((decoded, both_sides[1].text.ids), both_sides)
             )
         )
     return bleu1(
-        in_sentences(made, sides[0].text),
-        in_sentences(known_pieces(encoder, sides[1]), sides[1].text),
+        in_sentences(decoded, both_sides[0].text),
+        in_sentences(known_pieces(encoder, both_sides[1]), both_sides[1].text),
     )
 
 
-def right(made: np.ndarray, gold: Gold, copied: np.ndarray, turned: np.ndarray) -> dict[str, float]:
+def accuracy_of(
+    decoded: np.ndarray, gold: Gold, copied: np.ndarray, converted: np.ndarray
+) -> dict[str, float]:
     """Shares of gold translations: of all, and of words of open classes; of those of each that are
-    `copied` (tokens,); and of those that `turned` (tokens,) into the target's words.
+    `copied` (tokens,); and of those that `converted` (tokens,) into the target's words.
     """
-    hit, kept, new = made[gold.places] == gold.ids, copied[gold.places], turned[gold.places]
+    hit, is_copied, new = (
+        decoded[gold.positions] == gold.ids,
+        copied[gold.positions],
+        converted[gold.positions],
+    )
 
     def share(of):
         return float(hit[of].mean()) if of.any() else float("nan")
 
     return {
-        "gold": share(kept | True),
+        "gold": share(is_copied | True),
         "gold open": share(gold.open),
-        "gold of copied": share(kept),
-        "gold open of copied": share(kept & gold.open),
+        "gold of copied": share(is_copied),
+        "gold open of copied": share(is_copied & gold.open),
         "gold of converted": share(new),
         "gold open of converted": share(new & gold.open),
     }
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #059e8018
-def commonest(spec: ShiftSpec, encoder, sides, gold: Gold | None) -> dict[str, float]:
+def commonest(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -> dict[str, float]:
     """What always saying one word gets: the commonest piece of the target in BLEU-1, the commonest
     answer in gold.
     """
-    ids = known_pieces(encoder, sides[1])
-    always = np.full(len(sides[0].text.ids), np.bincount(ids[ids >= 0], minlength=1).argmax())
-    found = {"bleu": bleu(spec, encoder, always, sides)}
+    ids = known_pieces(encoder, both_sides[1])
+    always = np.full(len(both_sides[0].text.ids), np.bincount(ids[ids >= 0], minlength=1).argmax())
+    scores = {"bleu": bleu(spec, encoder, always, both_sides)}
     groups = {} if gold is None else {"gold": gold.ids, "gold open": gold.ids[gold.open]}
-    return found | {
+    return scores | {
         name: float(np.bincount(ids).max() / len(ids)) for name, ids in groups.items() if len(ids)
     }
 
 
-def token_sets(spec: ShiftSpec, encoder, sides, texts) -> list[np.ndarray]:
+def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
     """The token set of each language (L2, Table 3)."""
-    known = np.asarray(encoder.tokenizer.all_special_ids)
+    special_ids = np.asarray(encoder.tokenizer.all_special_ids)
     if spec.sets == "means":
-        sides = [read_side(encoder, *entered) for entered in texts]
-    sets = [np.unique(side.text.ids) for side in sides]
+        both_sides = [read_side(encoder, *entered) for entered in texts]
+    sets = [np.unique(side.text.ids) for side in both_sides]
     return [
-        np.setdiff1d(ids, known + encoder.view(side.view).special_offset)
-        for ids, side in zip(sets, sides)
+        np.setdiff1d(ids, special_ids + encoder.view(side.view).special_offset)
+        for ids, side in zip(sets, both_sides)
     ]
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #2c1eb5df
@@ -245,9 +260,15 @@ def directions(spec: ShiftSpec, encoder, texts) -> dict:
     )
 
     def means(sentences, entered):
-        some, least = sentences[: spec.estimated or None], 1 if spec.estimated else LEAST
+        estimation, minimum = sentences[: spec.estimated or None], 1 if spec.estimated else LEAST
         return language_means(
-            encoder, some, entered[0], spec.layers or None, entered[1], spec.specials, least=least
+            encoder,
+            estimation,
+            entered[0],
+            spec.layers or None,
+            entered[1],
+            spec.specials,
+            minimum=minimum,
         )
 
     shift = mean_difference_shift(*(means(*text) for text in texts))
@@ -263,15 +284,15 @@ def sentences_of(text: CorpusSpec | RecordsSpec, store) -> list[str]:
     return [*dict.fromkeys(both_sides(read_records(store.path(text))))]
 
 
-def texts_of(spec: ShiftSpec, encoder, store, said) -> list[tuple]:
+def texts_of(spec: ShiftSpec, encoder, store, sentences) -> list[tuple]:
     """(Sentences, how the language enters) of the two means; the second is another language's along
     `other`.
     """
-    given = [sentences_of(text, store) for text in spec.means] or said
-    chosen = [*zip(spec.pair, given)]
+    mean_sentences = [sentences_of(text, store) for text in spec.means] or sentences
+    texts = [*zip(spec.pair, mean_sentences)]
     if spec.along == "other":
-        chosen[1] = spec.other[0], sentences_of(spec.other[1], store)
-    return [(sentences, entrance(spec, name, encoder, store)) for name, sentences in chosen]
+        texts[1] = spec.other[0], sentences_of(spec.other[1], store)
+    return [(sentences, input_adapter(spec, name, encoder, store)) for name, sentences in texts]
 
 
 def said_twice(spec: ShiftSpec, store) -> list[list[str]]:
@@ -280,28 +301,31 @@ def said_twice(spec: ShiftSpec, store) -> list[list[str]]:
         return distinct(
             *(both_sides(read_records(store.path(text))) for text in spec.texts), spec.sentences
         )
-    return [text.sentences[: spec.sentences or None] for text in read_parallel(store, *spec.texts)]
+    return [
+        text.sentences[: spec.sentences or None]
+        for text in read_parallel_corpora(store, *spec.texts)
+    ]
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #edc283af
-def swept(spec: ShiftSpec, encoder, side: Side, shift: dict, plain: np.ndarray):
+def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarray):
     """(layer, alpha, what the head says, (tokens,)) for each layer and alpha; at alpha 0 that is
-    `plain` everywhere.
+    `unshifted` everywhere.
     """
     from xlingual_nb.measures.mean_shift import decode
 
     for layer, vector in shift.items():
         for alpha in spec.alphas:
-            moved = alpha and decode(encoder, side.text, side.view, layer, alpha * vector)
-            yield layer, alpha, moved if alpha else plain
+            decoded = alpha and decode(encoder, side.text, side.view, layer, alpha * vector)
+            yield layer, alpha, decoded if alpha else unshifted
 
 
-def best(found: dict) -> dict[str, float]:
+def best(scores: dict) -> dict[str, float]:
     """The layer above the embeddings and the alpha of at least 1 with the best BLEU-1 (L2, Table
     2); none without such.
     """
     tried = [
         (values["bleu"], layer, alpha)
-        for (layer, alpha), values in found.items()
+        for (layer, alpha), values in scores.items()
         if layer and alpha >= 1
     ]
     return dict(zip(("bleu", "layer", "alpha"), max(tried))) if tried else {}
@@ -310,61 +334,63 @@ def best(found: dict) -> dict[str, float]:
 SHOWN = 3  # sentences that are kept as they turn
 
 
-def look(
-    spec: ShiftSpec, encoder, sides, gold: Gold | None, sets, moved, copied
+def evaluate_sweep(
+    spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, sweep_results, copied
 ) -> tuple[dict, list[dict]]:
-    """By (layer, alpha) all that is counted of what was `moved` (`swept`), and the first sentences
+    """By (layer, alpha) all that is counted of what was `sweep_results` (`sweep`), and the first sentences
     as they turn (L2, Table 1): dicts of sentence, layer, alpha, text.
     """
     from xlingual_nb.measures.mean_shift import origins
 
-    found, turned, own = {}, [], np.setdiff1d(sets[1], sets[0])
-    for layer, alpha, made in moved:
-        values = origins(made, *sets) | {"bleu": bleu(spec, encoder, made, sides)}
-        found[layer, alpha] = values | (
-            {} if gold is None else right(made, gold, copied, np.isin(made, own))
+    scores, sentences, target_only = {}, [], np.setdiff1d(sets[1], sets[0])
+    for layer, alpha, decoded in sweep_results:
+        values = origins(decoded, *sets) | {"bleu": bleu(spec, encoder, decoded, both_sides)}
+        scores[layer, alpha] = values | (
+            {}
+            if gold is None
+            else accuracy_of(decoded, gold, copied, np.isin(decoded, target_only))
         )
-        for n, ids in enumerate(in_sentences(made, sides[0].text)[:SHOWN]):
-            turned.append(
+        for n, ids in enumerate(in_sentences(decoded, both_sides[0].text)[:SHOWN]):
+            sentences.append(
                 dict(sentence=n, layer=layer, alpha=alpha, text=encoder.tokenizer.decode(ids))
             )
-    return found, turned
+    return scores, sentences
 
 
-def summary(spec: ShiftSpec, encoder, sides, gold: Gold | None, sets, copied) -> dict:
+def summary(spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, copied) -> dict:
     """What holds for every layer and alpha: sizes, floors, and the share of tokens that the head
     copies.
     """
     types = {"source": len(sets[0]), "target": len(sets[1]), "shared": len(np.intersect1d(*sets))}
-    found = {
+    counts = {
         "tokens": len(copied),
-        "sentences": len(sides[0].text),
+        "sentences": len(both_sides[0].text),
         "types": types,
         "copied": float(copied.mean()),
     }
     if gold is not None:
-        found |= {
+        counts |= {
             "words": len(gold.ids),
-            "copied open": float(copied[gold.places[gold.open]].mean()),
+            "copied open": float(copied[gold.positions[gold.open]].mean()),
         }
-    return found | {"commonest": commonest(spec, encoder, sides, gold)}
+    return counts | {"commonest": commonest(spec, encoder, both_sides, gold)}
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #243fd8f9
-def both_sides_of(spec: ShiftSpec, encoder, store, said) -> list[Side]:
+def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
     """Source and target as the encoder reads them. InputError for one text in both languages."""
-    sides = [
-        read_side(encoder, side, entrance(spec, name, encoder, store))
-        for side, name in zip(said, spec.pair)
+    language_sides = [
+        read_side(encoder, side, input_adapter(spec, name, encoder, store))
+        for side, name in zip(sentences, spec.pair)
     ]
     require(
-        sides[0].text != sides[1].text,
+        language_sides[0].text != language_sides[1].text,
         f"{spec.pair[0]} and {spec.pair[1]} have the same text: give two languages",
     )
-    return sides
+    return language_sides
 
 
 def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
-    """What `measures.json` holds: `summary`, `best`, and by `layer L alpha A` all of `look`; and
+    """What `measures.json` holds: `summary`, `best`, and by `layer L alpha A` all of `evaluate_sweep`; and
     its sentences.
     """
     from xlingual_nb.measures.mean_shift import decode
@@ -372,22 +398,28 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
     require(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
-    said = said_twice(spec, store)
-    sides, texts = both_sides_of(spec, encoder, store, said), texts_of(spec, encoder, store, said)
+    sentences = said_twice(spec, store)
+    both_sides, texts = (
+        both_sides_of(spec, encoder, store, sentences),
+        texts_of(spec, encoder, store, sentences),
+    )
     micro = all(
         isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
     )
-    gold = gold_of(spec.texts, sides, spec.sentences) if micro else None
-    sets, shift = token_sets(spec, encoder, sides, texts), directions(spec, encoder, texts)
-    plain = decode(encoder, sides[0].text, sides[0].view)
-    copied, moved = plain == sides[0].text.ids, swept(spec, encoder, sides[0], shift, plain)
-    found, turned = look(spec, encoder, sides, gold, sets, moved, copied)
+    gold = gold_of(spec.texts, both_sides, spec.sentences) if micro else None
+    sets, shift = token_sets(spec, encoder, both_sides, texts), directions(spec, encoder, texts)
+    unshifted = decode(encoder, both_sides[0].text, both_sides[0].view)
+    copied, sweep_results = (
+        unshifted == both_sides[0].text.ids,
+        sweep(spec, encoder, both_sides[0], shift, unshifted),
+    )
+    scores, converted = evaluate_sweep(spec, encoder, both_sides, gold, sets, sweep_results, copied)
     layers = {
-        f"layer {l}": {f"alpha {a:g}": v for (m, a), v in found.items() if m == l} for l in shift
+        f"layer {l}": {f"alpha {a:g}": v for (m, a), v in scores.items() if m == l} for l in shift
     }
     length = {f"layer {layer}": float(vector.norm()) for layer, vector in shift.items()}
-    told = {"best": best(found), "length": length}
-    return summary(spec, encoder, sides, gold, sets, copied) | told | layers, turned
+    values = {"best": best(scores), "length": length}
+    return summary(spec, encoder, both_sides, gold, sets, copied) | values | layers, converted
 
 # %% ../../nbs/lib/5120_shift_translation.ipynb #3df28944
 def make_shifts(specs, folders, store, progress):
@@ -395,10 +427,12 @@ def make_shifts(specs, folders, store, progress):
     from xlingual_nb.models.encoders import load_encoder
 
     for spec, folder in zip(specs, folders):
-        values, turned = translate(spec, load_encoder(store.path(spec.checkpoint), device()), store)
-        for name, told in (("measures", values), ("sentences", turned)):
+        values, converted = translate(
+            spec, load_encoder(store.path(spec.checkpoint), device()), store
+        )
+        for name, content in (("measures", values), ("sentences", converted)):
             (folder / f"{name}.json").write_text(
-                json.dumps(told, indent=1, ensure_ascii=False), encoding="utf-8"
+                json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8"
             )
         progress(spec, 1, 1)
 
@@ -410,24 +444,26 @@ def shift_cost(spec: ShiftSpec) -> dict:
     """FLOPs of a forward pass over the source for every layer and alpha, in which the head is asked
     for every token, and of one over each text of the means; and what counting takes besides.
     """
-    if not (size := size_of(spec.checkpoint)):
+    if not (size := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 100_000}
 
-    def tokens(text, most):
+    def tokens(text, maximum):
         n, words = (
             corpus_size(text)
             if isinstance(text, CorpusSpec)
-            else (most or 5000, 20 * (most or 5000))
+            else (maximum or 5000, 20 * (maximum or 5000))
         )
-        return (1.3 * words + 2 * n) * (min(1, most / n) if most else 1)
+        return (1.3 * words + 2 * n) * (min(1, maximum / n) if maximum else 1)
 
-    shape, entries = size
+    shape, vocabulary = size
     passes = 1 + len(spec.layers or range(shape.layers + 1)) * sum(
         alpha != 0 for alpha in spec.alphas
     )
     read = sum(tokens(text, spec.estimated) for text in spec.means or spec.texts)
-    turned = passes * tokens(spec.texts[0], spec.sentences)
-    flops = (step_flops(shape, entries, turned, chosen=1.0) + step_flops(shape, 0, read)) / 3
+    decoded_tokens = passes * tokens(spec.texts[0], spec.sentences)
+    flops = (
+        step_flops(shape, vocabulary, decoded_tokens, masked_share=1.0) + step_flops(shape, 0, read)
+    ) / 3
     return {"flops": STEP + flops, "bytes": 100_000}
 
 

@@ -70,14 +70,17 @@ def variance(arm) -> float:
     return float(v) if (v := np.var(arm, ddof=1)) > (LEAST * np.abs(arm).max()) ** 2 else 0.0
 
 
-def contrast(arms, weights) -> Estimate:
-    """Weighted sum of the means of independent samples (Welch-Satterthwaite). `arms`: for each
+def contrast(groups, weights) -> Estimate:
+    """Weighted sum of the means of independent samples (Welch-Satterthwaite). `groups`: for each
     weight, the values of its seeds, one a model.
     """
-    arms, weights = [np.asarray(a, float) for a in arms], np.asarray(weights, float)
-    value, sizes = float(sum(w * a.mean() for w, a in zip(weights, arms))), [len(a) for a in arms]
+    groups, weights = [np.asarray(a, float) for a in groups], np.asarray(weights, float)
+    value, sizes = (
+        float(sum(w * a.mean() for w, a in zip(weights, groups))),
+        [len(a) for a in groups],
+    )
     parts = (
-        [w**2 * variance(a) / len(a) for w, a in zip(weights, arms)] if min(sizes) > 1 else [0.0]
+        [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)] if min(sizes) > 1 else [0.0]
     )
     if sum(parts) == 0:
         return Estimate(value, float("nan"), float("nan"))
@@ -106,18 +109,20 @@ def power(distance, sds, weights, n, alpha=0.05) -> float:
     return float(stats.nct.sf(stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts))))
 
 # %% ../../nbs/lib/5050_statistics.ipynb #885a8e1f
-def seeds_needed(distances, sds, weights, alpha=0.05, wanted=0.8, most=100) -> int | None:
-    """Fewest seeds in each arm that decide with chance `wanted`, if effect and spread are as
-    observed; None if `most` do not. `distances`: how far the effect lies beyond each bound that it
+def seeds_needed(
+    distances, sds, weights, alpha=0.05, target_power=0.8, max_seeds=100
+) -> int | None:
+    """Fewest seeds in each arm that decide with chance `target_power`, if effect and spread are as
+    observed; None if `max_seeds` do not. `distances`: how far the effect lies beyond each bound that it
     must clear (two for equivalence).
     """
     if min(distances) <= 0:
         return None
 
     def enough(n):
-        return 1 - sum(1 - power(d, sds, weights, n, alpha) for d in distances) >= wanted
+        return 1 - sum(1 - power(d, sds, weights, n, alpha) for d in distances) >= target_power
 
-    return next((n for n in range(2, most + 1) if enough(n)), None)
+    return next((n for n in range(2, max_seeds + 1) if enough(n)), None)
 
 # %% ../../nbs/lib/5050_statistics.ipynb #98b5fb44
 def step_at_half(step, mu) -> float:

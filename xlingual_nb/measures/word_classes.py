@@ -20,16 +20,16 @@ from xlingual_nb.measures.word_retrieval import (
     both_ways,
     looked_at,
     looking_cost,
-    met,
+    found_pairs,
     queries_of,
-    rotated,
+    rotate_tables,
     strings,
-    unasked,
+    exclude_queries,
     vectors_of,
 )
 from ..runs.executors import device
 from ..runs.stages import declare
-from ..text.dictionaries import PARTS, word_pairs
+from ..text.dictionaries import PARTS, dictionary_pairs
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import read_corpus
 
@@ -73,13 +73,13 @@ def one_way(
     if spec.centred:
         tables = [table - table.mean(0) for table in tables]
     earned = reciprocal(rank(*tables, gold, similarity=spec.similarity), spec.ties)
-    right, asked = (
+    right, queries_by_class = (
         np.bincount(gold[:, 0]),
-        {name: np.unique(gold[some, 0]) for name, some in classes.items()},
+        {name: np.unique(gold[mask, 0]) for name, mask in classes.items()},
     )
     return {
         name: (float(earned[at].mean()), chance(right[at], len(candidates)))
-        for name, at in asked.items()
+        for name, at in queries_by_class.items()
     }
 
 # %% ../../nbs/lib/5090_word_classes.ipynb #4ff0f254
@@ -90,18 +90,18 @@ def by_class(
     and how many `pairs` it has. `pairs` (n, 2): word numbers, `tables`: vectors of both languages'
     words.
     """
-    classes = {name: some for name, some in classes.items() if some.any()}
-    ways = [one_way(spec, tables[::step], pairs[:, ::step], classes) for step in (1, -1)]
-    found = {}
-    for name, some in classes.items():
-        (mrr, random), (back, other) = (way[name] for way in ways)
-        own = both_ways(spec, tables, pairs[some], np.ones(some.sum(), bool))
-        found[name] = {
-            "all": {"mrr": (mrr + back) / 2, "chance": (random + other) / 2},
-            "own": {"mrr": own["mrr"], "chance": own["chance"]},
-            "pairs": int(some.sum()),
+    classes = {name: mask for name, mask in classes.items() if mask.any()}
+    directions = [one_way(spec, tables[::step], pairs[:, ::step], classes) for step in (1, -1)]
+    scores = {}
+    for name, mask in classes.items():
+        (mrr, random), (backward, backward_random) = (direction[name] for direction in directions)
+        within_class = both_ways(spec, tables, pairs[mask], np.ones(mask.sum(), bool))
+        scores[name] = {
+            "all": {"mrr": (mrr + backward) / 2, "chance": (random + backward_random) / 2},
+            "own": {"mrr": within_class["mrr"], "chance": within_class["chance"]},
+            "pairs": int(mask.sum()),
         }
-    return found
+    return scores
 
 # %% ../../nbs/lib/5090_word_classes.ipynb #948ab830
 @dataclass(frozen=True)
@@ -135,28 +135,28 @@ class WordClassesSpec:
 
 # %% ../../nbs/lib/5090_word_classes.ipynb #15b77359
 def compare_classes(
-    spec: WordClassesSpec, encoder, pairs, known, texts, records, store=None
+    spec: WordClassesSpec, encoder, pairs, supervision, texts, records, store=None
 ) -> dict:
     """What `measures.json` holds: `by_class` of the vectors under `found`, of spelling alone under
-    `strings`, how many pairs are `usable` and how many of these `untagged`. `known` pairs, if there
+    `strings`, how many pairs are `usable` and how many of these `untagged`. `supervision` pairs, if there
     are any, are learnt from. InputError where no usable pair has a tag, or none can be learnt from.
     """
-    found = vectors_of(spec.words, encoder, [*pairs, *known], texts, store)
-    numbers, rest = met(found, len(pairs))
-    tags = np.array(commonest_tags(records, found[0][0]), dtype=object)[numbers[:, 0]]
+    vectors = vectors_of(spec.words, encoder, [*pairs, *supervision], texts, store)
+    numbers, supervision_numbers = found_pairs(vectors, len(pairs))
+    tags = np.array(commonest_tags(records, vectors[0][0]), dtype=object)[numbers[:, 0]]
     if not (tags != "").any():
         raise InputError(
             f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
             f"give more text, or tags of {spec.words.pair[0]}"
         )
     classes = {name: np.isin(tags, of) for name, of in CLASSES.items()}
-    tables = [side.vectors[max(side.vectors)] for _, side in found]
+    tables = [side.vectors[max(side.vectors)] for _, side in vectors]
     if spec.learnt:
-        tables = rotated(tables, unasked(rest, numbers))
-    letters, places = strings([finder for finder, _ in found], numbers)
+        tables = rotate_tables(tables, exclude_queries(supervision_numbers, numbers))
+    letters, rows = strings([finder for finder, _ in vectors], numbers)
     scored = {
         "found": by_class(spec.words, tables, numbers, classes),
-        "strings": by_class(spec.words, letters, places, classes),
+        "strings": by_class(spec.words, letters, rows, classes),
     }
     return scored | {"usable": len(numbers), "untagged": int((tags == "").sum())}
 
@@ -173,11 +173,14 @@ def make_word_classes(specs, folders, store, progress):
         records = [record for tagged in spec.tags for record in read_records(store.path(tagged))]
 
         def of_part(part):
-            return word_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
+            return dictionary_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
 
-        pairs, known = of_part(words.dictionary.part), of_part(spec.learnt) if spec.learnt else []
+        pairs, supervision = (
+            of_part(words.dictionary.part),
+            of_part(spec.learnt) if spec.learnt else [],
+        )
         encoder = load_encoder(store.path(words.checkpoint), device())
-        values = compare_classes(spec, encoder, pairs, known, texts, records, store)
+        values = compare_classes(spec, encoder, pairs, supervision, texts, records, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
         progress(spec, 1, 1)
 

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['LABELS', 'FRAMES', 'REGION', 'SUBTREES', 'SUBSTITUTIONS', 'WORD_EDITS', 'SITES', 'FRAME_NAMES', 'SUBSTITUTION_NAMES',
-           'UNSAFE', 'RULES', 'FORCED', 'AT_SUBJECT', 'SAME_PLACE', 'BOTH', 'TURNED', 'LEVELS', 'HOW_MANY', 'HYPERNYMS',
-           'follows_in_frame', 'follows', 'clear', 'put', 'modifier', 'Versions', 'versions', 'Substituted', 'another',
-           'swap', 'antonym', 'another_word', 'substitute', 'frame', 'rule_table', 'Design', 'Level', 'check_level',
-           'draw_sites', 'replacing', 'draw_design']
+           'UNSAFE', 'RULES', 'FORCED', 'AT_SUBJECT', 'SAME_SITE', 'SAME_POLARITY', 'POLARITY_FLIPS', 'LEVELS',
+           'SITES_PER_PAIR', 'HYPERNYMS', 'same_frame_label', 'entailment_label', 'clear_subtree', 'replace_column',
+           'fill_modifier', 'SiteVersions', 'site_versions', 'EditedRows', 'different_concept', 'swap_arguments',
+           'antonyms', 'replace_word', 'apply_substitution', 'apply_frame', 'rule_table', 'Design', 'Level',
+           'check_level', 'sample_sites', 'restrict_to_replacements', 'sample_design']
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #344de335
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from .semantics import AT, SKELETON, favourite
+from .semantics import SLOT_INDEX, SKELETON, sample_favourite
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #40020c6f
 LABELS = ("entailment", "neutral", "contradiction")  # the order, and so the integers, of XNLI
@@ -36,24 +37,38 @@ REGION = dict(
 )
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #679a2a3c
-def follows_in_frame(region, frame, general):
-    """The label where both sides have one frame: entailment if the hypothesis goes the way that
-    keeps truth.
+def same_frame_label(region, frame, general):
+    """The label of a pair in one frame.
+
+    Entailment if the hypothesis differs in the direction that preserves truth (monotonicity).
     """
     subject, scope = FRAMES[frame]
     # is *a cat* under negation any cat? Languages without articles cannot say
     if region == "object" and scope < 0:
         return None
-    way = dict(subject=subject, scope=scope).get(region, 1)
-    return 0 if general is None or general == (way > 0) else 1
+    direction = dict(subject=subject, scope=scope).get(region, 1)
+    return 0 if general is None or general == (direction > 0) else 1
 
 
-def follows(region, premise, hypothesis, general):
-    """The label (index into LABELS) of a pair of frames whose hypothesis is more general (True),
-    more specific (False) or equal (None) in a region; None where no label is safe.
+def entailment_label(region, premise, hypothesis, general):
+    """The label of a pair of frames.
+
+    Parameters
+    ----------
+    region : str
+        Where the sides differ.
+    premise, hypothesis : str
+        Frames.
+    general : bool or None
+        Whether the hypothesis is more general; None if equal.
+
+    Returns
+    -------
+    int or None
+        Index into LABELS; None if no label is safe.
     """
     if premise == hypothesis:
-        return follows_in_frame(region, premise, general)
+        return same_frame_label(region, premise, general)
     if region not in ("scope", "same", "subject"):
         return None
     pair = (premise, hypothesis)
@@ -70,28 +85,30 @@ def follows(region, premise, hypothesis, general):
     return 1 if pair == ("some", "every") else None
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #d1960d26
-def clear(matrix, prefix):
-    """A copy of the matrix without anything under a path of the skeleton."""
+def clear_subtree(matrix, prefix):
+    """A copy of the matrix with all slots under a path empty."""
     out = matrix.copy()
     out[:, [i for i, s in enumerate(SKELETON) if s.name.startswith(prefix)]] = 0
     return out
 
 
-def put(matrix, slot, values):
-    """A copy with one column replaced."""
+def replace_column(matrix, slot, values):
+    """A copy of the matrix with one slot replaced."""
     out = matrix.copy()
-    out[:, AT[slot]] = values
+    out[:, SLOT_INDEX[slot]] = values
     return out
 
 
-def modifier(world, dice, matrix, role, slot, governor):
-    """The column as it is, empty cells filled with a favourite partner of the governor."""
-    old = matrix[:, AT[slot]]
-    return np.where(old > 0, old, favourite(world, dice, role, matrix[:, AT[governor]]))
+def fill_modifier(world, rng, matrix, role, slot, governor):
+    """A slot with its empty cells filled with a favourite of the governor."""
+    old = matrix[:, SLOT_INDEX[slot]]
+    return np.where(
+        old > 0, old, sample_favourite(world, rng, role, matrix[:, SLOT_INDEX[governor]])
+    )
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #0060e2b8
-class Versions(NamedTuple):
-    """Two versions of each row that differ at a site alone, and where that is possible (n,)."""
+class SiteVersions(NamedTuple):
+    """A more specific and a more general version of each row, and where this is possible."""
 
     specific: np.ndarray
     general: np.ndarray
@@ -103,31 +120,35 @@ SUBTREES = dict(
 )
 
 
-def versions(world, dice, matrix, site):
+def site_versions(world, rng, matrix, site):
     """The two versions of each row at a site."""
-    everywhere, path = (
-        np.ones(len(matrix), bool),
-        "main.obj" if site.startswith("object_") else "main.subj",
-    )
-    noun = matrix[:, AT[f"{path}.noun"]]
+    everywhere = np.ones(len(matrix), bool)
+    path = "main.obj" if site.startswith("object_") else "main.subj"
+    noun = matrix[:, SLOT_INDEX[f"{path}.noun"]]
     common = world.of(noun, "noun", "category")
     if site == "same":
-        return Versions(matrix, matrix, everywhere)
+        return SiteVersions(matrix, matrix, everywhere)
     if site == "adverb":
-        filled = modifier(world, dice, matrix, "adverb", "main.adverb", "main.verb")
-        return Versions(
-            put(matrix, "main.adverb", filled), put(matrix, "main.adverb", 0), everywhere
+        filled = fill_modifier(world, rng, matrix, "adverb", "main.adverb", "main.verb")
+        return SiteVersions(
+            replace_column(matrix, "main.adverb", filled),
+            replace_column(matrix, "main.adverb", 0),
+            everywhere,
         )
     if site.endswith("adjective"):
         slot = f"{path}.adjective"
-        filled = modifier(world, dice, matrix, "adjective", slot, f"{path}.noun")
-        return Versions(put(matrix, slot, filled), put(matrix, slot, 0), common)
+        filled = fill_modifier(world, rng, matrix, "adjective", slot, f"{path}.noun")
+        return SiteVersions(
+            replace_column(matrix, slot, filled), replace_column(matrix, slot, 0), common
+        )
     if site.endswith("hypernym"):
-        return Versions(matrix, put(matrix, f"{path}.noun", world.parent[noun]), common)
-    general = clear(matrix, SUBTREES[site])
+        return SiteVersions(
+            matrix, replace_column(matrix, f"{path}.noun", world.parent[noun]), common
+        )
+    general = clear_subtree(matrix, SUBTREES[site])
     if site == "conjunct":
-        general[:, AT["and"]] = 0
-    return Versions(matrix, general, (matrix != general).any(1))
+        general[:, SLOT_INDEX["and"]] = 0
+    return SiteVersions(matrix, general, (matrix != general).any(1))
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #bbd5d4ca
 # edit -> label
@@ -144,28 +165,32 @@ SUBSTITUTIONS = dict(
 )
 
 
-class Substituted(NamedTuple):
-    """The changed rows, and where the change was possible (n,)."""
+class EditedRows(NamedTuple):
+    """The edited rows, and in which the edit is possible (n,)."""
 
     matrix: np.ndarray
     usable: np.ndarray
 
 
-def another(world, dice, kind, old):
-    """(n,) concepts of a class, none of them the old one."""
-    start, k = world.first[kind], world.size[kind]
-    return start + (old - start + 1 + dice.below(len(old), max(1, k - 1))) % k
+def different_concept(world, rng, kind, old):
+    """A random other concept of a class for each concept, shape (n,)."""
+    start = world.first[kind]
+    k = world.size[kind]
+    return start + (old - start + 1 + rng.integers(len(old), max(1, k - 1))) % k
 
 
-def swap(matrix):
-    """Subject and object exchanged, with all that hangs on them."""
+def swap_arguments(matrix):
+    """Subject and object exchanged, with their dependents."""
     out = matrix.copy()
     for s in SKELETON:
         if s.name.startswith("main.subj.") and s.name != "main.subj.case":
-            i, j = AT[s.name], AT[s.name.replace("main.subj", "main.obj", 1)]
+            i = SLOT_INDEX[s.name]
+            j = SLOT_INDEX[s.name.replace("main.subj", "main.obj", 1)]
             out[:, i], out[:, j] = matrix[:, j], matrix[:, i]
-    return Substituted(
-        out, (matrix[:, AT["main.obj.noun"]] > 0) & (matrix[:, AT["main.obj.quantifier"]] == 0)
+    return EditedRows(
+        out,
+        (matrix[:, SLOT_INDEX["main.obj.noun"]] > 0)
+        & (matrix[:, SLOT_INDEX["main.obj.quantifier"]] == 0),
     )
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #f2f57186
@@ -178,81 +203,88 @@ WORD_EDITS = dict(
 )
 
 
-def antonym(world, adjective):
-    """(n,) the other adjective of each pair."""
+def antonyms(world, adjective):
+    """The antonym of each adjective."""
     return world.first["adjective"] + ((adjective - world.first["adjective"]) ^ 1)
 
 
-def another_word(world, dice, matrix, edit):
-    """One of the WORD_EDITS: no antonym for an adjective, and no name that has a surname."""
+def replace_word(world, rng, matrix, edit):
+    """One of the WORD_EDITS; adjectives get no antonym, names with a surname are excluded."""
     kind, slot = WORD_EDITS[edit]
-    old = matrix[:, AT[slot]]
-    new, fits = another(world, dice, kind, old), old > 0
+    old = matrix[:, SLOT_INDEX[slot]]
+    new = different_concept(world, rng, kind, old)
+    fits = old > 0
     if edit == "other_adjective":
-        fits &= new != antonym(world, old)
+        fits &= new != antonyms(world, old)
     if edit == "name":
-        fits = world.of(old, "person") & (matrix[:, AT["main.subj.flat"]] == 0)
-    return Substituted(put(matrix, slot, new), fits)
+        fits = world.of(old, "person") & (matrix[:, SLOT_INDEX["main.subj.flat"]] == 0)
+    return EditedRows(replace_column(matrix, slot, new), fits)
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #bc377536
-def substitute(world, dice, matrix, edit):
-    """Each row with something else put in."""
+def apply_substitution(world, rng, matrix, edit):
+    """Each row with one substitution."""
     if edit in WORD_EDITS:
-        return another_word(world, dice, matrix, edit)
-    at = lambda slot: matrix[:, AT[slot]]
-    adjective, everywhere = at("main.subj.adjective"), np.ones(len(matrix), bool)
+        return replace_word(world, rng, matrix, edit)
+    at = lambda slot: matrix[:, SLOT_INDEX[slot]]
+    adjective = at("main.subj.adjective")
+    everywhere = np.ones(len(matrix), bool)
     if edit == "antonym":
-        return Substituted(
-            put(matrix, "main.subj.adjective", antonym(world, adjective)), adjective > 0
+        return EditedRows(
+            replace_column(matrix, "main.subj.adjective", antonyms(world, adjective)), adjective > 0
         )
     if edit == "tense":
-        other = np.where(at("main.tense") > 0, 0, world.concept("PAST"))
-        return Substituted(put(matrix, "main.tense", other), everywhere)
+        replacement = np.where(at("main.tense") > 0, 0, world.concept("PAST"))
+        return EditedRows(replace_column(matrix, "main.tense", replacement), everywhere)
     if edit == "other_verb":
         verb = at("main.verb")
         kinds = [
-            (world.of(verb, k), another(world, dice, k, verb)) for k in ("verb1", "verb2", "verb3")
+            (world.of(verb, k), different_concept(world, rng, k, verb))
+            for k in ("verb1", "verb2", "verb3")
         ]
-        return Substituted(put(matrix, "main.verb", np.select(*zip(*kinds))), everywhere)
-    changed, fits = swap(matrix)
+        return EditedRows(replace_column(matrix, "main.verb", np.select(*zip(*kinds))), everywhere)
+    changed, fits = swap_arguments(matrix)
     adverb = at("main.adverb")
-    other = np.where(dice.chance(len(matrix), 0.5), 0, another(world, dice, "adverb", adverb))
-    return Substituted(put(changed, "main.adverb", other), fits & (adverb > 0))
+    replacement = np.where(
+        rng.bernoulli(len(matrix), 0.5), 0, different_concept(world, rng, "adverb", adverb)
+    )
+    return EditedRows(replace_column(changed, "main.adverb", replacement), fits & (adverb > 0))
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #f58bc34b
-def frame(world, matrix, name):
-    """The sentences put into a frame."""
-    out, common = (
-        matrix.copy(),
-        world.of(matrix[:, AT["main.subj.noun"]], "noun", "category", "realm"),
-    )
-    quantified = out[:, AT["main.subj.quantifier"]] > 0
-    out[quantified, AT["main.subj.article"]] = world.concept("the")
-    out[:, AT["main.subj.quantifier"]] = 0
-    out[:, AT["main.negation"]] = world.concept("not") if name == "negated" else 0
+def apply_frame(world, matrix, name):
+    """Each row in a frame."""
+    out = matrix.copy()
+    common = world.of(matrix[:, SLOT_INDEX["main.subj.noun"]], "noun", "category", "realm")
+    quantified = out[:, SLOT_INDEX["main.subj.quantifier"]] > 0
+    out[quantified, SLOT_INDEX["main.subj.article"]] = world.concept("the")
+    out[:, SLOT_INDEX["main.subj.quantifier"]] = 0
+    out[:, SLOT_INDEX["main.negation"]] = world.concept("not") if name == "negated" else 0
     if name in ("plain", "negated"):
-        return Substituted(out, np.ones(len(out), bool))
-    out[:, AT["main.subj.quantifier"]] = world.concept(name)
-    out[:, AT["main.subj.article"]] = out[:, AT["main.subj.numeral"]] = 0
-    out[:, AT["main.subj.plural"]] = world.concept("PL") if name == "some" else 0
-    return Substituted(out, common)
+        return EditedRows(out, np.ones(len(out), bool))
+    out[:, SLOT_INDEX["main.subj.quantifier"]] = world.concept(name)
+    out[:, SLOT_INDEX["main.subj.article"]] = out[:, SLOT_INDEX["main.subj.numeral"]] = 0
+    out[:, SLOT_INDEX["main.subj.plural"]] = world.concept("PL") if name == "some" else 0
+    return EditedRows(out, common)
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #552e7eab
-SITES, FRAME_NAMES = tuple(k for k in REGION if k != "same"), tuple(FRAMES)
+SITES = tuple(k for k in REGION if k != "same")
+FRAME_NAMES = tuple(FRAMES)
 SUBSTITUTION_NAMES = tuple(SUBSTITUTIONS)
 UNSAFE = len(LABELS)  # stands where a label would, if there is none
 
 
 def rule_table():
-    """(sites, frames, frames, 3) labels for a hypothesis more specific, equal, more general at each
-    site; UNSAFE where no label is safe. Equal means that the frames alone decide.
+    """All labels, shape (sites, frames, frames, 3); UNSAFE where no label is safe.
+
+    The last axis: hypothesis more specific, equal or more general. Equal: the frames alone decide.
     """
     table = np.full((len(SITES), len(FRAME_NAMES), len(FRAME_NAMES), 3), UNSAFE)
     for s, site in enumerate(SITES):
         for i, p in enumerate(FRAME_NAMES):
             for j, h in enumerate(FRAME_NAMES):
                 for k, general in enumerate((False, None, True)):
-                    label = follows(REGION[site] if general is not None else "same", p, h, general)
+                    label = entailment_label(
+                        REGION[site] if general is not None else "same", p, h, general
+                    )
                     if label is not None:
                         table[s, i, j, k] = label
     return table
@@ -263,13 +295,21 @@ RULES = rule_table()
 # %% ../../nbs/lib/3060_nli_edits.ipynb #dc0232bd
 FORCED = np.array([*SUBSTITUTIONS.values(), 0])  # label by substitution; the last is for none (-1)
 AT_SUBJECT = np.array([REGION[s] == "subject" for s in SITES])
-SAME_PLACE = np.array([[e == f"other_{s}" for s in SITES] for e in (*SUBSTITUTIONS, "none")])
+SAME_SITE = np.array([[e == f"other_{s}" for s in SITES] for e in (*SUBSTITUTIONS, "none")])
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """How pairs are made: `frames` (n, 2), `sites` (n, sites) in -1, 0, 1 (hypothesis more
-    specific, equal, more general), `substitution` (n,) index or -1.
+    """Which edits make each of n pairs.
+
+    Parameters
+    ----------
+    frames : ndarray, shape (n, 2)
+        Frames of premise and hypothesis.
+    sites : ndarray, shape (n, sites)
+        -1, 0, 1: hypothesis more specific, equal, more general.
+    substitution : ndarray, shape (n,)
+        Index of the substitution, or -1.
     """
 
     frames: np.ndarray
@@ -280,43 +320,47 @@ class Design:
         return Design(self.frames[rows], self.sites[rows], self.substitution[rows])
 
     def labels(self):
-        """(n,) indices into LABELS; UNSAFE for designs without a safe label."""
+        """Indices into LABELS, shape (n,); UNSAFE for designs without a safe label."""
         p, h = self.frames.T
-        each = RULES[np.arange(len(SITES)), p[:, None], h[:, None], self.sites + 1]
-        whole = np.where((each == 1).any(1), 1, RULES[0, p, h, 1])
-        both_ways = (self.sites[:, AT_SUBJECT] > 0).any(1) & (self.sites[:, AT_SUBJECT] < 0).any(1)
-        whole = np.where((each == UNSAFE).any(1), UNSAFE, np.where(both_ways, 1, whole))
-        forced, plain = FORCED[self.substitution], (p == FRAME_NAMES.index("plain")) & (h == p)
+        site_labels = RULES[np.arange(len(SITES)), p[:, None], h[:, None], self.sites + 1]
+        label = np.where((site_labels == 1).any(1), 1, RULES[0, p, h, 1])
+        both_directions = (self.sites[:, AT_SUBJECT] > 0).any(1) & (
+            self.sites[:, AT_SUBJECT] < 0
+        ).any(1)
+        label = np.where(
+            (site_labels == UNSAFE).any(1), UNSAFE, np.where(both_directions, 1, label)
+        )
+        forced = FORCED[self.substitution]
+        is_plain = (p == FRAME_NAMES.index("plain")) & (h == p)
         subject = (self.sites[:, AT_SUBJECT] != 0).any(1)
-        unsafe = (p != h) | ((forced == 2) & (~plain | subject))
-        unsafe |= ((self.sites != 0) & SAME_PLACE[self.substitution]).any(1)
-        return np.where(self.substitution < 0, whole, np.where(unsafe, UNSAFE, forced))
+        unsafe = (p != h) | ((forced == 2) & (~is_plain | subject))
+        unsafe |= ((self.sites != 0) & SAME_SITE[self.substitution]).any(1)
+        return np.where(self.substitution < 0, label, np.where(unsafe, UNSAFE, forced))
 
     def tags(self):
-        """What was edited, for instance `plain>negated adverb`; < where the hypothesis is more
-        specific, the frame in brackets where both sides share one that is not plain.
+        """The edits of each pair, for instance `plain>negated adverb`.
+
+        `<`: the hypothesis is more specific. A frame in brackets: both sides share it.
         """
-        made = []
+        tags = []
         for (p, h), sites, sub in zip(
             self.frames.tolist(), self.sites.tolist(), self.substitution.tolist()
         ):
-            words = (
-                [f"{FRAME_NAMES[p]}>{FRAME_NAMES[h]}"]
-                if p != h
-                else [f"({FRAME_NAMES[p]})"]
-                if p
-                else []
-            )
-            words += [SUBSTITUTION_NAMES[sub]] if sub >= 0 else []
-            made.append(
-                " ".join(words + [s + "<" * (d < 0) for s, d in zip(SITES, sites) if d]) or "same"
-            )
-        return made
+            words = []
+            if p != h:
+                words.append(f"{FRAME_NAMES[p]}>{FRAME_NAMES[h]}")
+            elif p:
+                words.append(f"({FRAME_NAMES[p]})")
+            if sub >= 0:
+                words.append(SUBSTITUTION_NAMES[sub])
+            for site, direction in zip(SITES, sites):
+                if direction:
+                    words.append(site + "<" if direction < 0 else site)
+            tags.append(" ".join(words) or "same")
+        return tags
 
     def kinds(self):
-        """`function` where a grammatical word decides (frames differ, number, tense), `lexical`
-        where content words do.
-        """
+        """`function` if a function word decides (frame, number, tense), else `lexical`."""
         grammar = np.isin(
             self.substitution,
             [SUBSTITUTION_NAMES.index("number"), SUBSTITUTION_NAMES.index("tense")],
@@ -332,7 +376,7 @@ class Level:
     how often a substitution is tried (the rest once, `unrelated` never), `share` of the pairs that
     have one; `replaces`: every pair has one word put for another, and else words are only dropped;
     `changed`: no pair without an edit. `languages`: in which the number of words lost and gained is
-    evened out over the labels; `sides`: so is what either side looks like alone.
+    evened out over the labels; `balance_each_side`: so is what either side looks like alone.
     """
 
     frames: tuple[tuple[str, str], ...]
@@ -341,7 +385,7 @@ class Level:
     replaces: bool = False
     changed: bool = False
     languages: tuple[str, ...] = ("en",)
-    sides: bool = True
+    balance_each_side: bool = True
 
     def __post_init__(self):
         object.__setattr__(
@@ -351,23 +395,23 @@ class Level:
         object.__setattr__(self, "often", np.repeat(np.arange(len(tries)), list(tries.values())))
 
 
-BOTH = ("plain", "plain"), ("negated", "negated")
-TURNED = ("plain", "negated"), ("negated", "plain")
+SAME_POLARITY = ("plain", "plain"), ("negated", "negated")
+POLARITY_FLIPS = ("plain", "negated"), ("negated", "plain")
 LEVELS = dict(
     plain=Level(
         (("plain", "plain"),),
         (("number", 6), ("antonym", 4), ("tense", 0), ("swap", 0)),
         share=0.6,
         replaces=True,
-        sides=False,
+        balance_each_side=False,
     ),
-    negated=Level((*BOTH, *BOTH, *TURNED), share=0.3, changed=True),
+    negated=Level((*SAME_POLARITY, *SAME_POLARITY, *POLARITY_FLIPS), share=0.3, changed=True),
     quantified=Level(
         (
             *((f, f) for f in FRAMES),
             *[("plain", "plain")] * 2,
             ("negated", "negated"),
-            *(*TURNED, ("some", "no"), ("no", "some")) * 2,
+            *(*POLARITY_FLIPS, ("some", "no"), ("no", "some")) * 2,
             ("every", "no"),
             ("no", "every"),
             ("every", "some"),
@@ -379,53 +423,57 @@ LEVELS = dict(
 
 
 def check_level(level):
-    """InputError for a level that does not exist."""
+    """Raise InputError for an unknown level."""
     if level not in LEVELS:
         raise InputError(f"level={level!r}: the microworld has {', '.join(LEVELS)}")
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #2c08b760
-HOW_MANY = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])  # sites a pair
+SITES_PER_PAIR = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 3])  # sites a pair
 
 
-def draw_sites(dice, frames, least=0):
-    """(n, sites) in -1, 0, 1: up to three sites, at least `least` (n,), mostly all of one
-    direction.
+def sample_sites(rng, frames, min_sites=0):
+    """Random sites, shape (n, sites), in -1, 0, 1.
+
+    Up to three a pair, at least `min_sites` (n,), mostly of one direction.
     """
     n = len(frames)
-    how_many = np.maximum(HOW_MANY[dice.below(n, len(HOW_MANY))], least)
-    rank = np.stack([dice.raw(n) for _ in SITES], axis=1).argsort(1).argsort(1)
+    n_sites = np.maximum(SITES_PER_PAIR[rng.integers(n, len(SITES_PER_PAIR))], min_sites)
+    rank = np.stack([rng.raw(n) for _ in SITES], axis=1).argsort(1).argsort(1)
     # the direction that does not make the pair neutral
     safe = np.where(RULES[:, frames[:, 0], frames[:, 1], 2].T != 1, 1, -1)
-    random = 2 * np.stack([dice.below(n, 2) for _ in SITES], axis=1) - 1
-    together, way = dice.chance(n, 0.7), np.where(dice.chance(n, 0.75), 1, -1)
-    return np.where(together[:, None], safe * way[:, None], random) * (rank < how_many[:, None])
+    random = 2 * np.stack([rng.integers(n, 2) for _ in SITES], axis=1) - 1
+    together = rng.bernoulli(n, 0.7)
+    direction = np.where(rng.bernoulli(n, 0.75), 1, -1)
+    return np.where(together[:, None], safe * direction[:, None], random) * (
+        rank < n_sites[:, None]
+    )
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #4b730057
 HYPERNYMS = np.array([s.endswith("hypernym") for s in SITES])
 
 
-def replacing(dice, sites, substitution):
-    """The sites less those that add a word; where there is no substitution, one hypernym more, in
-    either direction.
+def restrict_to_replacements(rng, sites, substitution):
+    """Sites without those that add a word; a hypernym, in either direction, if nothing else is
+    edited.
     """
-    out = np.abs(sites) * np.where(HYPERNYMS, 2 * dice.below(len(sites), 2)[:, None] - 1, 1)
-    which = np.flatnonzero(HYPERNYMS)[dice.below(len(sites), 2)]
-    bare = np.flatnonzero((substitution < 0) & (out[:, HYPERNYMS] == 0).all(1))
-    out[bare, which[bare]] = 2 * dice.below(len(sites), 2)[bare] - 1
+    out = np.abs(sites) * np.where(HYPERNYMS, 2 * rng.integers(len(sites), 2)[:, None] - 1, 1)
+    which = np.flatnonzero(HYPERNYMS)[rng.integers(len(sites), 2)]
+    unedited = np.flatnonzero((substitution < 0) & (out[:, HYPERNYMS] == 0).all(1))
+    out[unedited, which[unedited]] = 2 * rng.integers(len(sites), 2)[unedited] - 1
     return out
 
 # %% ../../nbs/lib/3060_nli_edits.ipynb #30ae59f7
-def draw_design(dice, n, level=LEVELS["quantified"]):
-    """Designs for n pairs of a `Level`."""
-    frames = level.pairs[dice.below(n, len(level.pairs))]
+def sample_design(rng, n, level=LEVELS["quantified"]):
+    """Random designs for n pairs of a level."""
+    frames = level.pairs[rng.integers(n, len(level.pairs))]
     substitution = np.where(
-        dice.chance(n, level.share), level.often[dice.below(n, len(level.often))], -1
+        rng.bernoulli(n, level.share), level.often[rng.integers(n, len(level.often))], -1
     )
     contradicts = FORCED[substitution] == 2
     frames[contradicts] = FRAME_NAMES.index("plain")
     frames[substitution >= 0, 1] = frames[substitution >= 0, 0]
-    alike = (frames[:, 0] == frames[:, 1]) & (substitution < 0)
-    sites = draw_sites(dice, frames, alike & level.changed)
+    needs_site = (frames[:, 0] == frames[:, 1]) & (substitution < 0)
+    sites = sample_sites(rng, frames, needs_site & level.changed)
     if level.replaces:
-        sites = replacing(dice, sites, substitution)
+        sites = restrict_to_replacements(rng, sites, substitution)
     return Design(frames, np.where(contradicts[:, None] & AT_SUBJECT, 0, sites), substitution)

@@ -56,7 +56,7 @@ MATCHED = "-matched"  # ends the name of a table whose rows were trained until t
 
 
 def in_print(table: str) -> str:
-    """The published table that a table follows: `table2`, of `table2-released`, the same in another
+    """The published table that a table follows: `translation_cells`, of `table2-released`, the same in another
     reading, or of `table2-matched`.
     """
     return table.partition("-")[0]

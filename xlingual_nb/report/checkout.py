@@ -53,14 +53,14 @@ def same_data():
     """Within, whoever works in another folder reads the same data: `XLINGUAL_DATA` names what
     `data_home` finds.
     """
-    before, home = os.environ.get("XLINGUAL_DATA"), data_home()
+    data_before, home = os.environ.get("XLINGUAL_DATA"), data_home()
     if home:
         os.environ["XLINGUAL_DATA"] = str(home)
     try:
         yield
     finally:
-        if before is not None:
-            os.environ["XLINGUAL_DATA"] = before
+        if data_before is not None:
+            os.environ["XLINGUAL_DATA"] = data_before
         elif home:
             os.environ.pop("XLINGUAL_DATA", None)
 
@@ -69,13 +69,13 @@ def check_place(name: str, folder: Path) -> None:
     """InputError unless a folder, that of the parameter `name`, can be written in, or be made and
     then; makes nothing.
     """
-    place = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
-    if not place.is_dir():
-        raise InputError(f"{name}={folder}: {place} is no folder: name another place")
+    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not existing.is_dir():
+        raise InputError(f"{name}={folder}: {existing} is no folder: name another place")
     try:
-        TemporaryFile(dir=place).close()
+        TemporaryFile(dir=existing).close()
     except OSError as error:
-        why = f"{place} cannot be written in ({error.strerror})"
+        why = f"{existing} cannot be written in ({error.strerror})"
         raise InputError(f"{name}={folder}: {why}: name another folder") from None
 
 
@@ -85,10 +85,10 @@ def check_places(values: dict) -> None:
     """
     from xlingual_nb.runs.store import Store
 
-    places = {name: values[name] for name in ("results", "figures") if values.get(name)}
+    folders = {name: values[name] for name in ("results", "figures") if values.get(name)}
     if "store" in values:
         root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
         if not (root / "VERSION").exists():
-            places["store"] = root  # what a store has may be all that is needed
-    for name, folder in places.items():
+            folders["store"] = root  # what a store has may be all that is needed
+    for name, folder in folders.items():
         check_place(name, Path(folder))

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'BESIDES', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
-           'curve_numbers', 'published_values', 'floors', 'floors_in_words', 'floor_row', 'correlated', 'weighted_rows',
-           'arm_of', 'arms', 'Outcome', 'outcome', 'living_rows', 'heights', 'clear_of_floor', 'alive', 'aligned',
-           'misfit', 'caught_up', 'at_like_fit', 'unlearnt', 'taught', 'Levels', 'chance', 'published_effects', 'alone',
-           'apart']
+           'curve_numbers', 'published_values', 'baseline_labels', 'floors_in_words', 'strongest_baseline',
+           'correlations_by_seed', 'weighted_rows', 'group_of', 'seed_groups', 'Outcome', 'outcome', 'living_rows',
+           'heights', 'exceeds_baseline', 'is_above_baseline', 'n_above_baseline', 'misfit', 'caught_up', 'at_like_fit',
+           'untrained_row', 'source_task_learnt', 'Levels', 'chance', 'published_effects', 'tests_by_language',
+           'effects_by_language']
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -72,13 +73,13 @@ def run_values(frame):
     def alike(table):
         return [t for t in frame.table.unique() if t.partition("-")[2] == table.partition("-")[2]]
 
-    def look(table, row, column, curve=None):
+    def look_up(table, row, column, curve=None):
         if curve:
             return curve_numbers(frame[(frame.table == table) & (frame.row == row)], column, curve)
-        places = ((t, row, column) for t in [table, *alike(table)])
-        return next((last[place] for place in places if place in last), None)
+        addresses = ((t, row, column) for t in [table, *alike(table)])
+        return next((last[address] for address in addresses if address in last), None)
 
-    return look
+    return look_up
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #74bb7187
 BESIDES = dict(
@@ -105,7 +106,7 @@ def curve_numbers(part, column, name):
 def published_values(paper):
     """Look-up in the published tables, with the printed number as its one seed."""
 
-    def look(table, row, column, curve=None):
+    def look_up(table, row, column, curve=None):
         if curve:
             return None
         values = [
@@ -114,35 +115,35 @@ def published_values(paper):
         ]
         return next((pd.Series([v]) for v in values if not np.isnan(v)), None)
 
-    return look
+    return look_up
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #4be4188e
-def floors(claim, test, row) -> tuple[str, ...]:
+def baseline_labels(claim, test, row) -> tuple[str, ...]:
     """The floors of a row: those that the test names, or else the claim, filled in for the row."""
     return published.floor_names(claim.floor if test.floor is None else test.floor, row)
 
 
 def floors_in_words(claim, test, rows) -> str:
     """The floors to run for some rows; of each row one would do."""
-    return ", ".join(dict.fromkeys(" or ".join(floors(claim, test, row)) for row in rows))
+    return ", ".join(dict.fromkeys(" or ".join(baseline_labels(claim, test, row)) for row in rows))
 
 
-def floor_row(claim, test, look, row, column=None) -> str | None:
+def strongest_baseline(claim, test, look_up, row, column=None) -> str | None:
     """A row's floor: the one with the highest mean (for perplexity the lowest: an untrained model's
     best) in a column, by default the test's; None if no floor was run.
     """
     column = column or test.column
-    seen = {f: look(test.table, f, column) for f in floors(claim, test, row)}
-    means = {f: s.mean() for f, s in seen.items() if s is not None}
+    values = {f: look_up(test.table, f, column) for f in baseline_labels(claim, test, row)}
+    means = {f: s.mean() for f, s in values.items() if s is not None}
     return (min if "Perpl." in column else max)(means, key=means.get) if means else None
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #40f6ed5c
-def correlated(test, look) -> tuple[dict[str, pd.Series], list[str]]:
+def correlations_by_seed(test, look_up) -> tuple[dict[str, pd.Series], list[str]]:
     """Fisher's z of the correlation of two columns over the rows, by seed (those that all rows
     have); rows not run.
     """
     columns = (test.column, test.minus_column)
-    cells = {(r, c): look(test.table, r, c) for c in columns for r in test.plus}
+    cells = {(r, c): look_up(test.table, r, c) for c in columns for r in test.plus}
     missing = list(dict.fromkeys(r for (r, c), s in cells.items() if s is None or s.empty))
     if missing:
         return {}, missing
@@ -152,7 +153,7 @@ def correlated(test, look) -> tuple[dict[str, pd.Series], list[str]]:
     return {f"{len(test.plus)} rows": np.arctanh(r.clip(-1 + 1e-9, 1 - 1e-9))}, []
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #0dce6e7a
-def weighted_rows(claim, test, look) -> tuple[dict[tuple[str, str], float], list[str]]:
+def weighted_rows(claim, test, look_up) -> tuple[dict[tuple[str, str], float], list[str]]:
     """The weight of every (row, column) of a test, and the floors that were wanted and not run."""
     terms = [(1 / len(test.plus), r, test.column) for r in test.plus]
     if test.minus != "floor":
@@ -161,7 +162,7 @@ def weighted_rows(claim, test, look) -> tuple[dict[tuple[str, str], float], list
             for r in test.minus
         ]
     above = terms if test.net or test.minus == "floor" else []
-    lowest = [(-w, floor_row(claim, test, look, r, c), c) for w, r, c in above]
+    lowest = [(-w, strongest_baseline(claim, test, look_up, r, c), c) for w, r, c in above]
     missing = [
         floors_in_words(claim, test, [r])
         for (_, r, _), (_, low, _) in zip(above, lowest)
@@ -175,34 +176,34 @@ def weighted_rows(claim, test, look) -> tuple[dict[tuple[str, str], float], list
     }, missing
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #bd28023c
-def arm_of(arms, seeds, row, column) -> str:
+def group_of(groups, seeds, row, column) -> str:
     """The arm that values belong to: one that was read off a run of theirs, or else one of their
     own.
     """
     runs = seeds.name or frozenset()
-    shared = (name for name, arm in arms.items() if runs & (arm.name or frozenset()))
-    return next(shared, row if seeds.name is None or row not in arms else f"{row}, {column}")
+    shared = (name for name, arm in groups.items() if runs & (arm.name or frozenset()))
+    return next(shared, row if seeds.name is None or row not in groups else f"{row}, {column}")
 
 
-def arms(claim, test, look) -> tuple[dict[str, pd.Series], list[str]]:
+def seed_groups(claim, test, look_up) -> tuple[dict[str, pd.Series], list[str]]:
     """Weighted values by arm and seed, and the rows that were not run."""
     if test.compare == "correlation":
-        return correlated(test, look)
-    weights, missing = weighted_rows(claim, test, look)
-    found = {}
+        return correlations_by_seed(test, look_up)
+    weights, missing = weighted_rows(claim, test, look_up)
+    groups = {}
     for (row, column), weight in weights.items():
-        seeds = look(test.table, row, column, test.curve)
+        seeds = look_up(test.table, row, column, test.curve)
         if seeds is None or seeds.empty:
             missing.append(f"{row} (curve)" if test.curve else row)
             continue
-        name = arm_of(found, seeds, row, column)
+        name = group_of(groups, seeds, row, column)
         values = weight * (np.log(seeds) if test.compare == "ratio" else seeds)
-        if name in found:
-            values = (found[name] + values).dropna().rename(seeds.name)
-        found[name] = values
+        if name in groups:
+            values = (groups[name] + values).dropna().rename(seeds.name)
+        groups[name] = values
         if values.empty:
             missing.append(f"{row} (no seed in both columns)")
-    return found, list(dict.fromkeys(missing))
+    return groups, list(dict.fromkeys(missing))
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #09024686
 SCALE = dict(
@@ -221,45 +222,45 @@ class Outcome:
     sds: list[float]  # of each arm
 
     @property
-    def bound(self) -> float:
+    def scaled_margin(self) -> float:
         """The margin, on the scale of the test."""
         return float(SCALE[self.test.compare][0](self.test.margin))
 
     @property
-    def settled(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether arithmetic decides: the test is exact, and no seed differs from another."""
         return self.test.exact and not np.nansum(self.sds)
 
     @property
     def p(self) -> float:
-        if self.settled:
+        if self.is_exact:
             return float(min(self.distances()) <= 0)
-        return getattr(self.estimate, f"p_{self.test.test}")(self.bound)
+        return getattr(self.estimate, f"p_{self.test.test}")(self.scaled_margin)
 
     @property
     def p_against(self) -> float:
-        if self.settled:
+        if self.is_exact:
             return float(min(self.distances()) >= 0)
-        return getattr(self.estimate, AGAINST[self.test.test])(self.bound)
+        return getattr(self.estimate, AGAINST[self.test.test])(self.scaled_margin)
 
     def distances(self, effect=None) -> list[float]:
         """How far inside its region an effect lies, by default the one seen, from each bound;
         negative outside.
         """
         effect = self.estimate.value if effect is None else effect
-        above, below = effect - self.bound, self.bound - effect
-        return dict(above=[above], below=[below], within=[below, self.bound + effect])[
+        above, below = effect - self.scaled_margin, self.scaled_margin - effect
+        return dict(above=[above], below=[below], within=[below, self.scaled_margin + effect])[
             self.test.test
         ]
 
-    def shown(self, value) -> float:
+    def as_effect(self, value) -> float:
         """A value on the scale of the test, as the effect that it stands for."""
         return float(SCALE[self.test.compare][1](value))
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #c69576f5
-def outcome(claim, test, look) -> Outcome | list[str]:
+def outcome(claim, test, look_up) -> Outcome | list[str]:
     """What came of a test, or the list of rows that were not run."""
-    weighted, missing = arms(claim, test, look)
+    weighted, missing = seed_groups(claim, test, look_up)
     if missing:
         return missing
     estimate = contrast(weighted.values(), np.ones(len(weighted)))
@@ -283,31 +284,34 @@ def heights(values, column):
     return -np.log(values) if "Perpl." in column and values is not None else values
 
 
-def clear_of_floor(claim, test, look, row, column) -> bool | None:
+def exceeds_baseline(claim, test, look_up, row, column) -> bool | None:
     """Whether a row stands clear of its floor; None if one of the two was not run."""
-    low = floor_row(claim, test, look, row, column)
-    seen = [None if r is None else heights(look(test.table, r, column), column) for r in (row, low)]
-    if any(s is None for s in seen):
+    low = strongest_baseline(claim, test, look_up, row, column)
+    groups = [
+        None if r is None else heights(look_up(test.table, r, column), column) for r in (row, low)
+    ]
+    if any(s is None for s in groups):
         return None
-    above = contrast(seen, [1, -1])
+    above = contrast(groups, [1, -1])
     return (
         above.value > (np.log(2) if "Perpl." in column else claim.clear)
         and not above.p_above() >= ALPHA
     )
 
 
-def alive(claim, test, look) -> bool | None:
+def is_above_baseline(claim, test, look_up) -> bool | None:
     """Whether some row of the comparison stands clear of its floor; None if no floor was run.
     `alive = []` in a claim: no need to.
     """
     rows = living_rows(claim, test)
-    told = [
-        clear_of_floor(claim, test, look, row, test.alive_column or test.column) for row in rows
+    answers = [
+        exceeds_baseline(claim, test, look_up, row, test.alive_column or test.column)
+        for row in rows
     ]
-    return True if not rows else None if set(told) == {None} else any(told)
+    return True if not rows else None if set(answers) == {None} else any(answers)
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #23c39bcd
-def aligned(claim, test, look) -> str:
+def n_above_baseline(claim, test, look_up) -> str:
     """How many models stand clear of their floor, as text: of the plus rows, against the minus
     rows; of scores only.
     """
@@ -317,79 +321,81 @@ def aligned(claim, test, look) -> str:
         return ""
 
     def count(rows, column):
-        lows = [floor_row(claim, test, look, r, column) for r in rows]
-        seen = [
-            (look(test.table, r, column), look(test.table, low, column))
+        lows = [strongest_baseline(claim, test, look_up, r, column) for r in rows]
+        pairs = [
+            (look_up(test.table, r, column), look_up(test.table, low, column))
             for r, low in zip(rows, lows)
             if low
         ]
-        above = [v > low.mean() + claim.clear for v, low in seen if v is not None]
+        above = [v > low.mean() + claim.clear for v, low in pairs if v is not None]
         return f"{sum(a.sum() for a in above)} of {sum(map(len, above))}" if above else ""
 
-    sides = [(test.plus, test.column)]
+    columns = [(test.plus, test.column)]
     if test.minus != "floor":
-        sides.append((test.minus, test.minus_column or test.column))
-    return " against ".join(filter(None, (count(*side) for side in sides)))
+        columns.append((test.minus, test.minus_column or test.column))
+    return " against ".join(filter(None, (count(*side) for side in columns)))
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #6c54295d
-def misfit(test, look) -> str:
+def misfit(test, look_up) -> str:
     """Which row of a test fits its training text worse than its `fit` rows, beyond `FIT`, as text;
     empty if none does.
     """
     rows = [
         r for r in test.plus + (() if test.minus == "floor" else test.minus) if r not in test.fit
     ]
-    seen = {r: look(test.table, r, PERPLEXITY) for r in (*test.fit, *rows)} if test.fit else {}
-    if lost := [r for r, values in seen.items() if values is None]:
+    perplexities = (
+        {r: look_up(test.table, r, PERPLEXITY) for r in (*test.fit, *rows)} if test.fit else {}
+    )
+    if lost := [r for r, values in perplexities.items() if values is None]:
         return f"{PERPLEXITY} of {', '.join(lost)} not run"
-    logs = {r: np.log(values).mean() for r, values in seen.items()}
-    usual = np.mean([logs[r] for r in test.fit]) if test.fit else 0.0
+    logs = {r: np.log(values).mean() for r, values in perplexities.items()}
+    reference = np.mean([logs[r] for r in test.fit]) if test.fit else 0.0
     worst = max(rows, key=logs.get, default=None) if logs else None
-    if worst is None or logs[worst] - usual <= np.log(FIT):
+    if worst is None or logs[worst] - reference <= np.log(FIT):
         return ""
-    return f"{PERPLEXITY} of {worst} is {np.exp(logs[worst] - usual):.2f} times that of {', '.join(test.fit)}"
+    return f"{PERPLEXITY} of {worst} is {np.exp(logs[worst] - reference):.2f} times that of {', '.join(test.fit)}"
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e441f55e
-def caught_up(test, look) -> bool:
+def caught_up(test, look_up) -> bool:
     """Whether all rows of a test are there as trained to a like fit, with as many seeds, and some
     as other models.
     """
     rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
-    usual, longer = (
-        [look(t, row, test.column) for row in rows]
+    ordinary, longer = (
+        [look_up(t, row, test.column) for row in rows]
         for t in (test.table, test.table + published.MATCHED)
     )
-    if not test.fit or any(seen is None for seen in (*usual, *longer)):
+    if not test.fit or any(series is None for series in (*ordinary, *longer)):
         return False
-    return all(len(b) >= len(a) for a, b in zip(usual, longer)) and any(
-        a.name != b.name for a, b in zip(usual, longer)
+    return all(len(b) >= len(a) for a, b in zip(ordinary, longer)) and any(
+        a.name != b.name for a, b in zip(ordinary, longer)
     )
 
 
-def at_like_fit(claim, look):
+def at_like_fit(claim, look_up):
     """A claim whose tests of like fit are asked of the rows that were trained to it, where there
     are such.
     """
     tests = (
-        replace(t, table=t.table + published.MATCHED) if caught_up(t, look) else t
+        replace(t, table=t.table + published.MATCHED) if caught_up(t, look_up) else t
         for t in claim.tests
     )
     return replace(claim, tests=tuple(tests))
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e701e06f
-def unlearnt(test, look) -> str:
+def untrained_row(test, look_up) -> str:
     """Which row of a test reads its text not much better than frequencies would, as text; empty if
     none does.
     """
     for row in test.plus + (() if test.minus == "floor" else test.minus):
-        seen = look(test.table, row, SHARE)
-        stuck = [] if seen is None else seen[seen > LEARNT]
+        share = look_up(test.table, row, SHARE)
+        stuck = [] if share is None else share[share > LEARNT]
         if len(stuck):
-            return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(seen)} seeds"
+            return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(share)} seeds"
     return ""
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #71a1ea51
-def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
+def source_task_learnt(claim, test, look_up) -> dict[tuple[str, str], bool | None]:
     """Whether what a test compares stands clear of the `learnt_floor`, by column and row
     (`papers.published`); None if one of the two was not run, nothing where the test has no such
     floor.
@@ -404,7 +410,7 @@ def taught(claim, test, look) -> dict[tuple[str, str], bool | None]:
         )
     at_home = replace(test, floor=test.learnt_floor)
     return {
-        (column, row): clear_of_floor(claim, at_home, look, row, column)
+        (column, row): exceeds_baseline(claim, at_home, look_up, row, column)
         for column in columns
         for row in rows
     }
@@ -426,7 +432,7 @@ def chance(outcomes, effects, levels: Levels) -> float:
     known.
     """
 
-    def shown(o, distances, level):
+    def on_scale(o, distances, level):
         return 1 - sum(
             1 - power(d, o.sds, np.ones(len(o.sds)), list(o.seeds.values()), level)
             for d in distances
@@ -438,10 +444,11 @@ def chance(outcomes, effects, levels: Levels) -> float:
     if min(inside) > 0:
         return max(
             0.0,
-            1 - sum(1 - shown(o, o.distances(e), levels.holds) for o, e in zip(outcomes, effects)),
+            1
+            - sum(1 - on_scale(o, o.distances(e), levels.holds) for o, e in zip(outcomes, effects)),
         )
     return max(
-        shown(o, [-d], levels.falls / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0
+        on_scale(o, [-d], levels.falls / len(outcomes)) for o, d in zip(outcomes, inside) if d <= 0
     )
 
 
@@ -453,7 +460,7 @@ def published_effects(claim) -> list[float]:
     return [o.estimate.value if isinstance(o, Outcome) else np.nan for o in outcomes]
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #95aa265c
-def alone(test) -> list[published.Comparison]:
+def tests_by_language(test) -> list[published.Comparison]:
     """The tests of each language that a test pools, in their order; none where it does not pool."""
     if (
         len(test.plus) < 2
@@ -476,13 +483,13 @@ def alone(test) -> list[published.Comparison]:
     ]
 
 
-def apart(claim, test, look) -> str:
+def effects_by_language(claim, test, look_up) -> str:
     """Effect and uncorrected p of each language that a test pools, as text."""
-    told = []
-    for one in alone(test):
-        o = outcome(claim, one, look)
+    parts = []
+    for one in tests_by_language(test):
+        o = outcome(claim, one, look_up)
         if isinstance(o, list):
             continue
         p = "" if np.isnan(o.p) else f" (p {'< .001' if o.p < 0.001 else f'{o.p:.3f}'})"
-        told.append(f"{published.sides(one.plus[0])['target']} {o.estimate.value:.3g}{p}")
-    return "; ".join(told)
+        parts.append(f"{published.sides(one.plus[0])['target']} {o.estimate.value:.3g}{p}")
+    return "; ".join(parts)

@@ -40,11 +40,11 @@ def compact(picture: bytes) -> bytes:
     from PIL import Image
 
     small = io.BytesIO()
-    every, how = (
+    images, how = (
         Image.open(io.BytesIO(picture)).convert("RGB"),
         Image.Quantize.MAXCOVERAGE,
     )  # keeps rare colours
-    colours = every.quantize(256, method=how, dither=Image.Dither.NONE)
+    colours = images.quantize(256, method=how, dither=Image.Dither.NONE)
     colours.save(small, format="png", optimize=True)
     return small.getvalue()
 

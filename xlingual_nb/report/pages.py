@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STYLE', 'MARKS', 'INTRODUCTION', 'PLACEBO', 'page', 'write_page', 'number', 'html_table', 'readable', 'notebook_body',
-           'fetched', 'by_scale', 'read_verdicts', 'score', 'scores', 'verdict_table', 'html_figure', 'claim_texts',
-           'verdict_sections', 'placebo_section', 'flat_columns', 'result_tables', 'both_verdicts', 'yours_sections',
-           'NotebookPage', 'front_page', 'notebook_pages', 'write_report']
+           'remote_references', 'by_scale', 'read_verdicts', 'score', 'scores', 'verdict_table', 'html_figure',
+           'claim_texts', 'verdict_sections', 'placebo_section', 'flat_columns', 'result_tables', 'both_verdicts',
+           'yours_sections', 'NotebookPage', 'front_page', 'notebook_pages', 'write_report']
 
 # %% ../../nbs/lib/8100_pages.ipynb #1a30005e
 import base64
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import xlingual_nb
-from ..runs.files import room, write_atomic
+from ..runs.files import free_space, write_atomic
 from ..experiments.config import SCALES
 from . import tables
 from .reference_results import agreement, in_words
@@ -65,7 +65,7 @@ def page(title: str, body: str, up: str | None = None) -> str:
 def write_page(path: Path, text: str) -> None:
     """Write a page whole or not at all, in a folder that may not be there yet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with room(path.parent):
+    with free_space(path.parent):
         write_atomic(path, text)
 
 # %% ../../nbs/lib/8100_pages.ipynb #479469fc
@@ -98,7 +98,7 @@ def html_table(frame: pd.DataFrame) -> str:
 # %% ../../nbs/lib/8100_pages.ipynb #3471e88b
 def readable(notebook):
     """A copy of a notebook without `#| hide` cells and without directive lines."""
-    kept = []
+    lines_kept = []
     for cell in (c.copy() for c in notebook.cells):
         if cell.cell_type == "code":
             hidden = re.search(r"^#\|\s*hide\s*$", cell.source, re.M)
@@ -107,8 +107,8 @@ def readable(notebook):
             cell.source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M)
             if not cell.source.strip():
                 continue
-        kept.append(cell)
-    return type(notebook)({**notebook, "cells": kept})
+        lines_kept.append(cell)
+    return type(notebook)({**notebook, "cells": lines_kept})
 
 # %% ../../nbs/lib/8100_pages.ipynb #7524f555
 def notebook_body(path: Path, images: Path | None = None) -> str:
@@ -136,7 +136,7 @@ def notebook_body(path: Path, images: Path | None = None) -> str:
     )
 
 # %% ../../nbs/lib/8100_pages.ipynb #a8511d66
-def fetched(text: str) -> list[str]:
+def remote_references(text: str) -> list[str]:
     """What a browser would fetch to show this page: sources, style sheets and imports that are not
     inside it.
     """
@@ -145,8 +145,8 @@ def fetched(text: str) -> list[str]:
         r"""<link\b[^>]*?\bhref=["']([^"']+)""",
         r"""(?:@import|url\()\s*["']?([^"')]+)""",
     )
-    found = re.findall("|".join((source, sheet, style)), text, re.I)
-    return [u for group in found for u in group if u and not u.startswith("data:")]
+    references = re.findall("|".join((source, sheet, style)), text, re.I)
+    return [u for group in references for u in group if u and not u.startswith("data:")]
 
 # %% ../../nbs/lib/8100_pages.ipynb #9fed3df1
 MARKS = {
@@ -169,8 +169,8 @@ def read_verdicts(results: Path) -> pd.DataFrame:
     """All `results/<scale>/verdicts.csv` as one frame with a `scale` column, scales in order of
     size; empty when nothing was run.
     """
-    found = {p.parent.name: p for p in Path(results).glob("*/verdicts.csv")}
-    frames = [pd.read_csv(found[s], dtype={"claim": str}).assign(scale=s) for s in by_scale(found)]
+    files = {p.parent.name: p for p in Path(results).glob("*/verdicts.csv")}
+    frames = [pd.read_csv(files[s], dtype={"claim": str}).assign(scale=s) for s in by_scale(files)]
     if not frames:
         return pd.DataFrame(columns=["claim", "paper", "where", "corpus", "verdict", "scale"])
     return pd.concat(frames, ignore_index=True)
@@ -193,15 +193,15 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
 def scores(verdicts: pd.DataFrame) -> str:
     """The score of the papers' claims, and of ours apart."""
     from xlingual_nb.papers import published
-    from xlingual_nb.report.verdicts import decided, whose
+    from xlingual_nb.report.verdicts import decided_counts, source_of_claims
 
-    owner, parts = whose(verdicts), ["<h2>Score</h2>"]
+    owner, parts = source_of_claims(verdicts), ["<h2>Score</h2>"]
     parts.append(html_table(score(verdicts[owner == published.PAPERS])))
     parts += [
         "<p>Of the papers' own claims that can be tested at a scale, those decided, one way or the other:</p>"
     ]
     scales = [(scale, verdicts[verdicts.scale == scale]) for scale in verdicts.scale.unique()]
-    shares = [decided(part, scale).assign(scale=scale).round(2) for scale, part in scales]
+    shares = [decided_counts(part, scale).assign(scale=scale).round(2) for scale, part in scales]
     parts.append(html_table(pd.concat(shares)))
     if (owner == published.OURS).any():
         parts += ["<p>Claims of ours, on what the papers do not print, counted apart:</p>"]
@@ -217,7 +217,10 @@ def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
     from xlingual_nb.report.verdicts import amendments, shown_power
     from xlingual_nb.papers import published
 
-    changed, ours = amendments(), {c.id for c in published.claims() if c.whose == published.OURS}
+    changed, our_claims = (
+        amendments(),
+        {c.id for c in published.claims() if c.whose == published.OURS},
+    )
 
     def note(v):
         return (
@@ -228,7 +231,7 @@ def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
     def power(v):
         return shown_power(v) or None if "power_published" in v else None
 
-    def said(v, column):
+    def format_value(v, column):
         return text if isinstance(text := v.get(column), str) and text else None
 
     def interval(v):
@@ -237,7 +240,7 @@ def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
 
     def in_words(v):
         words = f"{v.claim}: {texts[v.claim]}" if v.claim in texts else v.claim
-        return f"{words} (ours)" if v.claim in ours else words
+        return f"{words} (ours)" if v.claim in our_claims else words
 
     rows = [
         {
@@ -251,8 +254,8 @@ def verdict_table(verdicts: pd.DataFrame, texts: dict[str, str]) -> str:
             "n": v.n_seeds,
             "published": v.published,
             "power": power(v),
-            "aligned": said(v, "aligned"),
-            "by language": said(v, "apart"),
+            "aligned": format_value(v, "aligned"),
+            "by language": format_value(v, "apart"),
             "note": note(v),
         }
         for _, v in verdicts.iterrows()
@@ -264,17 +267,19 @@ def html_figure(path: Path) -> str:
     """A figure inside the page with the caption of its sidecar; the rest of the sidecar folds
     away.
     """
-    beside = path.with_suffix(".json")
-    sidecar = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
+    sidecar_path = path.with_suffix(".json")
+    sidecar = json.loads(sidecar_path.read_text(encoding="utf-8")) if sidecar_path.exists() else {}
     caption, data = (
         str(sidecar.pop("caption", path.stem)),
         base64.b64encode(path.read_bytes()).decode(),
     )
     source = html.escape(json.dumps(sidecar, indent=1, ensure_ascii=False))
-    rest = f"<details><summary>Made from</summary><pre>{source}</pre></details>" if sidecar else ""
+    details = (
+        f"<details><summary>Made from</summary><pre>{source}</pre></details>" if sidecar else ""
+    )
     kind = "svg+xml" if path.suffix == ".svg" else path.suffix[1:]
     image = f'<img alt="{html.escape(caption)}" src="data:image/{kind};base64,{data}">'
-    return f'<figure id="{path.stem}">{image}<figcaption>{html.escape(caption)}{rest}</figcaption></figure>'
+    return f'<figure id="{path.stem}">{image}<figcaption>{html.escape(caption)}{details}</figcaption></figure>'
 
 # %% ../../nbs/lib/8100_pages.ipynb #04d70662
 INTRODUCTION = """<h1>Why is multilingual BERT multilingual?</h1>
@@ -306,10 +311,8 @@ def verdict_sections(verdicts: pd.DataFrame) -> list[str]:
         tested = group.verdict != "not run at this scale"
         if tested.any():
             parts.append(verdict_table(group[tested], texts))
-        if len(rest := group[~tested]):
-            fold = (
-                f"<summary>{len(rest)} not run at this scale</summary>{verdict_table(rest, texts)}"
-            )
+        if len(not_tested := group[~tested]):
+            fold = f"<summary>{len(not_tested)} not run at this scale</summary>{verdict_table(not_tested, texts)}"
             parts.append(f"<details>{fold}</details>")
     return parts
 
@@ -339,8 +342,8 @@ def flat_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis([name(c) for c in frame.columns], axis=1)
 
 # %% ../../nbs/lib/8100_pages.ipynb #fc1c6718
-def result_tables(results: Path, kept: Path | None = None) -> str:
-    """Every result table, folded, ours beside the published one; with a folder of `kept` results
+def result_tables(results: Path, reference: Path | None = None) -> str:
+    """Every result table, folded, ours beside the published one; with a folder of `reference` results
     those as well, and how far the two agree. Training curves are left to the figures.
     """
     folds = []
@@ -352,23 +355,27 @@ def result_tables(results: Path, kept: Path | None = None) -> str:
         ):
             if "step" in (frame := tables.read(path)):
                 continue
-            at = Path(kept or "nowhere", path.relative_to(results))
-            other = tables.read(at) if at.is_file() else frame[:0]
+            at = Path(reference or "nowhere", path.relative_to(results))
+            reference_frame = tables.read(at) if at.is_file() else frame[:0]
             for (paper, name), part in frame.groupby(["paper", "table"], sort=False):
                 title = html.escape(f"{scale}: {paper}, {name} (notebook {path.parent.name})")
-                said = "".join(f"<p>{html.escape(s)}</p>" for s in in_words(agreement(part, other)))
-                shown = said + html_table(flat_columns(tables.beside(part, other)))
-                folds.append(f"<details><summary>{title}</summary>{shown}</details>")
+                sentences = "".join(
+                    f"<p>{html.escape(s)}</p>" for s in in_words(agreement(part, reference_frame))
+                )
+                table = sentences + html_table(
+                    flat_columns(tables.beside_published(part, reference_frame))
+                )
+                folds.append(f"<details><summary>{title}</summary>{table}</details>")
     return "\n".join(folds)
 
 # %% ../../nbs/lib/8100_pages.ipynb #fbe2e6de
-def both_verdicts(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
+def both_verdicts(user_verdicts: pd.DataFrame, reference_verdicts: pd.DataFrame) -> pd.DataFrame:
     """One's own verdicts beside the kept ones, those that differ first; without claims that one's
     own do not decide.
     """
     keys, idle = ["claim", "scale", "corpus"], "not run at this scale"
-    both = yours[yours.verdict != idle].merge(
-        kept[[*keys, "verdict"]], "left", keys, suffixes=("", " (kept)")
+    both = user_verdicts[user_verdicts.verdict != idle].merge(
+        reference_verdicts[[*keys, "verdict"]], "left", keys, suffixes=("", " (kept)")
     )
     both = both.rename(columns={"verdict": "yours", "verdict (kept)": "kept"}).fillna(
         {"kept": idle}
@@ -377,73 +384,71 @@ def both_verdicts(yours: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     return first[["claim", "paper", "where", "scale", "corpus", "yours", "kept"]]
 
 
-def yours_sections(results: Path, yours: Path) -> list[str]:
+def yours_sections(results: Path, user_results: Path) -> list[str]:
     """What a user's own folder holds, beside the kept results; nothing where it is empty."""
-    both = both_verdicts(read_verdicts(yours / "results"), read_verdicts(results))
-    folds, parts = result_tables(yours / "results", results), []
+    both = both_verdicts(read_verdicts(user_results / "results"), read_verdicts(results))
+    folds, parts = result_tables(user_results / "results", results), []
     if len(both):
         parts = [
             f"<p>{(both.yours == both.kept).sum()} of {len(both)} verdicts are the kept ones.</p>"
         ]
     if len(both):
         parts.append(html_table(both))
-    found = [
+    sections = [
         *parts,
         *[folds] * bool(folds),
-        *map(html_figure, sorted((yours / "figures").glob("*.png"))),
+        *map(html_figure, sorted((user_results / "figures").glob("*.png"))),
     ]
-    return ["<h2>Yours</h2>", *found] if found else []
+    return ["<h2>Yours</h2>", *sections] if sections else []
 
 # %% ../../nbs/lib/8100_pages.ipynb #5687915b
 class NotebookPage(NamedTuple):
-    """The page of an executed notebook, of the kept study or of `yours`."""
+    """The page of an executed notebook, of the kept study or of `is_user`."""
 
     scale: str
     notebook: str
     title: str
-    yours: bool = False
+    is_user: bool = False
 
     @property
-    def place(self) -> str:
+    def file_name(self) -> str:
         """Where it lies in the report."""
-        return f"{'yours-' * self.yours}{self.scale}/{self.notebook}.html"
+        return f"{'yours-' * self.is_user}{self.scale}/{self.notebook}.html"
 
     def link(self) -> str:
         """A line of the list on the front page."""
         name = html.escape(f"{self.notebook}: {self.title}")
-        return (
-            f'<li><a href="{self.place}">{name}</a> ({self.scale}{", yours" * self.yours})</li>\n'
-        )
+        return f'<li><a href="{self.file_name}">{name}</a> ({self.scale}{", yours" * self.is_user})</li>\n'
 
 # %% ../../nbs/lib/8100_pages.ipynb #e24edd72
-def front_page(results: Path, figures: Path, pages: list[NotebookPage], yours: Path) -> str:
+def front_page(results: Path, figures: Path, pages: list[NotebookPage], user_results: Path) -> str:
     """The page to start from."""
     verdicts, parts = read_verdicts(results), [INTRODUCTION]
     none = '<p class="note">No verdicts yet: run one (<code>xlingual run laboratory --scale laptop</code>).</p>'
     parts += verdict_sections(verdicts) if len(verdicts) else [none]
     if len(verdicts):
         parts += placebo_section(results.parent / "benchmarks/results/placebo.csv")
-    parts += yours_sections(results, yours)
+    parts += yours_sections(results, user_results)
     if folds := result_tables(results):
         parts += ["<h2>Tables</h2>", folds]
-    drawn = sorted(p for p in Path(figures).glob("**/*") if p.suffix in (".png", ".svg"))
-    drawn = [p for p in drawn if "-smoke-" not in p.name] or drawn
-    if drawn:
-        parts += ["<h2>Figures</h2>", *map(html_figure, drawn)]
+    images = sorted(p for p in Path(figures).glob("**/*") if p.suffix in (".png", ".svg"))
+    images = [p for p in images if "-smoke-" not in p.name] or images
+    if images:
+        parts += ["<h2>Figures</h2>", *map(html_figure, images)]
     links = "".join(p.link() for p in pages)
     parts += ["<h2>Notebooks</h2>", f"<ul>{links}</ul>" if links else "<p>None was run yet.</p>"]
     return page("xlingual_nb: results", "\n".join(parts))
 
 # %% ../../nbs/lib/8100_pages.ipynb #f8bf24f3
-def notebook_pages(results: Path, yours: bool = False) -> dict[NotebookPage, Path]:
+def notebook_pages(results: Path, is_user: bool = False) -> dict[NotebookPage, Path]:
     """The executed notebooks of all scales, in order, and where each lies."""
-    found = {}
+    pages = {}
     for scale in by_scale({p.parents[1].name for p in results.glob("*/*/*.ipynb")}):
         for path in sorted(
             p for p in results.glob(f"{scale}/*/*.ipynb") if p.stem == p.parent.name
         ):
-            found[NotebookPage(scale, path.stem, heading(path)[0], yours)] = path
-    return found
+            pages[NotebookPage(scale, path.stem, heading(path)[0], is_user)] = path
+    return pages
 
 
 def write_report(
@@ -456,21 +461,21 @@ def write_report(
     """
     root = repository() if None in (out, results, figures) else None
     out, results = Path(out or root / "report"), Path(results or root / "results")
-    figures, yours = Path(figures or root / "figures"), results.parent / YOURS
-    pages = notebook_pages(results) | notebook_pages(yours / "results", yours=True)
+    figures, user_results = Path(figures or root / "figures"), results.parent / YOURS
+    pages = notebook_pages(results) | notebook_pages(user_results / "results", is_user=True)
     for one, path in pages.items():
-        note = f"{one.notebook}, {'yours, ' * one.yours}run at scale {one.scale}"
+        note = f"{one.notebook}, {'yours, ' * one.is_user}run at scale {one.scale}"
         body = f'<p class="note">{html.escape(note)}</p>' + notebook_body(
             path, figures.parent / "nbs"
         )
-        write_page(out / one.place, page(one.title, body, "../index.html"))
-    write_page(out / "index.html", front_page(results, figures, list(pages), yours))
-    ours = {
+        write_page(out / one.file_name, page(one.title, body, "../index.html"))
+    write_page(out / "index.html", front_page(results, figures, list(pages), user_results))
+    reference_pages = {
         page
         for scale in SCALES
         for page in out.glob(f"*{scale}/*.html")
         if page.parent.name in (scale, f"{YOURS}-{scale}")
     }
-    for old in ours - {out / one.place for one in pages}:
+    for old in reference_pages - {out / one.file_name for one in pages}:
         old.unlink()
     return out / "index.html"

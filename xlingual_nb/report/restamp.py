@@ -10,23 +10,24 @@ import csv
 import io
 import json
 import time
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pandas as pd
 
 from ..errors import InputError
-from ..experiments.study import FOUND_BY, address, observed
+from ..experiments.study import ADDRESS_COLUMNS, address, select_observed
 from . import tables
-from .reference_results import Kept, makings, todays
+from .reference_results import Kept, code_fingerprints, current_grid
 from ..runs.files import write_atomic
-from ..runs.plan import behind
-from ..runs.proofs import accept, ancestors
-from ..runs.staleness import Look, known_specs
+from ..runs.plan import ancestors_by_id
+from ..runs.proofs import accept_stage, ancestors
+from ..runs.staleness import StoreView, known_specs
 from ..runs.stages import stage_code
 from ..runs.store import Store
 
 # %% ../../nbs/lib/8090_restamp.ipynb #8ebe3a64
-KEYS = ["scale", "notebook", "corpus", *FOUND_BY]
+KEYS = ["scale", "notebook", "corpus", *ADDRESS_COLUMNS]
 
 
 def reference_files(root: Path) -> list[Path]:
@@ -55,25 +56,26 @@ def record(root: Path) -> pd.DataFrame:
     """
     rows = []
     for path in reference_files(root):
-        kept = Kept(path.parent.name, path.parent.parent.name, Path(root))
-        study, seeds = kept.tables(), tables.read_seeds(path)
+        reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
+        study, seeds = reference.tables(), tables.read_seeds(path)
         seeds = seeds[seeds.made != ""]
         study = study[study.corpus.isin(seeds.corpus)]
         for corpus, part in study.groupby("corpus"):
-            cells = observed(todays(kept.notebook, kept.scale, part), seeds)
-            for cell, made in zip(cells, makings(cells)):
-                stages = sorted({spec.stage for spec in behind(cell.runs).values()})
-                found = (kept.scale, kept.notebook, corpus, *address(cell))
-                rows.append((*found, made, " ".join(stages)))
+            cells = select_observed(current_grid(reference.notebook, reference.scale, part), seeds)
+            for cell, fingerprint in zip(cells, code_fingerprints(cells)):
+                stages = sorted({spec.stage for spec in ancestors_by_id(cell.runs).values()})
+                key = (reference.scale, reference.notebook, corpus, *address(cell))
+                rows.append((*key, fingerprint, " ".join(stages)))
     return pd.DataFrame(rows, columns=[*KEYS, "made", "stages"]).drop_duplicates(KEYS)
 
 # %% ../../nbs/lib/8090_restamp.ipynb #48c82c7d
 def stages_in_order(specs: list) -> list[str]:
     """The stages of some specs, each after those that it reads."""
-    depth: dict[str, int] = {}
+    order = TopologicalSorter()
     for spec in specs:
-        depth[spec.stage] = max(depth.get(spec.stage, 0), len(ancestors(spec)))
-    return sorted(depth, key=lambda stage: (depth[stage], stage))
+        read = {ancestor.stage for ancestor in ancestors(spec)} - {spec.stage}
+        order.add(spec.stage, *sorted(read))
+    return list(order.static_order())
 
 
 def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str, str]:
@@ -87,12 +89,12 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
     specs = list(known_specs(store)[0].values())
     outcome = {}
     for stage in stages_in_order(specs):
-        look = Look(store, stage_code())
-        if all(look.state(s) == "found" for s in specs if s.stage == stage):
+        view = StoreView(store, stage_code())
+        if all(view.state(s) == "found" for s in specs if s.stage == stage):
             outcome[stage] = "equal"
             continue
         try:
-            accept(store, stage, runs, executor, tell)
+            accept_stage(store, stage, runs, executor, tell)
             outcome[stage] = "equal"
         except InputError as error:
             outcome[stage] = str(error)
@@ -100,7 +102,7 @@ def prove_stages(store: Store, runs: int, executor=None, tell=print) -> dict[str
     return outcome
 
 # %% ../../nbs/lib/8090_restamp.ipynb #27607f2f
-def stamp(root: Path, before: pd.DataFrame, equal: set[str]) -> pd.DataFrame:
+def stamp(root: Path, recorded: pd.DataFrame, equal: set[str]) -> pd.DataFrame:
     """Write today's digests over those of an earlier code, where all stages behind a value are
     proved equal.
 
@@ -108,7 +110,7 @@ def stamp(root: Path, before: pd.DataFrame, equal: set[str]) -> pd.DataFrame:
     ----------
     root : Path
         The clone whose `results/**/seeds.csv` are rewritten.
-    before : DataFrame
+    recorded : DataFrame
         What `record` gave under the earlier code.
     equal : set of str
         The stages of which runs made again came out equal.
@@ -125,10 +127,10 @@ def stamp(root: Path, before: pd.DataFrame, equal: set[str]) -> pd.DataFrame:
         text = path.read_text(encoding="utf-8")
         lines = list(csv.DictReader(io.StringIO(text)))
         here = (path.parent.parent.name, path.parent.name)
-        old = before[(before.scale == here[0]) & (before.notebook == here[1])].set_index(KEYS)
+        old = recorded[(recorded.scale == here[0]) & (recorded.notebook == here[1])].set_index(KEYS)
         stamped = 0
         for line in lines:
-            key = (*here, line["corpus"], *(_value(line, name) for name in FOUND_BY))
+            key = (*here, line["corpus"], *(_value(line, name) for name in ADDRESS_COLUMNS))
             if key not in old.index or key not in after.index:
                 continue
             is_proved = set(after.stages[key].split()) <= equal
@@ -153,7 +155,7 @@ def _written(lines: list[dict], text: str) -> str:
     return written.getvalue()
 
 
-def restamp(root: Path, store: Store, before: pd.DataFrame, runs: int, tell=print) -> None:
+def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=print) -> None:
     """Prove every stage of a store, stamp the reference results, and write down what was done.
 
     `results/stamps.jsonl` gets a line: the day, how many runs of each stage were made again, what
@@ -161,7 +163,7 @@ def restamp(root: Path, store: Store, before: pd.DataFrame, runs: int, tell=prin
     """
     outcome = prove_stages(store, runs, tell=tell)
     equal = {stage for stage, result in outcome.items() if result == "equal"}
-    counts = stamp(root, before, equal)
+    counts = stamp(root, recorded, equal)
     line = dict(
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         runs_of_each_stage=runs,

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'COLUMNS', 'VERDICTS', 'LEGEND', 'Examined', 'examine', 'seeds_wanted', 'decide', 'deciding', 'powers',
-           'shown_effect', 'verdict_row', 'judge', 'stood_in', 'matched', 'verdicts', 'read', 'whose', 'summary',
-           'decided', 'write', 'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
+           'shown_effect', 'verdict_row', 'judge', 'stood_in', 'matched_note', 'verdicts', 'read', 'source_of_claims',
+           'summary', 'decided_counts', 'write', 'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #49ac0dd2
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ from xlingual_nb.report.claim_tests import (
     ALPHA,
     Levels,
     Outcome,
-    aligned,
-    alive,
-    apart,
+    n_above_baseline,
+    is_above_baseline,
+    effects_by_language,
     at_like_fit,
     chance,
     floors_in_words,
@@ -34,8 +34,8 @@ from xlingual_nb.report.claim_tests import (
     published_effects,
     published_values,
     run_values,
-    taught,
-    unlearnt,
+    source_task_learnt,
+    untrained_row,
 )
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #ca76f447
@@ -77,9 +77,9 @@ class Examined:
     against: float = np.nan
 
 
-def examine(claim, scale, look) -> Examined:
+def examine(claim, scale, look_up) -> Examined:
     """A claim's outcomes, and p for and against; or a note, why it cannot be decided."""
-    results = [outcome(claim, t, look) for t in claim.tests]
+    results = [outcome(claim, t, look_up) for t in claim.tests]
     missing = list(dict.fromkeys(r for rows in results if isinstance(rows, list) for r in rows))
     idle = Examined(claim, [] if missing else results)
     if scale == "smoke":
@@ -88,13 +88,17 @@ def examine(claim, scale, look) -> Examined:
         return replace(idle, note=f"its test means something only at: {', '.join(claim.scales)}")
     if missing:
         return replace(idle, note=f"not run: {', '.join(missing)}")
-    if stuck := next(filter(None, (unlearnt(t, look) for t in claim.tests)), ""):
+    if stuck := next(filter(None, (untrained_row(t, look_up) for t in claim.tests)), ""):
         return replace(idle, verdict="not trained", note=stuck)
-    home = {at: told for t in claim.tests for at, told in taught(claim, t, look).items()}
+    home = {
+        at: is_learnt
+        for t in claim.tests
+        for at, is_learnt in source_task_learnt(claim, t, look_up).items()
+    }
 
-    def of(told):
+    def of(state):
         return ", ".join(
-            f"{column} of {row}" for (column, row), found in home.items() if found is told
+            f"{column} of {row}" for (column, row), is_learnt in home.items() if is_learnt is state
         )
 
     if None in home.values():
@@ -102,7 +106,7 @@ def examine(claim, scale, look) -> Examined:
     if False in home.values():
         why = f"at its floor: {of(False)}: who has not learnt has nothing to lose"
         return replace(idle, verdict="not trained", note=why)
-    living = [alive(claim, t, look) for t in claim.tests]
+    living = [is_above_baseline(claim, t, look_up) for t in claim.tests]
     if None in living:
         test = claim.tests[living.index(None)]
         return replace(
@@ -117,7 +121,7 @@ def examine(claim, scale, look) -> Examined:
             verdict="at floor",
             note="the rows compared are at their floor: that decides nothing",
         )
-    if unlike := next(filter(None, (misfit(t, look) for t in claim.tests)), ""):
+    if unlike := next(filter(None, (misfit(t, look_up) for t in claim.tests)), ""):
         return replace(tested, verdict="confounded", note=f"fit differs: {unlike}")
     against = min((o.p_against for o in results if not np.isnan(o.p_against)), default=np.nan)
     worst, falls = np.max([o.p for o in results]), np.minimum(1, len(results) * against)
@@ -131,24 +135,24 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     single = [r for o in outcomes for r, n in o.seeds.items() if n < 2]
     if single:
         return f"one seed in {', '.join(dict.fromkeys(single))}: no interval; at least 1 more"
-    if any(sum(o.sds) == 0 and not o.settled for o in outcomes):
+    if any(sum(o.sds) == 0 and not o.is_exact for o in outcomes):
         return "the seeds do not differ at all: no spread to judge by"
 
-    def need(o, distances, level):
+    def seeds_for(o, distances, level):
         return seeds_needed(distances, o.sds, np.ones(len(o.sds)), level)
 
     fallen = [o for o in outcomes if min(o.distances()) <= 0]
     if fallen:
-        needs = [need(o, [-min(o.distances())], levels.falls / len(outcomes)) for o in fallen]
+        needs = [seeds_for(o, [-min(o.distances())], levels.falls / len(outcomes)) for o in fallen]
         side = "against"
-        most = min((n for n in needs if n), default=None)
+        fewest = min((n for n in needs if n), default=None)
     else:
-        needs, side = [need(o, o.distances(), levels.holds) for o in outcomes], "for"
-        most = None if None in needs else max(needs)
-    now = min(n for o in outcomes for n in o.seeds.values())
-    if most is None:
+        needs, side = [seeds_for(o, o.distances(), levels.holds) for o in outcomes], "for"
+        fewest = None if None in needs else max(needs)
+    n_now = min(n for o in outcomes for n in o.seeds.values())
+    if fewest is None:
         return "more than 100 seeds would be needed: it is too close to its margin"
-    more = f"about {max(most - now, 1)} more seeds would decide it, {side} the claim"
+    more = f"about {max(fewest - n_now, 1)} more seeds would decide it, {side} the claim"
     return f"{more}, if effect and spread are as they look"
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #7331151c
@@ -158,15 +162,15 @@ def decide(examined, adjusted, against, levels: Levels) -> tuple[str, str]:
     """
     if np.isnan(examined.p) and not against < ALPHA:
         return examined.verdict, examined.note or seeds_wanted(examined.outcomes, levels)
-    told = (
+    reason = (
         "no seed changes what is compared: arithmetic decides"
-        if all(o.settled for o in examined.outcomes)
+        if all(o.is_exact for o in examined.outcomes)
         else ""
     )
     if adjusted < ALPHA:
-        return "reproduced", told
+        return "reproduced", reason
     if against < ALPHA:
-        return "not reproduced", told or f"the contrary holds, p = {against:.2g}"
+        return "not reproduced", reason or f"the contrary holds, p = {against:.2g}"
     return "inconclusive", seeds_wanted(examined.outcomes, levels)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #e34cb510
@@ -191,20 +195,20 @@ def powers(examined, levels: Levels) -> dict[str, float]:
 
 
 def shown_effect(examined, at, decided) -> dict:
-    """The effect of one outcome, with its interval where the claim could be `decided`, and the
+    """The effect of one outcome, with its interval where the claim could be `decided_counts`, and the
     fewest seeds of any arm.
     """
     o = examined.outcomes[at]
     low, high = o.estimate.interval() if decided else (np.nan, np.nan)
     return dict(
-        effect=o.shown(o.estimate.value),
-        low=o.shown(low),
-        high=o.shown(high),
+        effect=o.as_effect(o.estimate.value),
+        low=o.as_effect(low),
+        high=o.as_effect(high),
         n_seeds=min(n for x in examined.outcomes for n in x.seeds.values()),
     )
 
 
-def verdict_row(examined, verdict, note, adjusted, corpus, look, levels=Levels()) -> dict:
+def verdict_row(examined, verdict, note, adjusted, corpus, look_up, levels=Levels()) -> dict:
     """One row of the verdict table. Of several tests it shows the one that decides."""
     claim, outcomes = examined.claim, examined.outcomes
     row = dict(
@@ -222,29 +226,34 @@ def verdict_row(examined, verdict, note, adjusted, corpus, look, levels=Levels()
     if outcomes:
         row |= shown_effect(examined, at, decided=verdict != VERDICTS[-1])
     if outcomes and verdict != VERDICTS[-1]:
-        row |= dict(aligned=aligned(claim, test, look), apart=apart(claim, test, look))
+        row |= dict(
+            aligned=n_above_baseline(claim, test, look_up),
+            apart=effects_by_language(claim, test, look_up),
+        )
     if verdict == "inconclusive":
         row |= powers(examined, levels)
     if len(outcomes) > 1:
         row["note"] = f"shown: {test.column} of {' + '.join(test.plus)}" + (note and f"; {note}")
     paper = outcome(claim, test, published_values(claim.paper))
     return (
-        row if isinstance(paper, list) else row | dict(published=paper.shown(paper.estimate.value))
+        row
+        if isinstance(paper, list)
+        else row | dict(published=paper.as_effect(paper.estimate.value))
     )
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #5ffcd31f
-def judge(examined, corpus, look) -> list[dict]:
+def judge(examined, corpus, look_up) -> list[dict]:
     """Rows of the verdict table for the claims of one paper, their p values corrected."""
     adjusted, against = holm([e.p for e in examined]), holm([e.against for e in examined])
     rows = []
     for e, p, q in zip(examined, adjusted, against):
         rivals = (
-            sum(other.p >= e.p for other in examined),
-            sum(other.against >= e.against for other in examined),
+            sum(other_claim.p >= e.p for other_claim in examined),
+            sum(other_claim.against >= e.against for other_claim in examined),
         )
         levels = Levels(*(ALPHA / max(n, 1) for n in rivals))
         verdict, note = decide(e, p, q, levels)
-        rows.append(verdict_row(e, verdict, note, p, corpus, look, levels))
+        rows.append(verdict_row(e, verdict, note, p, corpus, look_up, levels))
     return rows
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #9ae04f3e
@@ -259,7 +268,7 @@ def stood_in(claim, frame) -> str:
     )
 
 
-def matched(claim) -> str:
+def matched_note(claim) -> str:
     """What a verdict must say of rows that were trained for longer, to fit alike; empty where none
     was.
     """
@@ -277,7 +286,7 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     are pooled; and a note. Of a claim with several tests the deciding one is shown. Ratios are
     ratios, not logs.
     """
-    frame = tables.checked(observations)
+    frame = tables.check_observations(observations)
     if claims is None:
         claims = [
             c for paper in frame.paper.unique() for c in published.claims(paper)
@@ -286,12 +295,14 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     for corpus in sorted(frame.corpus.unique()) or [""]:
         for paper in dict.fromkeys(c.paper for c in claims):
             part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
-            look = run_values(part)
-            about = [at_like_fit(c, look) for c in claims if c.paper == paper]
-            judged = judge([examine(c, scale, look) for c in about], corpus, look)
+            look_up = run_values(part)
+            about = [at_like_fit(c, look_up) for c in claims if c.paper == paper]
+            judged = judge([examine(c, scale, look_up) for c in about], corpus, look_up)
             rows += [
                 row
-                | dict(note="; ".join(filter(None, (stood_in(c, part), matched(c), row["note"]))))
+                | dict(
+                    note="; ".join(filter(None, (stood_in(c, part), matched_note(c), row["note"])))
+                )
                 for c, row in zip(about, judged)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -302,27 +313,27 @@ def read(path) -> pd.DataFrame:
     are then empty. Raises InputError if the file is not one.
     """
     numbers = ("effect", "low", "high", "p", "published", "power_published", "power_observed")
-    found = tables.read(path, columns=FIRST, numbers=numbers)
-    return found.reindex(columns=COLUMNS).fillna(dict.fromkeys(("aligned", "apart"), ""))
+    frame = tables.read(path, columns=FIRST, numbers=numbers)
+    return frame.reindex(columns=COLUMNS).fillna(dict.fromkeys(("aligned", "apart"), ""))
 
 
-def whose(frame) -> pd.Series:
+def source_of_claims(frame) -> pd.Series:
     """Whose each claim is: the paper's, or ours."""
     return frame.claim.map({c.id: c.whose for c in published.claims()}).fillna(published.PAPERS)
 
 
 def summary(frame) -> str:
     """Counts by verdict, in one line: claims of the papers, and ours apart."""
-    told = []
+    sentences = []
     for owner, words in ((published.PAPERS, "claims of the papers"), (published.OURS, "of ours")):
-        counts = frame.verdict[whose(frame) == owner].value_counts()
-        said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
-        if said:
-            told.append(f"{counts.sum()} {words}: {said}")
-    return "; ".join(told)
+        counts = frame.verdict[source_of_claims(frame) == owner].value_counts()
+        counts_text = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
+        if counts_text:
+            sentences.append(f"{counts.sum()} {words}: {counts_text}")
+    return "; ".join(sentences)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #1c609640
-def decided(frame, scale: str) -> pd.DataFrame:
+def decided_counts(frame, scale: str) -> pd.DataFrame:
     """By paper and corpus on which it was run, how many of the paper's own claims are valid at a
     scale, of how many the rows are run (a corpus may lack their languages), how many are decided,
     one way or the other, and their shares of both.
@@ -330,11 +341,13 @@ def decided(frame, scale: str) -> pd.DataFrame:
     valid = [c for c in published.claims() if c.whose == published.PAPERS and scale in c.scales]
     rows = []
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
-        own = [c.id for c in valid if c.paper == paper]
-        told = part[part.claim.isin(own)].verdict
-        ran, done = (told != VERDICTS[-1]).sum(), told.isin(VERDICTS[:2]).sum()
+        claim_ids = [c.id for c in valid if c.paper == paper]
+        verdicts_here = part[part.claim.isin(claim_ids)].verdict
+        ran, done = (verdicts_here != VERDICTS[-1]).sum(), verdicts_here.isin(VERDICTS[:2]).sum()
         if ran:
-            rows.append((paper, corpus, len(own), ran, done, done / len(own), done / ran))
+            rows.append(
+                (paper, corpus, len(claim_ids), ran, done, done / len(claim_ids), done / ran)
+            )
     return pd.DataFrame(
         rows, columns=["paper", "corpus", "claims", "run", "decided", "share", "share of run"]
     )
@@ -348,11 +361,11 @@ def write(frame, path, replaced=()) -> Path:
     path, about = Path(path), {c.id: {t.table for t in c.tests} for c in published.claims()}
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    def idle(found):
-        return (found.verdict == VERDICTS[-1]) & (found.n_seeds == 0)
+    def idle(frame):
+        return (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0)
 
-    bare = frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
-    frame = frame.assign(_idle=idle(frame) & ~bare)
+    is_bare = frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
+    frame = frame.assign(_idle=idle(frame) & ~is_bare)
     with guard(path.parent):
         if path.exists():
             frame = pd.concat([frame, read(path).assign(_idle=idle)], ignore_index=True)
@@ -367,11 +380,11 @@ def amendments() -> dict[str, str]:
     """By claim, when and why its test was changed after results had been seen, and the verdicts
     before.
     """
-    told = {
+    notes = {
         c.id: [f"amended {a.when}: {a.why} (before: {a.before})" for a in c.amended]
         for c in published.claims()
     }
-    return {claim: "; ".join(said) for claim, said in told.items() if said}
+    return {claim: "; ".join(texts) for claim, texts in notes.items() if texts}
 
 
 def in_digits(x) -> str:
@@ -402,7 +415,7 @@ def as_text(frame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "claim": frame.claim.map(says).fillna(frame.claim),
-            "whose": whose(frame),
+            "whose": source_of_claims(frame),
             "where": frame["where"],
             "corpus": frame.corpus,
             "verdict": frame.verdict,
@@ -427,18 +440,18 @@ def display(frame, run_only=True):
     """`as_text`, styled, with a `LEGEND`. A pandas Styler; `run_only` leaves out what was not run
     at this scale.
     """
-    shown = as_text(frame[frame.verdict != VERDICTS[-1]] if run_only else frame)
+    table = as_text(frame[frame.verdict != VERDICTS[-1]] if run_only else frame)
 
     def bold(verdict):
         return "font-weight: bold" if verdict in VERDICTS[:2] else ""
 
     left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
     styled = (
-        shown.style.hide(axis="index")
+        table.style.hide(axis="index")
         .map(bold, subset=["verdict"])
         .set_uuid("verdicts")
         .set_table_styles(left)
     )
     return styled.set_caption(
-        LEGEND if len(shown) else "none of these claims was run at this scale"
+        LEGEND if len(table) else "none of these claims was run at this scale"
     )

@@ -12,15 +12,15 @@ from contextlib import ExitStack
 from itertools import takewhile
 
 from ..errors import InputError
-from .digests import changes, definitions, edited
+from .digests import changes, definitions, edited_modules
 from .executors import Failure, Inline, Job
-from .files import LIMIT, DiskFull, room, write_atomic
+from .files import LIMIT, DiskFull, free_space, write_atomic
 from .making import begin, finish, publish, renew
-from .plan import code_behind, needed, plan, results  # noqa: F401
+from .plan import code_behind, missing_nodes, plan, results  # noqa: F401
 from .progress import Progress, Watch, human
 from .spec import one_look, parents, run_id
-from .staleness import Look
-from .stages import declared, stage_of
+from .staleness import StoreView
+from .stages import declared_stages, stage_of
 from .store import Store
 
 _all_ = ["plan", "results"]
@@ -59,37 +59,37 @@ def make_runs(
         )
 
     def ready(spec):
-        return Look(store, None if accept_stale else code).state(spec) == "found"
+        return StoreView(store, None if accept_stale else code).state(spec) == "found"
 
     while todo := [s for s in todo if not ready(s)]:
         with ExitStack() as locks:
 
-            def ours(spec):
+            def is_exclusive(spec):
                 return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
 
-            mine = set(takewhile(ours, sorted(todo, key=run_id)))
-            if mine:
-                _make(store, make, [s for s in todo if s in mine], code, accept_stale)
-        todo = [s for s in todo if s not in mine]
+            unshared = set(takewhile(is_exclusive, sorted(todo, key=run_id)))
+            if unshared:
+                _make(store, make, [s for s in todo if s in unshared], code, accept_stale)
+        todo = [s for s in todo if s not in unshared]
         if not wait:
             return
-        if todo and not mine:
+        if todo and not unshared:
             time.sleep(0.3)
 
 
 def _make(store, make, specs, code, keep):
     for parent in dict.fromkeys(p for s in specs for p in parents(s)):
-        store.sound(parent)
+        store.verified_path(parent)
     specs = [s for s in specs if not renew(store, s, code)]
     folders = {run_id(s): begin(store, s, code, keep) for s in specs}
     specs = [s for s in specs if not finish(store, s)]
     if not specs:
         return
     folders = {run_id(s): folders[run_id(s)] for s in specs}
-    with room(store.root):
+    with free_space(store.root):
         for folder in folders.values():
             write_atomic(folder / ".group", " ".join(sorted(folders)))
-        progress = Progress(folders, store.held)
+        progress = Progress(folders, store.is_held)
         try:
             make(specs, list(folders.values()), store, progress)
         except Exception as error:
@@ -118,7 +118,7 @@ class Study:
             together = begun.read_text() if begun.exists() else ""
             bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
             buckets.setdefault(bucket, []).append(node)
-        ready = [b for b in buckets.values() if all(n.before <= self.done for n in b)]
+        ready = [b for b in buckets.values() if all(n.parent_ids <= self.done for n in b)]
         groups = split(ready, self.stack, self.executor.workers)
         for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)):
             self.submit(group)
@@ -146,30 +146,30 @@ class Study:
             )
         )
 
-    def ended(self, job: Job, failure: Failure | None):
+    def on_end(self, job: Job, failure: Failure | None):
         """Book the end of a job."""
         group, waited = self._groups.pop(job.name)
-        look = Look(self.store, None if self.accept else self.code)
-        there = [n for n in group if look.state(n.spec) == "found"]
-        rest = [n for n in group if n not in there]
-        self.done |= {n.key for n in there}
+        view = StoreView(self.store, None if self.accept else self.code)
+        made_nodes = [n for n in group if view.state(n.spec) == "found"]
+        missing = [n for n in group if n not in made_nodes]
+        self.done |= {n.key for n in made_nodes}
         self.queued -= {n.key for n in group}
-        if rest and failure is None and not waited:  # somebody else is making them
-            self.say_who(rest)
-            self.submit(rest, wait=True)
-        elif len(group) > 1 and rest and (failure is None or failure.kind != "full"):
-            for node in rest:
+        if missing and failure is None and not waited:  # somebody else is making them
+            self.say_who(missing)
+            self.submit(missing, wait=True)
+        elif len(group) > 1 and missing and (failure is None or failure.kind != "full"):
+            for node in missing:
                 self.submit([node], wait=True)
-        elif rest:
+        elif missing:
             self.fail(
-                rest, failure or Failure(f"{job.name}: was made, but is not found in the store")
+                missing, failure or Failure(f"{job.name}: was made, but is not found in the store")
             )
 
     def say_who(self, group):
         """Say who is making runs that we wait for, and where the lock of the first one is."""
         makers = [who for n in group if (who := self.store.maker(n.spec))]
         for who in {who.partition(" (")[0]: who for who in reversed(makers)}.values():
-            count = sum(other.startswith(who.partition("(")[0]) for other in makers)
+            count = sum(maker.startswith(who.partition("(")[0]) for maker in makers)
             self.tell(
                 f"waiting for {count} {group[0].spec.stage} run{'s' * (count > 1)} of {who}; to be taken over if "
                 f"that process dies, or is elsewhere and silent for {human(LIMIT)}"
@@ -181,7 +181,7 @@ class Study:
         for key, node in list(
             self.waiting.items()
         ):  # inputs come first, so one pass reaches all that depend on them
-            if node.before & lost:
+            if node.parent_ids & lost:
                 lost.add(key)
                 self.skipped.add(key)
                 del self.waiting[key]
@@ -210,9 +210,9 @@ def run(
     tell = print if progress else lambda *_: None
     with one_look():
         code = code_behind(specs)
-        look = Look(store, code)
-        nodes = needed(specs, Look(store) if accept_stale else look)
-        _say_stale(specs, nodes, look, tell)
+        view = StoreView(store, code)
+        nodes = missing_nodes(specs, StoreView(store) if accept_stale else view)
+        _say_stale(specs, nodes, view, tell)
     if not nodes:
         return
     if isinstance(executor, Inline):
@@ -222,7 +222,7 @@ def run(
         with Watch(study, progress):
             study.release()
             for job, failure in executor.as_completed():
-                study.ended(job, failure)
+                study.on_end(job, failure)
                 study.release()
     except KeyboardInterrupt:
         tell("stopped; what was computed is kept, and the same command goes on from here")
@@ -234,9 +234,9 @@ def run(
         raise _failed(study)
 
 # %% ../../nbs/lib/1130_engine.ipynb #42485926
-def _say_stale(specs, nodes, look, tell):
-    every = {run_id(s): s for s in [*specs, *(n.spec for n in nodes.values())]}
-    old = [k for k, s in every.items() if look.state(s) == "stale"]
+def _say_stale(specs, nodes, view, tell):
+    specs_by_id = {run_id(s): s for s in [*specs, *(n.spec for n in nodes.values())]}
+    old = [k for k, s in specs_by_id.items() if view.state(s) == "stale"]
     again = sum(k in nodes for k in old)
     why = "runs are stale (the code that made them, or what they read, has changed)"
     if again:
@@ -245,14 +245,18 @@ def _say_stale(specs, nodes, look, tell):
         )
     if len(old) > again:
         tell(f"{len(old) - again} {why} and are accepted as they are")
-    damaged = sum(look.state(n.spec) == "damaged" for n in nodes.values())
+    damaged = sum(view.state(n.spec) == "damaged" for n in nodes.values())
     if damaged:
         tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
 
 
 def _refuse_edited(names):
     changed = sorted(
-        {d for name in names for d in edited(declared()[name].make, declared()[name].spec)}
+        {
+            d
+            for name in names
+            for d in edited_modules(declared_stages()[name].make, declared_stages()[name].spec)
+        }
     )
     if not changed:
         return

@@ -186,7 +186,7 @@ class Worker:
         cause = " (often: out of memory)" if code == -signal.SIGKILL else ""
         return f"was ended by {signal.Signals(-code).name}{cause}"
 
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         return self.process.poll() is None
 
     def tail(self, size: int = 2000) -> str:
@@ -255,7 +255,7 @@ class Processes:
         child = None
         while (job := jobs.get()) is not None and not closing.is_set():
             try:
-                if child is None or not child.alive():
+                if child is None or not child.is_running():
                     children.discard(child)
                     child = Worker(self.threads)
                     children.add(child)

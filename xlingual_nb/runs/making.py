@@ -17,10 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from .executors import cores, device
-from .files import load_json, room, sync, write_atomic
+from .files import load_json, free_space, sync, write_atomic
 from .spec import canonical, run_id
 from .staleness import lineage, own_reasons
-from .store import Store, listed, problems, products, strip
+from .store import Store, file_records, problems, products, strip
 
 # %% ../../nbs/lib/1100_making.ipynb #1076d598
 @lru_cache(maxsize=1)
@@ -28,9 +28,9 @@ def processor() -> str:
     """The model of this machine's processor, in words."""
     if os.path.exists("/proc/cpuinfo"):
         lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
-        told = [value.strip() for name, _, value in lines if name.strip() == "model name"]
-        if told:
-            return told[0]
+        names = [value.strip() for name, _, value in lines if name.strip() == "model name"]
+        if names:
+            return names[0]
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
@@ -52,7 +52,7 @@ def made_on() -> dict:
     threads = (
         torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores())
     )
-    told = dict(
+    platform_facts = dict(
         system=platform.system(),
         machine=platform.machine(),
         processor=processor(),
@@ -62,7 +62,7 @@ def made_on() -> dict:
         python=platform.python_version(),
         **loaded,
     )
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in platform_facts.items() if value}
 
 # %% ../../nbs/lib/1100_making.ipynb #885a9b92
 def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> Path:
@@ -77,11 +77,11 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     if folder.exists() and not same and not (begun and keep):
         shutil.rmtree(store.aside(folder), ignore_errors=True)
         begun = None
-    with room(store.root):
+    with free_space(store.root):
         folder.mkdir(parents=True, exist_ok=True)
-        told = dict(about=about, spec=json.loads(canonical(spec)))
+        content = dict(about=about, spec=json.loads(canonical(spec)))
         if same or not begun:
-            write_atomic(folder / "begun.json", json.dumps(told))
+            write_atomic(folder / "begun.json", json.dumps(content))
     return folder
 
 # %% ../../nbs/lib/1100_making.ipynb #7a9ab292
@@ -90,7 +90,7 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
     in one go with it.
     """
     folder = store.partial(spec)
-    with room(store.root):
+    with free_space(store.root):
         write_atomic(folder / "spec.json", canonical(spec) + "\n")
         for file in products(folder):
             sync(file)
@@ -104,7 +104,7 @@ def publish(store: Store, spec, seconds: float = 0.0, partners=()):
                 seconds=round(seconds, 3),
                 platform=made_on(),
                 partners=sorted(set(partners) - {run_id(spec)}),
-                files=listed(folder),
+                files=file_records(folder),
             ),
         )
         _install(store, spec)
@@ -116,7 +116,7 @@ def write_manifest(folder: Path, about: dict):
 
 def _install(store: Store, spec):
     folder, final = store.partial(spec), store.path(spec)
-    if not store.held(spec):
+    if not store.is_held(spec):
         raise RuntimeError(
             f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published"
         )
@@ -137,7 +137,7 @@ def finish(store: Store, spec) -> bool:
     if problems(folder):
         return False
     about, begun = load_json(folder / "manifest.json"), load_json(folder / "begun.json")["about"]
-    if any(about.get(name) != told for name, told in begun.items()):
+    if any(about.get(name) != recorded for name, recorded in begun.items()):
         return False
     _install(store, spec)
     return True
@@ -147,9 +147,13 @@ def renew(store: Store, spec, code: dict) -> bool:
     """Keep a stale run that is itself as it would be made, from inputs that came out the same; its
     manifest is renewed.
     """
-    about, now = load_json(store.path(spec) / "manifest.json"), lineage(store, spec, code)
-    if not store.has(spec) or own_reasons(about, spec, code) or about["inputs"] != now["inputs"]:
+    about, current = load_json(store.path(spec) / "manifest.json"), lineage(store, spec, code)
+    if (
+        not store.has(spec)
+        or own_reasons(about, spec, code)
+        or about["inputs"] != current["inputs"]
+    ):
         return False
-    with room(store.root):
-        write_manifest(store.path(spec), about | now)
+    with free_space(store.root):
+        write_manifest(store.path(spec), about | current)
     return True

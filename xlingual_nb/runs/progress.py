@@ -29,9 +29,9 @@ class Progress:
 
     EVERY, LOG = 0.5, 10.0  # seconds between two writings of `progress.json`, and of `log.jsonl`
 
-    def __init__(self, folders: dict[str, Path], held=lambda spec: True):
+    def __init__(self, folders: dict[str, Path], is_held=lambda spec: True):
         self.held, self.folders, self.began, self._wrote, self._logged = (
-            held,
+            is_held,
             folders,
             time.monotonic(),
             {},
@@ -62,18 +62,18 @@ class Progress:
             )
 
     def __call__(self, spec, done, total, **info):
-        key, now = run_id(spec), time.monotonic()
-        if done < total and now - self._wrote.get(key, -1e9) < self.EVERY:
+        key, time_now = run_id(spec), time.monotonic()
+        if done < total and time_now - self._wrote.get(key, -1e9) < self.EVERY:
             return
         if not self.held(spec):
             raise RuntimeError(
                 f"{spec.stage} {key[:12]} was taken over by another process; it goes on there"
             )
-        self._wrote[key] = now
+        self._wrote[key] = time_now
         state = dict(done=done, total=total, seconds=self.seconds(key), info=info)
         write_atomic(self.folders[key] / "progress.json", json.dumps(state), durable=False)
-        if done >= total or now - self._logged.get(key, -1e9) >= self.LOG:
-            self._logged[key] = now
+        if done >= total or time_now - self._logged.get(key, -1e9) >= self.LOG:
+            self._logged[key] = time_now
             self.log(key, "progress", done=done, total=total, **info)
 
 # %% ../../nbs/lib/1110_progress.ipynb #951ee9b5
@@ -97,7 +97,7 @@ class Watch:
         self.first, self.now = {}, {}  # fractions done, at the start and at the last look
         self.totals = Counter(node.spec.stage for node in study.nodes.values())
 
-    def look(self) -> dict[str, float]:
+    def read_fractions(self) -> dict[str, float]:
         """Read the fractions done, and return them summed by stage."""
         sums, info = dict.fromkeys(self.totals, 0.0), {}
         for key, node in list(self.study.nodes.items()):
@@ -125,14 +125,14 @@ class Watch:
 
     def line(self) -> str:
         """How far each stage is and what is left, for a place where no bars can be drawn."""
-        sums, left = self.look(), self.left()
+        sums, left = self.read_fractions(), self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
         parts.append("time left not known yet" if left is None else f"{human(left)} left")
         return " · ".join(parts + [self.info] * bool(self.info))
 
     def draw(self):
         """Bring the bars up to date."""
-        sums, left = self.look(), self.left()
+        sums, left = self.read_fractions(), self.left()
         for stage, total in self.totals.items():
             if stage not in self.bars:
                 self.bars[stage] = tqdm(
@@ -147,20 +147,20 @@ class Watch:
             bar.set_postfix_str("" if unknown else f"{human(left)} left {self.info}")
 
     def _watch(self):
-        bars, printed, before = sys.stderr.isatty(), time.monotonic(), time.monotonic()
+        is_terminal, printed, last_shown = sys.stderr.isatty(), time.monotonic(), time.monotonic()
         while not self._stop.wait(self.TICK):
-            now = time.monotonic()
+            time_now = time.monotonic()
             if any(self.study.nodes[k].weight for k in list(self.study.queued)):
-                self.busy += now - before
-            before = now
-            if bars:
+                self.busy += time_now - last_shown
+            last_shown = time_now
+            if is_terminal:
                 self.draw()
-            elif now - printed >= self.LINE:
+            elif time_now - printed >= self.LINE:
                 print(self.line(), flush=True)
-                printed = now
+                printed = time_now
 
     def __enter__(self):
-        self.look()
+        self.read_fractions()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         if self.on:
             self._thread.start()

@@ -25,7 +25,7 @@ from .metrics import accuracy
 from .task import Task, name_of
 from .zero_shot_tasks import DOCUMENTS, TUNED_NLI, TUNED_POS, names_in, tuned_ner
 from ..text.formats import LABELS
-from ..text.records import Labelled, read_records
+from ..text.records import LabelledRecords, read_records
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6180_baselines.ipynb #661794a5
@@ -60,18 +60,22 @@ def lexical_differences(premise: list[str], hypothesis: list[str], common: froze
     kept ones.
     """
     p, h = set(premise), set(hypothesis)
-    moved = [f"-{w}" for w in sorted(p - h)] + [f"+{w}" for w in sorted(h - p)]
-    kept = [f"={w}" for w in sorted(p & h & common)]
-    pairs = [f"{a} {b}" for i, a in enumerate(moved) for b in (*moved[i + 1 :], *kept)]
-    return moved + kept + pairs
+    changed_words = [f"-{w}" for w in sorted(p - h)] + [f"+{w}" for w in sorted(h - p)]
+    shared_words = [f"={w}" for w in sorted(p & h & common)]
+    pairs = [
+        f"{a} {b}"
+        for i, a in enumerate(changed_words)
+        for b in (*changed_words[i + 1 :], *shared_words)
+    ]
+    return changed_words + shared_words + pairs
 
 
-def commonest(records: list[dict], most: int = 30) -> frozenset:
+def commonest(records: list[dict], maximum: int = 30) -> frozenset:
     """The words that most pairs have."""
     count = Counter(
         w for r in records for w in sorted({*r["premise"].split(), *r["hypothesis"].split()})
     )
-    return frozenset(w for w, _ in count.most_common(most))
+    return frozenset(w for w, _ in count.most_common(maximum))
 
 # %% ../../nbs/lib/6180_baselines.ipynb #6f191fbb
 LEAST, PENALTY, STEPS = 8, 1e-3, 60
@@ -79,22 +83,24 @@ LEAST, PENALTY, STEPS = 8, 1e-3, 60
 
 @dataclass(frozen=True, eq=False)
 class MarksClassifier:
-    """Weights (marks, 3) and bias (3,) on the marks of a view, which have the columns `known`."""
+    """Weights (marks, 3) and bias (3,) on the marks of a view, which have the columns `column_of`."""
 
     view: object
-    known: dict
+    column_of: dict
     weights: object
     bias: object
 
 
-def indicator_table(view, records: list[dict], known: dict):
+def indicator_table(view, records: list[dict], column_of: dict):
     """A tensor (pairs, marks) of ones where a pair has a mark."""
     import torch
 
-    table = torch.zeros(len(records), len(known))
+    table = torch.zeros(len(records), len(column_of))
     for i, r in enumerate(records):
         marks = [
-            known[m] for m in view(r["premise"].split(), r["hypothesis"].split()) if m in known
+            column_of[m]
+            for m in view(r["premise"].split(), r["hypothesis"].split())
+            if m in column_of
         ]
         table[i, marks] = 1.0
     return table
@@ -106,21 +112,21 @@ def fit_marks(view, records: list[dict]) -> MarksClassifier:
     from xlingual_nb.tasks.linear_probes import regress
 
     count = Counter(m for r in records for m in view(r["premise"].split(), r["hypothesis"].split()))
-    known = {
+    column_of = {
         m: i
         for i, m in enumerate(sorted(m for m, n in count.items() if n >= min(LEAST, len(records))))
     }
     labels = torch.tensor([LABELS.index(r["label"]) for r in records])
     return MarksClassifier(
         view,
-        known,
-        *regress(indicator_table(view, records, known), labels, len(LABELS), PENALTY, STEPS),
+        column_of,
+        *regress(indicator_table(view, records, column_of), labels, len(LABELS), PENALTY, STEPS),
     )
 
 
 def answer_marks(fitted: MarksClassifier, records: list[dict]) -> np.ndarray:
     """Labels (n,) of pairs, places in `LABELS`."""
-    scores = indicator_table(fitted.view, records, fitted.known) @ fitted.weights + fitted.bias
+    scores = indicator_table(fitted.view, records, fitted.column_of) @ fitted.weights + fitted.bias
     return scores.argmax(1).numpy()
 
 # %% ../../nbs/lib/6180_baselines.ipynb #1d1fd1ad
@@ -133,19 +139,22 @@ class NliFloorsSpec:
     """
 
     stage: ClassVar[str] = "nli_floors"
-    train: Labelled
-    tests: tuple[tuple[Labelled, Labelled], ...]
-    said: Labelled
+    train: LabelledRecords
+    tests: tuple[tuple[LabelledRecords, LabelledRecords], ...]
+    said: LabelledRecords
 
 
-def side_by_side(sides, store) -> list[dict]:
+def side_by_side(pair, store) -> list[dict]:
     """A test whose premises are of one language, the hypotheses of another; none where these are
     not the same pairs.
     """
-    first, second = (read_records(store.path(side.records)) for side in sides)
+    first, second = (read_records(store.path(side.records)) for side in pair)
     same = [r["label"] for r in first] == [r["label"] for r in second]
     return (
-        [r | dict(hypothesis=other["hypothesis"]) for r, other in zip(first, second)]
+        [
+            r | dict(hypothesis=second_record["hypothesis"])
+            for r, second_record in zip(first, second)
+        ]
         if same
         else []
     )
@@ -156,23 +165,23 @@ def make_floors(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         train, values = read_records(store.path(spec.train.records)), {}
         fitted = {name: fit_marks(view, train) for name, view in FLOORS.items()}
-        full, said = (
+        full, hypotheses = (
             partial(lexical_differences, common=commonest(train)),
             side_by_side((spec.said, spec.said), store),
         )
-        asked = [
-            (name_of(sides), pairs) for sides in spec.tests if (pairs := side_by_side(sides, store))
+        test_sets = [
+            (name_of(pair), pairs) for pair in spec.tests if (pairs := side_by_side(pair, store))
         ]
 
-        def right(classifier, pairs):
+        def accuracy_on(classifier, pairs):
             return accuracy(
                 answer_marks(classifier, pairs), np.array([LABELS.index(r["label"]) for r in pairs])
             )
 
         for name, classifier in fitted.items():
-            values[name] = {tests: right(classifier, p) for tests, p in asked}
+            values[name] = {tests: accuracy_on(classifier, p) for tests, p in test_sets}
         values["true lexicon"] = {
-            name_of((spec.said, spec.said)): right(fit_marks(full, train), said)
+            name_of((spec.said, spec.said)): accuracy_on(fit_marks(full, train), hypotheses)
         }
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
 
@@ -182,7 +191,7 @@ declare(NliFloorsSpec, make_floors)
 # %% ../../nbs/lib/6180_baselines.ipynb #9b505476
 def text_bags(inputs: Inputs) -> Encoded:
     """The pieces of each text, both sides of it together."""
-    return Encoded.of(np.concatenate(sides) for sides in zip(*inputs.texts))
+    return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
 
 
 def pair_bags(inputs: Inputs) -> Encoded:
@@ -222,7 +231,7 @@ def count_table(bags: Encoded, width: int):
 
 
 def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
-    """Naive Bayes of labelled bags (`table_of`), so much `added` to every count. InputError unless
+    """Naive Bayes of labelled bags (`count_table`), so much `added` to every count. InputError unless
     each has a label.
     """
     require(
@@ -231,9 +240,9 @@ def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
     )
     names, of = np.unique(labels, return_inverse=True)
     counts = np.stack([bags[of == label].sum(0) for label in range(len(names))])
-    known = counts.sum(0) > 0
-    share = (counts + added) / (counts + added)[:, known].sum(1, keepdims=True)
-    return Bayes(names, np.log(np.bincount(of) / len(of)), np.where(known, np.log(share), 0.0))
+    is_known = counts.sum(0) > 0
+    share = (counts + added) / (counts + added)[:, is_known].sum(1, keepdims=True)
+    return Bayes(names, np.log(np.bincount(of) / len(of)), np.where(is_known, np.log(share), 0.0))
 
 
 def answer_bayes(fitted: Bayes, bags) -> np.ndarray:
@@ -253,9 +262,9 @@ class BagsSpec:
 
     stage: ClassVar[str] = "bags"
     vocabulary: object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     kinds: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -263,7 +272,7 @@ class BagsSpec:
             hasattr(self.vocabulary, "stage"),
             f"vocabulary={self.vocabulary!r}: give the spec of a run",
         )
-        task, others = (
+        task, languages = (
             self.train.records.task,
             {side.records.task for side in (self.dev, *self.tests)},
         )
@@ -271,8 +280,8 @@ class BagsSpec:
             task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}"
         )
         require(
-            others <= {task},
-            f"records of {task}, and of {' and '.join(sorted(others))} to be asked: give those of one task",
+            languages <= {task},
+            f"records of {task}, and of {' and '.join(sorted(languages))} to be asked: give those of one task",
         )
 
 
@@ -280,12 +289,12 @@ BAGS = {"documents": text_bags, "nli": pair_bags, "ner": word_bags, "pos": word_
 ADDED = (1.0, 0.1, 0.01)
 
 
-def task_of(spec: BagsSpec, seen: list[dict]) -> Task:
-    """The task of a spec whose training records have been `seen`: how records become ids, how
+def task_of(spec: BagsSpec, records: list[dict]) -> Task:
+    """The task of a spec whose training records have been `records`: how records become ids, how
     answers are scored.
     """
     if spec.train.records.task == "ner":
-        return tuned_ner(kinds=spec.kinds, known=names_in(spec.kinds, seen))
+        return tuned_ner(kinds=spec.kinds, seen_names=names_in(spec.kinds, records))
     return {"documents": DOCUMENTS, "nli": TUNED_NLI, "pos": TUNED_POS}[spec.train.records.task]
 
 
@@ -300,13 +309,13 @@ def like(gold, labels: np.ndarray):
     ]
 
 
-def known_only(bags: Encoded, known: np.ndarray) -> Encoded:
-    """Bags without marks that are not `known` (marks,)."""
-    kept = known[bags.ids]
-    return Encoded(bags.ids[kept], np.append(0, np.cumsum(kept))[bags.starts])
+def known_only(bags: Encoded, is_known: np.ndarray) -> Encoded:
+    """Bags without marks that are not `is_known` (marks,)."""
+    in_vocabulary = is_known[bags.ids]
+    return Encoded(bags.ids[in_vocabulary], np.append(0, np.cumsum(in_vocabulary))[bags.starts])
 
 
-def read_side(spec: BagsSpec, task: Task, store, side: Labelled) -> tuple:
+def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple:
     """A side of a spec as inputs, and how often each of its bags has each mark, special pieces left
     out.
     """
@@ -314,8 +323,8 @@ def read_side(spec: BagsSpec, task: Task, store, side: Labelled) -> tuple:
 
     tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
     tokenizer.backend_tokenizer.no_truncation()
-    plain = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    marks = np.repeat(plain, 3) if task.name == "nli" else plain
+    is_ordinary = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+    marks = np.repeat(is_ordinary, 3) if task.name == "nli" else is_ordinary
     inputs = task.encode(tokenizer, read_records(store.path(side.records)))
     return inputs, count_table(known_only(BAGS[task.name](inputs), marks), len(marks))
 
@@ -332,12 +341,12 @@ def make_bags(specs, folders, store, progress):
         train, dev, *tests = (
             read_side(spec, task, store, side) for side in (spec.train, spec.dev, *spec.tests)
         )
-        gold, chosen = train[0].gold, "f1" if task.name == "ner" else "accuracy"
-        ways = [
+        gold, criterion = train[0].gold, "f1" if task.name == "ner" else "accuracy"
+        candidates = [
             fit_bayes(train[1], np.concatenate(gold) if isinstance(gold, list) else gold, n)
             for n in ADDED
         ]
-        fitted = max(ways, key=lambda way: scores_of(task, way, *dev)[chosen])
+        fitted = max(candidates, key=lambda candidate: scores_of(task, candidate, *dev)[criterion])
         for side, test in zip(spec.tests, tests):
             for number, value in scores_of(task, fitted, *test).items():
                 values.setdefault(number, {})[side.language] = value

@@ -27,9 +27,11 @@ def path_score(emissions, tags, lengths, transitions, start, end):
     start and its last tag's end.
     """
     live = torch.arange(emissions.shape[1], device=emissions.device) < lengths[:, None]
-    seen = emissions.gather(2, tags[..., None])[..., 0].where(live, 0).sum(1)
+    gold_emissions = emissions.gather(2, tags[..., None])[..., 0].where(live, 0).sum(1)
     moves = transitions[tags[:, :-1], tags[:, 1:]].where(live[:, 1:], 0).sum(1)
-    return seen + moves + start[tags[:, 0]] + end[tags.gather(1, lengths[:, None] - 1)[:, 0]]
+    return (
+        gold_emissions + moves + start[tags[:, 0]] + end[tags.gather(1, lengths[:, None] - 1)[:, 0]]
+    )
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #778a9dbb
 def log_partition(emissions, lengths, transitions, start, end):
@@ -74,13 +76,13 @@ def spell(tags, scheme: str) -> list[str]:
     """BIO tags in a scheme: `bio`, or `bioul` (L: the last word of a name, U: the only one). A
     stray I- begins a name.
     """
-    spelt = ["O"] * len(tags)
+    named_tags = ["O"] * len(tags)
     for start, stop, kind in spans(tags):
         marks = "B" + "I" * (stop - start - 1)
         if scheme == "bioul":
             marks = "U" if stop == start + 1 else marks[:-1] + "L"
-        spelt[start:stop] = [f"{mark}-{kind}" for mark in marks]
-    return spelt
+        named_tags[start:stop] = [f"{mark}-{kind}" for mark in marks]
+    return named_tags
 
 
 def as_bio(tag: str) -> str:
@@ -94,9 +96,9 @@ def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     mark, kind = np.array([label[0] for label in labels]), np.array([label[2:] for label in labels])
     goes_on, unfinished = np.isin(mark, ["I", "L"]), np.isin(mark, ["B", "I"])
-    joined = unfinished[:, None] & goes_on & (kind[:, None] == kind)
+    continues = unfinished[:, None] & goes_on & (kind[:, None] == kind)
     must = unfinished & ("U" in mark)
-    return joined | ~(must[:, None] | goes_on), ~goes_on, ~must
+    return continues | ~(must[:, None] | goes_on), ~goes_on, ~must
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Features:
     def lengths(self):
         return np.diff(self.starts)
 
-    def padded(self, numbers) -> tuple[torch.Tensor, torch.Tensor]:
+    def pad_rows(self, numbers) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows (B, T) of these sentences' words, the last word repeated beyond the end, and their
         lengths (B,), on the device.
         """
@@ -130,9 +132,9 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
     """
     counts = 1 + np.maximum(0, -(-(lengths - limit) // max(1, limit // 2)))
     sentence = np.repeat(np.arange(len(lengths)), counts)
-    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    position = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     size = np.minimum(lengths, limit)[sentence]
-    return sentence, np.minimum(place * max(1, limit // 2), lengths[sentence] - size), size
+    return sentence, np.minimum(position * max(1, limit // 2), lengths[sentence] - size), size
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #91a6504e
 def features(
@@ -157,22 +159,22 @@ def features(
         not lost.size,
         f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together",
     )
-    limit, layer = encoder.room(view), encoder.depth if layer is None else layer
+    limit, layer = encoder.max_length(view), encoder.depth if layer is None else layer
     sentence, first, size = windows(n, limit)
     starts = np.concatenate([[0], np.cumsum(size)])
     ids = pieces.ids[
         np.repeat(pieces.starts[sentence] + first - starts[:-1], size) + np.arange(starts[-1])
     ]
-    wanted = list(range(1, layer + 1)) if mix else [layer]
-    states = hidden_states(encoder, Encoded(ids, starts), view, wanted)
+    layers = list(range(1, layer + 1)) if mix else [layer]
+    states = hidden_states(encoder, Encoded(ids, starts), view, layers)
     counts, step = np.bincount(sentence), max(1, limit // 2)
     nearest = (
         np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1)
         + (np.cumsum(counts) - counts)[of]
     )
     rows = torch.from_numpy(starts[nearest] + firsts.ids - first[nearest]).to(encoder.device)
-    found = [states[k][rows] for k in wanted]
-    return Features(torch.stack(found, 1) if mix else found[0], firsts.starts)
+    vectors = [states[k][rows] for k in layers]
+    return Features(torch.stack(vectors, 1) if mix else vectors[0], firsts.starts)
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #96a568eb
 class ScalarMix(nn.Module):
@@ -210,13 +212,13 @@ class BiLSTM(nn.Module):
         beyond a sentence's length reaches no word of it.
         """
         x = self.mix(x)
-        place = torch.arange(x.shape[1], device=x.device)
-        turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)[
-            ..., None
-        ]
+        position = torch.arange(x.shape[1], device=x.device)
+        reversed_position = torch.where(
+            position < lengths[:, None], lengths[:, None] - 1 - position, position
+        )[..., None]
 
         def turn(x):
-            return x.gather(1, turned.expand_as(x))
+            return x.gather(1, reversed_position.expand_as(x))
 
         for right, left in zip(self.right, self.left):
             x = self.dropout(x)
@@ -250,7 +252,7 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
     )
     names, network = [as_bio(label) for label in labels], network.eval()
     for numbers in batches(words.lengths, budget):
-        rows, lengths = words.padded(numbers)
+        rows, lengths = words.pad_rows(numbers)
         paths, _ = viterbi(
             network(words.vectors[rows], lengths), lengths, network.transitions + move, begin, end
         )
@@ -289,7 +291,7 @@ def one_epoch(
     none, total = torch.zeros(network.out.out_features, device=target.device), 0.0
     network.train()
     for numbers in like_lengths(words.lengths, settings.batch, rng):
-        rows, lengths = words.padded(numbers)
+        rows, lengths = words.pad_rows(numbers)
         emissions = network(words.vectors[rows], lengths)
         each = crf_nll(emissions, target[rows], lengths, network.transitions, none, none)
         loss = each.sum() if settings.loss == "sum" else each.mean()
@@ -329,7 +331,7 @@ def train_tagger(
         torch.manual_seed(seed)
         *mixed, width = train.vectors.shape[1:]
         network = BiLSTM(width, len(labels), settings, *mixed).to(device)
-        rng, scores, kept = np.random.default_rng(seed), [], None
+        rng, scores, best_weights = np.random.default_rng(seed), [], None
         adam = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
         for epoch in range(settings.epochs):
             loss = one_epoch(network, adam, train, target, settings, rng)
@@ -339,21 +341,23 @@ def train_tagger(
             )
             scores.append(span_f1(dev_tags, tag_words(network, dev, labels))["f1"])
             if scores[-1] > max(scores[:-1], default=-1):
-                kept = {name: weights.clone() for name, weights in network.state_dict().items()}
+                best_weights = {
+                    name: weights.clone() for name, weights in network.state_dict().items()
+                }
             progress(epoch + 1, settings.epochs)
             if max(scores) == 1 or len(scores) - 1 - int(np.argmax(scores)) >= settings.patience:
                 break
     progress(settings.epochs, settings.epochs)
-    network.load_state_dict(kept)
+    network.load_state_dict(best_weights)
     return Tagger(network.eval().requires_grad_(False), labels, settings, tuple(scores))
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #ab109abc
 def predict(tagger: Tagger, words: Features) -> list[list[str]]:
     """BIO tags of every sentence. InputError for features of another width than the tagger's."""
     width = tagger.network.right[0].input_size
-    given = words.vectors.shape[-1]
+    n_columns = words.vectors.shape[-1]
     require(
-        given == width,
-        f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder",
+        n_columns == width,
+        f"{n_columns} numbers a word, but the tagger reads {width}: take the features from its own encoder",
     )
     return tag_words(tagger.network, words, tagger.labels)

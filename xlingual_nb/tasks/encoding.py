@@ -67,8 +67,8 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
         word: i
         for i, word in enumerate(dict.fromkeys(word for r in records for word in r["tokens"]))
     }
-    known = pieces(tokenizer, list(types))
-    words = known.take(np.array([types[word] for r in records for word in r["tokens"]]))
+    subwords = pieces(tokenizer, list(types))
+    words = subwords.take(np.array([types[word] for r in records for word in r["tokens"]]))
     ends = np.cumsum([0, *(len(r["tokens"]) for r in records)])  # words before each sentence
     starts = words.starts[ends]  # and pieces before it
     first = words.starts[:-1] - np.repeat(starts[:-1], np.diff(ends))

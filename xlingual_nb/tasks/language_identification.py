@@ -22,7 +22,7 @@ from .metrics import accuracy, by_kind, majority
 from .task import Head, Task, make_task
 from ..text.corpora import split_sentences
 from ..text.formats import read_columns
-from ..text.records import Labelled, Reading, RecordsSpec, make_records
+from ..text.records import LabelledRecords, RecordReader, RecordsSpec, make_records
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #edffb70b
 def read_languages(path) -> list[dict]:
@@ -44,12 +44,12 @@ def micro_languages(languages: str, part: str, size: int, **dials) -> list[dict]
     names = languages.split("+")
     return [
         r | dict(label=names[r["label"]])
-        for r in microworld.task("langid", names, part, size, **dials)
+        for r in microworld.task_records("langid", names, part, size, **dials)
     ]
 
 
 PARTS = "train", "test"
-LANGUAGE_READING = Reading(
+LANGUAGE_READING = RecordReader(
     "langid",
     read_languages,
     micro_languages,
@@ -86,11 +86,11 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
     """accuracy by layer; by_language, of each layer; and the floor, which is the same for all
     layers.
     """
-    found = {str(layer): labels for layer, labels in answers.items()}
+    labels_of = {str(layer): labels for layer, labels in answers.items()}
     return dict(
-        accuracy={layer: accuracy(labels, inputs.gold) for layer, labels in found.items()},
+        accuracy={layer: accuracy(labels, inputs.gold) for layer, labels in labels_of.items()},
         by_language={
-            layer: by_kind(labels, inputs.gold, inputs.kinds) for layer, labels in found.items()
+            layer: by_kind(labels, inputs.gold, inputs.kinds) for layer, labels in labels_of.items()
         },
         majority=majority(inputs.gold),
     )
@@ -103,11 +103,11 @@ def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
     return train_layers(encoder, train, dev, settings, seed, progress)
 
 
-def tell_languages(encoder, learnt, inputs: Inputs):
+def tell_languages(encoder, classifiers, inputs: Inputs):
     """By layer the language of every text."""
     from xlingual_nb.tasks.linear_probes import ask_layers
 
-    return ask_layers(encoder, learnt, inputs)
+    return ask_layers(encoder, classifiers, inputs)
 
 
 LANGUAGE_ID = Task(
@@ -122,17 +122,17 @@ LANGUAGE_ID = Task(
 @dataclass(frozen=True)
 class LanguageIdSpec:
     """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on
-    `train` and stopped on `dev` (None: on a tenth of `train`). The name of a `Labelled` is that of
+    `train` and stopped on `dev` (None: on a tenth of `train`). The name of a `LabelledRecords` is that of
     its mixture of languages: all enter plainly.
     """
 
     stage: ClassVar[str] = "langid"
     checkpoint: PretrainSpec | object
-    train: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: Bag = Bag()
     seed: int = 0
-    dev: Labelled | None = None
+    dev: LabelledRecords | None = None
 
     def __post_init__(self):
         task = self.train.records.task

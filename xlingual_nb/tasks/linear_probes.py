@@ -21,7 +21,7 @@ from .bilstm_crf import Features, check_tags
 from .encoding import Inputs
 from .metrics import accuracy
 from .recipes import Bag
-from .tuning import halved, optimiser, tune
+from .tuning import halve_on_plateau, optimiser, tune
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #fc807858
 @torch.enable_grad()
@@ -77,10 +77,10 @@ def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
     """The best tag of every word, by sentence. InputError for features of another width than the
     tagger's.
     """
-    given, width = words.vectors.shape[1], len(tagger.mean)
+    n_columns, width = words.vectors.shape[1], len(tagger.mean)
     require(
-        given == width,
-        f"{given} numbers a word, but the tagger reads {width}: take the features from its own encoder",
+        n_columns == width,
+        f"{n_columns} numbers a word, but the tagger reads {width}: take the features from its own encoder",
     )
     best = (
         ((words.vectors - tagger.mean) / tagger.scale @ tagger.weights + tagger.bias)
@@ -114,14 +114,18 @@ def train_linear(
     number, x = {label: i for i, label in enumerate(labels)}, train.vectors
     target = torch.tensor([number[tag] for sentence in tags for tag in sentence], device=x.device)
     mean, scale = x.mean(0), x.std(0, correction=0).clamp_min(1e-6)
-    scaled, gold, kept = (x - mean) / scale, [tag for sentence in dev_tags for tag in sentence], []
+    scaled, gold, snapshots = (
+        (x - mean) / scale,
+        [tag for sentence in dev_tags for tag in sentence],
+        [],
+    )
     for i, penalty in enumerate(settings.penalties):
         fitted = regress(scaled, target, len(labels), penalty, settings.steps)
         tagger = LinearTagger(*fitted, mean, scale, labels, settings)
-        kept.append((accuracy(sum(tag_words(tagger, dev), []), gold), tagger))
+        snapshots.append((accuracy(sum(tag_words(tagger, dev), []), gold), tagger))
         progress(i + 1, len(settings.penalties))
-    scores = tuple(score for score, _ in kept)
-    return replace(kept[int(np.argmax(scores))][1], dev_accuracy=scores)
+    scores = tuple(score for score, _ in snapshots)
+    return replace(snapshots[int(np.argmax(scores))][1], dev_accuracy=scores)
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #7a953469
 @dataclass(frozen=True, eq=False)
@@ -153,16 +157,16 @@ def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
         np.arange(count), np.random.default_rng(0).permutation(count)[: max(1, count // 10)]
     )
 
-    def some(rows):
+    def select(rows):
         return replace(
             inputs, texts=(inputs.texts[0].take(rows),), gold=inputs.gold[rows], kinds=()
         )
 
-    return some(np.flatnonzero(~last)), some(np.flatnonzero(last))
+    return select(np.flatnonzero(~last)), select(np.flatnonzero(last))
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #ac43b030
 def train_layer(
-    x, wanted, dev_x, dev_wanted, labels: int, settings: Bag, seed: int
+    x, gold, dev_x, dev_wanted, labels: int, settings: Bag, seed: int
 ) -> tuple[nn.Linear, tuple]:
     """A linear classifier of vectors (texts, H) into numbers of labels (texts,), and its accuracy
     on development texts.
@@ -172,13 +176,19 @@ def train_layer(
         linear = nn.Linear(x.shape[1], labels).to(x.device)
 
     def loss(numbers):
-        return nn.functional.cross_entropy(linear(x[numbers]), wanted[numbers])
+        return nn.functional.cross_entropy(linear(x[numbers]), gold[numbers])
 
     def score():
         return accuracy(linear(dev_x).argmax(1).cpu().numpy(), dev_wanted)
 
     _, scores = tune(
-        [linear], optimiser([linear], settings), halved(settings), loss, len(x), seed, score=score
+        [linear],
+        optimiser([linear], settings),
+        halve_on_plateau(settings),
+        loss,
+        len(x),
+        seed,
+        score=score,
     )
     return linear, scores
 
@@ -196,25 +206,25 @@ def train_layers(
     """
     if dev is None:
         train, dev = held_out(train)
-    known, asked = (means(encoder, inputs, settings.layers) for inputs in (train, dev))
-    labels, learnt, scores = np.unique(train.gold), {}, {}
-    wanted = torch.from_numpy(np.searchsorted(labels, train.gold)).to(encoder.device)
+    training, development = (means(encoder, inputs, settings.layers) for inputs in (train, dev))
+    labels, classifiers, scores = np.unique(train.gold), {}, {}
+    gold = torch.from_numpy(np.searchsorted(labels, train.gold)).to(encoder.device)
     right = np.array(
         [np.flatnonzero(labels == label)[0] if label in labels else -1 for label in dev.gold]
     )
-    for done, (layer, x) in enumerate(known.items(), 1):
-        learnt[layer], scores[layer] = train_layer(
-            x, wanted, asked[layer], right, len(labels), settings, seed
+    for done, (layer, x) in enumerate(training.items(), 1):
+        classifiers[layer], scores[layer] = train_layer(
+            x, gold, development[layer], right, len(labels), settings, seed
         )
-        progress(done, len(known))
-    return Classifiers(learnt, labels, scores)
+        progress(done, len(training))
+    return Classifiers(classifiers, labels, scores)
 
 
 @torch.inference_mode()
-def ask_layers(encoder: Encoder, learnt: Classifiers, inputs: Inputs) -> dict[int, np.ndarray]:
+def ask_layers(encoder: Encoder, classifiers: Classifiers, inputs: Inputs) -> dict[int, np.ndarray]:
     """By layer the label of every text."""
-    x = means(encoder, inputs, tuple(learnt.by_layer))
+    x = means(encoder, inputs, tuple(classifiers.by_layer))
     return {
-        layer: learnt.labels[linear(x[layer]).argmax(1).cpu().numpy()]
-        for layer, linear in learnt.by_layer.items()
+        layer: classifiers.labels[linear(x[layer]).argmax(1).cpu().numpy()]
+        for layer, linear in classifiers.by_layer.items()
     }

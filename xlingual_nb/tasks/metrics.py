@@ -35,8 +35,8 @@ def by_kind(predicted, labels, kinds) -> dict[str, float]:
     if kinds.shape != labels.shape:
         raise InputError(f"{kinds.size} kinds for {labels.size} labels: give one to each")
     names, count = np.unique(kinds, return_counts=True)
-    chosen = ((str(name), kinds == name) for name in names[np.argsort(-count, kind="stable")])
-    return {name: accuracy(predicted[rows], labels[rows]) for name, rows in chosen}
+    masks = ((str(name), kinds == name) for name in names[np.argsort(-count, kind="stable")])
+    return {name: accuracy(predicted[rows], labels[rows]) for name, rows in masks}
 
 
 def majority(labels) -> float:
@@ -67,15 +67,15 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
     or none (`strict`). InputError for tags of another scheme.
     """
     check_bio(tags)
-    found, begun = [], None
+    entities, begun = [], None
     for word, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
         if mark == "I" and begun and begun[1] == kind:
             continue
         if begun:
-            found.append((begun[0], word, begun[1]))
+            entities.append((begun[0], word, begun[1]))
         begun = (word, kind) if mark == "B" or (mark == "I" and convention == "conll") else None
-    return found
+    return entities
 
 # %% ../../nbs/lib/6030_metrics.ipynb #935b6a47
 def check_lengths(gold, predicted) -> None:
@@ -94,12 +94,12 @@ def span_f1(gold, predicted, convention="conll") -> dict:
     )
     check_lengths(gold, predicted)
     names = [[set(spans(tags, convention)) for tags in side] for side in (gold, predicted)]
-    wanted, found = (sum(map(len, side)) for side in names)
+    n_gold, n_predicted = (sum(map(len, side)) for side in names)
     right = sum(len(a & b) for a, b in zip(*names))
     return dict(
-        f1=2 * right / max(1, wanted + found),
-        precision=right / max(1, found),
-        recall=right / max(1, wanted),
+        f1=2 * right / max(1, n_gold + n_predicted),
+        precision=right / max(1, n_predicted),
+        recall=right / max(1, n_gold),
     )
 
 # %% ../../nbs/lib/6030_metrics.ipynb #ce044007
@@ -123,10 +123,10 @@ def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
     `InputError`.
     """
     check_lengths(inputs.gold, answers)
-    right, given = (
+    right, predicted = (
         [tag for sentence in side for tag in sentence] for side in (inputs.gold, answers)
     )
-    return dict(accuracy=accuracy(given, right), majority=majority(right))
+    return dict(accuracy=accuracy(predicted, right), majority=majority(right))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7086af65
 class Tree(NamedTuple):
@@ -138,7 +138,7 @@ class Tree(NamedTuple):
     relations: list[str]
     tags: list[str] = []
 
-    def turned(self) -> "Tree":
+    def reverse(self) -> "Tree":
         """The tree of the sentence read from its end."""
         heads = [head and len(self.heads) + 1 - head for head in self.heads]
         return Tree(*(values[::-1] for values in (heads, self.relations, self.tags)))
@@ -146,14 +146,14 @@ class Tree(NamedTuple):
 # %% ../../nbs/lib/6030_metrics.ipynb #7e183172
 def circle(heads: np.ndarray) -> list[int]:
     """The words of one circle among the heads (0 is the root), or none."""
-    seen = np.zeros(len(heads), int)
+    visits = np.zeros(len(heads), int)
     for word in range(1, len(heads)):
         at, path = word, []
-        while at and not seen[at]:
-            seen[at] = word
+        while at and not visits[at]:
+            visits[at] = word
             path.append(at)
             at = heads[at]
-        if at and seen[at] == word:
+        if at and visits[at] == word:
             return path[path.index(at) :]
     return []
 
@@ -169,21 +169,23 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     heads[0] = 0
     if not (ring := circle(heads)):
         return heads
-    rest, last = np.setdiff1d(np.arange(len(heads)), ring), len(heads) - len(ring)
+    outside, last = np.setdiff1d(np.arange(len(heads)), ring), len(heads) - len(ring)
     into, out = (
-        scores[np.ix_(ring, rest)] - scores[ring, heads[ring]][:, None],
-        scores[np.ix_(rest, ring)],
+        scores[np.ix_(ring, outside)] - scores[ring, heads[ring]][:, None],
+        scores[np.ix_(outside, ring)],
     )
     small = np.full((last + 1, last + 1), -np.inf)
     small[:last, :last], small[last, :last], small[:last, last] = (
-        scores[np.ix_(rest, rest)],
+        scores[np.ix_(outside, outside)],
         into.max(0),
         out.max(1),
     )
-    found = best_heads(small)
+    contracted = best_heads(small)
     through = np.array(ring)[out.argmax(1)]
-    heads[rest] = np.where(found[:last] == last, through, rest[np.minimum(found[:last], last - 1)])
-    heads[ring[into[:, found[last]].argmax()]] = rest[found[last]]
+    heads[outside] = np.where(
+        contracted[:last] == last, through, outside[np.minimum(contracted[:last], last - 1)]
+    )
+    heads[ring[into[:, contracted[last]].argmax()]] = outside[contracted[last]]
     heads[0] = 0
     return heads
 
@@ -212,21 +214,21 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
         len(a.heads) <= len(g.heads) for g, a in zip(gold, answers)
     )
     require(fitting, "gold and predicted trees differ in number or length: give those of one text")
-    words = right = labelled = 0
-    for wanted, given in zip(gold, answers):
-        asked, found = (
-            zip(wanted.tags, wanted.heads, wanted.relations),
-            zip(given.heads, given.relations),
+    words = right = n_labelled = 0
+    for gold_tree, tree in zip(gold, answers):
+        gold_arcs, arcs = (
+            zip(gold_tree.tags, gold_tree.heads, gold_tree.relations),
+            zip(tree.heads, tree.relations),
         )
-        for (tag, *arc), (*answer,) in zip(asked, found):
+        for (tag, *arc), (*answer,) in zip(gold_arcs, arcs):
             if tag in LEFT_OUT:
                 continue
-            words, right, labelled = (
+            words, right, n_labelled = (
                 words + 1,
                 right + (arc[0] == answer[0]),
-                labelled + (arc == answer),
+                n_labelled + (arc == answer),
             )
-    return dict(uas=right / max(1, words), las=labelled / max(1, words))
+    return dict(uas=right / max(1, words), las=n_labelled / max(1, words))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da
 def chain(length: int, to: str) -> Tree:
@@ -243,11 +245,11 @@ def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
     def floor(to):
         return attachment(inputs.gold, [chain(len(a.heads), to) for a in answers])["uas"]
 
-    found = attachment(inputs.gold, answers)
-    return dict(las=found["las"], uas=found["uas"], left=floor("left"), right=floor("right"))
+    scores = attachment(inputs.gold, answers)
+    return dict(las=scores["las"], uas=scores["uas"], left=floor("left"), right=floor("right"))
 
 
 def turn_trees(inputs: Inputs) -> Inputs:
     """Parsed sentences read from the end, but for their ids."""
     firsts = mirrored_places(inputs.texts[0], inputs.firsts)
-    return replace(inputs, firsts=firsts, gold=[tree.turned() for tree in inputs.gold])
+    return replace(inputs, firsts=firsts, gold=[tree.reverse() for tree in inputs.gold])

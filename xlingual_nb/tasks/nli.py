@@ -12,14 +12,14 @@ from typing import ClassVar
 
 from ..errors import require
 from ..measures.word_retrieval import WordFloorsSpec, known_vectors
-from ..models.configs import KEPT, FineTuning, Readout, Shape, step_flops
+from ..models.configs import MAX_CACHED_VALUES, FineTuning, Readout, Shape, step_flops
 from ..models.pretraining import PretrainSpec
 from ..models.word_embeddings import EmbedSpec
 from ..runs.stages import declare
 from .encoding import Inputs, pair_inputs, turn_nothing
 from .metrics import score_labels
 from .task import CLASSIFIER, Head, Task, make_task
-from ..text.records import Labelled
+from ..text.records import LabelledRecords
 
 # %% ../../nbs/lib/6100_nli.ipynb #2cb95012
 NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, head=CLASSIFIER)
@@ -34,17 +34,19 @@ class NliSpec:
 
     stage: ClassVar[str] = "nli"
     checkpoint: PretrainSpec
-    train: Labelled
-    tests: tuple[tuple[Labelled, Labelled], ...]
+    train: LabelledRecords
+    tests: tuple[tuple[LabelledRecords, LabelledRecords], ...]
     settings: FineTuning = FineTuning()
     seed: int = 0
-    dev: Labelled | None = None
+    dev: LabelledRecords | None = None
 
     def __post_init__(self):
-        given = "no pairs to stop on" if self.dev is None else "pairs to stop on that nothing uses"
+        problem = (
+            "no pairs to stop on" if self.dev is None else "pairs to stop on that nothing uses"
+        )
         require(
             (self.dev is None) == (not self.settings.patience),
-            f"patience={self.settings.patience}, and {given}: give both, dev and patience, or neither",
+            f"patience={self.settings.patience}, and {problem}: give both, dev and patience, or neither",
         )
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a397d4a
@@ -102,9 +104,9 @@ class FrozenNliSpec:
 
     stage: ClassVar[str] = "frozen_nli"
     checkpoint: PretrainSpec | EmbedSpec | object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[tuple[Labelled, Labelled], ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[tuple[LabelledRecords, LabelledRecords], ...]
     settings: Readout = Readout()
     seed: int = 0
     mapped: tuple[WordFloorsSpec, ...] = ()
@@ -143,20 +145,20 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden**2
     lstm = SLOWER * 6 * 24 * weights * (s.pool == "lstm")
     forward = step_flops(shape, 0, 24) / 3 if isinstance(spec.checkpoint, PretrainSpec) else 0
-    passes = 1 if 24 * pairs * shape.hidden < KEPT else s.epochs / 2
-    taught = (s.epochs / 2 * pairs + tested / 3) * (lstm + STEP / s.batch)
-    return {"flops": taught + (passes * pairs + tested) * forward, "bytes": 1000}
+    passes = 1 if 24 * pairs * shape.hidden < MAX_CACHED_VALUES else s.epochs / 2
+    training = (s.epochs / 2 * pairs + tested / 3) * (lstm + STEP / s.batch)
+    return {"flops": training + (passes * pairs + tested) * forward, "bytes": 1000}
 
 # %% ../../nbs/lib/6100_nli.ipynb #5adb6715
 def turn_of(spec: FrozenNliSpec, language: str, encoder, store):
     """What takes a language's vectors to the source's; None for one that is not `mapped`."""
-    from xlingual_nb.tasks.pair_probe import onto
+    from xlingual_nb.tasks.pair_probe import rotation_onto
 
     for floors in spec.mapped:
         if floors.words.pair[1] != language:
             continue
-        ours, theirs = known_vectors(floors, encoder, store)
-        return onto(theirs, ours)
+        our_vectors, their_vectors = known_vectors(floors, encoder, store)
+        return rotation_onto(their_vectors, our_vectors)
 
 
 def with_turns(spec: FrozenNliSpec, store) -> Task:

@@ -24,7 +24,7 @@ from ..models.configs import FineTuning, LanguageView
 from .encoding import Inputs
 from .metrics import accuracy
 from xlingual_nb.tasks.tuning import (
-    Flat,
+    FusedAdamW,
     InTraining,
     as_bert,
     in_rows,
@@ -56,8 +56,8 @@ def longest_first(
     """
     short = np.minimum(first, second)
     long = np.maximum(short, limit - short)
-    over = short + long > limit
-    short, long = np.where(over, limit // 2, short), np.where(over, limit - limit // 2, long)
+    is_over = short + long > limit
+    short, long = np.where(is_over, limit // 2, short), np.where(is_over, limit - limit // 2, long)
     shorter = first <= second
     return np.minimum(first, np.where(shorter, short, long)), np.minimum(
         second, np.where(shorter, long, short)
@@ -67,7 +67,7 @@ def longest_first(
 def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
     """Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP]."""
     limit = min(
-        max_tokens - 3, *(checkpoint.room(view) - 1 for view in both_views(checkpoint, views))
+        max_tokens - 3, *(checkpoint.max_length(view) - 1 for view in both_views(checkpoint, views))
     )
     if limit < 2:
         raise InputError(
@@ -116,8 +116,8 @@ def pair_tensors(
         (s.lengths[:, None] for s in (premises, hypotheses)),
     )
     end = a + b + 1 + (b > 0)
-    place = np.arange(int(end.max()) + 1)[None, :]
-    first, second = (place >= 1) & (place <= a), (place >= a + 2) & (place < end)
+    position = np.arange(int(end.max()) + 1)[None, :]
+    first, second = (position >= 1) & (position <= a), (position >= a + 2) & (position < end)
     ids = np.full(first.shape, checkpoint.pad, np.int64)
     ids[first], ids[second], ids[:, 0] = (
         premises.ids,
@@ -126,10 +126,10 @@ def pair_tensors(
     )
     np.put_along_axis(ids, a + 1, one.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, end, two.sep(checkpoint.sep), 1)
-    apart = any(view.token_type for view in (*checkpoint.views.values(), one, two))
-    later, types = place > a + 1, (one.token_type, two.token_type) if apart else (0, 1)
-    positions = place + np.where(later, two.position_offset, one.position_offset)
-    inside = lambda values, empty: np.where(place <= end, values, empty)
+    has_segments = any(view.token_type for view in (*checkpoint.views.values(), one, two))
+    later, types = position > a + 1, (one.token_type, two.token_type) if has_segments else (0, 1)
+    positions = position + np.where(later, two.position_offset, one.position_offset)
+    inside = lambda values, empty: np.where(position <= end, values, empty)
     return dict(
         ids=ids,
         mask=inside(1, 0),
@@ -159,28 +159,28 @@ def pair_batch(
     every token: 1 premise, 2 hypothesis, 0 neither. `views`: of premise and hypothesis, or one for
     both. Ids come transformed, as in `embeddings`.
     """
-    made = pair_arrays(checkpoint, premises, hypotheses, numbers, views, max_tokens)
-    inputs = dict(input_ids=made["ids"], attention_mask=made["mask"])
+    arrays = pair_arrays(checkpoint, premises, hypotheses, numbers, views, max_tokens)
+    inputs = dict(input_ids=arrays["ids"], attention_mask=arrays["mask"])
     if any(view.position_offset for view in both_views(checkpoint, views)):
-        inputs["position_ids"] = made["positions"]
+        inputs["position_ids"] = arrays["positions"]
     if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
-        inputs["token_type_ids"] = made["types"]
+        inputs["token_type_ids"] = arrays["types"]
     move = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
-    return {name: move(array) for name, array in inputs.items()}, move(made["parts"])
+    return {name: move(array) for name, array in inputs.items()}, move(arrays["parts"])
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #aff1c8de
 def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
     """Weight (H, H) and bias (H,) of the pooler in the checkpoint's files, or None where
     pretraining left none.
     """
-    found = {}
+    pooler = {}
     for file in sorted(checkpoint.path.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():
                 owner, _, last = name.rpartition(".")
                 if owner in ("pooler.dense", f"{checkpoint.model.base_model_prefix}.pooler.dense"):
-                    found[last] = tensors.get_tensor(name).float()
-    return found if set(found) == {"weight", "bias"} else None
+                    pooler[last] = tensors.get_tensor(name).float()
+    return pooler if set(pooler) == {"weight", "bias"} else None
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4123938a
 def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Linear:
@@ -266,18 +266,22 @@ class Classifier:
         self, bert: InTraining, premises: Encoded, hypotheses: Encoded, numbers, views
     ) -> torch.Tensor:
         """The same of an encoder that is a BERT in training: several pairs in a row."""
-        made = pair_arrays(
+        arrays = pair_arrays(
             self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
         )
-        inside, device = made["mask"] > 0, self.checkpoint.device
+        inside, device = arrays["mask"] > 0, self.checkpoint.device
         rows = in_rows(inside.sum(1))
-        told = {name: rows.laid(made[array][inside], 0, device) for name, array in BERTS.items()}
-        slots, places = (
+        arguments = {
+            name: rows.lay_out(arrays[array][inside], 0, device) for name, array in BERTS.items()
+        }
+        slots, positions = (
             torch.from_numpy(a).to(device) for a in (rows.slots, np.flatnonzero(inside))
         )
-        found = last_states(bert, told, rows.laid(rows.owners, -1, device), slots)
-        states = found.new_zeros(inside.size, found.shape[1]).index_copy(0, places, found)
-        return self.head(states.view(*inside.shape, -1), torch.from_numpy(made["parts"]).to(device))
+        hidden = last_states(bert, arguments, rows.lay_out(rows.owners, -1, device), slots)
+        states = hidden.new_zeros(inside.size, hidden.shape[1]).index_copy(0, positions, hidden)
+        return self.head(
+            states.view(*inside.shape, -1), torch.from_numpy(arrays["parts"]).to(device)
+        )
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
@@ -332,7 +336,7 @@ def fine_tune(
     labels = torch.from_numpy(check_labels(labels, len(premises))).to(checkpoint.device)
     classifier = new_classifier(checkpoint, settings, seed)
     modules = model, head = classifier.checkpoint.model, classifier.head
-    optimizer = Flat((model.base_model, head), settings)
+    optimizer = FusedAdamW((model.base_model, head), settings)
     bert = in_training(model, optimizer, seed) if as_bert(model.config) else None
     scores_of = partial(classifier.quickly, bert) if bert else classifier
 
@@ -344,13 +348,13 @@ def fine_tune(
     def score():
         return accuracy(predict(classifier, *dev.texts, dev.views), dev.gold)
 
-    def ended(scores):
+    def has_ended(scores):
         return len(scores) - 1 - int(np.argmax(scores)) >= settings.patience
 
     losses, scores = tune(
         modules,
         optimizer,
-        warmed_up(settings, ended),
+        warmed_up(settings, has_ended),
         loss,
         len(premises),
         seed,

@@ -158,8 +158,11 @@ def recipe_flops(
     width = settings.hidden or shape.hidden
     weights = 8 * width * (shape.hidden + width) + (settings.layers - 1) * 24 * width**2
     epochs, reading = min(settings.epochs, HALVINGS), step_flops(shape, 0, tokens) / 3
-    kept = 4 * tokens * (shape.layers + 1) * shape.hidden <= KEPT
-    return epochs * tokens * (6 * weights + 3 * head(2 * width)) + (1 if kept else epochs) * reading
+    is_cached = 4 * tokens * (shape.layers + 1) * shape.hidden <= KEPT
+    return (
+        epochs * tokens * (6 * weights + 3 * head(2 * width))
+        + (1 if is_cached else epochs) * reading
+    )
 
 # %% ../../nbs/lib/6020_recipes.ipynb #eab30d22
 RELATIONS = 37

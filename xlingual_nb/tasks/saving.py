@@ -15,7 +15,7 @@ import transformers
 from torch import nn
 
 from ..errors import InputError, require
-from ..models.checkpoint_folders import quiet
+from ..models.checkpoint_folders import silence_transformers
 from .finetuning import Network
 from .recipes import Tuning
 from .task_heads import SentenceHead, WordHead
@@ -37,23 +37,23 @@ SMALL = (
 
 
 @torch.no_grad()
-def set_through(inner: nn.Linear, outer: nn.Linear, wanted: nn.Linear, activation: str) -> None:
-    """Set two layers so that `outer(activation(inner(x)))` is `wanted(x)` to the rounding of single
+def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activation: str) -> None:
+    """Set two layers so that `outer(activation(inner(x)))` is `target(x)` to the rounding of single
     precision. InputError for more labels than the inner layer has room for.
     """
     signs, size = ((1.0,), SMALL) if activation == "tanh" else ((1.0, -1.0), 1.0)
-    count, room = len(wanted.bias), inner.out_features // len(signs)
+    count, width = len(target.bias), inner.out_features // len(signs)
     require(
-        count <= room,
-        f"{count} labels: this architecture has room for {room}, save the encoder alone",
+        count <= width,
+        f"{count} labels: this architecture has room for {width}, save the encoder alone",
     )
     for weights in (inner.weight, inner.bias, outer.weight, outer.bias):
         weights.zero_()
     for k, sign in enumerate(signs):
         rows = slice(k * count, (k + 1) * count)
         inner.weight[rows], inner.bias[rows] = (
-            sign * size * wanted.weight,
-            sign * size * wanted.bias,
+            sign * size * target.weight,
+            sign * size * target.bias,
         )
         outer.weight[:, rows] = sign / size * torch.eye(count)
 
@@ -68,10 +68,10 @@ def set_encoder(model, encoder) -> None:
     """Give a model of `transformers` the weights of an encoder; a pooler, which that may lack,
     stays as it is.
     """
-    told = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
+    result = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
     lost = [
-        name for name in told.missing_keys if not name.startswith("pooler")
-    ] + told.unexpected_keys
+        name for name in result.missing_keys if not name.startswith("pooler")
+    ] + result.unexpected_keys
     require(
         not lost,
         f"{encoder.path}: {model.config.model_type} has other weights under a head ({', '.join(lost)}): "
@@ -84,12 +84,12 @@ def set_head(model, head) -> None:
     with another form.
     """
     kind, parts = model.config.model_type, dict(model.named_modules())
-    other = f"the head of {kind} in transformers has a form that is not known here: save the encoder alone"
+    message = f"the head of {kind} in transformers has a form that is not known here: save the encoder alone"
     if isinstance(head, SentenceHead):
-        require(kind in LAYERS, other)
+        require(kind in LAYERS, message)
         inner, outer, activation = LAYERS[kind]
         return set_through(parts[inner], parts[outer], head.out, activation)
-    require(isinstance(parts.get("classifier"), nn.Linear), other)
+    require(isinstance(parts.get("classifier"), nn.Linear), message)
     parts["classifier"].load_state_dict(head.out.state_dict())
 
 # %% ../../nbs/lib/6170_saving.ipynb #f89899e8
@@ -123,11 +123,11 @@ def save_network(network: Network, folder) -> Path:
         dict(enumerate(labels)),
         {label: i for i, label in enumerate(labels)},
     )
-    with quiet(), torch.random.fork_rng(devices=[]):
+    with silence_transformers(), torch.random.fork_rng(devices=[]):
         model = getattr(transformers, CLASSES[type(network.head)]).from_config(config)
     set_encoder(model, network.encoder)
     set_head(model, network.head)
-    with quiet():
+    with silence_transformers():
         model.save_pretrained(folder)
     network.encoder.tokenizer.save_pretrained(folder)
     return Path(folder)

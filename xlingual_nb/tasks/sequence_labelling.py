@@ -15,7 +15,7 @@ from ..runs.stages import declare
 from .encoding import turn_names, turn_words, word_inputs
 from .metrics import score_names, score_words
 from .task import CRF, LINEAR, Task, make_task
-from ..text.records import Labelled
+from ..text.records import LabelledRecords
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #75e4d8f7
 NER = Task("ner", encode=word_inputs, turn=turn_names, score=score_names, head=CRF)
@@ -29,9 +29,9 @@ class NerSpec:
 
     stage: ClassVar[str] = "ner"
     checkpoint: PretrainSpec
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: Tagging = Tagging()
     seed: int = 0
 
@@ -67,9 +67,9 @@ class PosSpec:
 
     stage: ClassVar[str] = "pos"
     checkpoint: PretrainSpec
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: LinearTagging = LinearTagging()
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #3bbd0b6e

@@ -13,15 +13,15 @@ from typing import ClassVar
 
 from ..errors import require
 from ..measures.order import both_sides
-from ..models.external import size_of
+from ..models.external import model_size
 from ..models.configs import FineTuning, step_flops
 from ..runs.executors import device
 from ..runs.stages import declare
 from .nli import NLI
 from .metrics import accuracy, majority
-from .task import as_read, entrance
+from .task import as_read, reading_of
 from ..text import tokenizers
-from ..text.records import Labelled, read_records
+from ..text.records import LabelledRecords, read_records
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #287bdf82
 DIRECTIONS = ("shift", "orthogonal", "other")
@@ -41,9 +41,9 @@ class ShiftedNliSpec:
 
     stage: ClassVar[str] = "shifted_nli"
     checkpoint: object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[tuple[Labelled, Labelled], ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[tuple[LabelledRecords, LabelledRecords], ...]
     layer: int
     alphas: tuple[float, ...]
     settings: FineTuning = FineTuning()
@@ -63,7 +63,9 @@ class ShiftedNliSpec:
             0 <= self.layer <= depth,
             f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}",
         )
-        mixed = [one.language for one, other in self.tests if one.language != other.language]
+        mixed = [
+            one.language for one, hypothesis in self.tests if one.language != hypothesis.language
+        ]
         require(
             not mixed,
             f"pairs to develop on in {''.join(mixed[:1])}, to test on in another: give one language",
@@ -76,12 +78,14 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     """
     from xlingual_nb.measures.mean_shift import language_means
 
-    found = {}
+    means = {}
     for side in (spec.dev, *(dev for dev, _ in spec.tests)):
-        view, reads = entrance(spec.checkpoint, encoder, side.language, tokenizer)
-        said = dict.fromkeys(both_sides(read_records(store.path(side.records))))
-        found[side.language] = language_means(encoder, said, view, (spec.layer,), reads)[spec.layer]
-    return found
+        view, reads = reading_of(spec.checkpoint, encoder, side.language, tokenizer)
+        texts = dict.fromkeys(both_sides(read_records(store.path(side.records))))
+        means[side.language] = language_means(encoder, texts, view, (spec.layer,), reads)[
+            spec.layer
+        ]
+    return means
 
 
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
@@ -92,24 +96,24 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
 
     source = spec.dev.language
     targets = [dev.language for dev, _ in spec.tests if dev.language != source]
-    own = {target: means[source] - means[target] for target in targets}
-    found = {
-        "shift": own,
-        "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own.items()},
+    own_shift = {target: means[source] - means[target] for target in targets}
+    shifts = {
+        "shift": own_shift,
+        "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
     }
     if len(targets) < 2:
-        return found
-    return found | {
-        "other": {t: own[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}
+        return shifts
+    return shifts | {
+        "other": {t: own_shift[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}
     }
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #3794da46
 def right_when_moved(classifier, inputs, layer: int, vector) -> float:
     """Accuracy on pairs of which every token has a vector (H,) added at a layer."""
-    from xlingual_nb.measures.mean_shift import pushed
+    from xlingual_nb.measures.mean_shift import shift_hidden_states
     from xlingual_nb.tasks.pair_classifier import predict
 
-    with pushed(classifier.checkpoint, layer, vector):
+    with shift_hidden_states(classifier.checkpoint, layer, vector):
         return accuracy(predict(classifier, *inputs.texts, inputs.views), inputs.gold)
 
 
@@ -120,13 +124,15 @@ def chosen_weight(right: dict[float, float]) -> float:
 
 def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
     """`accuracy` on a language's tests at the `weight` chosen, and `dev` accuracy by weight."""
-    moved = {a: right_when_moved(classifier, dev, spec.layer, a * vector) for a in spec.alphas}
-    weight = chosen_weight(moved)
-    told = {f"dev {alpha:g}": right for alpha, right in moved.items()}
+    scores_by_alpha = {
+        a: right_when_moved(classifier, dev, spec.layer, a * vector) for a in spec.alphas
+    }
+    weight = chosen_weight(scores_by_alpha)
+    values = {f"dev {alpha:g}": right for alpha, right in scores_by_alpha.items()}
     return {
         "accuracy": right_when_moved(classifier, test, spec.layer, weight * vector),
         "weight": weight,
-    } | told
+    } | values
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
@@ -135,25 +141,36 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     """
     from xlingual_nb.tasks.pair_classifier import fine_tune, predict
 
-    trained, ours = spec.checkpoint, hasattr(spec.checkpoint, "tokenizer")
-    tokenizer = tokenizers.load(store.path(trained.tokenizer)) if ours else encoder.tokenizer
+    trained, is_ours = spec.checkpoint, hasattr(spec.checkpoint, "tokenizer")
+    tokenizer = (
+        tokenizers.read_tokenizer(store.path(trained.tokenizer)) if is_ours else encoder.tokenizer
+    )
 
-    def said(side):
+    def read_labelled(side):
         return as_read(NLI, trained, side, tokenizer, store, encoder)
 
-    train, stop = said(spec.train), said(spec.dev) if spec.settings.patience else None
-    learnt = fine_tune(
+    train, stop = (
+        read_labelled(spec.train),
+        read_labelled(spec.dev) if spec.settings.patience else None,
+    )
+    classifier = fine_tune(
         encoder, *train.texts, train.gold, train.views, spec.settings, spec.seed, progress, stop
     )
-    ways = ways_to_source(spec, task_means(spec, learnt.checkpoint, tokenizer, store))
-    values = {name: {} for name in ("plain", "majority", *ways)}
-    for dev, test in ((said(one), said(other)) for one, other in spec.tests):
+    shifts = ways_to_source(spec, task_means(spec, classifier.checkpoint, tokenizer, store))
+    values = {name: {} for name in ("plain", "majority", *shifts)}
+    for dev, test in (
+        (read_labelled(one), read_labelled(hypothesis_side)) for one, hypothesis_side in spec.tests
+    ):
         language = test.views[0].name
-        values["plain"][language] = accuracy(predict(learnt, *test.texts, test.views), test.gold)
+        values["plain"][language] = accuracy(
+            predict(classifier, *test.texts, test.views), test.gold
+        )
         values["majority"][language] = majority(test.gold)
-        for name, vectors in ways.items():
+        for name, vectors in shifts.items():
             if language in vectors:
-                values[name][language] = moved_scores(spec, learnt, dev, test, vectors[language])
+                values[name][language] = moved_scores(
+                    spec, classifier, dev, test, vectors[language]
+                )
     return values
 
 
@@ -175,18 +192,19 @@ def shifted_cost(spec: ShiftedNliSpec) -> dict:
     """FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on, by
     length, unpadded.
     """
-    if not (known := size_of(spec.checkpoint)):
+    if not (size_known := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 1000}
 
     def size(side):
         return side.records.size or 5000
 
-    (shape, _), epochs = known, spec.settings.epochs
-    moved = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
-    asked = len(DIRECTIONS) * moved + sum(size(test) for _, test in spec.tests)
-    learnt = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)
+    (shape, _), epochs = size_known, spec.settings.epochs
+    shifted_records = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
+    tested_records = len(DIRECTIONS) * shifted_records + sum(size(test) for _, test in spec.tests)
+    trained_tokens = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)
     return {
-        "flops": step_flops(shape, 0, learnt) + step_flops(shape, 0, 24 * asked) / 3,
+        "flops": step_flops(shape, 0, trained_tokens)
+        + step_flops(shape, 0, 24 * tested_records) / 3,
         "bytes": 10_000,
     }
 

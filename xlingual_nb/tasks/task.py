@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIER', 'CRF', 'LINEAR', 'Head', 'Task', 'tune_classifier', 'classify', 'word_features', 'train_crf',
-           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'entrance', 'as_read', 'name_of',
+           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'reading_of', 'as_read', 'name_of',
            'make_task']
 
 # %% ../../nbs/lib/6090_task.ipynb #cbbe7e25
@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import require
-from ..models.pretraining import reader
+from ..models.pretraining import language_reader
 from ..models.configs import LanguageView
 from ..runs.executors import device
 from .encoding import Inputs
 from ..text import tokenizers
-from ..text.records import Labelled, read_records
+from ..text.records import LabelledRecords, read_records
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6090_task.ipynb #07cf8192
@@ -90,8 +90,8 @@ def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     """Train a BiLSTM-CRF on frozen features (`models.configs.Tagging`)."""
     from xlingual_nb.tasks.bilstm_crf import train_tagger
 
-    known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
-    return train_tagger(known, train.gold, held_out, dev.gold, settings, seed, progress)
+    training, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
+    return train_tagger(training, train.gold, held_out, dev.gold, settings, seed, progress)
 
 
 def tag_by_crf(encoder, tagger, inputs: Inputs):
@@ -110,8 +110,8 @@ def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progre
     """
     from xlingual_nb.tasks.linear_probes import train_linear
 
-    known, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
-    return train_linear(known, train.gold, held_out, dev.gold, settings, progress)
+    training, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
+    return train_linear(training, train.gold, held_out, dev.gold, settings, progress)
 
 
 def tag_by_regression(encoder, tagger, inputs: Inputs):
@@ -132,44 +132,50 @@ def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
     return Encoded.of(row[::-1] for row in shifted) if view.inverted else shifted
 
 
-def entrance(trained, encoder, name: str, tokenizer):
+def reading_of(trained, encoder, name: str, tokenizer):
     """How a checkpoint reads other text of a language: (view, function from plain ids to the
     language's).
     """
     if hasattr(trained, "languages"):
-        return reader(trained, name, tokenizer)
+        return language_reader(trained, name, tokenizer)
     view = encoder.views.get(name, LanguageView(name))
     return view, lambda text: own_ids(encoder, view, text)
 
 # %% ../../nbs/lib/6090_task.ipynb #f1039e06
-def as_read(task: Task, trained, sides, tokenizer, store, encoder=None) -> Inputs:
+def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
     """Labelled text as a checkpoint reads it. `trained`: its spec; `encoder`: itself, where the
-    spec has no languages. `sides`: a `Labelled`, or one for each side of a pair. Records of another
+    spec has no languages. `examples`: a `LabelledRecords`, or one for each side of a pair. Records of another
     task: `InputError`.
     """
-    sides = (sides,) if isinstance(sides, Labelled) else tuple(sides)
-    for side in sides:
-        given = side.records.task
-        require(given == task.name, f"records of {given} for the task {task.name}: give its own")
+    examples = (examples,) if isinstance(examples, LabelledRecords) else tuple(examples)
+    for side in examples:
+        task_name = side.records.task
+        require(
+            task_name == task.name, f"records of {task_name} for the task {task.name}: give its own"
+        )
     encoded = {
         side: task.encode(tokenizer, read_records(store.path(side.records)))
-        for side in dict.fromkeys(sides)
+        for side in dict.fromkeys(examples)
     }
-    inputs = encoded[sides[0]]
-    sides = sides * len(inputs.texts) if len(sides) == 1 else sides
-    views, changes = zip(*(entrance(trained, encoder, side.language, tokenizer) for side in sides))
+    inputs = encoded[examples[0]]
+    examples = examples * len(inputs.texts) if len(examples) == 1 else examples
+    views, changes = zip(
+        *(reading_of(trained, encoder, side.language, tokenizer) for side in examples)
+    )
     if views[0].inverted:
         inputs = task.turn(inputs)
     texts = tuple(
-        change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(sides, changes))
+        change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(examples, changes))
     )
     return replace(inputs, texts=texts, views=views)
 
 
-def name_of(sides) -> str:
+def name_of(examples) -> str:
     """The language of a test, of a pair both with a bar between."""
     return (
-        sides.language if isinstance(sides, Labelled) else "|".join(side.language for side in sides)
+        examples.language
+        if isinstance(examples, LabelledRecords)
+        else "|".join(side.language for side in examples)
     )
 
 # %% ../../nbs/lib/6090_task.ipynb #4f9855e4
@@ -185,27 +191,34 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
 
     for spec, folder in zip(specs, folders):
         trained, encoder = spec.checkpoint, load_encoder(store.path(spec.checkpoint), device())
-        ours = hasattr(trained, "tokenizer")
-        tokenizer = tokenizers.load(store.path(trained.tokenizer)) if ours else encoder.tokenizer
+        is_ours = hasattr(trained, "tokenizer")
+        tokenizer = (
+            tokenizers.read_tokenizer(store.path(trained.tokenizer))
+            if is_ours
+            else encoder.tokenizer
+        )
 
-        def said(sides):
-            return as_read(task, trained, sides, tokenizer, store, encoder)
+        def read_labelled(examples):
+            return as_read(task, trained, examples, tokenizer, store, encoder)
 
-        dev, seed = said(spec.dev) if getattr(spec, "dev", None) else None, getattr(spec, "seed", 0)
-        learnt = task.head.train(
+        dev, seed = (
+            read_labelled(spec.dev) if getattr(spec, "dev", None) else None,
+            getattr(spec, "seed", 0),
+        )
+        trained_head = task.head.train(
             encoder,
-            said(spec.train),
+            read_labelled(spec.train),
             dev,
             spec.settings,
             seed,
             lambda done, total: progress(spec, done, total),
         )
         values = {}
-        for sides in spec.tests:
-            inputs = said(sides)
-            scores = task.score(inputs, task.head.answer(encoder, learnt, inputs))
+        for examples in spec.tests:
+            inputs = read_labelled(examples)
+            scores = task.score(inputs, task.head.answer(encoder, trained_head, inputs))
             for number, value in scores.items():
                 table = values.setdefault(number, {})
                 if value != {}:
-                    table[name_of(sides)] = value
+                    table[name_of(examples)] = value
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NAME_READING', 'TUNED_POS', 'LONGEST', 'DOCUMENT_READING', 'DOCUMENTS', 'TUNED_NLI', 'TREE_READING', 'network_head',
-           'centred', 'check_seen', 'network_cost', 'NameRecords', 'only_kinds', 'NameInputs', 'name_inputs',
+           'centre_task', 'check_seen', 'network_cost', 'NameRecords', 'only_kinds', 'NameInputs', 'name_inputs',
            'turn_named', 'written', 'only_new', 'score_new', 'tuned_parts', 'tuned_names', 'tuned_ner', 'TunedTagsSpec',
            'tags_cost', 'names_in', 'make_tuned_tags', 'micro_documents', 'DocumentRecords', 'document_inputs',
            'tuned_sentences', 'SentencesSpec', 'sentences_cost', 'make_sentences', 'micro_trees', 'TreeRecords',
@@ -44,23 +44,23 @@ from xlingual_nb.tasks.metrics import (
 )
 from .recipes import Feat, Parser, Tuning, parser_flops, recipe_flops
 from .task import Head, Task, make_task
-from ..text.formats import opening, read_documents, read_trees
+from ..text.formats import first_two_sentences, read_documents, read_trees
 from xlingual_nb.text.records import (
-    NAMES,
-    Labelled,
-    Reading,
+    NER_READER,
+    LabelledRecords,
+    RecordReader,
     RecordsSpec,
-    how_many,
+    count_records,
     make_records,
     read_records,
-    three_parts,
+    split_files,
 )
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
     """A head that trains and asks a network; `form()`: what the network has to know of the task
-    (`finetuning.Form`).
+    (`finetuning.TaskAdapter`).
     """
 
     def train_network(encoder, train, dev, settings, seed, progress):
@@ -76,7 +76,7 @@ def network_head(form: Callable) -> Head:
     return Head(train_network, ask_network)
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #f353e435
-def centred(task: Task) -> Task:
+def centre_task(task: Task) -> Task:
     """A task of networks, the mean of a test's units brought to that of the development texts
     before the head reads.
     """
@@ -87,11 +87,11 @@ def centred(task: Task) -> Task:
         network = task.head.train(encoder, train, dev, settings, seed, progress)
         return network, mean_unit(network, dev)
 
-    def ask_network(encoder, learnt, inputs):
-        from xlingual_nb.tasks.finetuning import brought
+    def ask_network(encoder, trained, inputs):
+        from xlingual_nb.tasks.finetuning import centre_network
 
-        network, home = learnt
-        return task.head.answer(encoder, brought(network, inputs, home), inputs)
+        network, home = trained
+        return task.head.answer(encoder, centre_network(network, inputs, home), inputs)
 
     return replace(task, head=Head(train_network, ask_network))
 
@@ -101,12 +101,12 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
     `labels(record)`: of a record.
     """
 
-    def held(side):
+    def labels_of(side):
         return {label for r in read_records(store.path(side.records)) for label in labels(r)}
 
-    known = held(spec.train)
+    train_labels = labels_of(spec.train)
     for side in (spec.dev, *spec.tests):
-        new = sorted(held(side) - known)
+        new = sorted(labels_of(side) - train_labels)
         held_too = f"{side.records.source}, part {side.records.part}, has {', '.join(new[:5])}"
         require(
             not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}"
@@ -119,12 +119,14 @@ def network_cost(spec, texts: int, pieces: float, head=lambda width: 0.0) -> dic
     BERT-base.
     """
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
-    flops = recipe_flops(spec.settings, shape, how_many(spec.train.records) or texts, pieces, head)
+    flops = recipe_flops(
+        spec.settings, shape, count_records(spec.train.records) or texts, pieces, head
+    )
     return {"flops": flops, "bytes": 1000}
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #0fb4f9b9
 NAME_READING = replace(
-    NAMES, files=NAMES.files | {"germeval": dict(test=["ner/{}-germeval2014.test.conll"])}
+    NER_READER, files=NER_READER.files | {"germeval": dict(test=["ner/{}-germeval2014.test.conll"])}
 )
 
 
@@ -167,26 +169,26 @@ def written(words: list[str], tags: list[str]) -> dict[tuple, tuple[str, ...]]:
     return {span: tuple(sorted(words[span[0] : span[1]])) for span in spans(tags)}
 
 
-def only_new(known: frozenset, words: list[str], tags: list[str]) -> list[str]:
+def only_new(seen_names: frozenset, words: list[str], tags: list[str]) -> list[str]:
     """BIO tags without the names that are known (as `written` has them)."""
     left = list(tags)
     for (first, after, _), name in written(words, tags).items():
-        if name in known:
+        if name in seen_names:
             left[first:after] = ["O"] * (after - first)
     return left
 
 
-def score_new(known: frozenset, inputs: NameInputs, answers: list[list[str]]) -> dict:
+def score_new(seen_names: frozenset, inputs: NameInputs, answers: list[list[str]]) -> dict:
     """F1, precision and recall of names; `new f1`: of those that are not known; `new`: their share
     of the names.
     """
-    gold, given = (
-        [only_new(known, *pair) for pair in zip(inputs.words, side)]
+    gold, predicted = (
+        [only_new(seen_names, *pair) for pair in zip(inputs.words, side)]
         for side in (inputs.gold, answers)
     )
     count, new = (sum(len(spans(tags)) for tags in side) for side in (inputs.gold, gold))
     return score_names(inputs, answers) | {
-        "new f1": span_f1(gold, given)["f1"],
+        "new f1": span_f1(gold, predicted)["f1"],
         "new": new / max(1, count),
     }
 
@@ -211,7 +213,7 @@ TUNED_POS = Task(
 
 
 def tuned_ner(
-    repair: str = "begin", kinds: tuple[str, ...] = (), known: frozenset = frozenset()
+    repair: str = "begin", kinds: tuple[str, ...] = (), seen_names: frozenset = frozenset()
 ) -> Task:
     """The task of names: a way to put tags right, the kinds that count, and the names that training
     has seen.
@@ -220,7 +222,7 @@ def tuned_ner(
         "ner",
         encode=partial(name_inputs, kinds),
         turn=turn_named,
-        score=partial(score_new, known),
+        score=partial(score_new, seen_names),
         head=network_head(partial(tuned_names, repair)),
     )
 
@@ -232,15 +234,15 @@ class TunedTagsSpec:
 
     `settings`: `Tuning`, or `Feat` for a frozen encoder. Of names: `repair`, what becomes of an I-
     that continues nothing (`task_heads.REPAIRS`), and `kinds`, the only ones that count (none:
-    all). `centred`: with each language's mean taken off (`zero_shot_tasks.centred`). A run holds F1 once
+    all). `centred`: with each language's mean taken off (`zero_shot_tasks.centre_task`). A run holds F1 once
     more for names that are not among those of `train`.
     """
 
     stage: ClassVar[str] = "tuned_tags"
     checkpoint: PretrainSpec | object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: Tuning | Feat = Tuning()
     seed: int = 0
     repair: str = "begin"
@@ -278,13 +280,13 @@ def make_tuned_tags(specs, folders, store, progress):
                 lambda r: {t[2:] for t in only_kinds(spec.kinds, r["tags"])},
                 "name those that both have as kinds, or give a corpus with the same",
             )
-        known = (
+        seen_names = (
             names_in(spec.kinds, read_records(store.path(spec.train.records)))
             if names
             else frozenset()
         )
-        task = tuned_ner(spec.repair, spec.kinds, known) if names else TUNED_POS
-        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+        task = tuned_ner(spec.repair, spec.kinds, seen_names) if names else TUNED_POS
+        make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
 
 
 declare(TunedTagsSpec, make_tuned_tags, cost=tags_cost)
@@ -299,20 +301,22 @@ def micro_documents(
     """Document records of the microworld: `first`, `second`, `label`."""
     from xlingual_nb import microworld
 
-    said = microworld.speech(
+    speech = microworld.annotated_corpus(
         language, part, LONGEST * size, vocabulary, f"documents {seed}", **dials
     )
-    begun = np.unique(said.meanings.document, return_index=True)[1]
-    pairs = zip(said.corpus().documents, said.meanings.topic[begun])
-    return [opening(sentences) | dict(label=f"topic {topic}") for sentences, topic in pairs][:size]
+    begun = np.unique(speech.meanings.document, return_index=True)[1]
+    pairs = zip(speech.corpus().documents, speech.meanings.topic[begun])
+    return [
+        first_two_sentences(sentences) | dict(label=f"topic {topic}") for sentences, topic in pairs
+    ][:size]
 
 
-DOCUMENT_READING = Reading(
+DOCUMENT_READING = RecordReader(
     "documents",
     read_documents,
     micro_documents,
     columns=("first", "second"),
-    files={"doc": three_parts("doc/{}.PART.tsv")},
+    files={"doc": split_files("doc/{}.PART.tsv")},
 )
 
 
@@ -333,8 +337,10 @@ def document_inputs(tokenizer, records: list[dict]) -> Inputs:
     """
     if not records:
         raise InputError("no documents: give at least one")
-    first, told = (pieces(tokenizer, [r[side] for r in records]) for side in ("first", "second"))
-    second = Encoded.of(row if r["second"] else [] for row, r in zip(told, records))
+    first, second_texts = (
+        pieces(tokenizer, [r[side] for r in records]) for side in ("first", "second")
+    )
+    second = Encoded.of(row if r["second"] else [] for row, r in zip(second_texts, records))
     return Inputs((first, second), np.array([r["label"] for r in records]))
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #f33a8137
@@ -365,14 +371,14 @@ TUNED_NLI = Task(
 class SentencesSpec:
     """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on
     `train`, its epoch chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat`
-    for a frozen encoder; `centred`: with each language's mean taken off (`zero_shot_tasks.centred`).
+    for a frozen encoder; `centred`: with each language's mean taken off (`zero_shot_tasks.centre_task`).
     """
 
     stage: ClassVar[str] = "sentences"
     checkpoint: PretrainSpec | object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: Tuning | Feat = Tuning()
     seed: int = 0
     centred: bool = False
@@ -400,17 +406,17 @@ def make_sentences(specs, folders, store, progress):
             "leave these texts out, or give a set with the same labels",
         )
         task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
-        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+        make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
 
 
 declare(SentencesSpec, make_sentences, cost=sentences_cost)
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #a6d990bd
-def micro_trees(*where, **dials) -> list[dict]:
+def micro_trees(*location, **dials) -> list[dict]:
     """Trees of the microworld: `tokens`, `tags`, `heads`, `relations`."""
     from xlingual_nb import microworld
 
-    found = microworld.task("parsing", *where, **dials)
+    records = microworld.task_records("parsing", *location, **dials)
     return [
         dict(
             tokens=r["tokens"],
@@ -418,12 +424,12 @@ def micro_trees(*where, **dials) -> list[dict]:
             heads=r["head"],
             relations=[relation.partition(":")[0] for relation in r["deprel"]],
         )
-        for r in found
+        for r in records
     ]
 
 
-TREE_READING = Reading(
-    "parsing", read_trees, micro_trees, files={"ud": three_parts("ud/{}.PART.conllu")}
+TREE_READING = RecordReader(
+    "parsing", read_trees, micro_trees, files={"ud": split_files("ud/{}.PART.conllu")}
 )
 
 
@@ -460,14 +466,14 @@ class ParsingSpec:
     """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch
     chosen by las on `dev` (W section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder;
     `parser`: sizes, and whether it sees gold tags; `centred`: with each language's mean taken off
-    (`zero_shot_tasks.centred`).
+    (`zero_shot_tasks.centre_task`).
     """
 
     stage: ClassVar[str] = "parsing"
     checkpoint: PretrainSpec | object
-    train: Labelled
-    dev: Labelled
-    tests: tuple[Labelled, ...]
+    train: LabelledRecords
+    dev: LabelledRecords
+    tests: tuple[LabelledRecords, ...]
     settings: Tuning | Feat = Tuning()
     parser: Parser = Parser()
     seed: int = 0
@@ -487,7 +493,7 @@ def make_parsing(specs, folders, store, progress):
     """Train a parser on the trees of one language, parse others."""
     for spec, folder in zip(specs, folders):
         task = parsing(spec.parser)
-        make_task(centred(task) if spec.centred else task, [spec], [folder], store, progress)
+        make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
 
 
 declare(ParsingSpec, make_parsing, cost=parsing_cost)
