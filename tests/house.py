@@ -18,7 +18,7 @@ FLOORS = (
     ("tasks",),
     ("experiments",),
     ("report",),
-    ("cli",),
+    ("api", "cli"),
 )
 LEVEL = {part: level for level, floor in enumerate(FLOORS) for part in floor}
 BEGIN, END = (

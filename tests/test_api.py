@@ -1,0 +1,136 @@
+"""`import xlingual_nb as xl`: what is there, what is not, and that every example says what comes out."""
+
+import ast
+import doctest
+import inspect
+import re
+import rlcompleter
+from pathlib import Path
+
+import pytest
+
+import xlingual_nb as xl
+
+SOURCE = Path(xl.__file__).read_text(encoding="utf-8")
+
+
+# --- the surface
+
+
+def test_dir_and_completion_show_the_surface_and_nothing_else():
+    assert dir(xl) == sorted(xl.__all__)
+    complete = rlcompleter.Completer({"xl": xl}).attr_matches
+    assert {match.rstrip("()").removeprefix("xl.") for match in complete("xl.")} == set(xl.__all__)
+
+
+def test_editors_and_the_docstring_know_what_python_finds():
+    """Names that `__getattr__` finds, imports that only a type checker sees, and the list in the
+    docstring are the same.
+    """
+    guarded = next(node for node in ast.parse(SOURCE).body if isinstance(node, ast.If))
+    seen = {alias.name for node in guarded.body for alias in node.names}
+    told = set(re.findall(r"`(\w+)`", xl.__doc__))
+    assert seen == set(xl.__all__) == told
+
+
+def test_the_examples_of_the_docstring_hold():
+    failures, tries = doctest.testmod(xl, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert tries > 1 and failures == 0
+
+
+def test_what_is_not_there_is_no_attribute():
+    with pytest.raises(AttributeError, match="Corpus"):
+        xl.Corpus  # noqa: B018
+    assert not hasattr(xl, "pandas")
+
+
+@pytest.mark.parametrize("name", xl.__all__)
+def test_every_name_is_documented_and_its_examples_hold(name):
+    value = getattr(xl, name)
+    document = inspect.getdoc(value)
+    assert len(document.splitlines()[0]) > 20
+    if name == "InputError":
+        return
+    assert "Examples\n-----" in document
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for test in finder.find(value, name, globs={}):
+        runner.run(test)
+    assert runner.tries > 1 and runner.failures == 0
+
+
+@pytest.mark.parametrize("name", [n for n in xl.__all__ if inspect.isfunction(getattr(xl, n))])
+def test_every_argument_and_result_has_a_type(name):
+    signature = inspect.signature(getattr(xl, name))
+    untyped = [
+        p.name
+        for p in signature.parameters.values()
+        if p.annotation is p.empty and p.kind is not p.VAR_KEYWORD
+    ]
+    assert signature.return_annotation is not signature.empty and untyped == []
+
+
+# --- texts
+
+
+def test_transforms_of_records_see_all_texts_at_once():
+    """A permutation numbers its sentences: those of equal length must not all get one order."""
+    records = [dict(premise="a b c d e f", hypothesis="a b c d e f") for _ in range(20)]
+    permuted = xl.transform_records(xl.permute, records)
+    orders = {record[side] for record in permuted for side in record}
+    assert len(orders) > 20
+    assert {"".join(sorted(order.replace(" ", ""))) for order in orders} == {"abcdef"}
+
+
+def test_a_transform_of_records_must_keep_their_number():
+    with pytest.raises(xl.InputError, match="keeps their number"):
+        xl.transform_records(lambda texts: texts[1:], [dict(premise="a", hypothesis="b")])
+
+
+@pytest.mark.parametrize("transform", [xl.fake_english, xl.permute, xl.invert, xl.frequency_corpus])
+@pytest.mark.parametrize("wrong", ["a string", [], ["a", 1]], ids=["string", "empty", "number"])
+def test_what_is_no_list_of_sentences_is_refused(transform, wrong):
+    with pytest.raises(xl.InputError):
+        transform(wrong)
+
+
+def test_parallel_texts_keep_what_all_languages_have():
+    sources = {"en": "micro/en", "es": "micro/es", "ru": "micro/ru"}
+    texts = xl.load_parallel_text(sources, sentences=7)
+    assert [len(text) for text in texts.values()] == [7, 7, 7]
+    assert texts["ru"] == xl.load_text("micro/ru", sentences=7)
+
+
+# --- papers and results
+
+
+def test_every_listed_table_can_be_asked_for():
+    for row in xl.tables().itertuples():
+        if row.printed:
+            assert len(xl.published(row.table))
+        if row.reference:
+            assert len(xl.reference_results(row.table))
+
+
+def test_reference_results_stand_beside_what_is_printed():
+    table = xl.reference_results("D Table 1", scale="paper")
+    printed = xl.published("D Table 1").set_index(["row", "column"]).value
+    beside = table.dropna(subset="published")
+    assert len(beside) > 20
+    assert (printed[list(zip(beside.row, beside.column))].to_numpy() == beside.published).all()
+
+
+def test_claims_are_those_of_all_papers_and_the_tested_ones_have_a_verdict():
+    claims = xl.claims()
+    of_papers = [set(xl.claims(letter).claim) for letter in ("K", "W", "D", "L1", "L2")]
+    assert set(claims.claim) == set.union(*of_papers)
+    tested = claims.dropna(subset="effect")
+    assert len(tested) > 50 and tested.verdict.notna().all()
+    assert set(xl.claims("D").paper) == {"dufter2020"}
+
+
+@pytest.mark.parametrize("wrong", ["K Table 99", "Table 2", "K", ""])
+def test_an_unknown_table_is_one_error(wrong):
+    for look_up in (xl.published, xl.reference_results):
+        with pytest.raises(xl.InputError, match="table"):
+            look_up(wrong)
