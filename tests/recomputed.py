@@ -2,13 +2,11 @@
 not come out the same.
 """
 
-from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 
 from xlingual_nb.experiments import dials, dials_common
-from xlingual_nb.papers.published import claims, papers
 from xlingual_nb.report import tables, verdicts
 
 
@@ -31,27 +29,13 @@ def tables_of(path: Path, seeds: pd.DataFrame) -> list[str]:
     return found
 
 
-def verdicts_of(path: Path, seeds: pd.DataFrame) -> list[str]:
-    """Verdicts that say something; that a claim was not run replaces none that was."""
-    module, scale = import_module(f"xlingual_nb.experiments.{path.parent.name[3:]}"), path.parts[-3]
-    of_papers = getattr(
-        module, "PAPERS", [paper for paper in seeds.paper.unique() if paper in papers()]
-    )
-    about = [
-        c
-        for paper in of_papers
-        for c in claims(paper)
-        if getattr(module, "belongs_here", lambda c: True)(c)
-    ]
-    beside = (
-        path.parents[1] / name / path.name for name in getattr(module, "RELATED_NOTEBOOKS", ())
-    )
-    others = [tables.read_seeds(other) for other in beside if other.is_file()]
-    made = verdicts.verdicts(pd.concat([seeds, *others]), scale, about)
-    made = made[made.corpus.isin(seeds.corpus) & (made.verdict != verdicts.VERDICTS[-1])]
-    written = verdicts.read(file := path.parents[1] / "verdicts.csv")
-    known = set(zip(made.claim, made.corpus))
-    return unlike(file, made, written[[key in known for key in zip(written.claim, written.corpus)]])
+def verdicts_of(home: Path) -> list[str]:
+    """Every verdict of a study."""
+    file = home / "verdicts.csv"
+    made = verdicts.study_verdicts(home)
+    if not file.is_file():
+        return [f"{file}: is not there"] * len(made)
+    return unlike(file, made, verdicts.read(file))
 
 
 def answers_of(path: Path, seeds: pd.DataFrame) -> list[str]:
@@ -77,7 +61,6 @@ def unlike_its_seeds(home: Path) -> list[str]:
         found += tables_of(path, seeds)
         if path.stem != "seeds":
             continue  # another reading judges nothing
-        found += (
-            answers_of(path, seeds) if path.parent.name == "17_dials" else verdicts_of(path, seeds)
-        )
-    return found
+        if path.parent.name == "17_dials":
+            found += answers_of(path, seeds)
+    return found + verdicts_of(Path(home))

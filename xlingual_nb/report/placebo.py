@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..measures.statistics import holm
 from ..papers import published
 from . import tables
 from .claim_tests import ALPHA, Outcome, at_like_fit, outcome, run_values
-from .verdicts import examine
+from .verdicts import correct, examine_claims
 
 # %% ../../nbs/lib/8060_placebo.ipynb #4bed22f7
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
@@ -173,9 +172,8 @@ def holds(claim, look_up) -> bool | None:
 
 def reproduced_claims(claims, observations, scale) -> set[str]:
     """The claims that the ledger calls reproduced, all of one paper."""
-    look_up = run_values(observations.assign(step=np.nan))
-    adjusted = holm([examine(at_like_fit(c, look_up), scale, look_up).p for c in claims])
-    return {c.id for c, p in zip(claims, adjusted) if p < ALPHA}
+    examined = examine_claims(observations, scale, claims)
+    return {e.claim.id for e, c in zip(examined, correct(examined)) if c.p < ALPHA}
 
 
 def false_claims(claims, true) -> set[str]:

@@ -39,6 +39,7 @@ from ..papers.published import Claim
 from . import tables, verdicts
 from .checkout import YOURS, repository
 from .notebooks import all_values
+from ..runs.files import guard
 from ..runs.digests import code_digest, digest_of
 from ..runs.plan import ancestors_by_id, code_behind
 from ..runs.spec import one_look, plain_value, run_id
@@ -299,10 +300,10 @@ def write_results(
     recorded=(),
     reading: str = "",
 ) -> pd.DataFrame:
-    """Write values by seed (`seeds.csv`), a file a table, and the verdicts on `claims`, which are
-    returned, those on the corpora observed. `recorded`: notebooks whose values by seed the claims
-    need as well. `reading`: an ending for the files of another reading. Raises InputError to `keep`
-    less than is kept.
+    """Write values by seed (`seeds.csv`), a file a table, and the verdicts of the whole study
+    (`verdicts.study_verdicts`); returns those on `claims` on the corpora observed. `recorded`: notebooks
+    whose values by seed the claims need as well. `reading`: an ending for the files of another
+    reading. Raises InputError to `keep` less than is kept.
     """
     claims, path = list(claims), at.tables / f"seeds{reading}.csv"
     if observations.empty:
@@ -313,19 +314,16 @@ def write_results(
     seeds = tables.write_seeds(observations, path)
     for table, part in tables.tidy(seeds).groupby("table"):
         write_table(part, at.tables, f"{table}{reading}")
-    other_tables = [
-        tables.read_seeds(p)
-        for name in recorded
-        if (p := at.tables.parent / name / path.name).is_file()
-    ]
-    judged = verdicts.verdicts(pd.concat([seeds, *other_tables]), at.scale, claims)
-    judged = judged[judged.corpus.isin(seeds.corpus)]
-    if claims and not reading:
-        verdicts.write(judged, at.verdicts, replaced=seeds.table.unique())
+    study_home, notebook = at.tables.parent, at.tables.name
+    with guard(study_home):  # of two notebooks that end together the last reads what both wrote
+        judged = verdicts.study_verdicts(study_home, notebook, claims, recorded, reading)
+        if claims and not reading:
+            verdicts.write(judged, at.verdicts)
     home, folder = repository(), at.tables
     shown_path = folder.relative_to(home).as_posix() if folder.is_relative_to(home) else folder.name
     print(f"written to {shown_path}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
-    return judged[judged.corpus.isin(observations.corpus)]
+    is_here = judged.claim.isin([c.id for c in claims])
+    return judged[is_here & judged.corpus.isin(observations.corpus)]
 
 # %% ../../nbs/lib/8080_reference_results.ipynb #e7e7a51c
 def write_table(tidy: pd.DataFrame, folder: Path, name: str) -> None:

@@ -4,17 +4,21 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'COLUMNS', 'VERDICTS', 'LEGEND', 'Examined', 'examine', 'seeds_wanted', 'decide', 'deciding', 'powers',
-           'shown_effect', 'verdict_row', 'judge', 'stood_in', 'matched_note', 'verdicts', 'read', 'source_of_claims',
-           'summary', 'decided_counts', 'write', 'amendments', 'in_digits', 'shown_power', 'as_text', 'display']
+           'shown_effect', 'verdict_row', 'family', 'Corrected', 'correct', 'judge', 'stood_in', 'matched_note',
+           'examine_claims', 'verdicts', 'read', 'source_of_claims', 'summary', 'decided_counts', 'write', 'amendments',
+           'in_digits', 'shown_power', 'as_text', 'display', 'notebook_claims', 'study_verdicts']
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #49ac0dd2
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ..runs.files import guard, write_atomic
+from ..runs.files import write_atomic
 from ..measures.statistics import holm, seeds_needed
 from ..papers import published
 from . import tables
@@ -75,6 +79,9 @@ class Examined:
     note: str = ""
     p: float = np.nan  # for the claim, NaN where nothing is to be decided
     against: float = np.nan
+    corpus: str = ""
+    look_up: Callable | None = None  # what it was examined in (`claim_tests.run_values`)
+    remark: str = ""  # what its verdict must say of the language or the rows that were measured
 
 
 def examine(claim, scale, look_up) -> Examined:
@@ -208,14 +215,14 @@ def shown_effect(examined, at, decided) -> dict:
     )
 
 
-def verdict_row(examined, verdict, note, adjusted, corpus, look_up, levels=Levels()) -> dict:
+def verdict_row(examined, verdict, note, adjusted, levels=Levels()) -> dict:
     """One row of the verdict table. Of several tests it shows the one that decides."""
-    claim, outcomes = examined.claim, examined.outcomes
+    claim, outcomes, look_up = examined.claim, examined.outcomes, examined.look_up
     row = dict(
         claim=claim.id,
         paper=claim.paper,
         where=claim.where,
-        corpus=corpus,
+        corpus=examined.corpus,
         verdict=verdict,
         note=note,
         p=adjusted,
@@ -242,19 +249,50 @@ def verdict_row(examined, verdict, note, adjusted, corpus, look_up, levels=Level
     )
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #5ffcd31f
-def judge(examined, corpus, look_up) -> list[dict]:
-    """Rows of the verdict table for the claims of one paper, their p values corrected."""
-    adjusted, against = holm([e.p for e in examined]), holm([e.against for e in examined])
+def family(claim) -> str:
+    """The name of the family that a claim is corrected in, on each corpus: the paper's own claims
+    are one, ours on the same paper another.
+    """
+    return claim.paper if claim.whose == published.PAPERS else f"{claim.paper}, {published.OURS}"
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """p of a claim for and against, Holm-adjusted within its family, and the levels that this
+    leaves to it.
+    """
+
+    p: float
+    against: float
+    levels: Levels
+
+
+def correct(examined) -> list[Corrected]:
+    """Holm's correction of examined claims within each `family` and corpus."""
+    families = {}
+    for at, e in enumerate(examined):
+        families.setdefault((family(e.claim), e.corpus), []).append(at)
+    corrected = {}
+    for members in families.values():
+        p = np.array([examined[at].p for at in members])
+        against = np.array([examined[at].against for at in members])
+        for at, adjusted, adjusted_against in zip(members, holm(p), holm(against)):
+            holds = ALPHA / max((p >= examined[at].p).sum(), 1)
+            falls = ALPHA / max((against >= examined[at].against).sum(), 1)
+            corrected[at] = Corrected(adjusted, adjusted_against, Levels(holds, falls))
+    return [corrected[at] for at in range(len(examined))]
+
+
+def judge(examined) -> pd.DataFrame:
+    """The verdict table of examined claims, a row each; their p values are corrected together, so
+    that all claims of a family have to be there.
+    """
     rows = []
-    for e, p, q in zip(examined, adjusted, against):
-        rivals = (
-            sum(other_claim.p >= e.p for other_claim in examined),
-            sum(other_claim.against >= e.against for other_claim in examined),
-        )
-        levels = Levels(*(ALPHA / max(n, 1) for n in rivals))
-        verdict, note = decide(e, p, q, levels)
-        rows.append(verdict_row(e, verdict, note, p, corpus, look_up, levels))
-    return rows
+    for e, c in zip(examined, correct(examined)):
+        verdict, note = decide(e, c.p, c.against, c.levels)
+        row = verdict_row(e, verdict, note, c.p, c.levels)
+        rows.append(row | dict(note="; ".join(filter(None, (e.remark, row["note"])))))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #9ae04f3e
 def stood_in(claim, frame) -> str:
@@ -276,9 +314,34 @@ def matched_note(claim) -> str:
     return "rows trained for longer, to fit alike" if longer else ""
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0da78386
+def examine_claims(observations, scale, claims=None) -> list[Examined]:
+    """Every claim, examined on each corpus in `observations` (see `report.tables`); `claims`: by
+    default, of the papers observed.
+    """
+    frame = tables.check_observations(observations)
+    if claims is None:
+        claims = [
+            c for paper in frame.paper.unique() for c in published.claims(paper)
+        ] or published.claims()
+    examined = []
+    for corpus in sorted(frame.corpus.unique()) or [""]:
+        for paper in dict.fromkeys(c.paper for c in claims):
+            part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
+            look_up = run_values(part)
+            for claim in claims:
+                if claim.paper != paper:
+                    continue
+                like = at_like_fit(claim, look_up)
+                remark = "; ".join(filter(None, (stood_in(like, part), matched_note(like))))
+                found = examine(like, scale, look_up)
+                examined.append(replace(found, corpus=corpus, look_up=look_up, remark=remark))
+    return examined
+
+
 def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     """The verdict on every claim, for each corpus in `observations` (see `report.tables`);
-    `claims`: by default, of the papers observed.
+    `claims`: by default, of the papers observed. Families are corrected over these claims: who has
+    the values of one notebook alone asks `study_verdicts`.
 
     Columns `COLUMNS`: effect with its 95% interval, Holm-adjusted p, fewest seeds in any arm, the
     effect of the published numbers; of an inconclusive claim its power, were the effect the
@@ -286,26 +349,7 @@ def verdicts(observations, scale, claims=None) -> pd.DataFrame:
     are pooled; and a note. Of a claim with several tests the deciding one is shown. Ratios are
     ratios, not logs.
     """
-    frame = tables.check_observations(observations)
-    if claims is None:
-        claims = [
-            c for paper in frame.paper.unique() for c in published.claims(paper)
-        ] or published.claims()
-    rows = []
-    for corpus in sorted(frame.corpus.unique()) or [""]:
-        for paper in dict.fromkeys(c.paper for c in claims):
-            part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
-            look_up = run_values(part)
-            about = [at_like_fit(c, look_up) for c in claims if c.paper == paper]
-            judged = judge([examine(c, scale, look_up) for c in about], corpus, look_up)
-            rows += [
-                row
-                | dict(
-                    note="; ".join(filter(None, (stood_in(c, part), matched_note(c), row["note"])))
-                )
-                for c, row in zip(about, judged)
-            ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return judge(examine_claims(observations, scale, claims))
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #430e6162
 def read(path) -> pd.DataFrame:
@@ -353,27 +397,14 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
     )
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0d881af1
-def write(frame, path, replaced=()) -> Path:
-    """Put verdicts into a file, one row a claim and corpus: new ones replace old ones, unless their
-    rows were not run and the claim speaks of a table that was not `replaced`. Whole or not at all;
-    of two at once, one by one.
+def write(frame, path) -> None:
+    """Put the verdicts of a study into a file, one row a claim and corpus, in the order of the
+    ledger. Whole or not at all.
     """
-    path, about = Path(path), {c.id: {t.table for t in c.tests} for c in published.claims()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-    def idle(frame):
-        return (frame.verdict == VERDICTS[-1]) & (frame.n_seeds == 0)
-
-    is_bare = frame.claim.map(lambda claim: about.get(claim, {None}) <= {*replaced}).astype(bool)
-    frame = frame.assign(_idle=idle(frame) & ~is_bare)
-    with guard(path.parent):
-        if path.exists():
-            frame = pd.concat([frame, read(path).assign(_idle=idle)], ignore_index=True)
-        frame = frame.sort_values("_idle", kind="stable").drop_duplicates(["claim", "corpus"])
-        frame = frame.assign(_place=frame.claim.map({claim: i for i, claim in enumerate(about)}))
-        frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
-        write_atomic(path, tables.text(frame[COLUMNS]))
-    return path
+    order = {c.id: place for place, c in enumerate(published.claims())}
+    frame = frame.assign(_place=frame.claim.map(order))
+    frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
+    write_atomic(path, tables.text(frame[COLUMNS]))
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #2aee117e
 def amendments() -> dict[str, str]:
@@ -455,3 +486,60 @@ def display(frame, run_only=True):
     return styled.set_caption(
         LEGEND if len(table) else "none of these claims was run at this scale"
     )
+
+# %% ../../nbs/lib/8050_verdicts.ipynb #8055a004
+def notebook_claims(
+    notebook: str, papers: Iterable[str]
+) -> tuple[list[published.Claim], tuple[str, ...]]:
+    """The claims that an experiment is about, of the `papers` that it has values of unless its
+    module names its `PAPERS`; and the notebooks whose values these claims need as well.
+    """
+    name = f"xlingual_nb.experiments.{notebook[3:]}"
+    module = import_module(name) if notebook[3:].isidentifier() and find_spec(name) else None
+    if not hasattr(module, "belongs_here"):
+        return [], ()
+    of_papers = getattr(module, "PAPERS", [p for p in papers if p in published.papers()])
+    claims = [c for paper in of_papers for c in published.claims(paper) if module.belongs_here(c)]
+    return claims, getattr(module, "RELATED_NOTEBOOKS", ())
+
+# %% ../../nbs/lib/8050_verdicts.ipynb #8055a007
+def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.DataFrame:
+    """The verdicts on all claims of the notebooks that have written values by seed under
+    `<results>/<scale>`.
+
+    Parameters
+    ----------
+    home : Path
+        The folder of the scale; its name is the scale's.
+    notebook : str
+        One whose claims are given here, and not asked of its module.
+    claims, related
+        Of that notebook (`notebook_claims`).
+    reading : str
+        Ends the name of that notebook's file of values, and of those that it needs beside it.
+
+    Returns
+    -------
+    DataFrame
+        Columns `COLUMNS`, a row a claim and corpus that its notebook has values on.
+    """
+    files = {path.parent.name: path for path in sorted(Path(home).glob("*/seeds.csv"))}
+    if notebook:
+        files = {notebook: Path(home, notebook, f"seeds{reading}.csv")} | {
+            name: path for name, path in files.items() if name != notebook
+        }
+    examined = {}
+    for name, path in files.items():
+        seeds = tables.read_seeds(path)
+        if name != notebook:
+            claims_here, beside = notebook_claims(name, seeds.paper.unique())
+        else:
+            claims_here, beside = list(claims), related
+        if not claims_here:
+            continue
+        others = [Path(home, other, path.name) for other in beside]
+        values = pd.concat([seeds, *(tables.read_seeds(p) for p in others if p.is_file())])
+        for e in examine_claims(values, Path(home).name, claims_here):
+            if e.corpus in set(seeds.corpus):
+                examined.setdefault((e.claim.id, e.corpus), e)
+    return judge(list(examined.values()))

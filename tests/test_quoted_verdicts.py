@@ -1,0 +1,79 @@
+"""Notebooks as they are committed state the verdicts of the reference study, and no others."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from xlingual_nb.papers.published import claims
+from xlingual_nb.report import verdicts
+from xlingual_nb.report.pages import MARKS
+
+ROOT = Path(__file__).resolve().parents[1]
+SCALE = "laptop"  # what notebooks quote, where nothing larger is kept
+RESULTS = ROOT / f"results/{SCALE}/verdicts.csv"
+
+
+def shown(path):
+    """The HTML that a notebook's cells show, as far as they quote what is kept."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if "".join(cell["source"]).startswith("## Run it yourself"):
+            return
+        for output in cell.get("outputs", []):
+            yield "".join(output.get("data", {}).get("text/html", ""))
+
+
+def rows_of(page):
+    """The rows of all tables of a page, by the names of their columns."""
+    for table in re.findall(r"<table.*?</table>", page, re.S):
+        lines = [
+            [
+                html.unescape(re.sub("<.*?>", "", cell)).strip()
+                for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line, re.S)
+            ]
+            for line in re.findall(r"<tr.*?</tr>", table, re.S)
+        ]
+        for line in lines[1:]:
+            yield dict(zip(lines[0], line))
+
+
+SAYS = {c.says: c.id for c in claims()}
+
+
+def claim_of(row):
+    """The claim that a row is about: by its id, or by its words and what follows them."""
+    if row.get("claim") in SAYS.values():
+        return row["claim"]
+    words = row.get("in our words") or row.get("claim", "")
+    return SAYS.get(words.partition(" (measured")[0])
+
+
+def stated(path):
+    """(claim, corpus, verdict) of all that the tables of a notebook state; marks are spelt out."""
+    by_mark = {m: verdict for verdict, m in MARKS.items()}
+    corpora = set(verdicts.read(RESULTS).corpus)
+    for row in (row for page in shown(path) for row in rows_of(page)):
+        if not (claim := claim_of(row)):
+            continue
+        if "verdict" in row and "corpus" in row and "scale" not in row:
+            yield claim, row["corpus"], row["verdict"]
+        for corpus in corpora & set(row):
+            if row[corpus] in by_mark:
+                yield claim, corpus, by_mark[row[corpus]]
+
+
+NOTEBOOKS = [
+    p for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb")) if p.stem[:2] not in ("00", "17")
+]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_states_the_verdicts_of_the_study(path):
+    frame = verdicts.read(RESULTS)
+    known = dict(zip(zip(frame.claim, frame.corpus), frame.verdict))
+    found = list(stated(path))
+    assert found
+    wrong = [f for f in found if known[f[:2]] != f[2]]
+    assert not wrong, f"run {path.name} again and keep its outputs"

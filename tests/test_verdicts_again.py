@@ -1,0 +1,226 @@
+"""`verdicts.csv` made again from the values by seed with scipy: no line here is the package's."""
+
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTED = ["reproduced", "not reproduced", "inconclusive"]
+CELL = ["table", "row", "column"]
+OPPOSITE = dict(above="below", below="above", within="outside")
+FORTH = dict(difference=lambda x: x, ratio=np.log, correlation=np.arctanh)
+
+
+def ledger():
+    """(paper, stand-ins, claim) of every claim, its floors in each of its tests."""
+    for path in sorted(ROOT.glob("xlingual_nb/papers/*/claims.toml")):
+        text = tomllib.loads(path.read_text(encoding="utf-8"))
+        for claim in text["claim"]:
+            claim["tests"] = [
+                dict(
+                    floor=claim.get("floor", text.get("floor", [])), minus=[], compare="difference"
+                )
+                | test
+                for test in claim["tests"]
+            ]
+            yield text["paper"], text.get("stand_in", {}), claim
+
+
+def values_of(scale):
+    """Values by seed; models that two notebooks made are those of the notebook that claims them."""
+    frames = {p.parent.name: pd.read_csv(p) for p in ROOT.glob(f"results/{scale}/*/seeds.csv")}
+    neighbours = frames.pop("08_knn_replace", pd.DataFrame(columns=["paper", "corpus"]))
+    return pd.concat(frames.values(), ignore_index=True), neighbours
+
+
+def cells_of(frame, stand_in):
+    """Values and runs by table, row and column; curves whole."""
+    last = frame.sort_values("step").drop_duplicates([*CELL, "seed"], keep="last")
+    last = last.sort_values("seed").set_index("seed")
+    found = {key: part[["value", "run_id"]] for key, part in last.groupby(CELL)}
+    for (table, row, column), part in list(found.items()):
+        if table in stand_in.get("tables", ()):
+            for ours, theirs in stand_in["words"]:
+                row, column = row.replace(ours, theirs), column.replace(ours, theirs)
+            found.setdefault((table, row, column), part)
+    return found
+
+
+def look(cells, table, row, column):
+    """A cell of a table, or of another in the same reading."""
+    alike = dict.fromkeys([table, *(t for t, *_ in cells)])
+    reading = table.partition("-")[2]
+    found = (cells.get((t, row, column)) for t in alike if t.partition("-")[2] == reading)
+    return next((cell for cell in found if cell is not None), None)
+
+
+def filled(floor, row):
+    """A floor's label for a row, its places taken by the row's source and target."""
+    pair, *rest = row.split(" | ")
+    known, two = dict(row=row), pair.split("-")
+    if rest and len(two) == 2:
+        *setting, target = rest
+        target = two[1] if target == "Δ" else target
+        setting = " | ".join(setting)
+        named = setting.split(" ")[0]
+        source = named if named in two else two[two[0] == target]
+        known |= dict(source=source, target=target, setting=setting)
+    return floor.format_map(defaultdict(str, known))
+
+
+def highest_floor(cells, test, row, column):
+    means = {}
+    for name in (filled(floor, row) for floor in test["floor"]):
+        if (cell := look(cells, test["table"], name, column)) is not None:
+            means[name] = cell.value.mean()
+    return (min if "Perpl." in column else max)(means, key=means.get)
+
+
+def number(curve, name, column):
+    """A number of one seed's training curve."""
+    step, mu = curve["step"].to_numpy(), curve[column].to_numpy()
+    if not mu[-1] > mu[0]:
+        return np.nan
+    if name == "gain_after_best_dev":
+        return (mu[-1] - mu[curve["MLM-Perpl. dev"].argmin()]) / (mu[-1] - mu[0])
+    at = (mu >= (mu[0] + mu[-1]) / 2).argmax()
+    half = np.interp((mu[0] + mu[-1]) / 2, mu[at - 1 : at + 1], step[at - 1 : at + 1])
+    if name == "step_at_half":
+        return half
+    log = np.log(curve["MLM-Perpl. train"].to_numpy())
+    return (log[0] - np.interp(half, step, log)) / (log[0] - log[-1])
+
+
+def read_off(frame, cells, test, row, column):
+    if "curve" not in test:
+        return look(cells, test["table"], row, column)
+    part = frame[(frame.table == test["table"]) & (frame.row == row) & frame.step.notna()]
+    wide = part.pivot(index=["seed", "step"], columns="column", values="value").reset_index()
+    wide = wide.dropna(subset=[column])
+    numbers = {seed: number(curve, test["curve"], column) for seed, curve in wide.groupby("seed")}
+    return pd.Series(numbers).dropna().to_frame("value").assign(run_id=row)
+
+
+def groups_of(frame, cells, test):
+    """Weighted values by seed of each group of models."""
+    plus, minus, column = test["plus"], test["minus"], test["column"]
+    other = test.get("minus_column", column)
+    if test["compare"] == "correlation":
+        first, second = (
+            pd.DataFrame({r: look(cells, test["table"], r, c).value for r in plus}).dropna()
+            for c in (column, other)
+        )
+        seeds = first.index.intersection(second.index)
+        r = [stats.pearsonr(first.loc[s], second.loc[s]).statistic for s in seeds]
+        return [np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9))]
+    terms = [(1 / len(plus), r, column) for r in plus]
+    if minus != "floor":
+        terms += [(-test.get("factor", 1) / len(minus), r, other) for r in minus]
+    if minus == "floor" or test.get("net"):
+        terms += [(-w, highest_floor(cells, test, r, c), c) for w, r, c in terms]
+    weights = {}
+    for w, r, c in terms:
+        weights[r, c] = weights.get((r, c), 0) + w
+    groups = []
+    for (r, c), w in weights.items():
+        if abs(w) < 1e-12:
+            continue
+        cell = read_off(frame, cells, test, r, c)
+        value = w * (np.log(cell.value) if test["compare"] == "ratio" else cell.value)
+        runs = set(cell.run_id)
+        same = next((g for g in groups if g[1] & runs), None)
+        if same:
+            same[0] = (same[0] + value).dropna()
+        else:
+            groups.append([value, runs])
+    return [values.to_numpy() for values, _ in groups]
+
+
+def p_values(frame, cells, test):
+    """One-sided p for a test and for its contrary (Welch)."""
+    groups = groups_of(frame, cells, test)
+    value, margin = sum(g.mean() for g in groups), FORTH[test["compare"]](test["margin"])
+    if min(len(g) for g in groups) < 2:
+        return np.nan, np.nan
+    parts = np.array([g.var(ddof=1) / len(g) for g in groups])
+    if parts.sum() <= 1e-18 * value**2:
+        inside = dict(above=value - margin, below=margin - value, within=margin - abs(value))
+        inside = inside[test["test"]]
+        return (float(inside <= 0), float(inside >= 0)) if test.get("exact") else (np.nan, np.nan)
+    df = parts.sum() ** 2 / sum(v**2 / (len(g) - 1) for v, g in zip(parts, groups) if v > 0)
+
+    def tail(distance):
+        return stats.t.sf(distance / np.sqrt(parts.sum()), df)
+
+    p = dict(
+        above=tail(value - margin),
+        below=tail(margin - value),
+        within=max(tail(value + margin), tail(margin - value)),
+        outside=tail(abs(value) - margin) + tail(abs(value) + margin),
+    )
+    return p[test["test"]], p[OPPOSITE[test["test"]]]
+
+
+def at_like_fit(cells, test):
+    """The test on the rows that were trained to a like fit, where all of them are there."""
+    if "fit" not in test:
+        return test
+    rows = [*test["plus"], *(() if test["minus"] == "floor" else test["minus"]), *test["fit"]]
+    usual, longer = (
+        [look(cells, test["table"] + end, r, test["column"]) for r in rows]
+        for end in ("", "-matched")
+    )
+    if any(c is None for c in (*usual, *longer)):
+        return test
+    as_many = all(len(b) >= len(a) for a, b in zip(usual, longer))
+    others = any(set(a.run_id) != set(b.run_id) for a, b in zip(usual, longer))
+    return test | dict(table=test["table"] + "-matched") if as_many and others else test
+
+
+def holm(p):
+    ordered, worst, adjusted = p.dropna().sort_values(), 0.0, p.copy()
+    for rank, (at, value) in enumerate(ordered.items()):
+        worst = max(worst, min(1.0, value * (len(ordered) - rank)))
+        adjusted[at] = worst
+    return adjusted
+
+
+def again(scale):
+    """The tested claims of a scale: p for and against by family, and the verdict."""
+    written = pd.read_csv(ROOT / f"results/{scale}/verdicts.csv")
+    tested = written[written.verdict.isin(TESTED)]
+    values, neighbours = values_of(scale)
+    rows, cached = [], {}
+    for paper, stand_in, claim in ledger():
+        about = claim["id"].startswith(("D-knn", "D-xnli"))
+        here = tested[tested.claim == claim["id"]]
+        for corpus in here.corpus:
+            if (paper, corpus, about) not in cached:
+                frame = neighbours if about else values
+                frame = frame[(frame.paper == paper) & (frame.corpus == corpus)]
+                cached[paper, corpus, about] = frame, cells_of(frame, stand_in)
+            frame, cells = cached[paper, corpus, about]
+            ps = np.array([p_values(frame, cells, at_like_fit(cells, t)) for t in claim["tests"]])
+            against = np.nan if np.isnan(ps[:, 1]).all() else min(1, len(ps) * np.nanmin(ps[:, 1]))
+            family = paper, corpus, claim.get("whose", "paper")
+            rows.append((claim["id"], corpus, family, ps[:, 0].max(), against))
+    made = pd.DataFrame(rows, columns=["claim", "corpus", "family", "p", "against"])
+    for side in ("p", "against"):
+        made[side] = made.groupby("family")[side].transform(holm)
+    made["verdict"] = np.select([made.p < 0.05, made.against < 0.05], TESTED[:2], TESTED[2])
+    return made.set_index(["claim", "corpus"]), tested.set_index(["claim", "corpus"])
+
+
+@pytest.mark.parametrize(
+    "scale", sorted(p.parent.name for p in ROOT.glob("results/*/verdicts.csv"))
+)
+def test_verdicts_follow_from_values_by_seed(scale):
+    made, written = again(scale)
+    written = written.loc[made.index]
+    assert len(made) > 15 and (made.verdict == written.verdict).all()
+    assert np.allclose(made.p, written.p, rtol=1e-4, atol=1e-12, equal_nan=True)
