@@ -8,6 +8,8 @@ Texts
     `slice_windows`, `tokenize_words`, `transform_records`
 Tokenizers
     `train_tokenizer`, `subword_overlap`
+Checkpoints
+    `PretrainingConfig`, `pretrain`, `Checkpoint`, `load_checkpoint`, `probe`
 Papers and results
     `claims`, `ambiguities`, `tables`, `published`, `reference_results`
 
@@ -36,7 +38,20 @@ _NAMES = {  # by the module that has them
         "train_tokenizer",
         "transform_records",
     ),
-    "api.papers": ("ambiguities", "claims", "published", "reference_results", "tables"),
+    "api.checkpoints": (
+        "Checkpoint",
+        "PretrainingConfig",
+        "load_checkpoint",
+        "pretrain",
+        "probe",
+    ),
+    "api.papers": (
+        "ambiguities",
+        "claims",
+        "published",
+        "reference_results",
+        "tables",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -44,6 +59,7 @@ __all__ = sorted(_MODULE_OF)
 
 TYPE_CHECKING = False  # editors take it for typing's, whose import would take time
 if TYPE_CHECKING:
+    from .api.checkpoints import Checkpoint, PretrainingConfig, load_checkpoint, pretrain, probe
     from .api.papers import ambiguities, claims, published, reference_results, tables
     from .api.texts import (
         fake_english,

@@ -1,0 +1,152 @@
+"""`xl.pretrain`, what it leaves in a folder, and that it trains as the experiments do."""
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import xlingual_nb as xl
+from xlingual_nb.models import training
+from xlingual_nb.models.configs import Shape, Training
+from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.store import Store
+from xlingual_nb.text.sources import CorpusSpec
+from xlingual_nb.text.vocabularies import TokenizerSpec
+
+SMALL = xl.PretrainingConfig(layers=2, hidden=16, epochs=2, vocab_size=200, max_tokens=32)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    english = xl.load_text("micro/en", sentences=60)
+    return {"en": english, "fake": xl.fake_english(english)}
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def test_it_trains_what_the_engine_trains(texts, tmp_path):
+    """The same texts and sizes as specs in a store give the same bits."""
+    specs = []
+    for language, sentences in texts.items():
+        path = tmp_path / f"{language}.txt"
+        path.write_text("\n".join(sentences), encoding="utf-8")
+        specs.append(CorpusSpec(f"file:{path}"))
+    languages = tuple(Language(name, spec) for name, spec in zip(texts, specs))
+    spec = PretrainSpec(
+        languages,
+        TokenizerSpec(specs[0], 200, extra_corpora=(specs[1],)),
+        Shape(2, 16, 1, 64, 32),
+        Training(2, 32, 2e-3, 50),
+    )
+    run([spec], store := Store(tmp_path / "runs"), progress=False)
+    ours = xl.pretrain(texts, SMALL, progress=False)
+    assert equal(weights(store.path(spec)), weights(ours.folder))
+    assert ours.loss.tolist() == [line["loss"] for line in training.read_log(store.path(spec))]
+
+
+def test_a_named_folder_is_found_again_and_never_overwritten(texts, tmp_path):
+    folder = tmp_path / "model"
+    first = xl.pretrain(texts, SMALL, folder=folder, progress=False)
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    again = xl.pretrain(texts, SMALL, folder=folder, progress=False)
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+    assert again.loss.equals(first.loss) and again.config == SMALL
+    for other in (dict(texts, fake=texts["en"]), {"en": texts["en"]}):
+        with pytest.raises(xl.InputError, match="another folder"):
+            xl.pretrain(other, SMALL, folder=folder, progress=False)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(xl.InputError, match="not empty"):
+        xl.pretrain(texts, SMALL, folder=tmp_path, progress=False)
+
+
+def test_a_training_that_was_stopped_goes_on(texts, tmp_path, monkeypatch):
+    whole = xl.pretrain(texts, SMALL, progress=False)
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "save_checkpoint", stop)
+        with pytest.raises(KeyboardInterrupt):
+            xl.pretrain(texts, SMALL, folder=tmp_path / "model", progress=False)
+    assert not (tmp_path / "model/model.safetensors").exists()
+    resumed = xl.pretrain(texts, SMALL, folder=tmp_path / "model", progress=False)
+    assert equal(weights(whole.folder), weights(resumed.folder))
+    assert resumed.loss.equals(whole.loss) and not (resumed.folder / "resume").exists()
+
+
+def test_a_temporary_folder_is_gone_when_python_ends():
+    code = """
+import xlingual_nb as xl
+text = {"en": xl.load_text("micro/en", sentences=20)}
+config = xl.PretrainingConfig(layers=1, hidden=8, epochs=1, vocab_size=200)
+folder = xl.pretrain(text, config).folder
+assert (folder / "model.safetensors").is_file()
+print(folder)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() and not Path(done.stdout.strip()).exists()
+
+
+def test_seeds_and_settings_make_other_models(texts):
+    models = [
+        weights(xl.pretrain(texts, replace(SMALL, **change), progress=False).folder)
+        for change in ({}, dict(seed=1), dict(masking="no_random"), dict(whole_words=True))
+    ]
+    name = "bert.embeddings.word_embeddings.weight"
+    assert len({float(model[name].double().sum()) for model in models}) == len(models)
+
+
+def test_languages_may_have_positions_and_special_tokens_of_their_own(texts):
+    config = replace(SMALL, lang_pos=True, shift_special=True)
+    bert = xl.pretrain(texts, config, progress=False)
+    en, fake = (bert.encoder.view(language) for language in texts)
+    assert (en.position_offset, fake.position_offset) == (0, 32)
+    assert (en.token_type, fake.token_type) == (0, 1)
+    assert en.special_offset == 0 < fake.special_offset
+    first, second = (bert.tokens([texts[l][0]], l)[0].split() for l in texts)
+    assert first[0] == "[CLS]" and second[0] == "[CLS-fake]"
+
+
+def test_what_the_model_reads_and_is_asked_for(texts):
+    bert = xl.pretrain(texts, SMALL, progress=False)
+    batch = bert.masked({language: text[:10] for language, text in texts.items()}, seed=3)
+    assert batch.language.value_counts().to_dict() == {"en": 10, "fake": 10}
+    for row, whole in zip(batch.itertuples(), bert.tokens(texts["en"][:10], "en")):
+        read, targets = row.input.split(), row.targets.split()
+        assert len(read) == len(whole.split())
+        changed = [token for token, seen in zip(whole.split(), read) if token != seen]
+        assert not Counter(changed) - Counter(targets)
+    assert batch.input.str.contains("[MASK]", regex=False).any()
+    assert not batch.equals(bert.masked({l: text[:10] for l, text in texts.items()}, seed=4))
+
+
+def test_a_model_from_elsewhere_opens_without_a_training_behind_it(tmp_path):
+    from xlingual_nb.models.checkpoints import tiny_checkpoint
+
+    bert = xl.load_checkpoint(tiny_checkpoint(tmp_path))
+    assert bert.languages == [] and bert.config is None and len(bert.loss) == 0
+    table = xl.probe(tmp_path, {"en": ["w5 w6", "w7"], "de": ["w8", "w9 w9"]})
+    assert isinstance(table, pd.DataFrame) and set(table.source) == {"en", "de"}
+
+
+def test_unknown_text_is_warned_of_once_for_each_measure(texts):
+    bert = xl.pretrain(texts, SMALL, progress=False)
+    mixed = {"en": ["Ωμέγα " + s for s in texts["en"][:5]], "fake": texts["fake"][:5]}
+    with pytest.warns(UserWarning, match="unknown"):
+        xl.probe(bert, mixed)
+    with pytest.raises(xl.InputError, match="not 'xx'"):
+        xl.probe(bert, {"en": texts["en"], "xx": texts["fake"]})
