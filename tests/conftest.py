@@ -18,6 +18,8 @@ for name, value in dict(
 import hypothesis
 import pytest
 
+pytest_plugins = ["processor_time"]
+
 # processes that tests start use the package that is tested, wherever another one is installed
 others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *others])
@@ -68,12 +70,12 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(scope="session")
-def experiments_store(tmp_path_factory):
+def experiments_store(pytestconfig):
     """One store for all, as a user has: what two experiments share is made once, also by two
-    processes at a time.
+    processes at a time. The next session finds what the code of today would make the same way;
+    `pytest --cache-clear` makes everything again.
     """
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "experiments"
+    return pytestconfig.cache.mkdir("runs")
 
 
 # no test fails because the machine is busy with other things

@@ -1,14 +1,16 @@
 """Every library notebook runs as a test; every experiment runs once, small, through papermill as
-the command line does it.
+the command line does it: two in a kernel of their own, the others in this process.
 """
 
 import ast
 import json
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from in_process import no_kernel
 from nbdev.test import test_nb as run_cells
 from recomputed import unlike_its_seeds
 
@@ -56,6 +58,7 @@ def test_library_notebook(path, monkeypatch, capsys):
 
 # a tour of full size; deep models, row after row alike
 LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}
+IN_A_KERNEL = "00_start_here", "06_mixed_pairs"  # the first starts processes from there
 WITHOUT_RESULTS = "00_start_here", "15_ledger"  # a tour, and a page that reads what others wrote
 # other text, the same code
 SOME = LESS | {
@@ -68,14 +71,15 @@ SOME = LESS | {
 }
 
 
-def smoke(path, tmp_path, store, given=LESS):
+def smoke(path, tmp_path, store, given=LESS, in_a_kernel=False):
     known = notebooks.parameters(path)
     own = (
         {name: str(tmp_path / name) for name in ("results", "figures") if name in known}
         | dict(store=str(store))
         | given.get(path.stem, {})
     )
-    executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
+    with nullcontext() if in_a_kernel else no_kernel():
+        executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
     assert (
         executed == tmp_path / "executed/smoke" / path.stem / f"{path.stem}.ipynb"
         and executed.is_file()
@@ -101,7 +105,8 @@ def in_short(path):
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_without_data(path, tmp_path, experiments_store, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    assert in_short(smoke(path, tmp_path, experiments_store)) == in_short(path), (
+    executed = smoke(path, tmp_path, experiments_store, in_a_kernel=path.stem in IN_A_KERNEL)
+    assert in_short(executed) == in_short(path), (
         "results/ says something else by now: run the notebook and keep its outputs"
     )
     assert unlike_its_seeds(tmp_path / "results/smoke") == []

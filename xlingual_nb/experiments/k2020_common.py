@@ -46,9 +46,7 @@ def script_transforms(language: str) -> tuple[str, ...]:
 
 def language_corpus(sizes: BilingualConfig, language: str, part: str = "train") -> CorpusSpec:
     """The corpus of a language, in its own script."""
-    return replace(
-        corpus_spec(sizes, natural_language(language), part), transforms=script_transforms(language)
-    )
+    return corpus_spec(sizes, natural_language(language), part, script_transforms(language))
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #f30428df
 def joint_vocabulary(
@@ -127,8 +125,9 @@ def labelled_split(
     sizes: BilingualConfig, spec: PretrainSpec, task: str, language: str, part: str
 ) -> LabelledRecords:
     """A part of a task's data in a language, as a model wants it."""
-    records = records_spec(sizes, task, natural_language(language), part)
-    return LabelledRecords(language, replace(records, transforms=text_transforms(spec, language)))
+    transforms = text_transforms(spec, language)
+    records = records_spec(sizes, task, natural_language(language), part, transforms)
+    return LabelledRecords(language, records)
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #22d7c68c
 def nli_test_sets(

@@ -214,17 +214,13 @@ def script_shift(sizes: TrilingualConfig, language: str) -> tuple[str, ...]:
 
 def script_corpus(sizes: TrilingualConfig, language: str) -> CorpusSpec:
     """The training text of a language, in its own letters."""
-    return replace(corpus_spec(sizes, language), transforms=script_shift(sizes, language))
+    return corpus_spec(sizes, language, transforms=script_shift(sizes, language))
 
 
 def script_nli_records(sizes: TrilingualConfig, language: str, part: str) -> LabelledRecords:
     """Pairs of a language, in its own letters."""
-    return LabelledRecords(
-        language,
-        replace(
-            records_spec(sizes, "nli", language, part), transforms=script_shift(sizes, language)
-        ),
-    )
+    transforms = script_shift(sizes, language)
+    return LabelledRecords(language, records_spec(sizes, "nli", language, part, transforms))
 
 # %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:

@@ -211,8 +211,9 @@ ACCURACY = {"lstm": "XNLI Accuracy", "mean": "XNLI Accuracy, means"}  # a column
 
 def nli_records(sizes: JointConfig, language: str, part: str) -> LabelledRecords:
     """A part of the sentence pairs of a language."""
-    records = records_spec(sizes, "nli", natural_language(language), part)
-    return LabelledRecords(language, replace(records, transforms=script_transforms(language)))
+    transforms = script_transforms(language)
+    records = records_spec(sizes, "nli", natural_language(language), part, transforms)
+    return LabelledRecords(language, records)
 
 
 def frozen_nli_spec(
@@ -423,7 +424,7 @@ def parallel_text(sizes: JointConfig, language: str) -> CorpusSpec | RecordsSpec
     """
     if not in_microworld(sizes):
         return nli_records(sizes, language, "test").records
-    return replace(corpus_spec(sizes, language, "dev"), transforms=script_transforms(language))
+    return corpus_spec(sizes, language, "dev", script_transforms(language))
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #6cf5c3a5
 MIN_WORDS = 20  # words of a text that is turned, below which no mean is taken of it

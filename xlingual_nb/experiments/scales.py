@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['META_KEYS', 'SETTABLE', 'PLACEHOLDER', 'ON_THE_HUB', 'check_seeds', 'read_section', 'shipped_config', 'fill_template',
-           'available_languages', 'section_languages', 'check_language', 'get_data_split', 'corpus_spec',
+           'available_languages', 'section_languages', 'check_language', 'get_data_split', 'shared_spec', 'corpus_spec',
            'records_spec', 'with_targets', 'with_languages', 'reference_paper', 'study_name', 'published_targets',
            'download_hint', 'required_data', 'data_specs', 'read_data', 'read_all_data', 'check_data', 'load_config',
            'laboratory_config', 'bilingual_config', 'trilingual_config', 'joint_config', 'laboratory_text']
@@ -148,7 +148,22 @@ def get_data_split(sizes, group: str, part: str) -> DataSplit:
     return parts[part]
 
 
-def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
+_SPECS = {}
+
+
+def shared_spec(kind: type, *values) -> CorpusSpec | RecordsSpec:
+    """The spec of these values, one object for all that ask: thousands of entries of a table read
+    the same few texts, which are so checked once.
+    """
+    key = kind, repr(values)  # 1, 1.0 and True are equal, and are three in a run's id
+    if key not in _SPECS:
+        _SPECS[key] = kind(*values)
+    return _SPECS[key]
+
+
+def corpus_spec(
+    sizes, language: str, part: str = "train", transforms: tuple[str, ...] = ()
+) -> CorpusSpec:
     """The text of a language, its names filled in wherever they stand. Raises InputError for a
     language that the section has not.
     """
@@ -158,18 +173,21 @@ def corpus_spec(sizes, language: str, part: str = "train") -> CorpusSpec:
         return fill_template(sizes, value, language) if isinstance(value, str) else value
 
     parameters = tuple((key, fill(value)) for key, value in p.parameters)
-    return CorpusSpec(fill_template(sizes, p.source, language), p.part or "train", parameters)
+    source = fill_template(sizes, p.source, language)
+    return shared_spec(CorpusSpec, source, p.part or "train", parameters, transforms)
 
 
 def records_spec(
-    sizes: BilingualConfig | JointConfig, task: str, language: str, part: str
+    sizes: BilingualConfig | JointConfig,
+    task: str,
+    language: str,
+    part: str,
+    transforms: tuple[str, ...] = (),
 ) -> RecordsSpec:
     """The records of a task (`nli` or `ner`) in a language."""
-    p = get_data_split(sizes, task, part)
-    source, read = (
-        fill_template(sizes, t, check_language(sizes, language)) for t in (p.source, p.part or part)
-    )
-    return RecordsSpec(task, source, read, p.size, p.parameters)
+    p, language = get_data_split(sizes, task, part), check_language(sizes, language)
+    source, read = (fill_template(sizes, t, language) for t in (p.source, p.part or part))
+    return shared_spec(RecordsSpec, task, source, read, p.size, p.parameters, transforms)
 
 # %% ../../nbs/lib/7030_scales.ipynb #7e7b3f49
 def with_targets(sizes: BilingualConfig | JointConfig, targets: tuple[str, ...]):
