@@ -8,6 +8,7 @@ import pandas as pd
 
 from xlingual_nb.experiments import dials, dials_common
 from xlingual_nb.report import tables, verdicts
+from xlingual_nb.report.study_verdicts import study_verdicts
 
 
 def unlike(path: Path, ours: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
@@ -32,7 +33,7 @@ def tables_of(path: Path, seeds: pd.DataFrame) -> list[str]:
 def verdicts_of(home: Path) -> list[str]:
     """Every verdict of a study."""
     file = home / "verdicts.csv"
-    made = verdicts.study_verdicts(home)
+    made = study_verdicts(home)
     if not file.is_file():
         return [f"{file}: is not there"] * len(made)
     return unlike(file, made, verdicts.read(file))

@@ -488,7 +488,7 @@ def test_front_page_scores_by_paper_and_scale(tmp_path):
         tmp_path / "report", tmp_path / "results", tmp_path / "figures"
     ).read_text()
     score = pages.score(pages.read_verdicts(tmp_path / "results")).iloc[0]
-    assert (score.reproduced, score.inconclusive, score["not reproduced"], score.claims) == (
+    assert (score.reproduced, score.inconclusive, score.contradicted, score.claims) == (
         2,
         1,
         0,

@@ -639,7 +639,7 @@ def test_partial_results_are_shown(name, keep, tmp_path, monkeypatch, capsys):
     )
     count = len(found["observations"])
     assert f"{count} of {len(found['wanted'])} cells measured" in capsys.readouterr().out
-    assert set(found["judged"].verdict) == {"not run at this scale"}
+    assert set(found["judged"].verdict) == {"not tested"}
     assert bool(count) == bool(
         list((tmp_path / "results").rglob("table*.csv")) if (tmp_path / "results").exists() else []
     )

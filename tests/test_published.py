@@ -11,6 +11,7 @@ from xlingual_nb.experiments import knn_replace
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import statistics
 from xlingual_nb.papers import published as ledger
+from xlingual_nb.report.verdicts import VERDICTS
 
 PAPER = "dufter2020"
 PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 Trans. τ"]
@@ -163,7 +164,7 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
             assert re.fullmatch(r"2026-\d\d-\d\d", a.when) and len(a.why) > 30
             verdict = (
                 r"(bible|running|micro|micro-parallel) "
-                r"(reproduced|not reproduced|inconclusive|confounded|not trained)( \(at its floor\))?"
+                rf"(not reproduced|confounded|not trained|{'|'.join(VERDICTS)})( \(at its floor\))?"
             )
             assert re.fullmatch(rf"not run|laptop: {verdict}(, {verdict})*", a.before)
     round = next(c for c in changed if c.id == "K-overlap-share").amended[0]

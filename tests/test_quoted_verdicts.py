@@ -44,8 +44,9 @@ SAYS = {c.says: c.id for c in claims()}
 
 def claim_of(row):
     """The claim that a row is about: by its id, or by its words and what follows them."""
-    if row.get("claim") in SAYS.values():
-        return row["claim"]
+    named = [row[name] for name in ("id", "claim") if row.get(name) in SAYS.values()]
+    if named:
+        return named[0]
     words = row.get("in our words") or row.get("claim", "")
     return SAYS.get(words.partition(" (measured")[0])
 
@@ -60,8 +61,8 @@ def stated(path):
         if "verdict" in row and "corpus" in row and "scale" not in row:
             yield claim, row["corpus"], row["verdict"]
         for corpus in corpora & set(row):
-            if row[corpus] in by_mark:
-                yield claim, corpus, by_mark[row[corpus]]
+            if (sign := row[corpus].split(" ")[0]) in by_mark:
+                yield claim, corpus, by_mark[sign]
 
 
 NOTEBOOKS = [

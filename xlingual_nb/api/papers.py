@@ -93,7 +93,7 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
         `claim` (its id), `paper`, `where`, `says` (the claim in a sentence), `ours` (whether we
         added it), then the columns of `results/<scale>/verdicts.csv`, among them `corpus`,
         `verdict`, `effect`, `low`, `high`, `p`, `n_seeds` and `published`. The verdict of
-        a claim that nothing tested is "not run at this scale", or missing.
+        a claim that nothing tested is "not tested".
 
     Examples
     --------

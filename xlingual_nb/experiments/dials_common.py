@@ -310,7 +310,7 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
 
     def verdict(answer, p):
         if scale == "smoke":
-            return "not run at this scale"
+            return "not tested"
         if np.isnan(p):
             return "no interval: give more seeds"
         return "inconclusive" if p >= 0.05 else answer.words[answer.effect < 0]

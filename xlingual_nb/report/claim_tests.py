@@ -6,9 +6,9 @@
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'BESIDES', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
            'curve_numbers', 'published_values', 'baseline_labels', 'floors_in_words', 'strongest_baseline',
            'correlations_by_seed', 'weighted_rows', 'group_of', 'seed_groups', 'Outcome', 'outcome', 'living_rows',
-           'heights', 'exceeds_baseline', 'is_above_baseline', 'n_above_baseline', 'misfit', 'caught_up', 'at_like_fit',
-           'untrained_row', 'source_task_learnt', 'Levels', 'chance', 'published_effects', 'tests_by_language',
-           'effects_by_language']
+           'heights', 'exceeds_baseline', 'is_above_baseline', 'is_solved_by_baseline', 'n_above_baseline', 'misfit',
+           'caught_up', 'at_like_fit', 'untrained_row', 'source_task_learnt', 'Levels', 'chance', 'published_effects',
+           'tests_by_language', 'outcomes_by_language', 'effects_by_language', 'carriers']
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -243,6 +243,19 @@ class Outcome:
             return float(min(self.distances()) >= 0)
         return getattr(self.estimate, AGAINST[self.test.test])(self.scaled_margin)
 
+    @property
+    def is_contrary(self) -> bool:
+        """Whether an effect on the wrong side of the margin runs against the claim, and is not only
+        smaller than the test asks: its 95% interval lies on the other side of nothing, or nothing
+        itself is on the claim's side of the margin.
+        """
+        if self.test.test == "within":
+            return True
+        low, high = self.estimate.interval() if not self.is_exact else [self.estimate.value] * 2
+        if self.test.test == "above":
+            return self.scaled_margin <= 0 or high < 0
+        return self.scaled_margin >= 0 or low > 0
+
     def distances(self, effect=None) -> list[float]:
         """How far inside its region an effect lies, by default the one seen, from each bound;
         negative outside.
@@ -309,6 +322,19 @@ def is_above_baseline(claim, test, look_up) -> bool | None:
         for row in rows
     ]
     return True if not rows else None if set(answers) == {None} else any(answers)
+
+
+def is_solved_by_baseline(claim, test, look_up) -> bool:
+    """Whether the baselines of what a test compares, in the mean, have more than half of all there
+    is to have: of 1 or, where the claim is in percent, of 100. Scores only.
+    """
+    column = test.alive_column or test.column
+    if "Perpl." in column:
+        return False
+    rows = living_rows(claim, test)
+    lows = [strongest_baseline(claim, test, look_up, row, column) for row in rows]
+    means = [look_up(test.table, low, column).mean() for low in lows if low]
+    return bool(means) and np.mean(means) > (0.5 if claim.clear < 1 else 50)
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #23c39bcd
 def n_above_baseline(claim, test, look_up) -> str:
@@ -483,13 +509,28 @@ def tests_by_language(test) -> list[published.Comparison]:
     ]
 
 
-def effects_by_language(claim, test, look_up) -> str:
-    """Effect and uncorrected p of each language that a test pools, as text."""
-    parts = []
+def outcomes_by_language(claim, test, look_up) -> dict[str, Outcome]:
+    """What came of a test in each language that it pools; empty where it pools fewer than two."""
+    found = {}
     for one in tests_by_language(test):
         o = outcome(claim, one, look_up)
-        if isinstance(o, list):
-            continue
+        if isinstance(o, Outcome):
+            found[published.sides(one.plus[0])["target"]] = o
+    return found if len(found) > 1 else {}
+
+
+def effects_by_language(by_language) -> str:
+    """Effect and uncorrected p of each language (`outcomes_by_language`), as text."""
+    parts = []
+    for language, o in by_language.items():
         p = "" if np.isnan(o.p) else f" (p {'< .001' if o.p < 0.001 else f'{o.p:.3f}'})"
-        parts.append(f"{published.sides(one.plus[0])['target']} {o.estimate.value:.3g}{p}")
+        parts.append(f"{language} {o.estimate.value:.3g}{p}")
     return "; ".join(parts)
+
+
+def carriers(by_language, side) -> str:
+    """The languages that alone speak for a claim, or against it, at the uncorrected level, as text;
+    empty where no languages are pooled.
+    """
+    p = {language: o.p if side == "for" else o.p_against for language, o in by_language.items()}
+    return ", ".join(l for l in p if p[l] < ALPHA) or ("none alone" if p else "")
