@@ -10,6 +10,10 @@ Tokenizers
     `train_tokenizer`, `subword_overlap`
 Checkpoints
     `PretrainingConfig`, `pretrain`, `Checkpoint`, `load_checkpoint`, `probe`
+Zero-shot transfer
+    `load_records`, `FineTuningConfig`, `fine_tune`, `FineTuned`
+Measures
+    `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`
 Papers and results
     `claims`, `ambiguities`, `tables`, `published`, `reference_results`
 
@@ -45,6 +49,20 @@ _NAMES = {  # by the module that has them
         "pretrain",
         "probe",
     ),
+    "api.transfer": (
+        "FineTuned",
+        "FineTuningConfig",
+        "fine_tune",
+        "load_records",
+    ),
+    "api.measures": (
+        "MeanShift",
+        "language_identity",
+        "mean_shift",
+        "multilinguality",
+        "vecmap",
+        "word_retrieval",
+    ),
     "api.papers": (
         "ambiguities",
         "claims",
@@ -60,6 +78,14 @@ __all__ = sorted(_MODULE_OF)
 TYPE_CHECKING = False  # editors take it for typing's, whose import would take time
 if TYPE_CHECKING:
     from .api.checkpoints import Checkpoint, PretrainingConfig, load_checkpoint, pretrain, probe
+    from .api.measures import (
+        MeanShift,
+        language_identity,
+        mean_shift,
+        multilinguality,
+        vecmap,
+        word_retrieval,
+    )
     from .api.papers import ambiguities, claims, published, reference_results, tables
     from .api.texts import (
         fake_english,
@@ -74,6 +100,7 @@ if TYPE_CHECKING:
         train_tokenizer,
         transform_records,
     )
+    from .api.transfer import FineTuned, FineTuningConfig, fine_tune, load_records
     from .errors import InputError
 
 

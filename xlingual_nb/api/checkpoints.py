@@ -435,14 +435,14 @@ def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: 
 
 
 def encode_all(
-    checkpoint: Checkpoint, texts: Mapping[str, Iterable[str]], what: str
+    checkpoint: Checkpoint, texts: Mapping[str, Iterable[str]], name: str = "texts"
 ) -> dict[str, Encoded]:
     """Texts as ids, by language; warns of what the model does not know."""
     encoded = {
         language: checkpoint.encode(sentences, language)
-        for language, sentences in as_texts(texts, what).items()
+        for language, sentences in as_texts(texts, name).items()
     }
-    warn_of_unknown(checkpoint, encoded, what)
+    warn_of_unknown(checkpoint, encoded, "dictionary words" if name == "dictionary" else "tokens")
     return encoded
 
 
@@ -486,6 +486,6 @@ def probe(
     ['rho', 'perplexity']
     """
     checkpoint = as_checkpoint(checkpoint)
-    parallel = encode_all(checkpoint, texts, "texts")
+    parallel = encode_all(checkpoint, texts)
     words = encode_all(checkpoint, dictionary, "dictionary") if dictionary else None
     return probing.probe(checkpoint.encoder, parallel, words, layers)

@@ -8,7 +8,7 @@ __all__ = ['check_widths', 'unit_rows', 'similarity_blocks', 'neighbourhood_cosi
            'SelfLearning', 'MappedSpaces', 'fit_supervised', 'initial_dictionary', 'self_learn', 'vecmap']
 
 # %% ../../nbs/lib/4130_vecmap.ipynb #804817ea
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -373,7 +373,12 @@ def self_learn(
 
 
 @torch.inference_mode()
-def vecmap(first, second, settings: SelfLearning = SelfLearning(), progress=None) -> MappedSpaces:
+def vecmap(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    settings: SelfLearning = SelfLearning(),
+    progress: Callable[[float, float], None] | None = None,
+) -> MappedSpaces:
     """Unsupervised mapping of two tables of word vectors into one space (Artetxe et al. 2018).
 
     Parameters
@@ -388,6 +393,16 @@ def vecmap(first, second, settings: SelfLearning = SelfLearning(), progress=None
     ------
     InputError
         If the widths differ or a table is empty.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import xlingual_nb as xl
+    >>> words = torch.randn(200, 20, generator=torch.Generator().manual_seed(0)) ** 3
+    >>> spaces = xl.vecmap(words, words.flip(1))
+    >>> nearest = torch.cdist(spaces.first, spaces.second).argmin(1)
+    >>> int((nearest == torch.arange(200)).sum())
+    200
     """
     first = torch.as_tensor(first)
     second = torch.as_tensor(second)

@@ -1,0 +1,133 @@
+"""Measures and fine-tuning of `xl` on one small checkpoint: what must hold whatever it has learnt."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import xlingual_nb as xl
+from xlingual_nb.models.checkpoints import tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def texts():
+    english = xl.load_text("micro/en", sentences=120)
+    return {"en": english, "fake": xl.fake_english(english)}
+
+
+@pytest.fixture(scope="module")
+def bert(texts):
+    config = xl.PretrainingConfig(layers=2, hidden=16, epochs=3, tokenizer="words")
+    return xl.pretrain(texts, config, progress=False)
+
+
+@pytest.fixture(scope="module")
+def dictionary(texts):
+    words = sorted(set(" ".join(texts["en"]).split()))
+    return {"en": words, "fake": xl.fake_english(words)}
+
+
+@pytest.fixture
+def twin(tmp_path):
+    """A model for which two languages are one: their embeddings are equal."""
+    views = [dict(name="en"), dict(name="fake", token_offset=32)]
+    model = xl.load_checkpoint(tiny_checkpoint(tmp_path, languages=views))
+    weights = model.model.get_input_embeddings().weight
+    weights[32:] = weights[:32]
+    return model
+
+
+SENTENCES = [f"w{i} w{i + 7} w{2 * i % 27 + 5}" for i in range(5, 20)]
+WORDS = [f"w{i}" for i in range(5, 32)]
+
+
+# --- measures
+
+
+def test_a_model_to_which_two_languages_are_one_has_the_highest_score(twin):
+    pair = {"en": SENTENCES, "fake": SENTENCES}
+    score = xl.multilinguality(twin, pair, {"en": WORDS, "fake": WORDS})
+    assert score.to_dict() == pytest.approx(dict(mu=1, rho=1, tau=1))
+    assert (xl.word_retrieval(twin, pair, {"en": WORDS, "fake": WORDS})["p@1"] == 1).all()
+    assert (abs(xl.language_identity(twin, pair).accuracy - 0.5) < 0.3).all()
+
+
+def test_the_score_is_that_of_the_probe(bert, texts, dictionary):
+    score = xl.multilinguality(bert, texts, dictionary)
+    table = xl.probe(bert, texts, dictionary)
+    assert score.mu == pytest.approx(table[table.measure == "mu"].value.item())
+    assert score.mu == pytest.approx((score.rho + score.tau) / 2)
+
+
+def test_embeddings_that_share_no_token_tell_their_languages(bert, texts):
+    assert xl.language_identity(bert, texts).accuracy[0] > 0.75
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda bert, texts, words: xl.multilinguality(bert, {"en": texts["en"]}, words),
+        lambda bert, texts, words: xl.multilinguality(bert, dict(texts, en=texts["en"][:3]), words),
+        lambda bert, texts, words: xl.word_retrieval(bert, texts, {"en": words["en"]}),
+        lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(words, en=["fec"])),
+        lambda bert, texts, words: xl.word_retrieval(bert, texts, dict(en=["xx"], fake=["yy"])),
+        lambda bert, texts, words: xl.language_identity(bert, {"en": texts["en"]}),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "es"),
+        lambda bert, texts, words: xl.mean_shift(bert, texts, "en", "en"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_error(bert, texts, dictionary, wrong):
+    with pytest.raises(xl.InputError):
+        wrong(bert, texts, dictionary)
+
+
+def test_a_shift_of_weight_zero_leaves_the_model_alone(bert, texts):
+    shift = xl.mean_shift(bert, texts, "en", "fake")
+    back = xl.mean_shift(bert, texts, "fake", "en")
+    for layer, vector in shift.vectors.items():
+        assert torch.equal(vector, -back.vectors[layer])
+    spoken = {tuple(shift.translate(texts["en"][:5], layer, 0.0)) for layer in shift.vectors}
+    assert len(spoken) == 1
+    assert shift.translate(texts["en"][:5], weight=3.0) != list(spoken.pop())
+
+
+# --- fine-tuning
+
+
+@pytest.fixture(scope="module")
+def records():
+    return xl.load_records("nli", "micro/en", size=60)
+
+
+def test_what_is_fine_tuned_is_a_copy_and_depends_on_the_seed(bert, records):
+    before = bert.model.get_input_embeddings().weight.clone()
+    config = xl.FineTuningConfig(epochs=1, frozen_layers=None)
+
+    def losses(seed):
+        tuned = xl.fine_tune(
+            "nli", bert, records, "en", config=replace(config, seed=seed), progress=False
+        )
+        return tuned.loss.tolist()
+
+    assert losses(0) == losses(0) != losses(1)
+    assert torch.equal(before, bert.model.get_input_embeddings().weight)
+
+
+def test_answers_need_no_labels_and_are_scored_against_those_there_are(bert, records):
+    tuned = xl.fine_tune("nli", bert, records, "en", dev=records[:10], progress=False)
+    unlabelled = [{side: r[side] for side in ("premise", "hypothesis")} for r in records]
+    answers = tuned.predict(unlabelled, "en")
+    right = sum(answer == r["label"] for answer, r in zip(answers, records))
+    assert tuned.score(records, "en") == pytest.approx(100 * right / len(records))
+    fake = xl.transform_records(xl.fake_english, records)
+    table = tuned.evaluate({"en": records, "fake": fake})
+    assert table.accuracy["en"] == tuned.score(records, "en")
+    assert table.accuracy["fake"] == tuned.score(fake, "fake")
+
+
+def test_a_language_that_the_model_lacks_is_refused(bert, records):
+    with pytest.raises(xl.InputError, match="not 'es'"):
+        xl.fine_tune("nli", bert, records, "es", progress=False)
+    tuned = xl.fine_tune("nli", bert, records, "en", progress=False)
+    with pytest.raises(xl.InputError, match="not 'es'"):
+        tuned.evaluate({"es": records})
