@@ -28,14 +28,20 @@ from ..errors import InputError
 from ..runs.files import SILENT, free_space, start_time
 from ..experiments.config import STUDIES, list_corpora
 from ..text.corpora import data_folder
-from .checkout import YOURS, check_places, repository, same_data
+from xlingual_nb.report.checkout import (
+    YOURS,
+    check_places,
+    readable_root,
+    repository,
+    same_data,
+)
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #982ee353
 def experiments(folder: Path | None = None) -> dict[str, Path]:
     """The numbered notebooks by name, in order: `{'07_laboratory':
     .../nbs/07_laboratory.ipynb}`.
     """
-    folder = repository() / "nbs" if folder is None else Path(folder)
+    folder = readable_root() / "nbs" if folder is None else Path(folder)
     return {p.stem: p for p in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #f789ca14

@@ -86,10 +86,10 @@ def listing() -> dict:
     files of results.
     """
     from xlingual_nb.papers import published
-    from xlingual_nb.report.checkout import YOURS, repository
+    from xlingual_nb.report.checkout import YOURS, readable_root
     from xlingual_nb.report.notebooks import experiments, heading
 
-    homes, user_results = [(root := repository()) / "results", root / YOURS / "results"], []
+    homes, user_results = [(root := readable_root()) / "results", root / YOURS / "results"], []
     for name, path in experiments().items():
         scales = sorted(
             {p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")}
