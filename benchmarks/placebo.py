@@ -1,6 +1,4 @@
-"""How often the ledger calls a false claim reproduced: placebo studies with the spread of the kept
-tables.
-"""
+"""How often a verdict is wrong: placebo studies with the spread of the kept tables."""
 
 import argparse
 import csv
@@ -29,15 +27,11 @@ def main(argv=None) -> Path:
                 writer.writeheader()
             writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
             out.flush()
-            interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
-            print(
-                row["paper"],
-                row["corpus"],
-                row["world"],
-                f"{row['share']:.3f}",
-                interval,
-                flush=True,
-            )
+            shares = [
+                f"{wrong} {row[wrong]:.3f} [{row[f'{wrong}_low']:.3f}, {row[f'{wrong}_high']:.3f}]"
+                for wrong in ("confirmed", "refuted")
+            ]
+            print(row["paper"], row["corpus"], row["world"], *shares, flush=True)
     return asked.output
 
 

@@ -122,27 +122,54 @@ def test_what_holds_is_worked_out_from_the_means():
 
 
 @pytest.mark.parametrize("world", placebo.WORLDS)
-def test_false_claims_are_hardly_ever_reproduced(world):
-    """Over the claims of a paper together 5% is stated: of 12 studies of D's laboratory no more
-    than 3 may hold one (binomial, two in a thousand).
+def test_verdicts_are_hardly_ever_wrong(world):
+    """Over the own claims of a paper together 5% is stated, either way: of 12 studies of D's
+    laboratory no more than 3 may hold one (binomial, two in a thousand).
     """
     found = placebo.studies(LABORATORY, world, "laptop", n=12, seed=5)
-    assert (found.false >= 5).all() and (found.reproduced > 0).sum() <= 3
+    assert (found.false >= 1).all() and found.hold.sum() >= 5
+    assert (found.confirmed > 0).sum() <= 3 and (found.refuted > 0).sum() <= 3
 
 
 def test_the_rate_counts_studies_and_its_interval_is_exact():
-    told = placebo.rate(pd.DataFrame(dict(false=[9, 9, 9, 9], reproduced=[0, 2, 0, 0])))
-    assert told["share"] == 0.25 and told["reproduced"] == 2 and told["stated"] == 0.05
-    assert told["low"] == pytest.approx(1 - 0.975 ** (1 / 4)), "Clopper and Pearson for one of four"
+    counts = dict(false=[9, 9, 9, 9], confirmed=[0, 2, 0, 0], hold=[1, 2, 1, 2], refuted=[0] * 4)
+    told = placebo.rate(pd.DataFrame(counts))
+    assert told["confirmed"] == 0.25 and told["refuted"] == 0 and told["stated"] == 0.05
+    assert told["confirmed_low"] == pytest.approx(1 - 0.975 ** (1 / 4)), (
+        "Clopper and Pearson for one of four"
+    )
+    assert told["refuted_high"] == pytest.approx(1 - 0.025 ** (1 / 4)) and told["hold"] == 1.5
 
 
-def test_a_ledger_without_its_gates_would_be_found_out(monkeypatch):
-    """The placebo sees an error when there is one: called at a level of .9, false claims are
-    reproduced.
+def test_truth_is_asked_of_the_test_that_was_tested(monkeypatch):
+    """A claim at a like fit is tested on the rows that were trained to it, where there are such:
+    whether it is true there, and not in Table 1, decides whether its verdict is wrong.
     """
-    monkeypatch.setattr(placebo, "ALPHA", 0.9)
-    found = placebo.studies(LABORATORY, "shuffled", "laptop", n=6, seed=1)
-    assert found.reproduced.sum() > 0
+    asked = []
+    monkeypatch.setattr(placebo, "holds", lambda claim, _: asked.extend(claim.tests))
+    bible = placebo.kept_cells(ROOT / "results", "laptop", "bible")
+    cells = bible[bible.paper == "dufter2020"].reset_index(drop=True)
+    observations = placebo.sample_observations(cells, np.random.default_rng(0))
+    placebo.wrong_verdicts(observations.assign(step=np.nan), cells, "laptop")
+    assert any(test.table.endswith(ledger.MATCHED) for test in asked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "world", "cells"),
+    [("confirmed", "shuffled", LABORATORY), ("refuted", "one condition", PAIRS)],
+    ids=["confirmed", "refuted"],
+)
+def test_a_ledger_without_its_gates_would_be_found_out(monkeypatch, kind, world, cells):
+    """The placebo sees an error when there is one: called at a level of .95, false claims are
+    reproduced, and true ones refuted.
+    """
+    monkeypatch.setattr(placebo, "ALPHA", 0.95)
+    found = placebo.studies(cells, world, "laptop", n=8, seed=1)
+    assert found[kind].sum() > 0
+
+
+def test_claims_of_ours_are_no_part_of_the_rate():
+    assert {c.whose for c in placebo.own_claims("dufter2020")} == {ledger.PAPERS}
 
 
 def test_the_script_writes_what_the_report_reads(tmp_path):

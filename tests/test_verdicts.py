@@ -604,23 +604,32 @@ def correlation(margin=-0.7):
     )
 
 
-def test_correlation_over_rows_seed_by_seed():
+def test_a_correlation_is_tested_over_its_rows_and_not_over_seeds():
+    """Ten seeds that agree make six languages no more than six; Fisher's interval, as scipy has it."""
     rng = np.random.default_rng(0)
-    x = np.arange(5.0)[:, None] + rng.normal(0, 0.3, (5, 4))
-    y = -x + rng.normal(0, 0.5, (5, 4))
-    frame = pd.concat([runs(dict(zip("abcde", x)), "x"), runs(dict(zip("abcde", y)), "y")])
-    row = one(frame, correlation())
-    z = [np.arctanh(stats.pearsonr(x[:, s], y[:, s]).statistic) for s in range(4)]
-    test = stats.ttest_1samp(z, np.arctanh(-0.7), alternative="less")
-    assert row.verdict == "reproduced" and np.isclose(row.p, test.pvalue)
-    assert np.isclose(row.effect, np.tanh(np.mean(z))) and row.n_seeds == 4
+    rows = tuple("abcdef")
+    noisy = np.array([0, 1, 3, 2, 4, 5.5])[:, None]
+    x = np.arange(6.0)[:, None] + rng.normal(0, 0.01, (6, 10))
+    y = -noisy + rng.normal(0, 0.01, (6, 10))
+    frame = pd.concat([runs(dict(zip(rows, x)), "x"), runs(dict(zip(rows, y)), "y")])
+
+    def asked(margin):
+        (test,) = correlation(margin).tests
+        return claim(tests=(replace(test, plus=rows),), alive=())
+
+    row, pearson = one(frame, asked(-0.1)), stats.pearsonr(x.mean(1), y.mean(1))
+    assert row.verdict == "reproduced" and np.isclose(row.effect, pearson.statistic)
+    assert np.allclose((row.low, row.high), pearson.confidence_interval())
+    z = (np.arctanh(-0.1) - np.arctanh(row.effect)) * np.sqrt(6 - 3)
+    assert np.isclose(row.p, stats.norm.sf(z)) and row.n_seeds == 10 and row.note == "over 6 rows"
+    assert np.isclose(one(frame[frame.seed == 0], asked(-0.1)).p, row.p, rtol=0.2), "one seed does"
+    near = one(frame, asked(-0.9))
+    assert near.verdict == "inconclusive" and "rows would" in near.note
     flipped = frame.assign(value=frame.value.where(frame.column == "x", -frame.value))
-    assert (
-        one(flipped, correlation()).verdict == "contradicted"
-        and one(flipped, correlation()).effect > 0.7
-    )
-    assert one(frame[frame.row != "c"], correlation()).verdict == "not tested"
-    assert "one seed" in one(frame[frame.seed == 0], correlation()).note
+    assert one(flipped, asked(-0.7)).verdict == "contradicted"
+    assert one(frame[frame.row != "c"], asked(-0.1)).verdict == "not tested"
+    few = replace(asked(-0.1).tests[0], plus=rows[:3])
+    assert "no interval" in one(frame, claim(tests=(few,), alive=())).note
 
 
 def test_a_correlation_is_checked():

@@ -111,14 +111,6 @@ def groups_of(frame, cells, test):
     """Weighted values by seed of each group of models."""
     plus, minus, column = test["plus"], test["minus"], test["column"]
     other = test.get("minus_column", column)
-    if test["compare"] == "correlation":
-        first, second = (
-            pd.DataFrame({r: look(cells, test["table"], r, c).value for r in plus}).dropna()
-            for c in (column, other)
-        )
-        seeds = first.index.intersection(second.index)
-        r = [stats.pearsonr(first.loc[s], second.loc[s]).statistic for s in seeds]
-        return [np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9))]
     terms = [(1 / len(plus), r, column) for r in plus]
     if minus != "floor":
         terms += [(-test.get("factor", 1) / len(minus), r, other) for r in minus]
@@ -144,8 +136,17 @@ def groups_of(frame, cells, test):
 
 def p_values(frame, cells, test):
     """One-sided p for a test and for its contrary (Welch)."""
+    margin = FORTH[test["compare"]](test["margin"])
+    if test["compare"] == "correlation":  # over the rows: seeds are no languages
+        columns = test["column"], test["minus_column"]
+        means = [
+            [look(cells, test["table"], r, c).value.mean() for r in test["plus"]] for c in columns
+        ]
+        z = (np.arctanh(stats.pearsonr(*means).statistic) - margin) * np.sqrt(len(means[0]) - 3)
+        p = dict(above=stats.norm.sf(z), below=stats.norm.cdf(z))
+        return p[test["test"]], p[OPPOSITE[test["test"]]]
     groups = groups_of(frame, cells, test)
-    value, margin = sum(g.mean() for g in groups), FORTH[test["compare"]](test["margin"])
+    value = sum(g.mean() for g in groups)
     if min(len(g) for g in groups) < 2:
         return np.nan, np.nan
     parts = np.array([g.var(ddof=1) / len(g) for g in groups])

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'PARTS', 'BESIDES', 'SCALE', 'AGAINST', 'as_printed', 'run_values',
            'curve_numbers', 'published_values', 'baseline_labels', 'floors_in_words', 'strongest_baseline',
-           'correlations_by_seed', 'weighted_rows', 'group_of', 'seed_groups', 'Outcome', 'outcome', 'living_rows',
-           'heights', 'exceeds_baseline', 'is_above_baseline', 'is_solved_by_baseline', 'n_above_baseline', 'misfit',
-           'caught_up', 'at_like_fit', 'untrained_row', 'source_task_learnt', 'Levels', 'chance', 'published_effects',
-           'tests_by_language', 'outcomes_by_language', 'effects_by_language', 'carriers']
+           'correlation_over_rows', 'weighted_rows', 'group_of', 'seed_groups', 'Outcome', 'correlation_outcome',
+           'outcome', 'living_rows', 'heights', 'exceeds_baseline', 'is_above_baseline', 'is_solved_by_baseline',
+           'n_above_baseline', 'misfit', 'caught_up', 'at_like_fit', 'untrained_row', 'source_task_learnt', 'Levels',
+           'chance', 'published_effects', 'tests_by_language', 'outcomes_by_language', 'effects_by_language',
+           'carriers']
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -70,13 +71,15 @@ def run_values(frame):
     for (table, *labels), values in list(last.items()):
         last.setdefault((table, *(words(table, label) for label in labels)), values)
 
-    def alike(table):
-        return [t for t in frame.table.unique() if t.partition("-")[2] == table.partition("-")[2]]
+    readings = {}  # tables by the reading that ends their names
+    for table in frame.table.unique():
+        readings.setdefault(table.partition("-")[2], []).append(table)
 
     def look_up(table, row, column, curve=None):
         if curve:
             return curve_numbers(frame[(frame.table == table) & (frame.row == row)], column, curve)
-        addresses = ((t, row, column) for t in [table, *alike(table)])
+        alike = readings.get(table.partition("-")[2], [])
+        addresses = ((t, row, column) for t in [table, *alike])
         return next((last[address] for address in addresses if address in last), None)
 
     return look_up
@@ -138,19 +141,19 @@ def strongest_baseline(claim, test, look_up, row, column=None) -> str | None:
     return (min if "Perpl." in column else max)(means, key=means.get) if means else None
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #40f6ed5c
-def correlations_by_seed(test, look_up) -> tuple[dict[str, pd.Series], list[str]]:
-    """Fisher's z of the correlation of two columns over the rows, by seed (those that all rows
-    have); rows not run.
+def correlation_over_rows(test, look_up) -> tuple[float, dict[str, int], list[str]]:
+    """Fisher's z of the correlation of two columns over the rows of a test, from means over seeds;
+    the seeds of each row; rows not run.
     """
-    columns = (test.column, test.minus_column)
+    columns = test.column, test.minus_column
     cells = {(r, c): look_up(test.table, r, c) for c in columns for r in test.plus}
-    missing = list(dict.fromkeys(r for (r, c), s in cells.items() if s is None or s.empty))
+    missing = list(dict.fromkeys(r for (r, _), s in cells.items() if s is None or s.empty))
     if missing:
-        return {}, missing
-    wide = pd.DataFrame(cells).dropna()
-    first, second = (wide[[(r, c) for r in test.plus]].T.reset_index(drop=True) for c in columns)
-    r = first.corrwith(second)
-    return {f"{len(test.plus)} rows": np.arctanh(r.clip(-1 + 1e-9, 1 - 1e-9))}, []
+        return np.nan, {}, missing
+    first, second = ([cells[r, c].mean() for r in test.plus] for c in columns)
+    r = np.corrcoef(first, second)[0, 1] if np.ptp(first) and np.ptp(second) else 0.0
+    seeds = {row: min(len(cells[row, c]) for c in columns) for row in test.plus}
+    return float(np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9))), seeds, []
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #0dce6e7a
 def weighted_rows(claim, test, look_up) -> tuple[dict[tuple[str, str], float], list[str]]:
@@ -187,8 +190,6 @@ def group_of(groups, seeds, row, column) -> str:
 
 def seed_groups(claim, test, look_up) -> tuple[dict[str, pd.Series], list[str]]:
     """Weighted values by arm and seed, and the rows that were not run."""
-    if test.compare == "correlation":
-        return correlations_by_seed(test, look_up)
     weights, missing = weighted_rows(claim, test, look_up)
     groups = {}
     for (row, column), weight in weights.items():
@@ -218,8 +219,14 @@ class Outcome:
 
     test: published.Comparison
     estimate: Estimate  # on the scale of the test
-    seeds: dict[str, int]  # how many each arm has
-    sds: list[float]  # of each arm
+    seeds: dict[str, int]  # how many each group has
+    sds: list[float]  # of each group
+    rows: int = 0  # over which a correlation runs: these are its sample, not the seeds
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the samples that the estimate is made of."""
+        return [self.rows] if self.rows else list(self.seeds.values())
 
     @property
     def scaled_margin(self) -> float:
@@ -271,8 +278,22 @@ class Outcome:
         return float(SCALE[self.test.compare][1](value))
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #c69576f5
+def correlation_outcome(test, look_up) -> Outcome | list[str]:
+    """What came of a correlation over rows, or the rows that were not run. Rows (languages, say) are
+    the sample: Fisher's z has an error of 1/√(n - 3), however many seeds each has. NaN for three.
+    """
+    z, seeds, missing = correlation_over_rows(test, look_up)
+    if missing:
+        return missing
+    n = len(test.plus)
+    error = 1 / np.sqrt(n - 3) if n > 3 else np.nan
+    return Outcome(test, Estimate(z, error, np.inf), seeds, sds=[error * np.sqrt(n)], rows=n)
+
+
 def outcome(claim, test, look_up) -> Outcome | list[str]:
     """What came of a test, or the list of rows that were not run."""
+    if test.compare == "correlation":
+        return correlation_outcome(test, look_up)
     weighted, missing = seed_groups(claim, test, look_up)
     if missing:
         return missing
@@ -386,12 +407,14 @@ def caught_up(test, look_up) -> bool:
     """Whether all rows of a test are there as trained to a like fit, with as many seeds, and some
     as other models.
     """
+    if not test.fit:
+        return False
     rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
     ordinary, longer = (
         [look_up(t, row, test.column) for row in rows]
         for t in (test.table, test.table + published.MATCHED)
     )
-    if not test.fit or any(series is None for series in (*ordinary, *longer)):
+    if any(series is None for series in (*ordinary, *longer)):
         return False
     return all(len(b) >= len(a) for a, b in zip(ordinary, longer)) and any(
         a.name != b.name for a, b in zip(ordinary, longer)
@@ -459,12 +482,9 @@ def chance(outcomes, effects, levels: Levels) -> float:
     """
 
     def on_scale(o, distances, level):
-        return 1 - sum(
-            1 - power(d, o.sds, np.ones(len(o.sds)), list(o.seeds.values()), level)
-            for d in distances
-        )
+        return 1 - sum(1 - power(d, o.sds, np.ones(len(o.sds)), o.sizes, level) for d in distances)
 
-    if any(n < 2 for o in outcomes for n in o.seeds.values()) or np.isnan(effects).any():
+    if any(n < 2 for o in outcomes for n in o.sizes) or np.isnan(effects).any():
         return np.nan
     inside = [min(o.distances(e)) for o, e in zip(outcomes, effects)]
     if min(inside) > 0:

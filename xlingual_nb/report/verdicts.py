@@ -103,8 +103,11 @@ def why_not_meant(claim, scale) -> str:
 
 def why_no_spread(outcomes) -> str:
     """Why nothing is known of the spread of what some tests compare; empty if it is."""
-    uncertain = [o for o in outcomes if not o.is_exact]
+    correlations = [o.rows for o in outcomes if o.rows]
+    uncertain = [o for o in outcomes if not o.is_exact and not o.rows]
     single = dict.fromkeys(row for o in uncertain for row, n in o.seeds.items() if n < 2)
+    if correlations and min(correlations) <= 3:
+        return "a correlation over three rows has no interval"
     if single:
         return f"one seed in {', '.join(single)}: no interval"
     if any(sum(o.sds) == 0 for o in uncertain):
@@ -173,8 +176,8 @@ def examine(claim, scale, look_up) -> Examined:
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #c828c075
 def seeds_wanted(outcomes, levels: Levels) -> str:
-    """How many more seeds would decide (chance .8), as text; against a claim any one of its tests
-    would do.
+    """How many more seeds (of a correlation, rows) would decide (chance .8), as text; against a
+    claim any one of its tests would do.
     """
 
     def seeds_for(o, distances, level):
@@ -188,10 +191,11 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
     else:
         needs, side = [seeds_for(o, o.distances(), levels.holds) for o in outcomes], "for"
         fewest = None if None in needs else max(needs)
-    n_now = min(n for o in outcomes for n in o.seeds.values())
+    unit = "rows" if all(o.rows for o in outcomes) else "seeds"
+    n_now = min(n for o in outcomes for n in o.sizes)
     if fewest is None:
-        return "more than 100 seeds would be needed: it is too close to its margin"
-    more = f"about {max(fewest - n_now, 1)} more seeds would decide it, {side} the claim"
+        return f"more than 100 {unit} would be needed: it is too close to its margin"
+    more = f"about {max(fewest - n_now, 1)} more {unit} would decide it, {side} the claim"
     return f"{more}, if effect and spread are as they look"
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #7331151c
@@ -271,8 +275,9 @@ def verdict_row(examined, corrected) -> dict:
     side = side_of(examined, verdict)
     at = deciding(outcomes, side)
     test = claim.tests[at]
+    rows = f"over {len(test.plus)} rows" if test.compare == "correlation" else ""
     if len(outcomes) > 1:
-        note = f"shown: {test.column} of {' + '.join(test.plus)}" + (note and f"; {note}")
+        rows = f"shown: {test.column} {rows or 'of ' + ' + '.join(test.plus)}"
     row = dict(
         claim=claim.id,
         paper=claim.paper,
@@ -286,7 +291,7 @@ def verdict_row(examined, corrected) -> dict:
         p=corrected.against if side == "against" else corrected.p,
         side=side,
         n_seeds=0,
-        note="; ".join(filter(None, (examined.remark, note))),
+        note="; ".join(filter(None, (examined.remark, outcomes and rows, note))),
     )
     if outcomes:
         row |= shown_effect(examined, at)
