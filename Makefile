@@ -1,6 +1,8 @@
 # make reproduce   install, run the laboratory, write the report and say where it is
-# make test        install, then every test: lint, library notebooks, unit tests, a smoke pass of every experiment
+# make test        install, then lint, library notebooks, unit tests, a smoke pass of every experiment
 # make check       install, then lint, the order of imports and the fast tests: for daily work
+# make ci          install, then every test there is: those of the benchmark scripts too, more examples of what is drawn
+# make slow        every test, and the list of those that `make check` leaves out written again
 # make lab         install, then open the notebooks in JupyterLab
 # make house       install, then draw the picture of the packages in README.md again
 #
@@ -21,7 +23,7 @@ PIP      := $(VENV)/bin/python -m pip install -q --disable-pip-version-check -c 
 .DEFAULT_GOAL := help
 PYTEST   := $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help reproduce report test check lint lab house clean
+.PHONY: help reproduce report test check ci slow lint lab house clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -35,10 +37,17 @@ report: $(VENV)/.runtime
 	$(VENV)/bin/xlingual report
 
 test: lint
-	$(PYTEST) $(TESTS)
+	$(PYTEST) -m "not ci" $(TESTS)
 
 check: lint
-	$(PYTEST) -m "not slow" $(TESTS)
+	$(PYTEST) -m "not slow and not ci" $(TESTS)
+
+ci: lint
+	$(PYTEST) --hypothesis-profile=ci $(TESTS)
+
+slow: $(VENV)/.dev
+	$(PYTEST) --processor-time costs.csv
+	$(VENV)/bin/python tests/processor_time.py costs.csv
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/python -m ruff check --quiet

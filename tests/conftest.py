@@ -18,7 +18,15 @@ for name, value in dict(
 import hypothesis
 import pytest
 
-pytest_plugins = ["processor_time"]
+import processor_time
+from xlingual_nb.report.notebooks import without_grammars
+
+without_grammars()
+
+pytest_addoption, pytest_configure = (
+    processor_time.pytest_addoption,
+    processor_time.pytest_configure,
+)
 
 # processes that tests start use the package that is tested, wherever another one is installed
 others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -36,7 +44,7 @@ def pytest_xdist_auto_num_workers(config):
     return min(cores + 1, 8)
 
 
-SLOW = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()[1:])
+SLOW = processor_time.listed()
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 
 
@@ -46,7 +54,7 @@ def pytest_collection_modifyitems(items):
     waits for one of them.
     """
     for item in items:
-        if {f"{item.path.stem}::{name}" for name in (item.name, item.originalname)} & SLOW:
+        if processor_time.names(item.nodeid) & SLOW:
             item.add_marker("slow")
 
     def long(item):
@@ -70,19 +78,21 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(scope="session")
-def experiments_store(pytestconfig):
-    """One store for all, as a user has: what two experiments share is made once, also by two
-    processes at a time. The next session finds what the code of today would make the same way;
-    `pytest --cache-clear` makes everything again.
+def shared_store(pytestconfig):
+    """One store for all, as a user has: what several tests read is made once, also by two processes
+    at a time. The next session finds what the code of today would make the same way;
+    `pytest --cache-clear` makes everything again. Nothing in it is changed by a test.
     """
-    return pytestconfig.cache.mkdir("runs")
+    from xlingual_nb.runs.store import Store
+
+    return Store(pytestconfig.cache.mkdir("runs"))
 
 
 # no test fails because the machine is busy with other things
-hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("house")
+EVER = dict(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("daily", **EVER, max_examples=30)
+hypothesis.settings.register_profile("ci", **EVER, max_examples=100)
+hypothesis.settings.load_profile("daily")
 
 
 @pytest.fixture

@@ -22,13 +22,10 @@ class InProcess(Engine):
     def execute_managed_notebook(cls, manager, kernel_name, **options):
         shell = CaptureShell(mpl_format="png")
         for index, cell in enumerate(manager.nb.cells):
-            manager.cell_start(cell, index)
             if cell.cell_type == "code":
                 cell.outputs = [nbformat.from_dict(output) for output in shell.run(cell.source)]
             if shell.exc:
                 manager.cell_exception(cell, index)
-            manager.cell_complete(cell, index)
-            if shell.exc:
                 return
 
 

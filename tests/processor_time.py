@@ -1,17 +1,27 @@
-"""Where the processor time of the tests goes: `pytest --processor-time costs.csv`.
+"""Where the processor time of the tests goes: `pytest --processor-time costs.csv` writes a row a
+test and phase, and prints a table by kind of test.
 
-Writes a row a test and phase, and prints a table by kind of test. Wall clock says little on a
-machine that is shared, so what is counted is processor time: of this process, and of those that it
-started and saw end.
+Wall clock says little on a machine that is shared, so what is counted is processor time: of this
+process, and of those that it started and saw end. `python tests/processor_time.py costs.csv` writes
+from it the list of slow tests, which `make check` leaves out.
 """
 
 import csv
 import resource
 import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 import pytest
+
+SLOW_LIST = Path(__file__).parent / "slow.txt"
+SLOW = 0.4  # processor seconds
+HEAD = (
+    f"# Tests that take {SLOW} processor seconds and more: `make check` leaves them out. A name without "
+    "brackets means all its cases. Written by `make slow`."
+)
 
 
 @dataclass
@@ -21,6 +31,7 @@ class Cost:
     seconds: float = 0.0
     in_processes: float = 0.0  # of `seconds`, those of processes that it started
     in_runs: float = 0.0  # of `seconds`, those of making runs (training, measuring) in this process
+    in_fixtures: float = 0.0  # of `seconds`, those of fixtures that other tests use as well
     processes: int = 0
     kernels: int = 0
 
@@ -31,9 +42,12 @@ class Cost:
         return Cost(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(Cost)))
 
 
-def processor_seconds(who) -> float:
-    usage = resource.getrusage(who)
-    return usage.ru_utime + usage.ru_stime
+def processor_seconds(*who) -> float:
+    usages = map(resource.getrusage, who)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+EVERYTHING = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
 
 
 class Meter:
@@ -41,15 +55,23 @@ class Meter:
 
     def __init__(self):
         self.processes = self.kernels = 0
-        self.in_runs = self.depth = 0
+        self.in_runs = self.in_fixtures = 0.0
+        self.shared = {}  # fixture: what setting it up took, with those that it uses
+        self.depth = 0
         self._count_processes()
         self._time_runs()
-        self.last = self.total()
+        self.last = self.start = self.total()
 
     def total(self) -> Cost:
-        here = processor_seconds(resource.RUSAGE_SELF)
         children = processor_seconds(resource.RUSAGE_CHILDREN)
-        return Cost(here + children, children, self.in_runs, self.processes, self.kernels)
+        return Cost(
+            processor_seconds(*EVERYTHING),
+            children,
+            self.in_runs,
+            self.in_fixtures,
+            self.processes,
+            self.kernels,
+        )
 
     def since_last(self) -> Cost:
         total = self.total()
@@ -73,28 +95,41 @@ class Meter:
 
         def timed(*args):
             began = processor_seconds(resource.RUSAGE_SELF)
-            self.depth += 1
             try:
                 make(*args)
             finally:
-                self.depth -= 1
-                if not self.depth:
-                    self.in_runs += processor_seconds(resource.RUSAGE_SELF) - began
+                self.in_runs += processor_seconds(resource.RUSAGE_SELF) - began
 
         engine._make = timed
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session):
-        """What importing and collecting took goes with the first test."""
-        self.start = self.total()
-        self.last = self.start
+        self.last = self.start = self.total()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        if fixturedef.scope == "function":
+            return (yield)
+        began, self.depth = processor_seconds(*EVERYTHING), self.depth + 1
+        try:
+            return (yield)
+        finally:
+            took = processor_seconds(*EVERYTHING) - began
+            self.depth -= 1
+            self.shared[fixturedef] = max(took, self.shared.get(fixturedef, 0))
+            if not self.depth:
+                self.in_fixtures += took
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
-        cost = asdict(self.since_last())
-        is_hypothesis = bool(getattr(item.function, "is_hypothesis_test", False))
-        report.user_properties.append(("cost", cost | dict(hypothesis=is_hypothesis)))
+        definitions = item._fixtureinfo.name2fixturedefs.values()
+        used = [self.shared.get(definition, 0) for several in definitions for definition in several]
+        facts = dict(
+            uses=max(used, default=0) if call.when == "setup" else 0,
+            hypothesis=bool(getattr(item.function, "is_hypothesis_test", False)),
+        )
+        report.user_properties.append(("cost", asdict(self.since_last()) | facts))
         return report
 
     def pytest_sessionfinish(self, session):
@@ -131,22 +166,34 @@ class Account:
         # a report of a phase carries the properties of the phases before it
         costs = [value for name, value in report.user_properties if name == "cost"]
         if costs:
-            self.rows.append((report.nodeid, report.when, report.outcome, costs[-1]))
+            self.rows.append(
+                dict(test=report.nodeid, phase=report.when, outcome=report.outcome) | costs[-1]
+            )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node, error):
         self.starts.append(Cost(**getattr(node, "workeroutput", {}).get("start", {})))
 
     def pytest_terminal_summary(self, terminalreporter):
+        if self.path:
+            with open(self.path, "w", newline="", encoding="utf-8") as file:
+                names = [f.name for f in fields(Cost)]
+                columns = ["test", "phase", "outcome", *names, "uses", "hypothesis"]
+                table = csv.DictWriter(file, columns)
+                table.writeheader()
+                table.writerows(self.rows)
+            self.print_kinds(terminalreporter)
+        fast = unlisted(self.rows)
+        if fast:
+            terminalreporter.section("tests/slow.txt is out of date: `make slow` writes it again")
+            for test, seconds in fast.items():
+                terminalreporter.write_line(f"{seconds:.1f} s of processor: {test}")
+
+    def print_kinds(self, terminalreporter):
         tests, is_hypothesis = defaultdict(Cost), {}
-        with open(self.path, "w", newline="", encoding="utf-8") as file:
-            names = [f.name for f in fields(Cost)]
-            table = csv.DictWriter(file, ["test", "phase", "outcome", *names, "hypothesis"])
-            table.writeheader()
-            for test, phase, outcome, cost in self.rows:
-                table.writerow(dict(test=test, phase=phase, outcome=outcome) | cost)
-                is_hypothesis[test] = cost["hypothesis"]
-                tests[test] += Cost(**{name: cost[name] for name in names})
+        for row in self.rows:
+            is_hypothesis[row["test"]] = row["hypothesis"]
+            tests[row["test"]] += Cost(*(row[f.name] for f in fields(Cost)))
         kinds, counts = defaultdict(Cost), defaultdict(int)
         for test, cost in tests.items():
             kind = kind_of(test, cost, is_hypothesis[test])
@@ -154,19 +201,72 @@ class Account:
             counts[kind] += 1
         if self.starts:
             kinds["starting, importing, collecting"] = sum(self.starts, Cost())
-        lines = [
-            f"| {kind} | {counts[kind] or ''} | {c.seconds:.0f} | {c.in_processes:.0f} | "
-            f"{c.in_runs:.0f} | {c.processes} | {c.kernels} |"
-            for kind, c in sorted(kinds.items(), key=lambda pair: -pair[1].seconds)
-        ]
         total = sum(kinds.values(), Cost())
         terminalreporter.section(f"processor time: {total.seconds:.0f} s ({self.path})")
         terminalreporter.write_line(
             "| tests | number | processor s | in processes | making runs here | processes | kernels |"
         )
         terminalreporter.write_line("|---|--:|--:|--:|--:|--:|--:|")
-        for line in lines:
-            terminalreporter.write_line(line)
+        for kind, c in sorted(kinds.items(), key=lambda pair: -pair[1].seconds):
+            terminalreporter.write_line(
+                f"| {kind} | {counts[kind] or ''} | {c.seconds:.0f} | {c.in_processes:.0f} | "
+                f"{c.in_runs:.0f} | {c.processes} | {c.kernels} |"
+            )
+
+
+# ---- the list of slow tests
+
+
+def listed() -> set[str]:
+    """What the list names: `module::test`, or one case of it."""
+    return set(SLOW_LIST.read_text(encoding="utf-8").splitlines()[1:])
+
+
+def names(test: str) -> set[str]:
+    """What the list may call a test, whose id pytest gives."""
+    path, name = test.split("::", 1)
+    case = f"{Path(path).stem}::{name}"
+    return {case, case.partition("[")[0]}
+
+
+def seconds_alone(rows) -> dict[str, float]:
+    """{test: what it takes when it runs alone, with the dearest fixture that it shares with
+    others}.
+    """
+    seconds = defaultdict(float)
+    for row in rows:
+        seconds[row["test"]] += sum(
+            float(row[part]) * sign
+            for part, sign in (("seconds", 1), ("in_fixtures", -1), ("uses", 1))
+        )
+    return dict(seconds)
+
+
+def unlisted(rows, tolerance: float = 2.5) -> dict[str, float]:
+    """Tests that are clearly slow, and that the list does not name."""
+    known = listed()
+    return {
+        test: seconds
+        for test, seconds in seconds_alone(rows).items()
+        if seconds > SLOW * tolerance and not names(test) & known
+    }
+
+
+def slow_list(seconds: dict[str, float]) -> list[str]:
+    """The lines of the list: a test whose cases are slow on average by its name, else the cases."""
+    cases = defaultdict(dict)
+    for test, value in seconds.items():
+        cases[min(names(test), key=len)][max(names(test), key=len)] = value
+    lines = []
+    for name, of_case in cases.items():
+        if sum(of_case.values()) / len(of_case) >= SLOW:
+            lines.append(name)
+        else:
+            lines += [case for case, value in of_case.items() if value >= SLOW]
+    return sorted(lines)
+
+
+# ---- hooks, and the command
 
 
 def pytest_addoption(parser):
@@ -176,12 +276,16 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    path = config.getoption("--processor-time")
-    if not path:
-        return
     is_worker = hasattr(config, "workerinput")
     has_workers = bool(getattr(config.option, "numprocesses", None))
     if is_worker or not has_workers:
         config.pluginmanager.register(Meter())
     if not is_worker:
-        config.pluginmanager.register(Account(path))
+        config.pluginmanager.register(Account(config.getoption("--processor-time")))
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], newline="", encoding="utf-8") as file:
+        lines = slow_list(seconds_alone(csv.DictReader(file)))
+    SLOW_LIST.write_text("\n".join([HEAD, *lines, ""]), encoding="utf-8")
+    print(f"{len(lines)} lines in {SLOW_LIST}")

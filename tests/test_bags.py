@@ -15,7 +15,6 @@ from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import read_measures
-from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.baselines import ADDED, BAGS, BagsSpec, count_table, fit_bayes
 from xlingual_nb.tasks.zero_shot_tasks import DocumentRecords, TreeRecords
 from xlingual_nb.tasks.metrics import span_f1
@@ -43,10 +42,9 @@ def asked(task, **fields):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    made = Store(tmp_path_factory.mktemp("bags") / "runs")
-    run([*map(asked, BAGS), WORDS], made, progress=False)
-    return made
+def store(shared_store):
+    run([*map(asked, BAGS), WORDS], shared_store, progress=False)
+    return shared_store
 
 
 def units(task, records, cut):

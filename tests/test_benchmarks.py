@@ -15,6 +15,7 @@ import torch
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks/pretraining.py"
 torch.set_num_threads(1)
+pytestmark = pytest.mark.ci  # no user of the package runs these scripts
 
 
 @pytest.fixture(scope="module")

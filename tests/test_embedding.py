@@ -58,14 +58,13 @@ def spec(languages=PAIR, method=Word2Vec(), **fields):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("store"))
+def store(shared_store):
     engine.run(
         [spec().tokenizer, *(spec(method=method) for method in PROGRAMS.values())],
-        store,
+        shared_store,
         progress=False,
     )
-    return store
+    return shared_store
 
 
 def train(text, entries, method, **fields):

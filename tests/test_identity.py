@@ -28,7 +28,6 @@ from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
-from xlingual_nb.runs.store import Store
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
@@ -126,10 +125,9 @@ def test_a_language_that_is_a_mean_and_one_that_is_a_spread():
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("store"))
-    run([ASKED], store, Inline(), progress=False)
-    return store
+def store(shared_store):
+    run([ASKED], shared_store, Inline(), progress=False)
+    return shared_store
 
 
 def test_a_run_by_hand(store):

@@ -136,10 +136,10 @@ def test_one_model_reads_all_languages_and_no_text_is_a_translation():
     )
 
 
-def test_a_smoke_run_holds_what_the_cells_draw(experiments_store):
+def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
     parts = TABLE2, TABLE3, FIGURE7, TRANSFER, IDENTITY, FEW_SENTENCES, BY_CLASS, ERASURE
     store, wanted = (
-        Store(experiments_store),
+        shared_store,
         [c for c in cells("smoke", "micro") if "el" in c.row or c.table in parts],
     )
     run({r for c in wanted for r in c.runs}, store, Inline(), progress=False)

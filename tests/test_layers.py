@@ -230,10 +230,9 @@ def test_sizes_of_ones_own():
 
 
 @pytest.fixture(scope="module")
-def store(experiments_store):
-    store = Store(experiments_store)
-    run(grid("smoke"), store, Inline(), progress=False)
-    return store
+def store(shared_store):
+    run(grid("smoke"), shared_store, Inline(), progress=False)
+    return shared_store
 
 
 def test_a_smoke_run_holds_what_the_cells_draw(store):

@@ -36,9 +36,9 @@ EXPERIMENTS = overlap, ordering, frequency, architecture, objective, mixed_pairs
 GROWN = overlap, ordering, frequency, architecture, objective, laboratory
 # rows that a claim wanted with more than ten
 MANY = (
-    laboratory.grid("laptop", "micro", seeds=80, rows="0,21"),
-    overlap.grid("laptop", "micro", seeds=60, claim="K-fake-to-english-ner"),
-    ordering.grid("laptop", "micro", seeds=20, claim="K-order-rest-ner"),
+    (laboratory, dict(seeds=80, rows="0,21")),
+    (overlap, dict(seeds=60, claim="K-fake-to-english-ner")),
+    (ordering, dict(seeds=20, claim="K-order-rest-ner")),
 )
 GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
 
@@ -96,7 +96,11 @@ def test_all_kept_run_ids_come_out_of_the_grids(as_then):
         for corpus in ("micro", "bible")
         for spec in experiment.grid("laptop", corpus, seeds=10 * (experiment in GROWN))
     }
-    made |= {run_id(spec)[:12] for grid in MANY for spec in grid}
+    made |= {
+        run_id(spec)[:12]
+        for experiment, what in MANY
+        for spec in experiment.grid("laptop", "micro", **what)
+    }
     made |= {
         run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")
     }

@@ -32,7 +32,6 @@ from xlingual_nb.models.configs import MASKING, LanguageView, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import canonical
-from xlingual_nb.runs.store import Store
 from xlingual_nb.text import tokenizers
 from xlingual_nb.text.sources import CorpusSpec, read_corpus
 from xlingual_nb.text.tokenizers import Encoded
@@ -58,10 +57,9 @@ def spec(longest=12, training=Training(0, 8, steps=3), **rest):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    found = Store(tmp_path_factory.mktemp("store"))
-    run([FitSpec(spec(), DEV)], found, Inline(), progress=False)
-    return found
+def store(shared_store):
+    run([FitSpec(spec(), DEV)], shared_store, Inline(), progress=False)
+    return shared_store
 
 
 @pytest.fixture(scope="module")

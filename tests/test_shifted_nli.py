@@ -16,7 +16,6 @@ from xlingual_nb.models.configs import FineTuning, Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import read_measures
-from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks import shifted_nli
 from xlingual_nb.tasks.pair_classifier import fine_tune, new_classifier, pair_batch
 from xlingual_nb.tasks.nli import NLI, NliSpec
@@ -59,10 +58,9 @@ ASKED = ShiftedNliSpec(
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("store"))
-    run([ASKED], store, Inline(), progress=False)
-    return store
+def store(shared_store):
+    run([ASKED], shared_store, Inline(), progress=False)
+    return shared_store
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,7 @@ def model(masking="knn", neighbours=space(), **fields):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("store"))
+def store(shared_store):
     engine.run(
         [
             space(),
@@ -81,11 +80,11 @@ def store(tmp_path_factory):
             model(seed=4, nearest=5, masking="knn_released"),
             model("original", None, seed=5),
         ],
-        store,
+        shared_store,
         progress=False,
         stack=3,
     )
-    return store
+    return shared_store
 
 
 def neighbours(store, spec):
