@@ -2,7 +2,6 @@
 the command line does it: two in a kernel of their own, the others in this process.
 """
 
-import ast
 import json
 import os
 import re
@@ -99,28 +98,10 @@ def smoke(path, tmp_path, store, given=LESS, in_a_kernel=False):
     return executed
 
 
-def in_short(path):
-    """What the first paragraph that code writes says, a warning in bold before it left out; nothing
-    where there is none.
-    """
-    outputs = [
-        o
-        for c in json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for o in c.get("outputs", [])
-    ]
-    told = (
-        "".join(o["data"]["text/markdown"]) for o in outputs if "text/markdown" in o.get("data", {})
-    )
-    return next((text for text in told if not text.startswith("**")), "")
-
-
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiment_without_data(path, tmp_path, shared_store, monkeypatch):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    executed = smoke(path, tmp_path, shared_store, in_a_kernel=path.stem in IN_A_KERNEL)
-    assert in_short(executed) == in_short(path), (
-        "results/ says something else by now: run the notebook and keep its outputs"
-    )
+    smoke(path, tmp_path, shared_store, in_a_kernel=path.stem in IN_A_KERNEL)
     assert unlike_its_seeds(tmp_path / "results/smoke") == []
     assert (
         path.stem in WITHOUT_RESULTS
@@ -184,29 +165,6 @@ def cells_of(path):
     ]
 
 
-def sayings(source):
-    """The sentences that a cell says."""
-    calls = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
-    ]
-    return [sentence for call in calls for sentence in call.args]
-
-
-def said(source):
-    """What the strings of a cell say in words of their own: not what they draw from code, nor row
-    labels that code looks up.
-    """
-    tree = ast.parse(source)
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
-    formats = {
-        id(node.format_spec) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue)
-    }
-    parts = [part for text in texts if id(text) not in formats for part in text.values]
-    return " ".join(p.value for p in [*parts, *sayings(source)] if isinstance(p, ast.Constant))
-
-
 def test_some_experiments_are_told_so():
     assert {"01_overlap", "02_ordering", "03_frequency", "07_laboratory", "17_dials"} <= {
         p.stem for p in TOLD
@@ -227,32 +185,3 @@ def test_what_was_found_comes_first(path):
         "who reads need not run, and who runs finds the parameters there"
     )
     assert len(cells) <= 60
-
-
-@pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
-def test_in_short_quotes_the_kept_study_and_types_no_number(path):
-    cells = cells_of(path)
-    start, end = (
-        next(at for at, (_, text, _) in enumerate(cells) if text.startswith(f"## {name}"))
-        for name in HEADINGS[:2]
-    )
-    code = "\n".join(text for kind, text, _ in cells[start:end] if kind == "code")
-    words, sentences = said(code), sayings(code)
-    assert not re.search(
-        r"\d", re.sub(r"\bF1\b|\bBLEU-1\b|\bWord2Vec\b|\bTables? \d+", "", words)
-    ), "a number that code does not draw"
-    assert "kept_study" in code and 3 <= len(sentences) <= 6 and len(words) > 200
-    if not any((ROOT / "results").glob(f"*/{path.stem}/*.csv")):
-        assert in_short(path).startswith("No study is kept yet"), (
-            "nothing is quoted of what is not there"
-        )
-        return
-    shown = [
-        o["data"]
-        for c in json.loads(path.read_text(encoding="utf-8"))["cells"][start:end]
-        for o in c.get("outputs", [])
-        if "data" in o
-    ]
-    assert re.search("[✓✗?↑↓]", in_short(path)) and any("image/png" in data for data in shown), (
-        "verdicts as marks, and a figure"
-    )

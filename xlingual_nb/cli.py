@@ -6,8 +6,8 @@
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
            'Keep', 'Notebook', 'Claims', 'ClaimScale', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences',
            'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values',
-           'list_', 'plan', 'run', 'report', 'init', 'claims_', 'probe', 'named_folder', 'data_list', 'data_check',
-           'data_get']
+           'list_', 'plan', 'run', 'report', 'refresh', 'init', 'claims_', 'probe', 'named_folder', 'data_list',
+           'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -124,10 +124,7 @@ Scale = Annotated[
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
-        "-p",
-        "--parameter",
-        metavar="NAME=VALUE",
-        help="A parameter of the notebook (`xlingual list NB`).",
+        "-p", "--parameter", metavar="NAME=VALUE", help="A parameter (see `xlingual list NB`)."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")]
@@ -241,6 +238,15 @@ def report():
 
     index = write_report()
     print(f"The report is {short(index)}\nOpen it in a browser: {index.as_uri()}")
+
+# %% ../nbs/lib/9010_cli.ipynb #81300001
+@app.command()
+def refresh(notebooks: Notebooks = None):
+    """Write the answer cells of notebooks, from nbs/answers.toml and the reference results."""
+    from xlingual_nb.report import answers
+
+    for path in answers.refresh(notebooks):
+        print(f"{short(path)}: written anew")
 
 # %% ../nbs/lib/9010_cli.ipynb #5b7d0c12
 @app.command("init")

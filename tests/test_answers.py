@@ -1,0 +1,127 @@
+"""Each experiment notebook opens with its answer: plain markdown that follows from results and templates."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.papers.published import claims
+from xlingual_nb.report import answers
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+WITHOUT_CLAIMS = ("00_start_here", "15_ledger")  # a tour, and the page that has every claim
+
+
+@pytest.fixture(scope="module")
+def templates():
+    return answers.read_answers()
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return answers.reference_verdicts()
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_experiment_has_an_answer(templates):
+    experiments = {p.stem for p in NOTEBOOKS} - set(WITHOUT_CLAIMS)
+    assert set(templates) == experiments
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in NOTEBOOKS if p.stem not in WITHOUT_CLAIMS], ids=lambda p: p.stem
+)
+def test_the_answer_stands_first_and_follows_from_the_results(path, templates, frames):
+    cells = read(path)["cells"]
+    assert "answer" in cells[1]["metadata"].get("tags", [])
+    assert cells[1]["cell_type"] == "markdown"
+    text = "".join(cells[1]["source"])
+    assert text == answers.answer_text(templates[path.stem], frames), "run `xlingual refresh`"
+
+
+def test_no_number_is_typed(templates):
+    names = re.compile(r"\bF1\b|BLEU-1|Word2Vec")
+    for template in templates.values():
+        sentences = [template.answer, *template.not_shown, *template.remarks]
+        for sentence in sentences:
+            assert not re.search(r"\d", names.sub("", sentence)), (template.notebook, sentence)
+
+
+def test_an_answer_is_short_and_has_a_figure_with_words_for_it(templates):
+    for template in templates.values():
+        assert 1 <= len(template.findings) + len(template.series) <= 5
+        assert template.not_shown
+        assert (ROOT / "figures" / template.figure).is_file()
+        assert len(template.alt) > 40
+
+
+def test_a_sentence_that_its_verdicts_leave_is_refused(templates, frames):
+    template = templates["07_laboratory"]
+    changed = {
+        scale: frame.assign(
+            verdict=frame.verdict.where(frame.claim != "D-inv-order", "inconclusive")
+        )
+        for scale, frame in frames.items()
+    }
+    with pytest.raises(InputError, match="D-inv-order"):
+        answers.answer_text(template, changed)
+
+
+def test_numbers_are_those_of_the_verdicts():
+    row = dict(claim="K-order", corpus="micro", verdict="reproduced", effect=14.66, low=11.1)
+    frame = pd.DataFrame([row | dict(high=18.2, n_seeds=7, published=12.3, carried_by="es")])
+    finding = answers.Finding("K-order", "NLI accuracy", "points")
+    text = " ".join(answers.finding_text(finding, {"laptop": frame}).split())
+    assert "+14.7 points [11.1, 18.2]" in text and "n = 7" in text and "+12.3 points" in text
+    assert "by es alone" in text
+    assert next(c.says for c in claims("k2020") if c.id == "K-order") in text
+    assert "not tested" in answers.finding_text(
+        replace(finding, claim="K-heads"), {"laptop": frame}
+    )
+
+
+def test_refresh_writes_what_changed_and_nothing_else(tmp_path):
+    (tmp_path / "nbs").mkdir()
+    for name in ("figures", "results"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    source = (ROOT / "nbs/answers.toml").read_text(encoding="utf-8")
+    (tmp_path / "nbs/answers.toml").write_text(source, encoding="utf-8")
+    path = tmp_path / "nbs/03_frequency.ipynb"
+    notebook = read(ROOT / "nbs/03_frequency.ipynb")
+    notebook["cells"][1]["source"] = ["## In short"]
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    assert answers.refresh(["03_frequency"], tmp_path) == [path]
+    assert read(path) == read(ROOT / "nbs/03_frequency.ipynb")
+    assert answers.refresh(["03_frequency"], tmp_path) == []
+    del notebook["cells"][1]
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    with pytest.raises(InputError, match="no cell has the tag"):
+        answers.refresh(["03_frequency"], tmp_path)
+    with pytest.raises(InputError, match="no section"):
+        answers.refresh(["15"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('unit = "points"', "unit"),
+        ('claim = "K-frequency"', "K-freq"),
+        ("effect = ", "effct"),
+    ],
+)
+def test_a_template_with_a_mistake_names_file_and_notebook(tmp_path, wrong, said):
+    source = (ROOT / "nbs/answers.toml").read_text(encoding="utf-8")
+    section = source[source.index('["03_frequency"]') : source.index('["04_architecture"]')]
+    mistakes = {"unit": 'unit = "metres"', "K-freq": 'claim = "K-freq"', "effct": "effct = "}
+    path = tmp_path / "answers.toml"
+    path.write_text(section.replace(wrong, mistakes[said], 1), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"answers\.toml: \[03_frequency\].*{said}"):
+        answers.read_answers(path)
