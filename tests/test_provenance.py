@@ -1,0 +1,178 @@
+"""The specs behind the reference results: complete, true to their ids, and enough to make a run
+again, where there is no store and no data.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xlingual_nb import cli
+from xlingual_nb.errors import InputError
+from xlingual_nb.papers import published
+from xlingual_nb.report import provenance
+from xlingual_nb.report.run_commands import provenance_of
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = sorted((ROOT / "figures").glob("[0-9]*.png"))
+
+
+@pytest.fixture(scope="module")
+def index():
+    return provenance.read_index(ROOT)
+
+
+@pytest.fixture(scope="module")
+def values():
+    return provenance.reference_values(ROOT)
+
+
+# --- the index
+
+
+def test_every_reference_run_has_its_spec(index, values):
+    lacking = set(values.run) - set(index.entries)
+    assert lacking == set(), "the reference results have changed: xlingual runs index"
+    in_notes = {
+        run
+        for path in FIGURES
+        for run in json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["runs"]
+    }
+    cited = set(values.run) | in_notes
+    assert set(index.ancestors(sorted(cited))) == set(index.entries), "xlingual runs index"
+
+
+def test_every_id_follows_from_what_the_index_says(index, values):
+    wrong = [short for short in index.entries if not index.run_id(short).startswith(short)]
+    assert wrong == []
+    whole = dict(zip(values.run, values.run_id))
+    assert {short: index.run_id(short) for short in whole} == whole
+
+
+def test_a_changed_spec_or_digest_no_longer_has_its_id(index):
+    short = next(s for s, entry in index.entries.items() if entry["spec"].get("seed") == 1)
+    entry = index.entries[short]
+    changed = entry | {"spec": entry["spec"] | {"seed": 2}}
+    other = provenance.SpecIndex(index.entries | {short: changed})
+    assert other.run_id(short) != index.run_id(short)
+    with_data = next(s for s, entry in index.entries.items() if "data" in entry)
+    digests = dict.fromkeys(index.entries[with_data]["data"], "0" * 64)
+    changed = index.entries[with_data] | {"data": digests}
+    other = provenance.SpecIndex(index.entries | {with_data: changed})
+    assert other.run_id(with_data) != index.run_id(with_data)
+
+
+def test_a_spec_of_every_stage_is_restored(index, monkeypatch):
+    """Runs on generated text alone, so that it needs no data folder."""
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    stages = {}
+    for short in index.entries:
+        if set(index.data([short]).values()) <= {"generated"}:
+            stages.setdefault(index.stage(short), short)
+    assert len(stages) > 20
+    for short in stages.values():
+        assert run_id(provenance.restored_spec(index, short)).startswith(short)
+
+
+def test_what_read_other_data_is_not_made_with_these(index, tmp_path, monkeypatch):
+    short = next(s for s in index.entries if set(index.data([s])) == {"bible/en-bbe"})
+    (tmp_path / "bible").mkdir()
+    (tmp_path / "bible/en-bbe.tsv").write_text("GEN.1.1\tIn the beginning.\n")
+    monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
+    with pytest.raises(InputError, match="other data"):
+        provenance.restored_spec(index, short)
+
+
+def test_the_index_is_written_from_the_grids_and_else_from_itself(index, tmp_path, monkeypatch):
+    """On a part of the results: those of the microworld follow from the grid, others are kept."""
+    folder = tmp_path / "results/laptop/03_frequency"
+    folder.mkdir(parents=True)
+    for path in (ROOT / "results/laptop/03_frequency").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    told = []
+    with pytest.raises(InputError, match="have no spec"):
+        provenance.write_index(tmp_path, told.append)
+    whole = [{"id": short} | entry for short, entry in index.entries.items()]
+    (tmp_path / provenance.INDEX).write_text("".join(json.dumps(e) + "\n" for e in whole))
+    provenance.write_index(tmp_path, told.append)
+    part = provenance.read_index(tmp_path)
+    wanted = set(provenance.reference_values(tmp_path).run)
+    assert set(part.entries) == set(index.ancestors(sorted(wanted)))
+    assert all(part.entries[short] == index.entries[short] for short in part.entries)
+    assert any("from the earlier index" in line for line in told)
+
+
+# --- what is behind something
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda p: p.stem)
+def test_every_figure_leads_to_runs_and_a_command(path, index):
+    facts = provenance.behind(ROOT, f"figures/{path.name}")
+    note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert facts["what"] == note["caption"] and bool(facts["runs"]) == bool(note["runs"])
+    assert {r["run"] for r in facts["runs"]} <= set(note["runs"]) <= set(index.entries)
+    assert all(path.stem.partition("-")[0] in command for command in facts["again"])
+    assert bool(facts["again"]) == bool(facts["runs"])
+
+
+def test_a_line_of_a_table_is_the_mean_of_its_values(values):
+    facts = provenance.behind(ROOT, "results/laptop/02_ordering/table2.csv:5")
+    line = (ROOT / "results/laptop/02_ordering/table2.csv").read_text().splitlines()[4]
+    assert {r["run"] for r in facts["runs"]} == set(line.rsplit(",", 1)[1].split())
+    numbers = [float(part.split(" ")[0]) for part in facts["values"].split(", ")]
+    assert sum(numbers) / len(numbers) == pytest.approx(float(facts["what"].split()[-1]), rel=1e-4)
+
+
+def test_a_claim_and_its_line_of_verdicts_lead_to_the_same_runs():
+    lines = (ROOT / "results/laptop/verdicts.csv").read_text(encoding="utf-8").splitlines()
+    number = next(
+        i for i, line in enumerate(lines, 1) if line.startswith("K-order,") and ",micro," in line
+    )
+    by_line = provenance.behind(ROOT, f"results/laptop/verdicts.csv:{number}")
+    by_name = provenance.behind(ROOT, "K-order")
+    assert by_line["what"] == by_name["what"] and by_line["runs"]
+    assert {r["run"] for r in by_line["runs"]} <= {r["run"] for r in by_name["runs"]}
+    assert all("-p claim=K-order" in command for command in by_name["again"])
+
+
+@pytest.mark.parametrize("claim", [c.id for c in published.claims()][::12])
+def test_claims_lead_to_runs_where_they_were_tested(claim):
+    facts = provenance.behind(ROOT, claim)
+    tested = [v for v in facts["verdicts"] if not v.startswith("not tested")]
+    assert bool(facts["runs"]) or not tested
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "nothing",
+        "figures/nothing.png",
+        "results/laptop/02_ordering/table2.csv:1",
+        "results/laptop/02_ordering/table2.csv:99999",
+        "results/laptop/02_ordering/table2.csv:",
+        "",
+    ],
+)
+def test_what_is_nothing_of_ours_is_one_error(wrong):
+    with pytest.raises(InputError):
+        provenance.behind(ROOT, wrong)
+
+
+def test_a_reference_run_is_shown_and_made_again_without_its_store(index, tmp_path, capsys):
+    short = next(
+        s
+        for s, entry in index.entries.items()
+        if entry["spec"]["is"] == "tokenizer" and set(index.data([s]).values()) == {"generated"}
+    )
+    facts = provenance_of(short)
+    assert facts["run_id"].startswith(short) and facts["stage"] == "tokenizer"
+    with pytest.raises(SystemExit) as done:
+        cli.main(["runs", "make", short, "--store", str(tmp_path / "runs")])
+    assert done.value.code == 0, capsys.readouterr().err
+    spec = provenance.restored_spec(index, short)
+    assert Store(tmp_path / "runs").path(spec).is_dir()
+    run([spec], Store(tmp_path / "runs"), progress=False)
