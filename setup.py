@@ -6,7 +6,14 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = ("settings.ini", "nbs/[0-9]*.ipynb", "results/**/*", "figures/*", "data/README.md")
+SHIPPED = (
+    "settings.ini",
+    "nbs/[0-9]*.ipynb",
+    "nbs/*.toml",
+    "results/**/*",
+    "figures/*",
+    "data/README.md",
+)
 
 
 class BuildWithNotebooks(build_py):
