@@ -607,3 +607,22 @@ def test_data_beside_the_code_are_packaged():
         p for p in (ROOT / "xlingual_nb").rglob("*") if p.suffix in (".csv", ".toml")
     } == shipped
     assert {p.parent.name for p in shipped} >= {"k2020", "dufter2020", "sizes"}
+
+
+# --- front matter
+
+
+def test_the_citation_file_is_of_this_version_and_names_the_five_papers():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["tool"]["nbdev"]["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert len({paper["title"] for paper in citation["references"]}) == 5
+    assert all(
+        paper["authors"] and paper["year"] in (2019, 2020) for paper in citation["references"]
+    )
+
+
+def test_the_changelog_has_a_section_for_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", changelog, re.M)
+    assert headings[0] == "Unreleased" and PROJECT["tool"]["nbdev"]["version"] in headings
