@@ -150,3 +150,75 @@ def test_unknown_text_is_warned_of_once_for_each_measure(texts):
         xl.probe(bert, mixed)
     with pytest.raises(xl.InputError, match="not 'xx'"):
         xl.probe(bert, {"en": texts["en"], "xx": texts["fake"]})
+
+
+# --- neighbours and word vectors
+
+
+def test_neighbours_stand_in_for_words_of_their_language_alone(texts):
+    words = sorted(set(" ".join(texts["en"]).split()))
+    neighbours = {"en": words, "fake": xl.fake_english(words)}
+    config = replace(SMALL, tokenizer="words", vocab_size=300, masking="knn")
+    bert = xl.pretrain(texts, config, neighbours=neighbours, progress=False)
+    assert bert.config.masking == "knn"
+    from xlingual_nb.api.checkpoints import neighbour_table
+
+    tokenizer = xl.train_tokenizer(texts, 300, "words")
+    table = neighbour_table(neighbours, tokenizer)
+    vocabulary = tokenizer.get_vocab()
+    for own, other in zip(words, neighbours["fake"]):
+        assert table[0, vocabulary[own], 0, 0] == vocabulary[other]
+        assert table[1, vocabulary[other], 0, 0] == vocabulary[own]
+    assert (table >= 0).sum() == 2 * len(words)
+
+
+@pytest.mark.parametrize(
+    ("masking", "neighbours"),
+    [
+        ("knn", None),
+        ("original", {"en": ["fec"], "fake": ["x"]}),
+        ("knn", {"en": ["fec"]}),
+        ("knn", {"en": ["fec"], "fake": ["x", "y"]}),
+        ("knn", {"en": ["no such word"], "fake": ["x y"]}),
+    ],
+)
+def test_neighbours_that_do_not_fit_are_refused(texts, masking, neighbours):
+    with pytest.raises(xl.InputError, match="neighbours"):
+        xl.pretrain(texts, replace(SMALL, masking=masking), neighbours=neighbours, progress=False)
+
+
+def test_word_vectors_are_those_of_the_engine(texts, tmp_path):
+    from xlingual_nb.models.configs import METHODS
+    from xlingual_nb.models.word_embeddings import EmbedSpec
+
+    specs = []
+    for language, sentences in texts.items():
+        path = tmp_path / f"{language}.txt"
+        path.write_text("\n".join(sentences), encoding="utf-8")
+        specs.append(CorpusSpec(f"file:{path}"))
+    languages = tuple(Language(name, spec) for name, spec in zip(texts, specs))
+    tokenizer = TokenizerSpec(specs[0], 250, "words", (specs[1],))
+    method = replace(METHODS["glove"], epochs=3)
+    spec = EmbedSpec(languages, tokenizer, method, size=8, window=3)
+    run([spec], store := Store(tmp_path / "runs"), progress=False)
+    ours = xl.train_word_vectors(
+        texts,
+        size=8,
+        window=3,
+        epochs=3,
+        tokenizer=xl.train_tokenizer(texts, 250, "words"),
+        progress=False,
+    )
+    theirs = load_file(store.path(spec) / "vectors.safetensors")["vectors"]
+    assert torch.equal(theirs, load_file(ours.folder / "vectors.safetensors")["vectors"])
+    assert xl.load_checkpoint(ours.folder).languages == ["en", "fake"]
+    assert ours.loss.empty and ours.config is None
+
+
+def test_word_vectors_are_measured_like_any_checkpoint(texts):
+    words = sorted(set(" ".join(texts["en"]).split()))
+    vectors = xl.train_word_vectors(texts, size=8, epochs=2, progress=False)
+    table = xl.word_retrieval(vectors, texts, {"en": words, "fake": xl.fake_english(words)})
+    assert table.index.tolist() == [0]
+    with pytest.raises(xl.InputError):
+        xl.fine_tune("pos", vectors, xl.load_records("pos", "micro/en", size=20), "en")

@@ -9,7 +9,7 @@ Texts
 Tokenizers
     `train_tokenizer`, `subword_overlap`
 Checkpoints
-    `PretrainingConfig`, `pretrain`, `Checkpoint`, `load_checkpoint`, `probe`
+    `PretrainingConfig`, `pretrain`, `train_word_vectors`, `Checkpoint`, `load_checkpoint`, `probe`
 Zero-shot transfer
     `load_records`, `FineTuningConfig`, `fine_tune`, `FineTuned`
 Measures
@@ -49,6 +49,7 @@ _NAMES = {  # by the module that has them
         "pretrain",
         "probe",
     ),
+    "api.word_vectors": ("train_word_vectors",),
     "api.transfer": (
         "FineTuned",
         "FineTuningConfig",
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         transform_records,
     )
     from .api.transfer import FineTuned, FineTuningConfig, fine_tune, load_records
+    from .api.word_vectors import train_word_vectors
     from .errors import InputError
 
 
