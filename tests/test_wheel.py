@@ -62,6 +62,7 @@ def test_what_can_be_read_is_read(python, installed):
     assert "verdict" in python("-m", "xlingual_nb", "claims", "K-order")
     assert "no claim" in python("-m", "xlingual_nb", "claims", "K-nothing", code=2)
     assert "micro/en" in python("-m", "xlingual_nb", "data", "list")
+    assert "xlingual run 02_ordering" in python("-m", "xlingual_nb", "why", "K-order")
 
 
 def test_the_api_and_the_probe_need_no_clone(python, tmp_path):
