@@ -1,5 +1,5 @@
 """The house as its imports draw it: packages, floors, arrows. `python tests/house.py` (`make
-house`) puts the picture into the README.
+house`) puts the picture into docs/extend.md.
 """
 
 import ast
@@ -141,6 +141,6 @@ def standing(text: str) -> str:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    readme.write_text(text.replace(BEGIN + standing(text), BEGIN + picture()), encoding="utf-8")
+    page = ROOT / "docs/extend.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace(BEGIN + standing(text), BEGIN + picture()), encoding="utf-8")

@@ -30,7 +30,6 @@ from xlingual_nb.experiments.study import (
 )
 from xlingual_nb.papers.published import claims, value as published_value
 from xlingual_nb.report import notebooks, pages, reference_results, tables, verdicts
-from xlingual_nb.report.notebook_display import verdict_of
 from xlingual_nb.runs import spec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
@@ -885,21 +884,3 @@ def test_no_kept_verdict_is_on_a_claim_that_means_nothing_at_its_scale(path):
     meant = {c.id for c in claims() if path.parent.name in c.scales}
     judged = verdicts.read(path)
     assert not set(judged[judged.verdict != verdicts.VERDICTS[-1]].claim) - meant
-
-
-def test_the_readme_says_what_the_ledger_says():
-    said = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\|.*\(`([DKLW]\d?-[\w-]+)`\) \| ([^|]+) \| ([^|]+) \|$", said, re.M)
-    judged = verdicts.read(ROOT / "results/laptop/verdicts.csv")
-    counts = (
-        verdicts.decided_counts(judged, "laptop").groupby("corpus")[["decided", "tested"]].sum()
-    )
-    numbers = re.search(
-        r"(\d+) of (\d+) are decided in the\s+microworld and (\d+) of (\d+) on the Bible", said
-    ).groups()
-    assert [*map(int, numbers)] == [*counts.loc["micro"], *counts.loc["bible"]]
-    assert len(rows) > 5 and len(rows) == len(re.findall(r"^\| .*`[DKLW]\d?-", said, re.M))
-    for claim, made, real in rows:
-        for corpus, said_there in (("micro", made), ("bible", real)):
-            verdict, carriers = verdict_of(judged, claim, corpus)
-            assert said_there == pages.MARKS[verdict] + carriers, claim

@@ -129,7 +129,7 @@ def test_one_command_installs_what_a_researcher_expects():
     }
     assert (
         wanted <= set(asked("all"))
-        and 'pip install -c constraints.txt -e ".[all]"' in (ROOT / "README.md").read_text()
+        and 'pip install -c constraints.txt -e ".[all]"' in (ROOT / "docs/reproduce.md").read_text()
     )
     assert not {"datasets", "scikit-learn", "gensim", "jupyterlab", "nbdev"} & set(asked()), (
         "who only runs needs none of these"
@@ -144,7 +144,7 @@ def test_environment_yml_and_makefile_use_the_constraints():
         pip[0] == "-c constraints.txt"
         and torch in pip
         and torch in (ROOT / "Makefile").read_text()
-        and torch in (ROOT / "README.md").read_text()
+        and torch in (ROOT / "docs/reproduce.md").read_text()
     )
 
 
@@ -324,18 +324,15 @@ def test_the_ground_floor_is_tested_with_toy_stages_alone():
     assert found == {"runs", "errors"}
 
 
-def test_the_python_of_the_readme_runs(tmp_path):
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
-    )
-    make = "from xlingual_nb.models.checkpoints import tiny_checkpoint; tiny_checkpoint('path/to/checkpoint')"
+@pytest.mark.parametrize("page", ["README.md", "docs/probe.md"])
+def test_the_python_of_a_page_runs(page, tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.S)
+    texts = """texts = {"en": ["The house is old.", "It rains."], "es": ["La casa es vieja.", "Llueve."]}"""
+    model = "xl.pretrain(texts, xl.PretrainingConfig(layers=3, hidden=8, epochs=1), folder='path/to/checkpoint')"
+    *lines, last = code.strip().splitlines()
+    script = "\n".join(["import xlingual_nb as xl", texts, model, *lines, f"print(len({last}))"])
     told = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{make}\n{code}".replace("probe(model, {", "table = probe(model, {")
-            + "print(len(table))",
-        ],
+        [sys.executable, "-c", script],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -344,8 +341,8 @@ def test_the_python_of_the_readme_runs(tmp_path):
     assert told.returncode == 0 and int(told.stdout) > 4, told.stderr
 
 
-def test_the_house_in_the_readme_is_the_house():
-    standing = house.standing((ROOT / "README.md").read_text(encoding="utf-8"))
+def test_the_house_in_the_docs_is_the_house():
+    standing = house.standing((ROOT / "docs/extend.md").read_text(encoding="utf-8"))
     assert standing == house.picture(), "the imports have changed: draw it again with `make house`"
 
 

@@ -1,49 +1,73 @@
-"""The numbers that README.md quotes from the study at the published size are those of its tables."""
+"""README.md follows from the reference results, is short, and every link in it leads somewhere."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from xlingual_nb.report import verdicts
+from xlingual_nb.errors import InputError
+from xlingual_nb.report import readme
+from xlingual_nb.report.answers import reference_verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
-PAPER = ROOT / "results/paper"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 @pytest.fixture(scope="module")
-def paragraph():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return " ".join(text.partition("**At the published size.**")[2].partition("\n\n")[0].split())
+def text():
+    return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def short(value, places):
-    return f"{value:.{places}f}".removeprefix("0")
+def test_its_results_are_those_of_the_study(text):
+    assert readme.readme_text(text, ROOT) == text, "run `xlingual refresh`"
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ("0 original", "µ is {ours} for the original model, with standard deviation {sd}"),
-        ("0 original", "(published {published})"),
-        ("3 inv-order", "{ours} with inverted word order ({published})"),
-        (
-            "8 lang-pos;shift-special;no-random",
-            "{ours} with all three modifications ({published})",
-        ),
-    ],
-)
-def test_multilinguality(paragraph, row, sentence):
-    table = pd.read_csv(PAPER / "07_laboratory/table1.csv")
-    entry = table[(table.row == row) & (table.column == "µ")].squeeze()
-    numbers = dict(
-        ours=short(entry.value, 3), sd=short(entry.sd, 3), published=short(entry.published, 2)
-    )
-    assert sentence.format(**numbers) in paragraph
+def test_it_is_short(text):
+    plain = re.sub(r"<!--.*?-->|```.*?```", "", text, flags=re.S)
+    plain = re.sub(r"\]\([^)]*\)", "]", plain)  # without the targets of links
+    words = [word for word in re.sub(r"[|*`#\[\]]", " ", plain).split() if re.search(r"\w", word)]
+    assert len(words) < 1200
 
 
-def test_decided_claims(paragraph):
-    judged = verdicts.read(PAPER / "verdicts.csv")
-    single = (judged.n_seeds == 1) & (judged.verdict == verdicts.NOT_TESTED)
-    assert f"{(judged.verdict == verdicts.REPRODUCED).sum()} are reproduced" in paragraph
-    assert f"{single.sum()} more have one seed" in paragraph
+def test_outside_its_blocks_it_types_no_result(text):
+    typed = re.sub(r"<!-- begin (.*?) -->.*?<!-- end \1 -->", "", text, flags=re.S)
+    assert not re.search(r"[^\d]0?\.\d\d|\d+\.\d points", typed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert links or page.name != "README.md"
+    for link in links:
+        if not link.startswith("https://"):
+            assert (page.parent / link).exists(), link
+
+
+def test_all_47_tables_and_figures_are_covered(text):
+    template = tomllib.loads((ROOT / "nbs/readme.toml").read_text(encoding="utf-8"))
+    places = [place for paper in template["coverage"].values() for place in paper.values()]
+    assert len(places) == 47
+    names = {entry["name"] for entry in template["notebook"]}
+    assert names == {path.stem for path in (ROOT / "nbs").glob("[0-9]*.ipynb")}
+    assert {place.partition("/")[0] for place in places if place} <= names
+    assert readme.covered("07_laboratory/table1", ROOT) == readme.VALUES
+    assert readme.covered("09_data_size/figure1", ROOT) == readme.ORDERING
+    assert readme.covered("09_data_size/nothing", ROOT) == readme.MISSING
+
+
+def test_a_finding_is_a_decided_claim():
+    frames = reference_verdicts(ROOT)
+    undecided = {scale: frame.assign(verdict="inconclusive") for scale, frame in frames.items()}
+    template = {"finding": [dict(claim="D-original", effect="µ")]}
+    assert "D-original" in readme.findings_block(template, frames)
+    with pytest.raises(InputError, match="D-original"):
+        readme.findings_block(template, undecided)
+
+
+def test_the_score_counts_the_papers_own_claims(text):
+    frame = pd.read_csv(ROOT / "results/laptop/verdicts.csv")
+    own = frame[(frame.whose == "paper") & (frame.corpus == "micro")]
+    decided = own.verdict.isin(["reproduced", "contradicted", "smaller than the margin"]).sum()
+    assert f"{decided} of" in " ".join(text.split())

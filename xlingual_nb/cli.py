@@ -249,10 +249,13 @@ def report():
 # %% ../nbs/lib/9010_cli.ipynb #81300001
 @app.command()
 def refresh(notebooks: Notebooks = None):
-    """Write the answer cells of notebooks, from nbs/answers.toml and the reference results."""
-    from xlingual_nb.report import answers
+    """Write the answer cells of notebooks, and README's results, from the reference results."""
+    from xlingual_nb.report import answers, readme
 
-    for path in answers.refresh(notebooks):
+    changed = answers.refresh(notebooks)
+    if not notebooks:
+        changed += readme.refresh_readme()
+    for path in changed:
         print(f"{short(path)}: written anew")
 
 # %% ../nbs/lib/9010_cli.ipynb #5b7d0c12

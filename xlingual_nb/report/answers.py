@@ -186,7 +186,7 @@ def effect_text(row, unit: str) -> str:
     text = text.replace("-", MINUS)
     text = f"**{text}**, n = {int(row.n_seeds)}, {MARKS[row.verdict]} {row.verdict}"
     if isinstance(row.carried_by, str) and row.carried_by:
-        text += f" (by {row.carried_by} alone)"
+        text += f" (carried by {row.carried_by})"
     return text
 
 
