@@ -131,3 +131,17 @@ def test_a_language_that_the_model_lacks_is_refused(bert, records):
     tuned = xl.fine_tune("nli", bert, records, "en", progress=False)
     with pytest.raises(xl.InputError, match="not 'es'"):
         tuned.evaluate({"es": records})
+
+
+def test_a_tagger_is_saved_for_transformers(bert, tmp_path):
+    from transformers import AutoModelForTokenClassification
+
+    examples = xl.load_records("pos", "micro/en", size=40)
+    tagger = xl.fine_tune("pos", bert, examples, "en", progress=False)
+    model = AutoModelForTokenClassification.from_pretrained(tagger.save(tmp_path / "tagger"))
+    assert set(model.config.label2id) == {tag for r in examples for tag in r["tags"]}
+    nli = xl.fine_tune(
+        "nli", bert, xl.load_records("nli", "micro/en", size=30), "en", progress=False
+    )
+    with pytest.raises(xl.InputError, match="none of transformers"):
+        nli.save(tmp_path / "nli")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = (
     "xlingual_nb nbs results figures data/README.md tests/house.py "

@@ -20,6 +20,7 @@ from ..models.configs import HEADS, FineTuning
 from ..tasks.encoding import Inputs
 from ..tasks.nli import NLI
 from ..tasks.recipes import Tuning
+from ..tasks.saving import save_network
 from ..tasks.task import Task, reading_of
 from xlingual_nb.tasks.zero_shot_tasks import (
     DOCUMENT_READING,
@@ -246,6 +247,22 @@ class FineTuned:
             names = [name for name in (criterion, "majority") if name in scores]
             rows[language] = {name: 100 * scores[name] for name in names}
         return pd.DataFrame(rows).T.rename_axis("language")
+
+    def save(self, folder: str | Path) -> Path:
+        """Save a tagger or a classifier of documents as a folder of transformers, head included.
+
+        `AutoModelForTokenClassification` and `AutoModelForSequenceClassification` open it.
+
+        Raises
+        ------
+        InputError
+            For NLI and parsing, whose heads transformers does not have.
+        """
+        require(
+            self.task in ("ner", "pos", "documents"),
+            f"the head of {self.task} is none of transformers: save `learnt` with torch.save",
+        )
+        return save_network(self.learnt, folder)
 
 
 def fine_tune(
