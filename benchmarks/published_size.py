@@ -34,7 +34,6 @@ from xlingual_nb.measures.multilinguality import (
     MeasureSpec,
     compared_languages,
     development_ids,
-    measure,
 )
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.configs import scheduled_epsilon, scheduled_learning_rate
@@ -670,9 +669,9 @@ def measure_all(root: Path, asked: list[tuple], dev, output: Path) -> None:
         store = store_of(root, arm)
         if (arm, row, seed) in known or not store.has(spec):
             continue
-        measured = MeasureSpec(spec, dev, sentences=0)
-        engine.run(parents(measured), store, progress=False)
-        values = measure(measured, store, "cpu")
+        measured = MeasureSpec(spec, dev)
+        engine.run([measured], store, progress=False)
+        values = json.loads((store.path(measured) / "measures.json").read_text())
         tokenizer = tokenizers.read_tokenizer(store.path(spec.tokenizer))
         size = tokenizer.get_vocab_size()
         views = [find_language_view(spec, size, l.name) for l in compared_languages(measured)]

@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['UNITS', 'CORPORA', 'MINUS', 'PUBLISHED_SIZE', 'READING', 'TAG', 'Finding', 'Series', 'Answer', 'read_answers',
            'wrapped', 'bullet_text', 'effect_text', 'finding_text', 'series_text', 'compared_text',
-           'published_size_table', 'unsupported', 'reference_verdicts', 'answer_text', 'answer_cell', 'refresh']
+           'published_size_table', 'departures_table', 'unsupported', 'reference_verdicts', 'answer_text',
+           'answer_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
 import json
 import re
 import textwrap
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -102,6 +103,9 @@ class Answer:
         none.
     remarks : tuple of str
         Paragraphs beneath that table.
+    departures : dict
+        A table of models that depart from the paper's text: `file` (with columns arm, row, seed, mu), and
+        `names`, what each arm does; empty for none.
     """
 
     notebook: str
@@ -114,6 +118,7 @@ class Answer:
     holds: dict
     published_size: str = ""
     remarks: tuple[str, ...] = ()
+    departures: dict = field(default_factory=dict)
 
 
 def read_answers(path: Path | None = None) -> dict[str, Answer]:
@@ -277,6 +282,26 @@ def published_size_table(notebook: str, table: str) -> str:
         lines.append(f"| {row.replace(';', ', ')} | {cells[0].n_seeds} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
+
+def departures_table(departures: dict, notebook: str, root: Path) -> str:
+    """µ of models that depart from the paper's text, beside the text's and the published, in markdown."""
+    study = kept_study(notebook, scale="paper").table("table1")
+    study = study[study.column == "µ"]
+    frame = pd.read_csv(root / departures["file"], dtype={"row": str})
+    lines = [
+        "| what differs from the paper's text | row | µ of each model | mean | by the text | published |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm, name in departures["names"].items():
+        for ident, group in frame[frame.arm == arm].groupby("row"):
+            (text,) = study[study.row.str.startswith(f"{ident} ")].itertuples()
+            models = ", ".join(f"{mu:.2f}" for mu in group.mu)
+            lines.append(
+                f"| {name} | {text.row.replace(';', ', ')} | {models} | {group.mu.mean():.2f} | {text.value:.2f} "
+                f"(n = {text.n_seeds}) | {text.published:.2f} |"
+            )
+    return "\n".join(lines)
+
 # %% ../../nbs/lib/8150_answers.ipynb #8140b057
 READING = (
     "Brackets are 95 % intervals over n models. In the microworld a ✓ is a test passed by a small encoder on synthetic "
@@ -322,6 +347,8 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
         )
         parts.append(published_size_table(answer.notebook, answer.published_size))
         parts += [wrapped(remark) for remark in answer.remarks]
+    if answer.departures:
+        parts.append(departures_table(answer.departures, answer.notebook, repository()))
     bullets = [finding_text(finding, frames) for finding in answer.findings]
     bullets += [series_text(series, answer.notebook) for series in answer.series]
     parts.append("\n".join(bullets))
