@@ -101,6 +101,18 @@ def test_parallel_texts_keep_what_all_languages_have():
     assert texts["ru"] == xl.load_text("micro/ru", sentences=7)
 
 
+def test_a_dictionary_is_of_the_words_of_both_texts():
+    sources = {"en": "micro/en", "es": "micro/es"}
+    words = xl.load_dictionary(sources)
+    text = xl.load_parallel_text(sources, sentences=3000)
+    for language, side in words.items():
+        assert set(side) <= set(" ".join(text[language]).split())
+    every = xl.load_dictionary(sources, translations="any")
+    assert set(zip(*words.values())) < set(zip(*every.values()))
+    with pytest.raises(xl.InputError):
+        xl.load_dictionary({"en": "micro/en"})
+
+
 # --- papers and results
 
 

@@ -110,6 +110,19 @@ def test_seeds_and_settings_make_other_models(texts):
     assert len({float(model[name].double().sum()) for model in models}) == len(models)
 
 
+def test_a_small_model_has_one_thread_whatever_torch_has(texts):
+    before = torch.get_num_threads()
+    models = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            models.append(weights(xl.pretrain(texts, SMALL, progress=False).folder))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert equal(*models)
+
+
 def test_languages_may_have_positions_and_special_tokens_of_their_own(texts):
     config = replace(SMALL, lang_pos=True, shift_special=True)
     bert = xl.pretrain(texts, config, progress=False)

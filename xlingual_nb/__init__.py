@@ -4,8 +4,8 @@ The functions below take plain sentences: a text is a list of strings, a text in
 a dict from the language to its list.
 
 Texts
-    `load_text`, `load_parallel_text`, `fake_english`, `permute`, `invert`, `frequency_corpus`,
-    `slice_windows`, `tokenize_words`, `transform_records`
+    `load_text`, `load_parallel_text`, `load_dictionary`, `fake_english`, `permute`, `invert`,
+    `frequency_corpus`, `slice_windows`, `tokenize_words`, `transform_records`
 Tokenizers
     `train_tokenizer`, `subword_overlap`
 Checkpoints
@@ -33,6 +33,7 @@ _NAMES = {  # by the module that has them
         "fake_english",
         "frequency_corpus",
         "invert",
+        "load_dictionary",
         "load_parallel_text",
         "load_text",
         "permute",
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
         fake_english,
         frequency_corpus,
         invert,
+        load_dictionary,
         load_parallel_text,
         load_text,
         permute,

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .checkpoints import Checkpoint, as_checkpoint, encode_all, probe
+from .checkpoints import Checkpoint, as_checkpoint, encode_all, few_threads, probe
 from .texts import as_sentences, as_texts
 from ..errors import require
 from ..measures import mean_shift as shifts
@@ -140,7 +140,8 @@ def word_retrieval(
         layers=tuple(layers),
     )
     sentences = list(as_texts(texts).values())
-    found = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
+    with few_threads(checkpoint.encoder.width):
+        found = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
     table = pd.DataFrame(found["layers"]).T.rename_axis("layer")
     names = {"mrr": "mrr", "p1": "p@1", "p5": "p@5", "p10": "p@10", "chance": "chance"}
     return table[list(names)].rename(columns=names)
@@ -184,7 +185,8 @@ def language_identity(
     vectors = {}
     for language, ids in encode_all(checkpoint, texts).items():
         require(len(ids) > 3, f"{len(ids)} sentences of {language!r}: give four or more")
-        vectors[language] = sentence_vectors(checkpoint.encoder, ids, language, layers)
+        with few_threads(checkpoint.encoder.width):
+            vectors[language] = sentence_vectors(checkpoint.encoder, ids, language, layers)
     rows = {}
     for layer in layers:
         rows_of = {language: by_layer[layer].cpu() for language, by_layer in vectors.items()}
@@ -232,7 +234,8 @@ class MeanShift:
         encoder = self.checkpoint.encoder
         ids, _ = fit(encoder, self.checkpoint.encode(sentences, self.source), self.source)
         vector = weight * self.vectors[layer]
-        return Encoded(shifts.decode(encoder, ids, self.source, layer, vector), ids.starts)
+        with few_threads(encoder.width):
+            return Encoded(shifts.decode(encoder, ids, self.source, layer, vector), ids.starts)
 
     def translate(
         self, sentences: Iterable[str], layer: int | None = None, weight: float = 1.0
@@ -332,7 +335,8 @@ def mean_shift(
     encoder = checkpoint.encoder
     means, tokens = {}, {}
     for language in (source, target):
-        means[language] = shifts.language_means(encoder, texts[language], language)
+        with few_threads(encoder.width):
+            means[language] = shifts.language_means(encoder, texts[language], language)
         tokens[language] = np.unique(checkpoint.encode(texts[language], language).ids)
     vectors = shifts.mean_difference_shift(means[source], means[target])
     return MeanShift(checkpoint, source, target, vectors, tokens)

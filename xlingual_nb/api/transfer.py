@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from .checkpoints import Checkpoint, as_checkpoint, show_progress
+from .checkpoints import Checkpoint, as_checkpoint, few_threads, show_progress
 from ..errors import require
 from ..models.configs import HEADS, FineTuning
 from ..tasks.encoding import Inputs
@@ -208,7 +208,8 @@ class FineTuned:
         """Records as they are read, and the answers of the network."""
         task = TASKS[self.task][0]
         inputs = read_records(self.checkpoint, task, records, language)
-        return inputs, task.head.answer(self.checkpoint.encoder, self.learnt, inputs)
+        with few_threads(self.checkpoint.encoder.width):
+            return inputs, task.head.answer(self.checkpoint.encoder, self.learnt, inputs)
 
     def predict(self, records: Iterable[dict], language: str) -> list:
         """An answer a record: a label, a list of tags, or (heads, relations) of a parse.
@@ -314,7 +315,8 @@ def fine_tune(
             bar.total = total
             bar.update(done - bar.n)
 
-        learnt = learner.head.train(
-            checkpoint.encoder, train, dev, settings(config), config.seed, report
-        )
+        with few_threads(checkpoint.encoder.width):
+            learnt = learner.head.train(
+                checkpoint.encoder, train, dev, settings(config), config.seed, report
+            )
     return FineTuned(task, checkpoint, language, learnt)
