@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Notebook', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary',
-           'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
-           'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh', 'init', 'claims_', 'why', 'probe',
-           'named_folder', 'data_list', 'data_check', 'data_get']
+           'Keep', 'Notebook', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts',
+           'Dictionary', 'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
+           'known_scales', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init',
+           'claims_', 'why', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -257,6 +257,21 @@ def refresh(notebooks: Notebooks = None):
         changed += readme.refresh_readme()
     for path in changed:
         print(f"{short(path)}: written anew")
+
+# %% ../nbs/lib/9010_cli.ipynb #81300030
+Table = Annotated[str, typer.Option(help="A table of the notebook, as table1.")]
+Column = Annotated[str, typer.Option(help="A column of it.")]
+
+
+@app.command("results")
+def results_(
+    notebook: Notebook, scale: Scale = "laptop", table: Table = "table1", column: Column = "µ"
+):
+    """A column of your own results of a notebook, as bars beside the published values."""
+    from xlingual_nb.report.notebooks import resolve
+    from xlingual_nb.report.terminal import print_results
+
+    print_results(resolve(notebook).stem, scale, table, column)
 
 # %% ../nbs/lib/9010_cli.ipynb #5b7d0c12
 @app.command("init")
