@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 for name, value in dict(
@@ -18,15 +19,23 @@ for name, value in dict(
 import hypothesis
 import pytest
 
+import affected
 import processor_time
-from xlingual_nb.report.notebooks import without_grammars
 
-without_grammars()
+# the grammar of addresses that jsonschema builds when it is imported, and does without
+sys.modules.setdefault("rfc3987_syntax", None)
+PLUGINS = processor_time, affected
 
-pytest_addoption, pytest_configure = (
-    processor_time.pytest_addoption,
-    processor_time.pytest_configure,
-)
+
+def pytest_addoption(parser):
+    for plugin in PLUGINS:
+        plugin.pytest_addoption(parser)
+
+
+def pytest_configure(config):
+    for plugin in PLUGINS:
+        plugin.pytest_configure(config)
+
 
 # processes that tests start use the package that is tested, wherever another one is installed
 others = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -13,6 +13,7 @@ from textwrap import dedent
 
 import pandas as pd
 import pytest
+from in_process import no_kernel
 
 from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
@@ -881,9 +882,10 @@ def test_table_2_on_english_and_finnish(finnish, tmp_path, monkeypatch):
     """
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     places = {name: str(tmp_path / name) for name in ("store", "results", "figures")}
-    made = notebooks.run_notebook(
-        "02", "smoke", {"own": str(finnish / "fi.toml"), **places}, out=tmp_path / "out"
-    )
+    with no_kernel():
+        made = notebooks.run_notebook(
+            "02", "smoke", {"own": str(finnish / "fi.toml"), **places}, out=tmp_path / "out"
+        )
     table = tables.read(tmp_path / "results/smoke/02_ordering/table2.csv")
     assert (
         set(table.corpus) == {"finnish"}

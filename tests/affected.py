@@ -1,0 +1,339 @@
+"""`pytest --affected` runs the tests that a change reaches, and says what it left out.
+
+While tests run, the definitions of the package that each one calls are noted, with the notebooks
+that it reads. A test that has passed is left out as long as none of them has changed in more than
+comments and docstrings, nor what the modules around them do on import, nor its own file. What lies
+beside the code (tables, sizes, settings) and what tests share (conftest.py) count for every test;
+so does all of the package for tests that start processes, whose calls are not seen, and for the
+few that are about the text of the package itself. What runs when a module is imported counts for
+all tests of the session. Not seen is what a test takes from a cache that an earlier one has filled,
+or from a run that is found in the store: `make test` leaves nothing out.
+"""
+
+import ast
+import cProfile
+import hashlib
+import json
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "xlingual_nb"
+# they read the text of modules and notebooks, or hold its fingerprints against recorded ones
+ABOUT_TEXT = ("test_project", "test_kept", "test_digests", "test_reached_runs", "test_run_ids")
+EVERYTHING = "*"  # stands for all definitions
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+# ---- what there is
+
+
+def without_docstrings(tree) -> str:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", 0), str):
+            body[0] = ast.Pass()
+    return ast.dump(tree)
+
+
+def is_export_list(node) -> bool:
+    """`__all__`, which nbdev writes and nothing in the package reads."""
+    return isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+
+
+def definitions(path: Path) -> dict[str, str]:
+    """{definition of a module, `Class.method` for one: digest}; under "" what runs on import."""
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), {}
+
+    def take_functions(body, prefix):
+        rest = []
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found[prefix + node.name] = digest(
+                    without_docstrings(node), found.get(prefix + node.name, "")
+                )
+            elif not is_export_list(node):
+                rest.append(node)
+            if isinstance(node, ast.ClassDef):
+                node.body = take_functions(node.body, f"{prefix}{node.name}.")
+        return rest
+
+    tree.body = take_functions(tree.body, "")
+    return found | {"": digest(without_docstrings(tree))}
+
+
+@cache
+def package() -> dict[str, dict[str, str]]:
+    """{module: its definitions}, modules by their file below the package."""
+    return {
+        p.relative_to(PACKAGE).as_posix(): definitions(p) for p in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """The modules of the package that a module imports, anywhere in it."""
+    path, found = PACKAGE / module, set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            level = path.parents[node.level - 1].relative_to(ROOT).parts if node.level else ()
+            base = ".".join([*level, *filter(None, [node.module])])
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            inside = "/".join(name.split(".")[1:])
+            found |= {f"{inside}.py", f"{inside}/__init__.py"}
+    return tuple(sorted(found & set(package())))
+
+
+@cache
+def closure(module: str) -> frozenset[str]:
+    """A module, and all that are imported with it."""
+    seen, todo = set(), [module]
+    while todo:
+        at = todo.pop()
+        if at not in seen:
+            seen.add(at)
+            todo += imports(at)
+    return frozenset(seen)
+
+
+@cache
+def all_of_package() -> str:
+    return digest(json.dumps(package(), sort_keys=True))
+
+
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+
+
+@cache
+def beside_the_code() -> str:
+    """Of all that counts for every test: files beside the code by size and age, helpers of tests,
+    the data folder and the version of Python.
+    """
+    folders = [PACKAGE, *(ROOT / name for name in ("results", "figures", "data", "benchmarks"))]
+    files = [p for folder in folders for p in folder.rglob("*") if p.suffix not in (".py", ".pyc")]
+    files += [p for p in ROOT.iterdir() if p.suffix in (".toml", ".txt", ".yml", ".ini", ".md")]
+    facts = [f"{p} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in sorted(files) if p.is_file()]
+    helpers = [p for p in sorted((ROOT / "tests").iterdir()) if p.suffix in (".py", ".json")]
+    facts += [file_digest(p) for p in helpers if not p.name.startswith("test_")]
+    return digest(*facts, os.environ.get("XLINGUAL_DATA", ""), sys.version)
+
+
+def state_of(reached, notebooks, test_file: str) -> str:
+    """One digest of all that a test depends on."""
+    facts = [beside_the_code(), file_digest(ROOT / test_file)]
+    facts += [f"{name} {file_digest(ROOT / name)}" for name in sorted(notebooks)]
+    if EVERYTHING in reached:
+        return digest(*facts, all_of_package())
+    pairs = [name.split(":") for name in sorted(reached)]
+    modules = frozenset().union(*(closure(m) for m in {m for m, _ in pairs} if m in package()))
+    facts += [package().get(module, {}).get(name, "gone") for module, name in pairs]
+    return digest(*facts, *(package()[module][""] for module in sorted(modules)))
+
+
+# ---- what tests reach
+
+
+class Recorder:
+    """Notes, in the process that runs the tests, what is called and what is read."""
+
+    def __init__(self, folder: Path, name: str):
+        self.path = folder / f"{name}.json"
+        self.profile = cProfile.Profile(subcalls=False, builtins=False)
+        self.reached, self.notebooks = set(), set()
+        self.of_fixture, self.of_file, self.tests = {}, {}, {}
+        self.is_listening = False
+        sys.addaudithook(self.listen)
+
+    def listen(self, event, arguments):
+        if not self.is_listening:
+            return
+        if event == "open" and str(arguments[0]).endswith(".ipynb"):
+            path = Path(os.fsdecode(arguments[0])).absolute()
+            if path.is_relative_to(ROOT / "nbs"):
+                self.notebooks.add(path.relative_to(ROOT).as_posix())
+        elif event == "subprocess.Popen":
+            self.reached.add(EVERYTHING)
+
+    def collect(self):
+        """Take what was called until now to what is reached."""
+        home = f"{PACKAGE}{os.sep}"
+        for entry in self.profile.getstats():
+            code = entry.code
+            if not isinstance(code, str) and code.co_filename.startswith(home):
+                module = code.co_filename[len(home) :].replace(os.sep, "/")
+                name = re.sub(r"\.?<.*", "", code.co_qualname)
+                self.reached.add(f"{module}:{name if name in package()[module] else ''}")
+        self.profile.clear()
+
+    def during(self):
+        """A generator that records what happens until it goes on; gives (reached, notebooks)."""
+        outer = self.reached, self.notebooks
+        if self.is_listening:
+            self.profile.disable()
+            self.collect()
+        was_listening, self.is_listening = self.is_listening, True
+        self.reached, self.notebooks = set(), set()
+        self.profile.enable()
+        yield
+        self.profile.disable()
+        self.collect()
+        inner = self.reached, self.notebooks
+        self.is_listening = was_listening
+        self.reached, self.notebooks = outer[0] | inner[0], outer[1] | inner[1]
+        if was_listening:
+            self.profile.enable()
+        else:
+            self.reached, self.notebooks = set(), set()
+        yield inner
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector):
+        if not isinstance(collector, pytest.Module):
+            return (yield)
+        recording = self.during()
+        next(recording)
+        try:
+            return (yield)
+        finally:
+            self.of_file[collector.nodeid] = next(recording)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        if fixturedef.scope == "function":
+            return (yield)
+        recording = self.during()
+        next(recording)
+        try:
+            return (yield)
+        finally:
+            both = zip(next(recording), self.of_fixture.get(fixturedef, (set(), set())))
+            self.of_fixture[fixturedef] = tuple(one | other for one, other in both)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        recording = self.during()
+        next(recording)
+        try:
+            return (yield)
+        finally:
+            file = item.nodeid.split("::")[0]
+            parts = [next(recording), self.of_file.get(file, (set(), set()))]
+            used = item._fixtureinfo.name2fixturedefs.values()
+            parts += [
+                self.of_fixture[f] for several in used for f in several if f in self.of_fixture
+            ]
+            reached, notebooks = (set().union(*side) for side in zip(*parts))
+            if item.path.stem in ABOUT_TEXT:
+                reached, notebooks = (
+                    {EVERYTHING},
+                    {p.relative_to(ROOT).as_posix() for p in (ROOT / "nbs").rglob("*.ipynb")},
+                )
+            self.tests[item.nodeid] = reached, notebooks
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self):
+        on_import = set().union(*(reached for reached, _ in self.of_file.values())) - {EVERYTHING}
+        tests = {
+            test: (sorted(reached | on_import), sorted(notebooks))
+            for test, (reached, notebooks) in self.tests.items()
+        }
+        self.path.write_text(json.dumps(tests), encoding="utf-8")
+
+
+class Choice:
+    """Chooses, in every process, and keeps what was learnt, in the process that reports."""
+
+    def __init__(self, folder: Path, is_worker: bool):
+        self.folder, self.is_worker = folder, is_worker
+        path = folder / "known.json"
+        self.known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        self.passed, self.failed, self.seen = set(), set(), set()
+        self.left_out = {
+            test
+            for test, (state, reached, notebooks) in self.known.items()
+            if state == state_of(reached, notebooks, test.split("::")[0])
+        }
+        files = {test.split("::")[0] for test in self.known}
+        wanted = {test.split("::")[0] for test in set(self.known) - self.left_out}
+        changed = {f for f in files if f not in wanted and not (ROOT / f).is_file()}
+        self.quiet_files = files - wanted - changed
+
+    def pytest_ignore_collect(self, collection_path):
+        """Files of which no test is reached are not even imported."""
+        is_ours = collection_path.is_relative_to(ROOT)
+        # None leaves the answer to others
+        return (
+            True
+            if is_ours and collection_path.relative_to(ROOT).as_posix() in self.quiet_files
+            else None
+        )
+
+    def pytest_collection_modifyitems(self, config, items):
+        again = [item for item in items if item.nodeid not in self.left_out]
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in self.left_out])
+        items[:] = again
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed.add(report.nodeid)
+        elif report.when == "call" or report.skipped:
+            self.passed.add(report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self):
+        if self.is_worker:
+            return
+        for path in sorted(self.folder.glob("*.json")):
+            if path.name == "known.json":
+                continue
+            for test, (reached, notebooks) in json.loads(path.read_text(encoding="utf-8")).items():
+                self.known.pop(test, None)
+                if test in self.passed - self.failed:
+                    state = state_of(reached, notebooks, test.split("::")[0])
+                    self.known[test] = state, reached, notebooks
+            path.unlink()
+        text = json.dumps(
+            {t: v for t, v in self.known.items() if (ROOT / t.split("::")[0]).is_file()}
+        )
+        (self.folder / "known.json").write_text(text, encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter):
+        count = len(self.left_out)
+        terminalreporter.write_line(
+            f"affected: {count} tests left out, which have passed and reach nothing that has changed "
+            "since; `make test` runs all"
+            if count
+            else "affected: nothing is known yet, or all is reached"
+        )
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--affected",
+        action="store_true",
+        help="run the tests that changes since the last such run reach",
+    )
+
+
+def pytest_configure(config):
+    if not config.getoption("--affected"):
+        return
+    folder, is_worker = config.cache.mkdir("affected"), hasattr(config, "workerinput")
+    config.pluginmanager.register(Choice(folder, is_worker))
+    if is_worker or not getattr(config.option, "numprocesses", None):
+        name = config.workerinput["workerid"] if is_worker else "here"
+        config.pluginmanager.register(Recorder(folder, name))

@@ -1,0 +1,63 @@
+"""What counts as a change for the tests that `pytest --affected` leaves out."""
+
+import affected
+
+MODULE = '''"""A module."""
+LIMIT = 3
+
+
+def double(x):
+    """Twice."""
+    return 2 * x  # a comment
+
+
+class Scale:
+    def apply(self, x):
+        return double(x)
+'''
+
+
+def changed(tmp_path, old: str, new: str) -> set[str]:
+    """The definitions that differ when `old` becomes `new`; the empty name stands for what runs on
+    import.
+    """
+    assert MODULE.count(old) == 1
+    tables = []
+    for text in (MODULE, MODULE.replace(old, new)):
+        (tmp_path / "module.py").write_text(text, encoding="utf-8")
+        tables.append(affected.definitions(tmp_path / "module.py"))
+    one, other = tables
+    return {name for name in one | other if one.get(name) != other.get(name)}
+
+
+def test_comments_and_docstrings_are_no_change(tmp_path):
+    assert changed(tmp_path, "# a comment", "# another") == set()
+    assert changed(tmp_path, '"""Twice."""', '"""Two times."""') == set()
+    assert changed(tmp_path, "return 2 * x", "return (2 * x)") == set()
+
+
+def test_a_change_is_of_the_definition_that_it_stands_in(tmp_path):
+    assert changed(tmp_path, "return 2 * x", "return 3 * x") == {"double"}
+    assert changed(tmp_path, "return double(x)", "return x") == {"Scale.apply"}
+    assert changed(tmp_path, "def double(x):", "@cache\ndef double(x):") == {"double"}
+    assert changed(tmp_path, "LIMIT = 3", "LIMIT = 4") == {""}
+    assert changed(tmp_path, "class Scale:", "class Scale(dict):") == {""}
+
+
+def test_a_test_depends_on_what_it_calls_and_on_what_runs_on_import(monkeypatch):
+    here, there = "measures/retrieval.py", "tasks/bilstm_crf.py"
+    before, imported = affected.package(), affected.closure(here)
+    assert "measures/embeddings.py" in imported and there not in imported
+
+    def state(module, name, reached=(f"{here}:rank",)):
+        """When one definition has changed."""
+        edited = before | {module: before[module] | {name: "changed"}}
+        monkeypatch.setattr(affected, "package", lambda: edited)
+        return affected.state_of(reached, (), "tests/test_affected.py")
+
+    usual = affected.state_of((f"{here}:rank",), (), "tests/test_affected.py")
+    assert state(here, "rank") != usual
+    assert state("measures/embeddings.py", "") != usual, "a constant of a module that is imported"
+    assert state(here, "hits") == usual and state(there, "") == usual
+    page = "nbs/lib/5020_retrieval.ipynb"
+    assert affected.state_of((f"{here}:rank",), (page,), "tests/test_affected.py") != usual
