@@ -185,3 +185,14 @@ def test_what_was_found_comes_first(path):
         "who reads need not run, and who runs finds the parameters there"
     )
     assert len(cells) <= 60
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda p: p.stem)
+def test_what_a_smoke_run_shows_is_not_committed(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    start = next(
+        n for n, c in enumerate(cells) if "".join(c["source"]).startswith("## Run it yourself")
+    )
+    assert not any(cell.get("outputs") for cell in cells[start:]), (
+        "clear the outputs from `Run it yourself` on: they are of scale smoke, no results"
+    )
