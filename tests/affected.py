@@ -119,6 +119,14 @@ def file_digest(path: Path) -> str:
 
 
 @cache
+def digest_of_tests(path: Path) -> str:
+    """Of a file of tests and of those that it takes helpers from."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    helpers = re.findall(r"^(?:from|import) (test_\w+)", text, re.M)
+    return digest(text, *(file_digest(path.parent / f"{name}.py") for name in helpers))
+
+
+@cache
 def beside_the_code() -> str:
     """Of all that counts for every test: files beside the code by size and age, helpers of tests,
     the data folder and the version of Python.
@@ -134,7 +142,7 @@ def beside_the_code() -> str:
 
 def state_of(reached, notebooks, test_file: str) -> str:
     """One digest of all that a test depends on."""
-    facts = [beside_the_code(), file_digest(ROOT / test_file)]
+    facts = [beside_the_code(), digest_of_tests(ROOT / test_file)]
     facts += [f"{name} {file_digest(ROOT / name)}" for name in sorted(notebooks)]
     if EVERYTHING in reached:
         return digest(*facts, all_of_package())

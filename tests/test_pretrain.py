@@ -150,6 +150,16 @@ def kill_once(store, starts, moments):
     )
 
 
+def test_an_epoch_reads_every_sentence_once_in_an_order_of_its_own():
+    def orders(seed):
+        sampler = BatchSampler(48, 16, seed)
+        return [np.concatenate([sampler(3 * epoch + n) for n in range(3)]) for epoch in (0, 1)]
+
+    assert all(sorted(order) == list(range(48)) for order in orders(0))
+    assert len({tuple(order) for seed in (0, 1) for order in orders(seed)}) == 4
+    assert np.array_equal(orders(1), orders(1))
+
+
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
     """The two models trained without disturbance, in a fresh interpreter."""
