@@ -47,6 +47,16 @@ def test_the_answer_stands_first_and_follows_from_the_results(path, templates, f
     assert text == answers.answer_text(templates[path.stem], frames), "run `xlingual refresh`"
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_links_of_a_notebook_lead_somewhere(path):
+    texts = ["".join(c["source"]) for c in read(path)["cells"] if c["cell_type"] == "markdown"]
+    links = re.findall(r"\]\(([^)\s]+)\)", "\n".join(texts))
+    for link in links:
+        if not link.startswith(("https://", "attachment:")):
+            assert (path.parent / link.partition("#")[0]).exists(), link
+    assert path.stem in WITHOUT_CLAIMS or len(links) >= 3
+
+
 def test_no_number_is_typed(templates):
     names = re.compile(r"\bF1\b|BLEU-1|Word2Vec")
     for template in templates.values():

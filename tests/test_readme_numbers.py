@@ -1,5 +1,6 @@
 """README.md follows from the reference results, is short, and every link in it leads somewhere."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -22,6 +23,13 @@ def text():
 
 def test_its_results_are_those_of_the_study(text):
     assert readme.readme_text(text, ROOT) == text, "run `xlingual refresh`"
+
+
+def test_the_tour_ends_in_the_map_of_all_notebooks():
+    cells = json.loads((ROOT / "nbs/00_start_here.ipynb").read_text(encoding="utf-8"))["cells"]
+    template = tomllib.loads((ROOT / "nbs/readme.toml").read_text(encoding="utf-8"))
+    block = readme.notebooks_block(template, folder="")
+    assert "".join(cells[-1]["source"]) == f"## Map\n\n{block}", "run `xlingual refresh`"
 
 
 def test_it_is_short(text):

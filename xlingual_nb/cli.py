@@ -249,12 +249,12 @@ def report():
 # %% ../nbs/lib/9010_cli.ipynb #81300001
 @app.command()
 def refresh(notebooks: Notebooks = None):
-    """Write the answer cells of notebooks, and README's results, from the reference results."""
+    """Write notebooks' answers, the tour's map and README's results from the reference results."""
     from xlingual_nb.report import answers, readme
 
     changed = answers.refresh(notebooks)
     if not notebooks:
-        changed += readme.refresh_readme()
+        changed += readme.refresh_map() + readme.refresh_readme()
     for path in changed:
         print(f"{short(path)}: written anew")
 

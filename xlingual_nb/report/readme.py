@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SMALL', 'VALUES', 'ORDERING', 'MISSING', 'findings_block', 'notebooks_block', 'score_block', 'published_size_block',
-           'covered', 'coverage_block', 'replace_block', 'readme_text', 'refresh_readme']
+           'covered', 'coverage_block', 'replace_block', 'readme_text', 'refresh_map', 'refresh_readme']
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d733
 import re
@@ -20,6 +20,7 @@ from xlingual_nb.report.answers import (
     finding_text,
     reference_verdicts,
     wrapped,
+    write_cell,
 )
 from .checkout import repository
 from .reference_results import kept_study
@@ -51,12 +52,12 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
     return "\n".join(bullets)
 
 
-def notebooks_block(template: dict) -> str:
-    """A table of the notebooks, with links, what they reproduce and their answers."""
+def notebooks_block(template: dict, folder: str = "nbs/") -> str:
+    """A table of the notebooks, with links into `folder`, what they reproduce and their answers."""
     lines = ["| notebook | reproduces | answer |", "|---|---|---|"]
     for entry in template["notebook"]:
         name = entry["name"]
-        link = f"[{name}](nbs/{name}.ipynb)"
+        link = f"[{name}]({folder}{name}.ipynb)"
         lines.append(f"| {link} | {entry['reproduces']} | {entry['answer']} |")
     return "\n".join(lines)
 
@@ -166,6 +167,15 @@ def readme_text(text: str, root: Path) -> str:
     for name, content in blocks.items():
         text = replace_block(text, name, content)
     return text
+
+
+def refresh_map(root: Path | None = None) -> list[Path]:
+    """Write the map that the tour ends in, its cell tagged `map`; gives the notebook if it changed."""
+    root = Path(root or repository())
+    path = root / "nbs/00_start_here.ipynb"
+    template = tomllib.loads((root / "nbs/readme.toml").read_text(encoding="utf-8"))
+    text = f"## Map\n\n{notebooks_block(template, folder='')}"
+    return [path] if write_cell(path, "map", text) else []
 
 
 def refresh_readme(root: Path | None = None) -> list[Path]:
