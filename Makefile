@@ -5,16 +5,16 @@
 # make ci          install, then every test there is: those of the benchmark scripts too, more examples of what is drawn
 # make slow        every test, and the list of those that `make check` leaves out written again
 # make lab         install, then open the notebooks in JupyterLab
-# make house       install, then draw the picture of the packages in README.md again
+# make house       install, then draw the picture of the packages in docs/extend.md again
 #
 # Each target makes its own virtual environment the first time. Settings, with their defaults:
-#   make reproduce SCALE=laptop RUN="laboratory" ROWS=0,3,8 SEEDS=3 VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
+#   make reproduce SCALE=laptop RUN="laboratory" ROWS=0,3,8,18,19 SEEDS=3 VENV=.venv PYTHON=python3.11 PIP_ARGS="--extra-index-url ..."
 #   make test TESTS=tests/test_store.py JOBS=auto     (one more than the cores, up to eight; JOBS=0 runs one after another in this process)
 
 VENV     ?= .venv
 SCALE    ?= laptop
 RUN      ?= laboratory
-ROWS     ?= 0,3,8
+ROWS     ?= 0,3,8,18,19
 SEEDS    ?= 3
 PIP_ARGS ?=
 JOBS     ?= auto
@@ -34,7 +34,7 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # word vectors are gensim's, which the laboratory does without
-# and which alone has rows: the original model, the copy read backwards, and all three modifications
+# and which alone has rows: the original model, the copy read backwards, all three modifications, and untrained ones
 reproduce: $(VENV)/$(if $(filter-out laboratory,$(RUN)),.lab,.runtime)
 	$(VENV)/bin/xlingual run $(RUN) --scale $(SCALE) $(if $(filter laboratory,$(RUN)),$(PART))
 	$(VENV)/bin/xlingual report
