@@ -183,6 +183,23 @@ def test_it_is_noticed_when_they_do_not(clone, file, old, new):
     assert unlike_its_seeds(at.tables.parent)
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(ROOT.glob("results/*/*/seeds*.csv")),
+    ids=lambda p: f"{p.parts[-3]} {p.parts[-2]}",
+)
+def test_every_kept_value_says_what_made_it_or_that_it_is_not_known_and_why(path):
+    made = tables.read_seeds(path).made
+    known = tables.is_known(made)
+    assert made[known].str.fullmatch("[0-9a-f]{12}").all()
+    assert made[~known].str.fullmatch("not known: .+").all()
+
+
+def test_what_made_a_value_is_written_as_not_known_where_nothing_tells(clone):
+    at, _ = written("03_frequency", observed("03_frequency"))
+    assert set(tables.read_seeds(at.tables / "seeds.csv").made) == {tables.NOT_RECORDED}
+
+
 def test_values_by_seed_are_one_stable_file(clone):
     frame = observed("03_frequency")
     at, _ = written("03_frequency", frame.sample(frac=1, random_state=1))
@@ -494,7 +511,8 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
     )
     found = reference_results.collect_values(cells, held, store, "micro").set_index("seed")
     assert (
-        found.made.tolist() == ["held", reference_results.code_fingerprints(cells)[1], ""]
+        found.made.tolist()
+        == ["held", reference_results.code_fingerprints(cells)[1], reference_results.STALE]
         and found.value[0] == -1
         and found.value[1] >= 0
     )

@@ -9,7 +9,7 @@ import pytest
 
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import placebo, tables
-from xlingual_nb.report.claim_tests import run_values
+from xlingual_nb.report.claim_tests import RunValues
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = placebo.kept_cells(ROOT / "results", "laptop", "micro")
@@ -107,15 +107,15 @@ def test_rows_with_more_seeds_than_the_rest_are_as_likely_any_row():
 
 
 def test_what_holds_is_worked_out_from_the_means():
-    look = run_values(LABORATORY.assign(seed=0, run_id="", step=np.nan))
+    look = RunValues(LABORATORY.assign(seed=0, run_id="", step=np.nan))
     claims = {c.id: c for c in ledger.claims("dufter2020")}
     assert placebo.holds(claims["D-original"], look) and placebo.holds(claims["D-untrained"], look)
-    first = run_values(
+    first = RunValues(
         LABORATORY[LABORATORY.table == "table1"].assign(seed=0, run_id="", step=np.nan)
     )
     assert placebo.holds(claims["D-xnli-knn-small"], first) is None, "a row that was not run"
     true = placebo.untrained_world(LABORATORY)
-    dead = run_values(true.assign(seed=0, run_id="", step=np.nan))
+    dead = RunValues(true.assign(seed=0, run_id="", step=np.nan))
     assert placebo.holds(claims["D-original"], dead) is False and placebo.holds(
         claims["D-untrained"], dead
     )

@@ -182,6 +182,8 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
         "no seed changes",
         "more seeds",
         "has not learnt",
+        "until then",
+        "baselines",
     )
     assert all(any(word in c.amended[-1].why for word in words) for c in changed)
 
@@ -308,7 +310,6 @@ tests = [{table = "t", column = "µ", plus = ["0"], test = "above", margin = 0.0
     [
         ("scales", 'whose = "theirs"\nscales'),
         ("scales", 'amended = [{when = "now"}]\nscales'),
-        ("margin = 0.0", 'margin = 0.0, minus = ["1"], factor = 0.5'),
         ("margin = 0.0", "margin = 0.0, net = true"),
         ("column", "colum"),
         ('"above"', '"abov"'),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 ROOT = Path(__file__).resolve().parents[1]
 REFUTED = "contradicted", "smaller than the margin"
@@ -107,8 +107,26 @@ def read_off(frame, cells, test, row, column):
     return pd.Series(numbers).dropna().to_frame("value").assign(run_id=row)
 
 
-def groups_of(frame, cells, test):
-    """Weighted values by seed of each group of models."""
+def typical_of(values):
+    """The geometric mean variance of each column over rows of trained models, of values and logs."""
+    knows_nothing = values.row.str.contains("untrained") | values.row.str.match(
+        "never saw the target|majority class|lengths|set differences|hypothesis alone|true lexicon"
+    )
+    trained, found = values[values.step.isna() & ~knows_nothing], {}
+    for is_log in (False, True):
+        frame = trained[trained.value > 0] if is_log else trained
+        frame = frame.assign(value=np.log(frame.value)) if is_log else frame
+        cells = frame.groupby(["column", "table", "row"]).value.agg(["var", "size", "mean"])
+        cells = cells[(cells["size"] > 1) & (cells["var"] > 1e-18 * cells["mean"] ** 2)]
+        half = (cells["size"] - 1) / 2
+        logs = (np.log(cells["var"]) - special.digamma(half) + np.log(half)).groupby("column")
+        for column, log in logs.mean()[logs.size() >= 8].items():
+            found[column, is_log] = np.exp(log)
+    return found
+
+
+def groups_of(frame, cells, test, typical):
+    """Weighted values by seed of each group of models, and the least variance of each."""
     plus, minus, column = test["plus"], test["minus"], test["column"]
     other = test.get("minus_column", column)
     terms = [(1 / len(plus), r, column) for r in plus]
@@ -127,14 +145,19 @@ def groups_of(frame, cells, test):
         value = w * (np.log(cell.value) if test["compare"] == "ratio" else cell.value)
         runs = set(cell.run_id)
         same = next((g for g in groups if g[1] & runs), None)
+        least = 0 if "curve" in test else typical.get((c, test["compare"] == "ratio"), 0)
         if same:
-            same[0] = (same[0] + value).dropna()
+            same[0], same[2] = (same[0] + value).dropna(), 0
         else:
-            groups.append([value, runs])
-    return [values.to_numpy() for values, _ in groups]
+            groups.append([value, runs, w**2 * least])
+    return [(values.to_numpy(), least) for values, _, least in groups]
 
 
-def p_values(frame, cells, test):
+def degrees(parts, groups):
+    return parts.sum() ** 2 / sum(v**2 / (len(g) - 1) for v, g in zip(parts, groups) if v > 0)
+
+
+def p_values(frame, cells, test, typical):
     """One-sided p for a test and for its contrary (Welch)."""
     margin = FORTH[test["compare"]](test["margin"])
     if test["compare"] == "correlation":  # over the rows: seeds are no languages
@@ -145,7 +168,7 @@ def p_values(frame, cells, test):
         z = (np.arctanh(stats.pearsonr(*means).statistic) - margin) * np.sqrt(len(means[0]) - 3)
         p = dict(above=stats.norm.sf(z), below=stats.norm.cdf(z))
         return p[test["test"]], p[OPPOSITE[test["test"]]]
-    groups = groups_of(frame, cells, test)
+    groups, least = zip(*groups_of(frame, cells, test, typical))
     value = sum(g.mean() for g in groups)
     if min(len(g) for g in groups) < 2:
         return np.nan, np.nan
@@ -154,7 +177,10 @@ def p_values(frame, cells, test):
         inside = dict(above=value - margin, below=margin - value, within=margin - abs(value))
         inside = inside[test["test"]]
         return (float(inside <= 0), float(inside >= 0)) if test.get("exact") else (np.nan, np.nan)
-    df = parts.sum() ** 2 / sum(v**2 / (len(g) - 1) for v, g in zip(parts, groups) if v > 0)
+    df = degrees(parts, groups)
+    floors = np.array([v / len(g) for v, g in zip(least, groups)])
+    parts = np.where(parts > 1e-20 * value**2, np.maximum(parts, floors), 0)
+    df = min(df, degrees(parts, groups))
 
     def tail(distance):
         return stats.t.sf(distance / np.sqrt(parts.sum()), df)
@@ -197,6 +223,9 @@ def again(scale):
     written = pd.read_csv(ROOT / f"results/{scale}/verdicts.csv")
     tested = written[written.verdict.isin(TESTED)]
     values, neighbours = values_of(scale)
+    everything = pd.concat([values, neighbours])
+    everything = everything.drop_duplicates(["paper", "corpus", *CELL, "seed", "step"])
+    spread = {key: typical_of(part) for key, part in everything.groupby(["paper", "corpus"])}
     rows, cached = [], {}
     for paper, stand_in, claim in ledger():
         about = claim["id"].startswith(("D-knn", "D-xnli"))
@@ -207,7 +236,8 @@ def again(scale):
                 frame = frame[(frame.paper == paper) & (frame.corpus == corpus)]
                 cached[paper, corpus, about] = frame, cells_of(frame, stand_in)
             frame, cells = cached[paper, corpus, about]
-            ps = np.array([p_values(frame, cells, at_like_fit(cells, t)) for t in claim["tests"]])
+            tests = [at_like_fit(cells, test) for test in claim["tests"]]
+            ps = np.array([p_values(frame, cells, t, spread[paper, corpus]) for t in tests])
             against = np.nan if np.isnan(ps[:, 1]).all() else min(1, len(ps) * np.nanmin(ps[:, 1]))
             family = paper, corpus, claim.get("whose", "paper")
             rows.append((claim["id"], corpus, family, ps[:, 0].max(), against))

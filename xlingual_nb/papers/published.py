@@ -126,7 +126,8 @@ class Comparison:
 
     `compare`: a difference or a ratio of means, the `minus` rows times `factor`; or a correlation,
     Pearson's r over the `plus` rows of `column` with `minus_column`. `net`: of every row its floor
-    is subtracted first. `floor`: floor rows of this test, else the claim's; `alive_column`: where
+    is subtracted first, as for a share (`factor`) of what was learnt; not where the floor itself is
+    in question. `floor`: floor rows of this test, else the claim's; `alive_column`: where
     its rows must be alive, else `column`. Who has not learnt a task has nothing to lose: every row
     must be clear of `learnt_floor` in the `learnt_column` or, where a column is a model, all
     `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all
@@ -168,8 +169,6 @@ class Comparison:
             )
         if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
             raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
-        if self.factor != 1 and not self.net:
-            raise ValueError("a share of a score needs net: floors have no share")
         paired = len(self.plus) > 2 and self.minus_column and not self.minus
         if self.compare == "correlation" and not (paired and abs(self.margin) < 1):
             raise ValueError(

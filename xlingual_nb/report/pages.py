@@ -195,9 +195,12 @@ def score(verdicts: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(claims=counts.sum(axis=1)).reset_index().rename_axis(None, axis=1)
 
 # %% ../../nbs/lib/8110_pages.ipynb #b7404222
-def scores(verdicts: pd.DataFrame) -> str:
-    """The score of the papers' claims, and of ours apart."""
+def scores(verdicts: pd.DataFrame, measured: Path | None = None) -> str:
+    """The score of the papers' claims, beside how often such verdicts are wrong where that was
+    `measured` (`report.placebo`), and the score of ours apart.
+    """
     from xlingual_nb.papers import published
+    from xlingual_nb.report.placebo import worst_rates
     from xlingual_nb.report.verdicts import decided_counts, source_of_claims
 
     owner, parts = source_of_claims(verdicts), ["<h2>Score</h2>"]
@@ -206,7 +209,11 @@ def scores(verdicts: pd.DataFrame) -> str:
         "<p>Of the papers' own claims that can be tested at a scale, those decided, one way or the other:</p>"
     ]
     scales = [(scale, verdicts[verdicts.scale == scale]) for scale in verdicts.scale.unique()]
-    shares = [decided_counts(part, scale).assign(scale=scale).round(2) for scale, part in scales]
+    shares = []
+    for scale, part in scales:
+        counts = decided_counts(part, scale).assign(scale=scale).round(2)
+        rates = worst_rates(Path(measured or "nowhere"), scale)
+        shares.append(counts.merge(rates, "left", ["paper", "corpus"]).fillna(""))
     parts.append(html_table(pd.concat(shares)))
     if (owner == published.OURS).any():
         parts += ["<p>Claims of ours, on what the papers do not print, counted apart:</p>"]
@@ -314,9 +321,9 @@ def claim_texts() -> dict[str, str]:
     return {c.id: c.says for c in published.claims()}
 
 # %% ../../nbs/lib/8110_pages.ipynb #5cef51a7
-def verdict_sections(verdicts: pd.DataFrame) -> list[str]:
-    """The score, and the verdicts of every scale."""
-    parts, texts = [scores(verdicts), "<h2>Verdicts</h2>"], claim_texts()
+def verdict_sections(verdicts: pd.DataFrame, measured: Path | None = None) -> list[str]:
+    """The score (`scores`), and the verdicts of every scale."""
+    parts, texts = [scores(verdicts, measured), "<h2>Verdicts</h2>"], claim_texts()
     for scale, group in verdicts.groupby("scale", sort=False):
         parts.append(f"<h3>Scale: {html.escape(scale)}</h3>")
         if scale == "smoke":
@@ -336,8 +343,9 @@ def verdict_sections(verdicts: pd.DataFrame) -> list[str]:
 # %% ../../nbs/lib/8110_pages.ipynb #bc36e759
 PLACEBO = """<h2>Placebo</h2>
 <p>Studies were drawn in which nothing is to be found, with the spread of the kept tables: all models as untrained ones,
-labels dealt out at random, all models of one kind. Shown is the share of studies in which the ledger called even one
-false claim reproduced, with its 95% interval, beside the rate that it states.</p>"""
+labels dealt out at random, all models of one kind. Shown are the shares of studies in which even one own claim of the
+paper that was false was called reproduced (confirmed), or even one that was true called contradicted or smaller than
+the margin (refuted), with 95% intervals, beside the rate that is stated of both.</p>"""
 
 
 def placebo_section(measured: Path) -> list[str]:
@@ -442,9 +450,10 @@ def front_page(results: Path, figures: Path, pages: list[NotebookPage], user_res
     """The page to start from."""
     verdicts, parts = read_verdicts(results), [INTRODUCTION]
     none = '<p class="note">No verdicts yet: run one (<code>xlingual run laboratory --scale laptop</code>).</p>'
-    parts += verdict_sections(verdicts) if len(verdicts) else [none]
+    measured = results.parent / "benchmarks/results/placebo.csv"
+    parts += verdict_sections(verdicts, measured) if len(verdicts) else [none]
     if len(verdicts):
-        parts += placebo_section(results.parent / "benchmarks/results/placebo.csv")
+        parts += placebo_section(measured)
     parts += yours_sections(results, user_results)
     if folds := result_tables(results):
         parts += ["<h2>Tables</h2>", folds]

@@ -58,7 +58,7 @@ def record(root: Path) -> pd.DataFrame:
     for path in reference_files(root):
         reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
         study, seeds = reference.tables(), tables.read_seeds(path)
-        seeds = seeds[seeds.made != ""]
+        seeds = seeds[tables.is_known(seeds.made)]
         study = study[study.corpus.isin(seeds.corpus)]
         for corpus, part in study.groupby("corpus"):
             cells = select_observed(current_grid(reference.notebook, reference.scale, part), seeds)

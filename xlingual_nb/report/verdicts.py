@@ -25,6 +25,7 @@ from xlingual_nb.report.claim_tests import (
     ALPHA,
     Levels,
     Outcome,
+    RunValues,
     n_above_baseline,
     is_above_baseline,
     carriers,
@@ -39,7 +40,6 @@ from xlingual_nb.report.claim_tests import (
     outcome,
     published_effects,
     published_values,
-    run_values,
     source_task_learnt,
     untrained_row,
 )
@@ -88,7 +88,7 @@ class Examined:
     p: float = np.nan  # for the claim, NaN where nothing is to be decided
     against: float = np.nan
     corpus: str = ""
-    look_up: Callable | None = None  # what it was examined in (`claim_tests.run_values`)
+    look_up: Callable | None = None  # what it was examined in (`claim_tests.RunValues`)
     remark: str = ""  # what its verdict must say of the language or the rows that were measured
 
 
@@ -237,10 +237,12 @@ def side_of(examined, verdict) -> str:
 
 
 def deciding(outcomes, side) -> int:
-    """Which of several outcomes decides: for a claim the weakest, against it the strongest."""
+    """Which of several outcomes decides: for a claim the weakest, against it the strongest; where
+    some have no interval, of the others.
+    """
 
     def doubt(o):
-        return -o.p_against if side == "against" else np.nan_to_num(o.p, nan=np.inf)
+        return -o.p_against if side == "against" else np.nan_to_num(o.p, nan=-1)
 
     return max(range(len(outcomes)), key=lambda i: doubt(outcomes[i]), default=0)
 
@@ -360,9 +362,10 @@ def matched_note(claim) -> str:
     return "rows trained for longer, to fit alike" if longer else ""
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #0da78386
-def examine_claims(observations, scale, claims=None) -> list[Examined]:
+def examine_claims(observations, scale, claims=None, typical=None) -> list[Examined]:
     """Every claim, examined on each corpus in `observations` (see `report.tables`); `claims`: by
-    default, of the papers observed.
+    default, of the papers observed; `typical`: by paper and corpus, the typical variances of a study
+    that has more than these observations.
     """
     frame = tables.check_observations(observations)
     if claims is None:
@@ -373,7 +376,7 @@ def examine_claims(observations, scale, claims=None) -> list[Examined]:
     for corpus in sorted(frame.corpus.unique()) or [""]:
         for paper in dict.fromkeys(c.paper for c in claims):
             part = frame[(frame.corpus == corpus) & (frame.paper == paper)]
-            look_up = run_values(part)
+            look_up = RunValues(part, (typical or {}).get((paper, corpus)))
             for claim in claims:
                 if claim.paper != paper:
                     continue
