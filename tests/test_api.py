@@ -87,7 +87,17 @@ def test_a_transform_of_records_must_keep_their_number():
         xl.transform_records(lambda texts: texts[1:], [dict(premise="a", hypothesis="b")])
 
 
-@pytest.mark.parametrize("transform", [xl.fake_english, xl.permute, xl.invert, xl.frequency_corpus])
+def test_fake_english_can_be_looked_at():
+    copy = xl.fake_english(["the old house ."])
+    assert xl.romanize([f"[CLS] {copy[0]} [SEP]", "über 東"]) == [
+        "[CLS] THE OLD HOUSE . [SEP]",
+        "über 東",
+    ]
+
+
+@pytest.mark.parametrize(
+    "transform", [xl.fake_english, xl.romanize, xl.permute, xl.invert, xl.frequency_corpus]
+)
 @pytest.mark.parametrize("wrong", ["a string", [], ["a", 1]], ids=["string", "empty", "number"])
 def test_what_is_no_list_of_sentences_is_refused(transform, wrong):
     with pytest.raises(xl.InputError):

@@ -147,6 +147,7 @@ def test_the_tour_takes_no_number_of_seeds_for_its_own_and_no_more_than_there_ar
 
 HEADINGS = [
     "In short",
+    "In miniature",
     "Question and claims",
     "Protocol",
     "What was found",
@@ -179,7 +180,9 @@ def test_what_was_found_comes_first(path):
         for at, (kind, text, _) in enumerate(cells)
         if kind == "markdown" and (m := re.match(r"## (.+)", text))
     ]
-    assert [name for name, _ in headings] == HEADINGS
+    names = [name for name, _ in headings]
+    without_miniature = [name for name in HEADINGS if name != "In miniature"]
+    assert names in (HEADINGS, without_miniature)
     (parameters,) = (at for at, (*_, tags) in enumerate(cells) if "parameters" in tags)
     assert parameters == dict(headings)["Run it yourself"] + 1, (
         "who reads need not run, and who runs finds the parameters there"

@@ -4,8 +4,8 @@ The functions below take plain sentences: a text is a list of strings, a text in
 a dict from the language to its list.
 
 Texts
-    `load_text`, `load_parallel_text`, `load_dictionary`, `fake_english`, `permute`, `invert`,
-    `frequency_corpus`, `slice_windows`, `tokenize_words`, `transform_records`
+    `load_text`, `load_parallel_text`, `load_dictionary`, `fake_english`, `romanize`, `permute`,
+    `invert`, `frequency_corpus`, `slice_windows`, `tokenize_words`, `transform_records`
 Tokenizers
     `train_tokenizer`, `subword_overlap`
 Checkpoints
@@ -37,6 +37,7 @@ _NAMES = {  # by the module that has them
         "load_parallel_text",
         "load_text",
         "permute",
+        "romanize",
         "slice_windows",
         "subword_overlap",
         "tokenize_words",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         load_parallel_text,
         load_text,
         permute,
+        romanize,
         slice_windows,
         subword_overlap,
         tokenize_words,
