@@ -67,7 +67,9 @@ def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.D
         files = {notebook: Path(home, notebook, f"seeds{reading}.csv")} | {
             name: path for name, path in files.items() if name != notebook
         }
-    everything = pd.concat([tables.read_seeds(path) for path in files.values()] or [None])
+    if not files:
+        return verdicts.judge([])
+    everything = pd.concat([tables.read_seeds(path) for path in files.values()])
     typical = study_variances(everything)
     examined = {}
     for name, path in files.items():
