@@ -155,6 +155,10 @@ NEAR = {
     "K-four-languages": 1.1,
     "K-characters": 0.07,
     "K-characters-ner": 1.73,
+    # open since a test has to hold by its column's typical spread, too
+    "K-nsp-ner": 1.0,
+    "K-nsp-more": 1.0,
+    "K-parameters-few": 2.9,
 }
 # Figures, and tables and rows that no experiment makes yet.
 UNPRINTED = {"D-positions", "D-late", "D-late-overfit", "D-small-earlier", "D-word-order-xnli"}
@@ -207,7 +211,10 @@ def test_the_printed_numbers_on_neighbours_reproduce_the_paper(seed):
 
 def test_one_model_decides_nothing_however_many_taggers_it_has():
     one = study_of_k(np.random.default_rng(0))
-    assert set(judged("k2020", one[one.seed == 0])) == {"inconclusive"}
+    verdicts_of_one = judged("k2020", one[one.seed == 0])
+    # a correlation over rows has its rows for a sample
+    (correlation,) = verdicts_of_one.index[verdicts_of_one != "not tested"]
+    assert correlation == "K-depth-correlation" and verdicts_of_one[correlation] == "inconclusive"
 
 
 @pytest.mark.parametrize("scale, least", [("laptop", 3), ("gpu", 5), ("paper", 5)])

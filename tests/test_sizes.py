@@ -920,8 +920,8 @@ def test_no_claim_is_judged_by_other_languages():
     rows += [("untrained | enfake | es", 1.0), ("never saw the target | enfake | es", 2.0)]
     frame = pd.DataFrame(
         [
-            ("table3", row, "NER F1-Score", "micro", seed, value + seed, "id")
-            for row, value in rows
+            ("table3", row, "NER F1-Score", "micro", seed, value + seed * (1 + at), "id")
+            for at, (row, value) in enumerate(rows)
             for seed in range(3)
         ],
         columns=["table", "row", "column", "corpus", "seed", "value", "run_id"],
