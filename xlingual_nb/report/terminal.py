@@ -125,8 +125,9 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
     frame = tables.read(path)
     if column not in set(frame.column):
         raise InputError(f"{path} has no column {column!r}: {', '.join(frame.column.unique())}")
+    remark = ": smoke is no result" if scale == "smoke" else ""
     for corpus, rows in frame[frame.column == column].groupby("corpus"):
-        print(f"{column} of {notebook}, {table}, {corpus}, scale {scale} (| published)")
+        print(f"{column} of {notebook}, {table}, {corpus}, scale {scale} (| published){remark}")
         print("\n".join(bar_lines(rows)))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #e7cd7189
