@@ -331,6 +331,16 @@ def test_changes_are_named(house):
     ]
 
 
+def test_where_nothing_is_as_it_was_one_line_says_so():
+    """As of runs whose fingerprints were hashed from another form of the text."""
+    old = {f"house.f{n}": f"old {n}" for n in range(30)}
+    new = {f"house.f{n}": f"new {n}" for n in range(5, 35)}
+    (line,) = changes(old, new)
+    assert "30 definitions" in line
+    assert len(changes(old, new | {"house.f7": "old 7"})) == 24 + 5 + 5
+    assert changes(old, old) == []
+
+
 def test_another_order_changes_nothing(house):
     now, edit = house
     before = now()

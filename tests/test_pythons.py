@@ -1,0 +1,124 @@
+"""A code fingerprint is the same under every Python that reads the code, so that reference results
+and stores made under one are up to date under another.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from xlingual_nb.runs.bare import Marker, pieces
+from xlingual_nb.runs.reached import OUTSIDE, Sources, resolve_mark
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# what parsers and printers of 3.11 and later treat differently, and most kinds of nodes
+SAMPLE = r'''
+quoted = f"{table['a']} it's {b!r:>{width}} {{}} {x=}" 'end' f'{y:.2f}' if WIDTH else b"\x00"
+
+numbers = 1_000_000_007, 0.1 + 2e-5j, -0.0, ..., None, True, "µ — \u00ad\n\t'\""
+
+@decorated(by=quoted)
+class Box(Base, metaclass=Meta):
+    """A docstring
+        with indents."""
+    size: int = 3
+    names: ClassVar[list[str]] = ["a", *others]
+
+    async def read(self, first, /, second=1, *rest, only: int = 2, **more) -> "Box":
+        async with open(first) as file, lock:
+            async for line in file:
+                yield await line[1:2, ::3]
+
+def walk(tree, *, depth=0):
+    global SEEN
+    try:
+        match tree:
+            case {"k": value, **rest} if (found := value): return found, rest
+            case Box(size=0) | [1, *_]: pass
+    except* (OSError, ValueError) as group:
+        raise KeyError(f"{tree} is wrong") from None
+    else:
+        while depth: depth -= 1; continue
+    finally:
+        del tree[depth]
+    assert 0 < depth <= 1 != 2, "no message"
+    return {k: v for k, v in tree if k not in SEEN}, lambda *a, b=1: (a, b), {*tree}, not depth
+'''
+RECORDED = {
+    "quoted": "30989b5ffc47de5f",
+    "numbers": "369b0ca3f9b9375c",
+    "Box": "f106c1cf0d273c9a",
+    "walk": "cea38065d9ad95fa",
+}
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sample_fingerprints() -> dict[str, str]:
+    """Of each statement of the sample the bare text, hashed; names in capitals are the module's."""
+    fingerprints = {}
+    for node in ast.parse(SAMPLE).body:
+        name = getattr(node, "name", None) or node.targets[0].id
+        texts = pieces(node, Marker("sample", "", str.isupper))
+        fingerprints[name] = digest("\n".join(text for text, _ in texts))
+    return fingerprints
+
+
+def package_fingerprints() -> dict[str, str]:
+    """Of each definition of the package the bare text and what its marks stand for, hashed: all
+    that fingerprints of stages are made of. Nothing is imported but what reads the code.
+    """
+    sources, fingerprints = Sources(), {}
+    for file in sorted((ROOT / "xlingual_nb").rglob("*.py")):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        table = sources.module(name)
+        for definition in table.statements:
+            text = "\n".join(text for text, _ in table.pieces(definition))
+            meanings = {
+                m: sorted(map(str, resolve_mark(m, sources))) for m in OUTSIDE.findall(text)
+            }
+            everything = json.dumps([text, meanings], sort_keys=True)
+            fingerprints[f"{name}.{definition}"] = digest(everything)
+    return fingerprints
+
+
+def other_pythons() -> list[str]:
+    """Pythons of other versions that this machine has, by `python3.N` or by pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = {}
+    for minor in range(11, 20):
+        name = f"python3.{minor}"
+        for path in (*pyenv.glob(f"versions/*/bin/{name}"), shutil.which(name)):
+            if path and minor != sys.version_info.minor:
+                says = subprocess.run([path, "-c", ""], capture_output=True)
+                if says.returncode == 0:
+                    found.setdefault(name, str(path))
+    return list(found.values())
+
+
+def test_the_sample_has_the_recorded_fingerprints():
+    """Whichever Python runs this."""
+    assert sample_fingerprints() == RECORDED
+
+
+def test_every_definition_has_one_fingerprint_under_all_pythons():
+    import pytest  # not at the top, as a bare Python has to import this file
+
+    others = other_pythons()
+    if not others:
+        pytest.skip("this machine has one Python")
+    here = package_fingerprints()
+    script = "import json, test_pythons; print(json.dumps(test_pythons.package_fingerprints()))"
+    places = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    for python in others:
+        bare = {"PYTHONPATH": places, "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+        told = subprocess.run([python, "-c", script], capture_output=True, text=True, env=bare)
+        assert told.returncode == 0, told.stderr
+        assert json.loads(told.stdout) == here, python
