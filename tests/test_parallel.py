@@ -172,7 +172,9 @@ def test_a_blank_line_keeps_its_place(tmp_path, model):
     assert texts["en"] == texts["es"] == [line for i, line in enumerate(LINES) if i not in (2, 30)]
     assert retrieval(model, texts) == 1
     assert (
-        "38 sentences" in told and "2 lines left out, empty in one of the languages (3, 31)" in told
+        "38 sentences" in told
+        and "2 lines left out, empty in one of the languages" in told
+        and "(3, 31)" in told
     )
 
 
@@ -199,6 +201,25 @@ def test_a_blank_line_on_both_sides_parts_documents_and_is_no_fault(tmp_path):
         ["en", "es"], two_files(tmp_path, lines, [*lines, "", ""])
     )
     assert texts["es"] == LINES and "left out" not in told
+
+
+def test_verses_that_one_file_has_in_one_row_are_no_rows_of_any(tmp_path, model):
+    """As eBible's line-aligned files: `<range>` follows the row with the text of all its verses."""
+    other = LINES.copy()
+    other[5], other[6], other[7] = "w5 w9 w9", "<range>", "<range>"
+    texts, told = load_parallel_sentences(["en", "es"], two_files(tmp_path, LINES, other))
+    assert texts["en"] == texts["es"] == LINES[:5] + LINES[8:]
+    assert retrieval(model, texts) == 1 and "(6, 7, 8)" in told
+
+
+def test_files_of_one_length_may_end_in_blank_rows_of_their_own(tmp_path):
+    """A New Testament beside a whole Bible, row by row."""
+    one, other = [*LINES[:25], *[""] * 15], [*LINES[:30], *[""] * 10]
+    texts, _ = load_parallel_sentences(["en", "es"], two_files(tmp_path, one, other))
+    assert texts["en"] == texts["es"] == LINES[:25]
+    with pytest.raises(InputError, match="en.txt has 42 lines and .*es.txt has 43 lines"):
+        files = two_files(tmp_path, [*LINES, "", ""], [*LINES, "", "", "more"])
+        load_parallel_sentences(["en", "es"], files)
 
 
 @pytest.mark.parametrize(
