@@ -366,6 +366,7 @@ def test_a_move_or_a_new_name_changes_nothing_where_the_table_of_aliases_knows_i
     table = {"modules": {}, "definitions": {"tools.raised": "deep.far.power"}}
     monkeypatch.setattr(digests, "PACKAGE", "house.")
     monkeypatch.setattr(digests, "aliases", lambda: table)
+    monkeypatch.setattr(digests, "_READINGS", {})  # a process has one table
     first_names = {name.removeprefix("house.") for name in before}
     assert {name.removeprefix("xlingual_nb.") for name in now()} == first_names
     edit("deep/lazy.py", "from .far import power", "from ..tools import raised as power")
@@ -787,3 +788,20 @@ def test_a_package_without_an_init_file_has_sources(tmp_path, monkeypatch):
     assert source_of("bare_toy.m") == tmp_path / "bare_toy" / "m.py" and names(definitions(f)) == {
         "f"
     }
+
+
+def test_files_are_read_once_and_again_when_one_is_written(tmp_path, monkeypatch):
+    (tmp_path / "shed.py").write_text(
+        "from tool import blade\n\n\ndef make():\n    return blade()\n"
+    )
+    (tmp_path / "tool.py").write_text("def blade():\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    make = importlib.import_module("shed").make
+    reads = []
+    monkeypatch.setattr(digests, "read", lambda *a, r=digests.read: reads.append(a) or r(*a))
+    first = definitions(make)
+    assert definitions(make) == first and len(reads) == 1
+    first.clear()  # what a caller does with a table changes no other
+    assert set(definitions(make)) == {"shed.make", "tool.blade"}
+    (tmp_path / "tool.py").write_text("def blade():\n    return 10\n")
+    assert changes(definitions(make), first) and len(reads) == 2

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'names_read', 'Module', 'constant', 'bytecode', 'Live',
-           'Sources', 'resolve_mark', 'reached_definitions']
+           'stamp', 'Sources', 'resolve_mark', 'reached_definitions']
 
 # %% ../../nbs/lib/1040_reached.ipynb #d9ceb01e
 import ast
@@ -240,8 +240,10 @@ class Live:
 INSTALLED = ("site-packages", "dist-packages")
 
 
-def _stamp(file: Path):
-    return file.stat().st_mtime_ns, file.stat().st_size
+def stamp(file: Path) -> tuple[int, int]:
+    """When a file was written, in nanoseconds, and its size in bytes."""
+    about = file.stat()
+    return about.st_mtime_ns, about.st_size
 
 
 @lru_cache(maxsize=1024)
@@ -257,6 +259,8 @@ class Sources:
     def __init__(self, *modules: str):
         self.tops = {m.split(".")[0] for m in ("xlingual_nb", *modules)}
         self._seen, self._homes, self.known = {}, {}, {}
+        self.files = {}  # of each module that was looked for, its file and when that was written
+        self.in_memory = False  # whether something was looked at that no file has
         self.homes = {self._home(top) for top in self.tops} - {None}
 
     def _home(self, top: str) -> Path | None:
@@ -274,7 +278,9 @@ class Sources:
         """A module, or None where it is not ours or has no source."""
         if name not in self._seen:
             file = source_of(name) if self.follows(name) else None
-            self._seen[name] = file and _written(name, file, _stamp(file))
+            if self.follows(name):
+                self.files[name] = file, file and stamp(file)
+            self._seen[name] = file and _written(name, *self.files[name])
         return self._seen[name]
 
     def root(self, thing) -> tuple[str, str]:
@@ -285,6 +291,7 @@ class Sources:
         table = self.module(name)
         if table and top in table.statements:
             return name, top
+        self.in_memory = True
         live = f"{name}.__live__" if isinstance(table, Module) else name
         namespace = getattr(thing, "__globals__", None) or vars(sys.modules[name])
         self._seen[live] = Live(live, namespace | {top: thing}, top)
