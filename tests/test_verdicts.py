@@ -487,10 +487,7 @@ def test_summary_and_display():
         f"{counted['paper']} claims of the papers: " in both
         and f"{counted['ours']} of ours: " in both
     )
-    assert V.display(frame).to_html() == V.display(frame).to_html() and len(
-        V.as_text(frame)
-    ) == len(frame)
-    assert "D-three-lower" in V.display(frame, tested_only=False).to_html()
+    assert len(V.as_text(frame)) == len(frame)
 
 
 # ---- scores in percent, losses, correlations (K et al. 2020)

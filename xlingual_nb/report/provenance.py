@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHORT', 'INDEX', 'json_text', 'index_entry', 'index_entries', 'SpecIndex', 'read_index', 'reference_values',
            'figure_runs', 'grid_specs', 'write_index', 'restored_spec', 'rerun_command', 'run_facts', 'facts_behind',
-           'behind_figure', 'behind_row', 'behind_claim', 'behind']
+           'behind_figure', 'behind_row', 'decision_text', 'behind_claim', 'behind']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
 import hashlib
@@ -383,6 +383,20 @@ def behind_row(root: Path, path: Path, line: int) -> dict:
     return {"what": what, "values": by_seed} | facts_behind(read_index(root), values)
 
 
+def decision_text(row) -> str:
+    """What decides a verdict: the p and the margin, the power, the effect by language, its note."""
+    power, languages = verdicts.shown_power(row), verdicts.shown_languages(row)
+    parts = [
+        f"{row.corpus}: margin {verdicts.shown_margin(row)}",
+        f"p {verdicts.shown_p(row)}" if row.p == row.p else "",
+        f"power {power}" if power else "",
+        f"above baseline {row.above_baseline}" if isinstance(row.above_baseline, str) else "",
+        languages,
+        row.note if isinstance(row.note, str) else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
 def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
     """What is behind the verdicts on a claim: its tests, and the runs of the rows they compare."""
     claim = next((c for c in published.claims() if c.id == name), None)
@@ -412,12 +426,15 @@ def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "")
         else f"{v.verdict} on {v.corpus}"
         for v in judged.itertuples()
     ]
+    amended = verdicts.amendments()
+    history = {"history": [amended[name]]} if name in amended else {}
     facts = facts_behind(read_index(root), values, claim=name)
     return {
         "what": f"{name} ({claim.where}): {claim.says}",
         "verdicts": shown,
+        "decided by": [decision_text(v) for v in judged.itertuples() if v.n_seeds],
         "tests": tests,
-    } | facts
+    } | (history | facts)
 
 
 def behind(root: Path, target: str) -> dict:

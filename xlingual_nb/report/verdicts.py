@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'REPRODUCED', 'CONTRADICTED', 'SMALLER', 'DECIDED', 'INCONCLUSIVE', 'NOT_ABOVE', 'SOLVED', 'NOT_LEARNT',
-           'NOT_TESTED', 'VERDICTS', 'LEGEND', 'Examined', 'why_not_meant', 'why_no_spread', 'first_reason',
-           'without_baseline', 'examine', 'seeds_wanted', 'Corrected', 'decide', 'side_of', 'deciding', 'powers',
-           'shown_effect', 'verdict_row', 'family', 'correct', 'judge', 'stood_in', 'matched_note', 'examine_claims',
-           'verdicts', 'read', 'source_of_claims', 'summary', 'decided_counts', 'write', 'amendments', 'in_digits',
-           'shown_power', 'shown_margin', 'shown_p', 'shown_languages', 'as_text', 'display']
+           'NOT_TESTED', 'VERDICTS', 'Examined', 'why_not_meant', 'why_no_spread', 'first_reason', 'without_baseline',
+           'examine', 'seeds_wanted', 'Corrected', 'decide', 'side_of', 'deciding', 'powers', 'shown_effect',
+           'verdict_row', 'family', 'correct', 'judge', 'stood_in', 'matched_note', 'examine_claims', 'verdicts',
+           'read', 'source_of_claims', 'summary', 'decided_counts', 'write', 'amendments', 'in_digits', 'shown_power',
+           'shown_margin', 'shown_p', 'shown_languages', 'as_text']
 
 # %% ../../nbs/lib/8050_verdicts.ipynb #49ac0dd2
 from collections.abc import Callable
@@ -525,32 +525,4 @@ def as_text(frame) -> pd.DataFrame:
             "by language": [shown_languages(r) for r in rows],
             "note": notes,
         }
-    )
-
-# %% ../../nbs/lib/8050_verdicts.ipynb #8ac4cb34
-LEGEND = """Of several tests the one that decides is shown. margin: where the effect has to lie; p: the one that
-decides, for the claim or against it, Holm-adjusted over the family; n: the fewest seeds of a group; above baseline:
-single models of each side that are above their baseline's mean (a row is where its own mean is, by the spread of both);
-by language: the effect in each, with its own p, and those that carry the verdict; power: the chance that the seeds
-there are had to decide, were the effect the published or the observed one."""
-
-
-def display(frame, tested_only=True):
-    """`as_text`, styled, with a `LEGEND`. A pandas Styler; `tested_only` leaves out what was not
-    tested.
-    """
-    table = as_text(frame[frame.verdict != NOT_TESTED] if tested_only else frame)
-
-    def bold(verdict):
-        return "font-weight: bold" if verdict in DECIDED else ""
-
-    left = [{"selector": "td, th", "props": "text-align: left; vertical-align: top"}]
-    styled = (
-        table.style.hide(axis="index")
-        .map(bold, subset=["verdict"])
-        .set_uuid("verdicts")
-        .set_table_styles(left)
-    )
-    return styled.set_caption(
-        LEGEND if len(table) else "none of these claims was tested at this scale"
     )

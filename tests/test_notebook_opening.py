@@ -1,0 +1,73 @@
+"""What a reader meets first in an experiment notebook is its answer and its miniature, not imports."""
+
+import ast
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from xlingual_nb.report import prelude
+
+ROOT = Path(__file__).resolve().parents[1]
+EXPERIMENTS = [
+    path
+    for path in sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    if "## In miniature" in path.read_text(encoding="utf-8")
+]
+
+
+def cells_between(path, first, last):
+    """The code between two headings of a notebook."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    headings = [
+        match[1] if (match := re.match(r"#+ (.+)", "".join(c["source"]))) else "" for c in cells
+    ]
+    begin, end = headings.index(first), headings.index(last)
+    return ["".join(c["source"]) for c in cells[begin:end] if c["cell_type"] == "code"]
+
+
+def imports(source):
+    tree = ast.parse(re.sub(r"^[%!].*$", "", source, flags=re.M))
+    return [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
+def test_the_opening_has_one_line_of_imports(path):
+    before = cells_between(path, "In miniature", "Question and claims")
+    assert sum(len(imports(source)) for source in before) == 1, "the public API, and nothing else"
+    first = cells_between(path, "Question and claims", "Protocol")[0]
+    assert first.startswith("from xlingual_nb.report.prelude import *\n")
+    assert len(imports(first)) <= 2
+    assert "def " not in first
+
+
+def test_notebooks_take_from_the_prelude_what_it_has():
+    """With a star import ruff no longer reports names that do not exist; these are the ones it is unsure of."""
+    command = ["ruff", "check", "--isolated", "--select", "F405", "--output-format", "json"]
+    done = subprocess.run(
+        [*command, *map(str, EXPERIMENTS)], capture_output=True, text=True, cwd=ROOT
+    )
+    taken = {re.match(r"`(\w+)`", each["message"])[1] for each in json.loads(done.stdout)}
+    assert len(taken) > 20, done.stderr
+    assert taken | {"display"} == set(prelude.__all__)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
+def test_tables_of_verdicts_have_five_columns(path):
+    shown = [
+        "".join(output["data"]["text/html"])
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", [])
+        if 'id="verdicts"' in "".join(output.get("data", {}).get("text/html", ""))
+    ]
+    for page in shown:
+        assert re.findall(r"<th>([^<]+)</th>", page) == [
+            "claim",
+            "in our words",
+            "ours",
+            "published",
+            "verdict",
+        ]
+    assert shown or path.stem == "17_dials"
