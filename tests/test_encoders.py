@@ -23,7 +23,8 @@ from xlingual_nb.measures.embeddings import (
     word_vectors,
 )
 from xlingual_nb.measures.perplexity import masked_nll, pooled_perplexity
-from xlingual_nb.measures.probe import encode_text, probe, remarks
+from xlingual_nb.measures.probe import encode_text, probe
+from xlingual_nb.measures.remarks import remarks
 from xlingual_nb.measures.retrieval import multilinguality
 from xlingual_nb.models.checkpoints import Checkpoint, load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.encoders import Encoder, load_encoder, token_id_range

@@ -9,7 +9,8 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.embeddings import sentence_vectors
 from xlingual_nb.measures.perplexity import masked_perplexity
-from xlingual_nb.measures.probe import encode_text, probe, remarks
+from xlingual_nb.measures.probe import encode_text, probe
+from xlingual_nb.measures.remarks import remarks
 from xlingual_nb.measures.retrieval import multilinguality, precision_at_1
 from xlingual_nb.text.tokenizers import Encoded
 

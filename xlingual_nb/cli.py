@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
            'Keep', 'Notebook', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts',
-           'Dictionary', 'Sentences', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
+           'Dictionary', 'Sentences', 'Pooling', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
            'known_scales', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init',
            'claims_', 'why', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get']
 
@@ -336,6 +336,9 @@ Dictionary = Annotated[
     Path | None, typer.Option(help="Word pairs of the first two, `first second` a line: tau, mu.")
 ]
 Sentences = Annotated[int, typer.Option(min=0, help="Sentences to look at (0: all).")]
+Pooling = Annotated[
+    str, typer.Option(help="A sentence's vector: mean, cls, or model (its modules.json).")
+]
 Out = Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")]
 
 
@@ -346,6 +349,7 @@ def probe(
     text: Texts = None,
     dictionary: Dictionary = None,
     sentences: Sentences = 1000,
+    pooling: Pooling = "mean",
     out: Out = None,
     device: Device = "cpu",
     as_json: Json = False,
@@ -359,14 +363,16 @@ def probe(
     from xlingual_nb.models.encoders import load_encoder
     from xlingual_nb.measures.probe import (
         by_layer,
+        choose_pooling,
         encode_text,
         probe as measure,
         read_microworld,
-        remarks,
     )
+    from xlingual_nb.measures.remarks import remarks
     from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
     encoder = load_encoder(path, device)
+    pooled = choose_pooling(encoder, pooling)
     if len(names := names or list(files) or list(encoder.views)) < 2:
         raise InputError(
             f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
@@ -376,16 +382,20 @@ def probe(
     words = parallel_words(names[:2], texts, dictionary)
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
 
+    if pooling == "model":
+        texts = {n: pooled.prepare(strings) for n, strings in texts.items()}
+        words = {n: pooled.prepare(strings) for n, strings in (words or {}).items()}
+
     def ids(side):
         return (
             {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
         )
 
     parallel, dictionary_ids = ids(texts), ids(words)
-    messages = remarks(encoder, parallel, dictionary_ids)
+    messages = remarks(encoder, parallel, dictionary_ids, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
-    frame = measure(encoder, parallel, dictionary_ids)
+    frame = measure(encoder, parallel, dictionary_ids, pooling=pooled)
     if as_json:
         print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
     else:

@@ -29,7 +29,7 @@ from tqdm import tqdm
 import xlingual_nb
 from .texts import as_texts, train_tokenizer
 from ..errors import require
-from ..measures import probe as probing
+from ..measures import probe as probing, remarks
 from ..measures.embeddings import fit
 from ..models import mlm_batches, training
 from ..models.checkpoints import model_inputs
@@ -490,12 +490,13 @@ def pretrain(
 def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: str) -> None:
     """Warn of tokens that the model does not know, and of sentences that it cannot take whole."""
     encoder = checkpoint.encoder
-    for remark in (
-        probing.unknown_shares(encoder, parallel, what),
-        probing.cut_short(encoder, parallel),
-    ):
-        if remark:
-            warnings.warn(remark, stacklevel=4)
+    unknown = remarks.unknown_shares(encoder, parallel, what)
+    lines = [unknown, remarks.cut_short(encoder, parallel)]
+    if unknown and what == "tokens":
+        lines.append(remarks.unknown_sentences(encoder, parallel))
+    for line in lines:
+        if line:
+            warnings.warn(line, stacklevel=4)
 
 
 def encode_all(
@@ -515,6 +516,7 @@ def probe(
     texts: Mapping[str, Iterable[str]],
     dictionary: Mapping[str, Iterable[str]] | None = None,
     layers: Iterable[int] | None = None,
+    pooling: str = "mean",
 ) -> pd.DataFrame:
     """How multilingual a model is, layer by layer.
 
@@ -527,6 +529,9 @@ def probe(
         Words: entry i means the same in every language.
     layers : iterable of int, optional
         All by default; 0 are the embeddings.
+    pooling : {"mean", "cls", "model"}
+        A sentence's vector: the mean of its tokens, the vector of the first special token, or, of a
+        folder of sentence-transformers, what its `modules.json` says.
 
     Returns
     -------
@@ -550,7 +555,22 @@ def probe(
     ['rho', 'perplexity']
     """
     checkpoint = as_checkpoint(checkpoint)
-    parallel = encode_all(checkpoint, texts)
-    words = encode_all(checkpoint, dictionary, "dictionary") if dictionary else None
+    pooled = probing.choose_pooling(checkpoint.encoder, pooling)
+    sides = {"texts": as_texts(texts)}
+    if dictionary:
+        sides["dictionary"] = as_texts(dictionary, "dictionary")
+    encoded = {}
+    for name, side in sides.items():
+        if pooling == "model":
+            side = {language: pooled.prepare(strings) for language, strings in side.items()}
+        encoded[name] = encode_all(checkpoint, side, name)
+    for line in remarks.folder_remarks(checkpoint.encoder, pooled):
+        warnings.warn(line, stacklevel=2)
     with few_threads(checkpoint.encoder.width):
-        return probing.probe(checkpoint.encoder, parallel, words, layers)
+        return probing.probe(
+            checkpoint.encoder,
+            encoded["texts"],
+            encoded.get("dictionary"),
+            layers,
+            pooling=pooled,
+        )

@@ -6,8 +6,8 @@
 __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'check_weights', 'check_folder', 'error_summary',
            'lower_cases_by_mistake', 'normalises', 'stripped_accent_examples', 'has_accent', 'load_tokenizer',
            'silence_transformers', 'unexpected_encoder_weights', 'check_finite_weights', 'check_hidden_states',
-           'check_mlm_head', 'unsupported_family_message', 'mismatched_weights', 'explain_failure', 'open_masked_lm',
-           'load_model']
+           'names_of_weights', 'explain_missing_head', 'check_mlm_head', 'unsupported_family_message',
+           'mismatched_weights', 'explain_failure', 'open_masked_lm', 'load_model']
 
 # %% ../../nbs/lib/4060_checkpoint_folders.ipynb #c3265cde
 import json
@@ -304,20 +304,37 @@ def check_hidden_states(path: Path, model: nn.Module) -> None:
     )
 
 # %% ../../nbs/lib/4060_checkpoint_folders.ipynb #a647907b
+def names_of_weights(path: Path) -> set[str]:
+    """Names of the tensors in a folder's safetensors."""
+    names = set()
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            names.update(tensors.keys())
+    return names
+
+
+def explain_missing_head(path: Path) -> str:
+    """Why a model has no masked-LM head, and how to open one that `transformers` did not load."""
+    # DeBERTa's own head; by default transformers builds BERT's in its place.
+    if any(name.startswith("lm_predictions.") for name in names_of_weights(path)):
+        return (
+            "no perplexity: the file has DeBERTa's own masked-LM head, lm_predictions; write "
+            '"legacy": false into config.json to open it'
+        )
+    return "no perplexity: there is no masked-LM head"
+
+
 def check_mlm_head(path: Path, model: nn.Module) -> None:
     """InputError where a folder's weights have no masked-LM head.
 
     A folder without weights passes: nothing is known about it.
     """
     inner = model.base_model_prefix + "."
-    tensor_names = set()
-    for file in path.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            tensor_names.update(tensors.keys())
+    in_file = names_of_weights(path)
     head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
     require(
-        not tensor_names or tensor_names & head,
-        f"{path} holds no masked-LM head: choose a checkpoint that has one",
+        not in_file or in_file & head,
+        f"{path}: {explain_missing_head(path)}: choose a checkpoint that has one",
     )
 
 # %% ../../nbs/lib/4060_checkpoint_folders.ipynb #b7a2d915
