@@ -347,11 +347,53 @@ def test_a_mistake_in_a_grid_names_its_notebook(clone, monkeypatch, command):
 
 def test_a_plan_makes_no_store(tmp_path):
     done = xlingual("plan", "07", "-p", "rows=0", "--store", tmp_path / "a/b", "--json")
-    assert json.loads(done.stdout)[-1]["found"] == 0 and list(tmp_path.iterdir()) == []
+    assert json.loads(done.stdout)["stages"][-1]["found"] == 0 and list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("x")
     refused(
         xlingual("plan", "07", "-p", "rows=0", "--store", tmp_path / "file"), "a file, not a store"
     )
+
+
+def test_a_plan_names_machines_prices_and_the_dearest_rows(tmp_path):
+    table = tmp_path / "machines.toml"
+    table.write_text(
+        'cards = [3]\ncurrency = "EUR"\n[machines.slow]\npeak = 1e6\nshare = 0.5\nprice = 2'
+    )
+    arguments = ("plan", "07", "-p", "rows=0,3", "--machines", table, "--store", tmp_path / "none")
+    content = json.loads(xlingual(*arguments, "--json").stdout)
+    (machine,) = content["machines"]
+    hours = content["stages"][-1]["FLOPs"] / 5e5 / 3600
+    assert machine["card-hours"] == pytest.approx(hours)
+    assert machine["price EUR"] == pytest.approx(2 * hours) and "days on 3" in machine
+    shares = {row["row"]: row["share"] for row in content["rows"] if row["table"] == "table1"}
+    assert shares["3 inv-order"] > shares["0 original"], "its model serves one table alone"
+    printed = xlingual(*arguments).stdout
+    assert "price EUR" in printed and "3 inv-order" in printed and "without them" in printed
+
+
+def test_a_plan_of_several_goes_on_without_one_whose_text_is_missing(tmp_path):
+    options = ("--scale", "paper", "--store", tmp_path / "none")
+    done = xlingual("plan", "06", "12", *options)
+    assert done.returncode == 0 and "12_zero_shot is not in this plan: " in done.stdout
+    assert "pretrain" in done.stdout
+    refused(xlingual("plan", "12", *options), "no data folder")
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("[machines.a]\npeak = 1e9\nshare = 0.5", "machine a: price = None"),
+        ("[machines.a]\npeak = 1e9\nshare = 0\nprice = 1", "machine a: share = 0"),
+        ("cards = [0]\n[machines.a]\npeak = 1\nshare = 1\nprice = 1", "cards = [0]"),
+        ("", "names no machine"),
+        ("[machines", "is no TOML"),
+    ],
+)
+def test_a_table_of_machines_with_a_mistake(tmp_path, text, says):
+    (table := tmp_path / "m.toml").write_text(text)
+    done = xlingual("plan", "07", "--machines", table)
+    refused(done, says)
+    assert str(table) in done.stderr
 
 
 # --- data

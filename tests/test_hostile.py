@@ -191,7 +191,7 @@ def test_json_of_a_plan(tmp_path):
     done = xlingual(
         "plan", "07", "--scale", "smoke", "-p", "seeds=1", "--store", tmp_path / "runs", "--json"
     )
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["stages"]
     assert (
         rows[-1]["stage"] == "all"
         and rows[-1]["runs"] == rows[-1]["to make"] > 0

@@ -815,7 +815,7 @@ def test_plan_of_ones_own(finnish, tmp_path, monkeypatch, capsys):
         call("plan", "02", "--scale", "smoke", "--sizes", "fi.toml", "--store", tmp_path / "runs")
         == 0
     )
-    lines = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines())
+    lines = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines() if line)
     specs = ordering.grid("smoke", own=finnish / "fi.toml")
     models = {s.checkpoint for s in specs if s.stage != "nli_floors"}
     assert int(lines["nli"]) == len([s for s in specs if s.stage == "nli"]) and int(

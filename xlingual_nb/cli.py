@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Notebook', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts',
-           'Dictionary', 'Sentences', 'Pooling', 'Out', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
-           'known_scales', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init',
-           'claims_', 'why', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get']
+           'Keep', 'Notebook', 'Machines', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages',
+           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Sums', 'print_version', 'common', 'main',
+           'known_notebooks', 'known_scales', 'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh',
+           'results_', 'init', 'claims_', 'why', 'probe', 'named_folder', 'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -21,7 +21,6 @@ from .errors import InputError, require
 from xlingual_nb.report.run_commands import (
     Json,
     StoreOption,
-    open_store,
     print_provenance,
     provenance_of,
     runs_app,
@@ -181,6 +180,11 @@ def list_(notebook: Notebook = "", as_json: Json = False):
         (print_parameters if notebook else print_listing)(content)
 
 # %% ../nbs/lib/9010_cli.ipynb #4ffd893b
+Machines = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Your own table of GPUs and prices, as TOML.")
+]
+
+
 @app.command()
 def plan(
     notebooks: Notebooks = None,
@@ -188,20 +192,15 @@ def plan(
     parameter: Assignments = None,
     store: StoreOption = "",
     sizes: Sizes = None,
+    machines: Machines = None,
     as_json: Json = False,
 ):
-    """What a run would cost: runs needed and found, hours here and on GPUs, disk."""
-    from xlingual_nb.report.notebooks import grid_of, experiments_with_grid
-    from xlingual_nb.runs.plan import plan as price
+    """What a run would cost: runs needed and found, hours and price on GPUs, the dearest rows."""
+    from xlingual_nb.report.study_costs import costs_as_json, print_costs, study_costs
 
-    specs, settings = [], notebook_values(parameter, store, sizes, notebooks)
-    for name in notebooks or experiments_with_grid():
-        grid, values = grid_of(name, scale, settings)
-        specs += grid
-    frame = price(
-        list(dict.fromkeys(specs)), open_store(store or values.get("store", ""), blank=True)
-    )
-    print_json(rows_of(frame)) if as_json else print_table(frame)
+    settings = notebook_values(parameter, store, sizes, notebooks)
+    costs = study_costs(notebooks or [], scale, settings, store, machines)
+    print_json(costs_as_json(costs)) if as_json else print_costs(costs)
 
 # %% ../nbs/lib/9010_cli.ipynb #ff616624
 @app.command()

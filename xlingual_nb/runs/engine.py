@@ -109,6 +109,11 @@ class Study:
         self.stack, self.accept, self.tell = stack, accept_stale, tell
         self.waiting, self.queued, self.done = dict(nodes), set(), set()
         self.failed, self.skipped, self._groups = {}, set(), {}
+        if not any(
+            node.weight for node in nodes.values()
+        ):  # no stage counts FLOPs: all runs are equal
+            for node in nodes.values():
+                node.weight = 1.0
 
     def release(self):
         """Submit every bucket whose members are all ready, long groups first."""
