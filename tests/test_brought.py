@@ -27,7 +27,7 @@ from xlingual_nb.models.external import (
 )
 from xlingual_nb.models.checkpoints import load_checkpoint, inspect_checkpoint, tiny_checkpoint
 from xlingual_nb.models.configs import Shape
-from xlingual_nb.report.notebooks import checked_values, resolve
+from xlingual_nb.report.notebooks import resolve, values_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
@@ -409,8 +409,5 @@ def test_the_paper_s_model_is_planned_on_the_texts_that_are_here(tmp_path, monke
 
 def test_a_folder_is_found_from_wherever_the_notebook_runs(mine, monkeypatch):
     monkeypatch.chdir(Path(mine).parent)
-    assert checked_values(resolve("12"), dict(checkpoint="mine"), text=True)["checkpoint"] == mine
-    assert (
-        checked_values(resolve("12"), dict(checkpoint="me/mine@x"), text=True)["checkpoint"]
-        == "me/mine@x"
-    )
+    assert values_of(resolve("12"), dict(checkpoint="mine"))["checkpoint"] == mine
+    assert values_of(resolve("12"), dict(checkpoint="me/mine@x"))["checkpoint"] == "me/mine@x"

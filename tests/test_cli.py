@@ -117,7 +117,7 @@ def test_a_group_alone_shows_its_help(group):
         (["run", "laboratry"], "did you mean 'laboratory'"),
         (["run", "07", "-p", "seeds"], "NAME=VALUE"),
         (["run", "07", "-p", "sede=5"], "did you mean seeds"),
-        (["run", "07", "-p", "seeds=five"], "must be int"),
+        (["run", "07", "-p", "seeds=five"], "must be a whole number"),
         (["run", "07", "-p", "seeds=1", "-p", "seeds=2"], "twice"),
         (["run", "07", "--scale", "hugh"], "scale 'hugh' does not exist"),
         (["runs", "list", "--store", "nowhere"], "nowhere"),

@@ -132,7 +132,7 @@ def tour(seeds):
     )
     last = next(n for n, text in enumerate(source) if "\nspecs = {" in text)
     for text in source[: last + 1]:
-        exec(text.replace("seeds = 4\n", f"seeds = {seeds}\n"), names)
+        exec(text.replace("seeds: int = 4 ", f"seeds: int = {seeds} "), names)
     return names["specs"]
 
 

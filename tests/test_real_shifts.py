@@ -31,7 +31,7 @@ from xlingual_nb.models.external import ExternalCheckpointSpec, model_size
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 from xlingual_nb.models.configs import Shape
 from xlingual_nb.papers.published import published
-from xlingual_nb.report.notebooks import checked_values, resolve
+from xlingual_nb.report.notebooks import resolve, values_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
@@ -147,7 +147,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
     """As `-p checkpoint=` hands it over: all of it planned; run, a direction of Table 2 at the
     paper's layers and Table 4 in lower case.
     """
-    given = checked_values(resolve("14"), dict(checkpoint=mbert), text=True)
+    given = values_of(resolve("14"), dict(checkpoint=mbert))
     wanted = [
         c
         for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])

@@ -228,13 +228,11 @@ def run(
     settings = notebook_values(parameter, store, sizes, notebooks) | (
         {"keep": "yes"} if keep else {}
     )
-    values = {
-        source: runnable(source, {"scale": scale, **settings}, text=True) for source in sources
-    }
+    values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
     for source in sources if keep else ():
         check_keep(source, values[source])
     for source in sources:
-        print(f"{source.stem}: {short(run_notebook(source, scale, settings, text=True))}")
+        print(f"{source.stem}: {short(run_notebook(source, scale, settings))}")
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 @app.command()

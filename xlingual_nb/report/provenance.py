@@ -22,7 +22,8 @@ import pandas as pd
 from ..errors import InputError, require
 from ..papers import published
 from . import tables, verdicts
-from .notebooks import experiments, parameters
+from .notebook_parameters import parameters
+from .notebooks import experiments
 from .reference_results import Kept, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id

@@ -39,7 +39,7 @@ from xlingual_nb.experiments.study import (
 from ..papers.published import Claim
 from . import tables, verdicts
 from .checkout import YOURS, repository
-from .notebooks import all_values
+from .notebook_parameters import default_values
 from .study_verdicts import study_verdicts
 from ..runs.files import guard
 from ..runs.digests import code_digest, digest_of
@@ -537,7 +537,7 @@ def check_keep(source: Path, values: dict) -> None:
     """InputError unless an experiment, the notebook `source`, with all these parameters may be
     kept.
     """
-    defaults, notebook = all_values(source, {}), source.stem
+    defaults, notebook = default_values(source), source.stem
     changed = [
         n for n in ("languages", "own", "reading", "checkpoint") if values.get(n) != defaults.get(n)
     ]

@@ -173,7 +173,8 @@ def print_listing(content: dict) -> None:
 # %% ../../nbs/lib/8130_terminal.ipynb #86c35cd6
 def parameters_of(name: str) -> dict:
     """A notebook's name, title, and parameters with their defaults and meanings."""
-    from xlingual_nb.report.notebooks import heading, parameters, resolve
+    from xlingual_nb.report.notebook_parameters import parameters
+    from xlingual_nb.report.notebooks import heading, resolve
 
     parameters_found = parameters(path := resolve(name)).values()
     rows = [
@@ -188,7 +189,7 @@ def print_parameters(content: dict) -> None:
         f"{content['name']}: {content['title']}\nParameters (xlingual run {content['name']} -p NAME=VALUE)"
     )
     for p in content["parameters"]:
-        print(f"  {p['name']:<14} {p['default']!r:<10} {p['meaning']}")
+        print(f"  {p['name']:<14} {p['kind']:<6} {p['default']!r:<10} {p['meaning']}")
 
 # %% ../../nbs/lib/8130_terminal.ipynb #f019957b
 def check_out(path) -> None:
