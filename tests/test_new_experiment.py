@@ -46,11 +46,14 @@ def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
 #| export
 def grid(scale: str, corpus: str = "auto", seeds: int = 0) -> list: return unique_runs(cells(scale, corpus, seeds))
 %% parameters
-scale = "smoke"
-corpus = "auto"
-seeds = 0
-store = ""
-results = ""
+scale: str = "smoke"  # smoke, laptop, gpu or paper
+corpus: str = "auto"  # auto or micro
+seeds: int = 0  # models of each width
+store: str = ""  # folder of runs
+results: str = ""  # folder for tables
+%%
+from xlingual_nb.report.notebook_parameters import check_parameters
+check_parameters("18_width", globals())
 %%
 sizes = load_study_config(scale, corpus, seeds)
 wanted = cells(scale, corpus, seeds)
