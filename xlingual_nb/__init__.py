@@ -14,6 +14,8 @@ Zero-shot transfer
     `load_records`, `FineTuningConfig`, `fine_tune`, `FineTuned`
 Measures
     `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`
+Figures of a training
+    `word_trajectory`, `plot_emergence`, `animate_emergence`
 Papers and results
     `claims`, `ambiguities`, `tables`, `published`, `reference_results`
 
@@ -66,6 +68,7 @@ _NAMES = {  # by the module that has them
         "vecmap",
         "word_retrieval",
     ),
+    "api.training_figures": ("animate_emergence", "plot_emergence", "word_trajectory"),
     "api.papers": (
         "ambiguities",
         "claims",
@@ -105,6 +108,7 @@ if TYPE_CHECKING:
         train_tokenizer,
         transform_records,
     )
+    from .api.training_figures import animate_emergence, plot_emergence, word_trajectory
     from .api.transfer import FineTuned, FineTuningConfig, fine_tune, load_records
     from .api.word_vectors import train_word_vectors
     from .errors import InputError
