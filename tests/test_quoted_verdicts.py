@@ -9,6 +9,7 @@ import pytest
 
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import verdicts
+from xlingual_nb.report.labels import corpus_name
 from xlingual_nb.report.pages import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,14 +56,18 @@ def stated(path):
     """(claim, corpus, verdict) of all that the tables of a notebook state; marks are spelt out."""
     by_mark = {m: verdict for verdict, m in MARKS.items()}
     corpora = set(verdicts.read(RESULTS).corpus)
+    keys = {corpus_name(corpus): corpus for corpus in corpora} | {c: c for c in corpora}
     for row in (row for page in shown(path) for row in rows_of(page)):
         if not (claim := claim_of(row)):
             continue
+        if "verdict" in row and "ours" in row:
+            corpus = row["ours"].partition(": ")[0]
+            yield claim, keys[corpus], by_mark[row["verdict"].split(" ")[0]]
         if "verdict" in row and "corpus" in row and "scale" not in row:
-            yield claim, row["corpus"], row["verdict"]
-        for corpus in corpora & set(row):
-            if (sign := row[corpus].split(" ")[0]) in by_mark:
-                yield claim, corpus, by_mark[sign]
+            yield claim, keys.get(row["corpus"], row["corpus"]), row["verdict"]
+        for name in set(keys) & set(row):
+            if (sign := row[name].split(" ")[0]) in by_mark:
+                yield claim, keys[name], by_mark[sign]
 
 
 NOTEBOOKS = [

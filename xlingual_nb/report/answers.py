@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..papers.published import claims, published
 from . import verdicts
 from .checkout import repository
-from .labels import corpus_name
+from .labels import column_name, corpus_name, row_name
 from .notebooks import resolve
 from .pages import MARKS
 from .reference_results import kept_study
@@ -240,7 +240,7 @@ def series_text(series: Series, notebook: str) -> str:
     heading = " (published in brackets)" if any(part.endswith(")") for part in parts) else ""
     return bullet_text(
         f"**{series.says}**",
-        f"{series.column}, {corpus_name(series.corpus)}{heading}: {', '.join(parts)}.",
+        f"{column_name(series.column)}, {corpus_name(series.corpus)}{heading}: {', '.join(parts)}.",
     )
 
 # %% ../../nbs/lib/8150_answers.ipynb #8140d15d
@@ -266,13 +266,16 @@ def published_size_table(notebook: str, table: str) -> str:
     columns = list(dict.fromkeys(frame.column))
     sds = {(each.row, each.column): each.sd for each in frame.itertuples()}
     ours = {(each.row, each.column): each for each in study.itertuples()}
-    lines = [f"| row | models | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    lines = [
+        f"| row | models | {' | '.join(map(column_name, columns))} |",
+        "|---" * (len(columns) + 2) + "|",
+    ]
     for row in dict.fromkeys(frame.row):
         cells = [ours.get((row, column)) for column in columns]
         if None in cells:
             continue
         texts = [compared_text(c.value, c.published, sds[row, c.column]) for c in cells]
-        lines.append(f"| {row.replace(';', ', ')} | {cells[0].n_seeds} | {' | '.join(texts)} |")
+        lines.append(f"| {row_name(row)} | {cells[0].n_seeds} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
@@ -290,7 +293,7 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
             (text,) = study[study.row.str.startswith(f"{ident} ")].itertuples()
             models = ", ".join(f"{mu:.2f}" for mu in group.mu)
             lines.append(
-                f"| {name} | {text.row.replace(';', ', ')} | {models} | {group.mu.mean():.2f} | {text.value:.2f} "
+                f"| {name} | {row_name(text.row)} | {models} | {group.mu.mean():.2f} | {text.value:.2f} "
                 f"(n = {text.n_seeds}) | {text.published:.2f} |"
             )
     return "\n".join(lines)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NOT_RECORDED', 'OBSERVED', 'COLUMNS', 'KNOW_NOTHING', 'FEWEST_ROWS', 'PARTS', 'check_observations',
            'published_tables', 'in_order', 'tidy', 'text', 'read', 'result_files', 'write', 'beside_new', 'read_seeds',
-           'is_known', 'write_seeds', 'cell', 'beside_published', 'describe_seeds', 'display', 'ours_alone', 'is_floor',
+           'is_known', 'write_seeds', 'cell', 'beside_published', 'describe_seeds', 'ours_alone', 'is_floor',
            'typical_variances', 'as_printed']
 
 # %% ../../nbs/lib/8020_tables.ipynb #442248c8
@@ -251,28 +251,6 @@ def describe_seeds(tidy) -> str:
         if fewest < highest
         else f"{highest} seed{'s' * (highest > 1)} a number"
     )
-
-
-def display(tidy, caption=None, reference=None):
-    """`beside_published`, styled: the published columns in grey italics, the number of seeds after a caption.
-    Returns a pandas Styler, named by the tables and by where those columns stand, since two tables
-    of one name on a page share their style.
-    """
-    frame = beside_published(tidy, reference)
-    name = [
-        *tidy.table.unique(),
-        *(str(at) for at, (_, source) in enumerate(frame) if source == "published"),
-    ]
-    grey = [{"selector": "td", "props": "color: #767676; font-style: italic"}]
-    styles = [
-        {"selector": "td", "props": "white-space: nowrap; text-align: right"},
-        {"selector": "th", "props": "text-align: left"},
-    ]
-    styled = frame.style.set_uuid("_".join(name)).set_caption(
-        f"{caption}; {describe_seeds(tidy)}" if caption else ""
-    )
-    styled = styled.set_table_styles({column: grey for column in frame if column[1] == "published"})
-    return styled.set_table_styles(styles, overwrite=False)
 
 # %% ../../nbs/lib/8020_tables.ipynb #2f56993e
 def ours_alone(tidy) -> pd.DataFrame:
