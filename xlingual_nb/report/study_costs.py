@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..errors import InputError
-from .notebooks import checked_values, experiments_with_grid, resolve, specs_of
+from .notebooks import experiments_with_grid, resolve, specs_of, values_of
 from .reference_results import cells_of
 from .run_commands import open_store
 from .terminal import print_table, rows_of
@@ -46,7 +46,7 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
     specs, rows, not_planned, store = [], {}, {}, ""
     for name in names:
         path = resolve(name)
-        values = checked_values(path, {"scale": scale, **settings}, text=True)
+        values = values_of(path, {"scale": scale, **settings})
         try:
             specs += specs_of(path, values)
         except InputError as error:
