@@ -31,33 +31,38 @@ CHOSEN = {
 }
 
 
-def tuned(sizes, task: str, rate: float, batch: int, epochs: int):
-    """English fine-tuned on a task and asked in English development data, for the first seed; all
-    layers are trained.
+def tuned(sizes, task: str, how: dict, records: int):
+    """English fine-tuned on so many records of a task (0: those of the section) and asked in
+    English development data, for the first seed; `how`: fields of `Tuning`.
     """
-    settings = replace(sizes.tasks.tuning[task], learning_rate=rate, batch=batch, epochs=epochs)
+    settings = replace(sizes.tasks.tuning[task], **how)
     spec = zero_shot.fine_tuned_spec(sizes, task, shift_model_spec(sizes, 0), "en", ("en",))
+    if records:
+        spec = replace(
+            spec, train=replace(spec.train, records=replace(spec.train.records, size=records))
+        )
     return replace(spec, settings=settings, tests=(spec.dev,))
 
 
-def row(sizes, task: str, setting: tuple, store: Store) -> dict:
+def row(sizes, task: str, how: dict, records: int, store: Store) -> dict:
     """What one setting comes to."""
-    spec, begun = tuned(sizes, task, *setting), time.process_time()
+    spec, begun = tuned(sizes, task, how, records), time.process_time()
     run([spec], store, Inline(), progress=False)
     score = stage_of(spec).values(store.path(spec))[f"{CHOSEN[task]} en"]
     return dict(
         corpus=sizes.label,
         task=task,
-        **dict(zip(("learning_rate", "batch", "epochs"), setting)),
+        records=spec.train.records.size,
+        **how,
         seed=0,
         dev=round(score, 4),
         cpu_seconds=round(time.process_time() - begun, 1),
     )
 
 
-def asked_for(given, own: int) -> list[tuple]:
-    """The settings (rate, batch, epochs) that the options name: what they leave open is W's grid at
-    paper scale, else ours.
+def asked_for(given, own: int) -> list[dict]:
+    """The settings that the options name: what they leave open is W's grid at paper scale, else
+    ours, with all layers trained.
     """
     paper = given.scale == "paper"
 
@@ -66,7 +71,10 @@ def asked_for(given, own: int) -> list[tuple]:
 
     rates = given.rates or (of_grid("learning_rate") if paper else RATES)
     batches = given.batches or (of_grid("batch") if paper else BATCHES)
-    return [*product(rates, batches, given.epochs or (of_grid("epochs") if paper else (own,)))]
+    epochs = given.epochs or (of_grid("epochs") if paper else (own,))
+    frozen = [None if layer < 0 else layer for layer in given.freeze]
+    names = "learning_rate", "batch", "epochs", "freeze"
+    return [dict(zip(names, one)) for one in product(rates, batches, epochs, frozen)]
 
 
 def main(argv=None) -> Path:
@@ -86,6 +94,16 @@ def main(argv=None) -> Path:
         help="by default W's at paper scale, below it the task's own",
     )
     parser.add_argument(
+        "--freeze",
+        type=int,
+        nargs="*",
+        default=[-1],
+        help="uppermost layers that keep their values, 0 the embeddings alone, -1 none",
+    )
+    parser.add_argument(
+        "--records", type=int, default=0, help="English training records, by default the section's"
+    )
+    parser.add_argument(
         "--checkpoint", default="", help="a model in the place of ours, as in notebook 12"
     )
     parser.add_argument("--scale", default="laptop")
@@ -99,8 +117,8 @@ def main(argv=None) -> Path:
         require(task in CHOSEN, f"--task {task}: choose {', '.join(CHOSEN)}")
     sizes = zero_shot.zero_shot_config(given.scale, given.corpus, checkpoint=given.checkpoint)
     for task in given.task:
-        for setting in asked_for(given, sizes.tasks.tuning[task].epochs):
-            found = row(sizes, task, setting, Store(given.store))
+        for how in asked_for(given, sizes.tasks.tuning[task].epochs):
+            found = row(sizes, task, how, given.records, Store(given.store))
             new = not given.output.exists()
             with given.output.open("a", encoding="utf-8", newline="") as out:
                 writer = csv.DictWriter(out, found, lineterminator="\n")
