@@ -720,17 +720,15 @@ def test_a_grid_of_settings_is_written_row_by_row(tmp_path):
     spec.loader.exec_module(bench)
     sizes = bench.zero_shot.zero_shot_config("smoke")
     for task in bench.CHOSEN:
-        made = bench.tuned(sizes, task, 1e-3, 8, 2)
+        how = dict(learning_rate=1e-3, batch=8, epochs=2, freeze=1)
+        made = bench.tuned(sizes, task, how, 7)
         assert (
             made.tests == (made.dev,)
             and made.dev.records.part == "dev"
             and made.train.language == made.dev.language == "en"
         )
-        assert (made.settings.learning_rate, made.settings.batch, made.settings.epochs) == (
-            1e-3,
-            8,
-            2,
-        )
+        assert {name: getattr(made.settings, name) for name in how} == how
+        assert made.train.records.size == 7
     small = [
         "--task",
         "pos",

@@ -232,6 +232,55 @@ def test_a_model_without_a_head_is_refused_before_anything_runs(folder, mbert, t
     assert external_spec(mbert) == ExternalCheckpointSpec(mbert, "mbert")
 
 
+VERSES = {"en-web": "in the beginning", "el-vamvas": "en arche en"}
+
+
+@pytest.fixture
+def verses(folder):
+    """Two books of twelve verses in English and Greek, and a section that tests on them."""
+    (folder / "data/bible").mkdir()
+    for edition, words in VERSES.items():
+        lines = [
+            f"{book}.1.{i}\t{words} {'xyz'[i % 3] * i}\n"
+            for book in ("MRK", "ROM")
+            for i in range(1, 13)
+        ]
+        (folder / f"data/bible/{edition}.tsv").write_text("".join(lines))
+    path = folder / "own.toml"
+    path.write_text("""study = "liu2020"
+[laptop.told]
+like = "laptop.natural"
+needs = "bible/el-vamvas.tsv"
+targets = ["el"]
+text.dev = { source = "{verses}" }
+text.test = { source = "{verses}", books = "MRK,ROM", sentences = 10 }
+shifts.languages = ["el"]
+shifts.targets = ["el"]
+shifts.transfer = ["el"]
+seeds = 2
+""")
+    return dict(scale="laptop", corpus="told", own=str(path))
+
+
+def test_an_encoder_without_a_head_is_asked_what_of_a_language_is_its_mean(verses, mbert, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(mbert, bare)
+    hf.AutoModelForMaskedLM.from_pretrained(mbert).bert.save_pretrained(bare)
+    found = language_shift.cells(**verses, checkpoint=str(bare))
+    assert {c.table for c in found} == {"identity"} and "Words τ" not in {c.column for c in found}
+    runs = unique_runs(found)
+    assert {r.checkpoint.fresh for r in runs} == {False, True}
+    books = {(r.seed, dict(text.parameters)["books"]) for r in runs for text in r.texts}
+    assert books == {(0, "MRK"), (1, "ROM")}, "a seed is a book: the weights are always the same"
+    store = Store(tmp_path / "store")
+    run(runs, store, Inline(), progress=False)
+    seen = observe(found, store, "told")
+    assert len(seen) == len(found) and seen.value.between(0, 1).all()
+    assert set(seen[seen.row == "chance"].value) == {0.5}
+    with pytest.raises(InputError, match="text.test names 2 books, one a seed"):
+        language_shift.cells(**verses, seeds=3, checkpoint=str(bare))
+
+
 def test_all_layers_and_sentences_at_larger_scales(folder):
     (run_,) = {
         c.runs[0]

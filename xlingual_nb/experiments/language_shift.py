@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
            'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
-           'heatmap_cells', 'cells', 'grid']
+           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'grid']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 from dataclasses import replace
@@ -36,6 +36,7 @@ from xlingual_nb.experiments.liu2020_common import (
     shift_model_spec,
     shift_paper,
     translation_spec,
+    with_checkpoint,
 )
 from .config import JointConfig
 from .study import TableEntry, unique_runs, deduplicate, choose_seeds
@@ -240,6 +241,32 @@ def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEn
     ]
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
+def language_shift_config(
+    scale: str,
+    corpus: str = "auto",
+    seeds: int = 0,
+    languages: str = "",
+    own="",
+    checkpoint: str = "",
+) -> JointConfig:
+    """The sizes of the study; of a section with verses to test on (`natural`), on the encoder of a
+    `checkpoint`, which takes the place of ours. InputError as of `shift_study_config` and
+    `with_checkpoint`.
+    """
+    sizes = shift_study_config(scale, corpus, seeds, languages, own)
+    return with_checkpoint(sizes, checkpoint) if checkpoint and "test" in sizes.text else sizes
+
+
+def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
+    """What is asked of a pretrained encoder without its masked-LM head: which part of a language's
+    identity is a mean.
+    """
+    table_entries = []
+    for seed in choose_seeds(seeds, sizes.seeds):
+        table_entries += identity_cells(sizes, seed)
+    return [replace(cell, paper=shift_paper(sizes)) for cell in table_entries]
+
+
 def cells(
     scale: str,
     corpus: str = "auto",
@@ -248,10 +275,14 @@ def cells(
     own="",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Every cell of the tables and figures; `checkpoint`: a folder to measure beside. Raises
-    InputError for what `check` refuses, and for a checkpoint without XNLI.
+    """Every cell of the tables and figures; `checkpoint`: a folder to measure beside, or in the
+    place of ours (`language_shift_config`). Raises InputError for what that refuses, and for a
+    checkpoint without XNLI.
     """
-    sizes, table_entries = shift_study_config(scale, corpus, seeds, languages, own), []
+    sizes = language_shift_config(scale, corpus, seeds, languages, own, checkpoint)
+    if sizes.checkpoint:
+        return pretrained_cells(sizes, seeds)
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
         spec = shift_model_spec(sizes, seed)
         for direction in DIRECTIONS:

@@ -7,8 +7,8 @@ __all__ = ['TRANSFER', 'ALL', 'UPPER', 'AVERAGE', 'MAJORITY', 'SHIFT_METRICS', '
            'BY_CLASS', 'ERASURE', 'COMMONEST', 'SCORES', 'HEAD', 'CHECKPOINT_TABLE', 'MAX_RECORDS', 'LOWER',
            'LOWERCASED', 'WU_DREDZE', 'GAP', 'COLUMNS', 'middle_layer', 'fine_tuning_above', 'shifted_nli_spec',
            'table4_row', 'shift_weight_cells', 'fine_tuning_rows', 'table4_cells', 'mean_estimation_text',
-           'few_sentence_shift_spec', 'few_sentence_label', 'few_sentence_cells', 'identity_spec', 'identity_rows',
-           'identity_cells', 'word_class_rows', 'word_class_cells', 'erasure_spec', 'erasure_rows',
+           'few_sentence_shift_spec', 'few_sentence_label', 'few_sentence_cells', 'evaluation_verses', 'identity_spec',
+           'identity_rows', 'identity_cells', 'word_class_rows', 'word_class_cells', 'erasure_spec', 'erasure_rows',
            'constant_baseline_rows', 'erasure_cells', 'external_spec', 'languages_with_xnli', 'xnli_records',
            'checkpoint_shift_cells', 'checkpoint_nli_records', 'checkpoint_nli_cells', 'checkpoint_cells',
            'published_accuracy', 'published_gap', 'lowercasing_cells', 'rank_correlation']
@@ -32,6 +32,7 @@ from xlingual_nb.experiments.liu2020_common import (
     shift_paper,
     translation_spec,
 )
+from .scales import corpus_spec
 from .study import TableEntry
 from ..measures.language_erasure import WAYS_OUT, IdentityClassesSpec, IdentitySpec
 from ..measures.shift_translation import ShiftSpec
@@ -51,6 +52,7 @@ from ..tasks.shifted_nli import ShiftedNliSpec
 from ..text import records
 from ..text.casing import LowercasedRecordsSpec, LowercasingSpec
 from ..text.records import LabelledRecords, RecordsSpec
+from ..text.sources import CorpusSpec
 from ..text.vocabularies import PretrainedVocabularySpec
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #2f45f50e
@@ -219,12 +221,33 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 IDENTITY, CHANCE = "identity", "chance"
 
 
-def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
-    """English and the targets, on the sentences that are turned elsewhere."""
-    languages, layer = (SOURCE, *sizes.shifts.targets), liu2020_common.two_thirds_layer(spec)
-    return IdentitySpec(
-        spec, languages, tuple(parallel_text(sizes, l) for l in languages), (layer,), spec.seed
+def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpec:
+    """The verses that a pretrained encoder is tested on: of the section's books the one of a seed.
+
+    Its weights are the same for every seed, so what varies is the text. InputError for a seed
+    without a book.
+    """
+    spec = corpus_spec(sizes, language, "test")
+    parameters = dict(spec.parameters)
+    books = parameters["books"].split(",")
+    require(
+        seed < len(books),
+        f"{sizes.scale}.{sizes.corpus}.text.test names {len(books)} books, one a seed: give a book "
+        f"more, or {len(books)} seeds",
     )
+    return replace(spec, parameters=tuple((parameters | {"books": books[seed]}).items()))
+
+
+def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
+    """English and the targets, on the sentences that are turned elsewhere; of a pretrained encoder
+    on `evaluation_verses`.
+    """
+    languages, layer = (SOURCE, *sizes.shifts.targets), liu2020_common.two_thirds_layer(spec)
+    if sizes.checkpoint:
+        texts = tuple(evaluation_verses(sizes, l, spec.seed) for l in languages)
+    else:
+        texts = tuple(parallel_text(sizes, l) for l in languages)
+    return IdentitySpec(spec, languages, texts, (layer,), spec.seed)
 
 
 def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
@@ -240,11 +263,9 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     def mean_of(what):
         return lambda values: sum(values[f"{at} {what} {t}"] for t in targets) / len(targets)
 
-    metrics = {
-        "Retrieval ρ": mean_of("retrieval"),
-        "Words τ": mean_of("words"),
-        "Words τ, open": mean_of("open words"),
-    }
+    metrics = {"Retrieval ρ": mean_of("retrieval")}
+    if in_microworld(sizes):  # only there it is known which words are translations
+        metrics |= {"Words τ": mean_of("words"), "Words τ, open": mean_of("open words")}
     metrics |= {"Language id": f"{at} identity", "Language id by spread": f"{at} spread"}
     return [
         TableEntry(shift_paper(sizes), IDENTITY, label, column, spec.seed, (run,), name)
@@ -253,17 +274,17 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
 
 
 def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """All ways, and the untrained encoder's; nothing outside the microworld."""
+    """All ways, and the untrained encoder's; nothing of a model of ours outside the microworld."""
     spec, table_entries = shift_model_spec(sizes, seed), []
-    for erasure in WAYS_OUT if in_microworld(sizes) else ():
+    for erasure in WAYS_OUT if in_microworld(sizes) or sizes.checkpoint else ():
         table_entries += identity_rows(sizes, erasure, spec, erasure)
         table_entries += identity_rows(
             sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
         )
     return table_entries + [
         replace(c, row=CHANCE, metric="chance")
-        for c in table_entries[:5]
-        if "Language id" in c.column
+        for c in table_entries
+        if c.row == WAYS_OUT[0] and "Language id" in c.column
     ]
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #79213d2b
