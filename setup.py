@@ -10,6 +10,7 @@ SHIPPED = (
     "settings.ini",
     "nbs/[0-9]*.ipynb",
     "nbs/*.toml",
+    "nbs/batch/*.yaml",
     "results/**/*",
     "figures/*",
     "data/README.md",

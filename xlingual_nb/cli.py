@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Notebook', 'Machines', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages',
-           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles',
-           'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
-           'notebook_values', 'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init', 'claims_', 'why',
-           'probe', 'animate', 'named_folder', 'data_list', 'data_check', 'data_get']
+           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target',
+           'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel',
+           'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
+           'known_scales', 'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'report', 'refresh', 'results_',
+           'init', 'claims_', 'why', 'probe', 'animate', 'named_folder', 'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -162,6 +162,27 @@ def notebook_values(
         )
     return values | named
 
+
+Batch = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="Notebooks and parameters from a file, or of nbs/batch: smoke, laptop ...",
+    ),
+]
+Jobs = Annotated[int, typer.Option(help="Notebooks of a batch that run at once.")]
+
+
+def run_batch_file(batch: str, jobs: int, others, scale: str, parameter, store: str) -> None:
+    """Execute a batch; `-p` and `--store` go to all entries, `--scale` to those that name none."""
+    from xlingual_nb.report.batches import read_batch, run_batch
+
+    if others:
+        raise InputError(
+            "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
+        )
+    run_batch(read_batch(batch, notebook_values(parameter, store, None, None), scale), jobs)
+
 # %% ../nbs/lib/9010_cli.ipynb #6b14f388
 Notebook = Annotated[
     str,
@@ -212,8 +233,12 @@ def run(
     store: StoreOption = "",
     sizes: Sizes = None,
     keep: Keep = False,
+    batch: Batch = "",
+    jobs: Jobs = 1,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
+    if batch:
+        return run_batch_file(batch, jobs, notebooks or sizes or keep, scale, parameter, store)
     from xlingual_nb.report.reference_results import check_keep
     from xlingual_nb.report.notebooks import (
         experiments,

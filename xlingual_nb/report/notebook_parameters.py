@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TRUTH', 'KINDS', 'PATHS', 'INJECTED', 'Parameter', 'tagged_cells', 'literal_assignments', 'declared', 'parameters',
            'default_values', 'as_text', 'as_int', 'as_float', 'as_bool', 'as_list', 'as_literal', 'Kind', 'typed_value',
-           'unknown_name', 'typed_values', 'check_corpus', 'check_device', 'checked_values', 'ParameterError',
-           'cells_before', 'annotations_of', 'shipped_parameters', 'given_values', 'check_parameters']
+           'unknown_name', 'typed_values', 'check_corpus', 'check_device', 'with_absolute_paths', 'checked_values',
+           'ParameterError', 'cells_before', 'annotations_of', 'shipped_parameters', 'given_values', 'check_parameters']
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #50ac3d62
 import ast
@@ -255,19 +255,24 @@ def check_device(device: str, here: bool = False) -> None:
 PATHS = "store", "results", "figures", "folder", "own"  # parameters that name a folder or a file
 
 
-def checked_values(values: dict, known: dict[str, Parameter], notebook: str) -> dict:
-    """All parameters of a notebook, defaults filled in, paths of folders, of a file or of a model
-    of one's own made absolute. InputError for a name, a type, a scale, a corpus or a device that
-    does not exist.
-    """
-    defaults = {p.name: p.default for p in known.values()}
-    values = defaults | typed_values(values, known, notebook)
+def with_absolute_paths(values: dict) -> dict:
+    """Values whose paths, of folders, of a file or of a model of one's own, are absolute."""
+    values = dict(values)
     checkpoint = Path(values.get("checkpoint") or "-").expanduser()
     if checkpoint.is_dir():
         values["checkpoint"] = str(checkpoint.absolute())
     for name in PATHS:
         if values.get(name):
             values[name] = str(Path(values[name]).expanduser().absolute())
+    return values
+
+
+def checked_values(values: dict, known: dict[str, Parameter], notebook: str) -> dict:
+    """All parameters of a notebook, defaults filled in, paths absolute. InputError for a name, a
+    type, a scale, a corpus or a device that does not exist.
+    """
+    defaults = {p.name: p.default for p in known.values()}
+    values = with_absolute_paths(defaults | typed_values(values, known, notebook))
     if not values.get("own"):
         check_corpus(values["scale"], values.get("corpus", "auto"))
     check_device(values.get("device", "cpu"))

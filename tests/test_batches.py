@@ -1,0 +1,128 @@
+"""Batches: the files that the repository has, and a batch of toy notebooks from start to end: one
+that fails, one that is stopped, one that is there already.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from test_cli import notebook
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.report import batches
+from xlingual_nb.report.batches import Outcome, read_batch, run_batch
+from xlingual_nb.report.notebooks import NotebookError
+
+ROOT = Path(__file__).resolve().parents[1]
+BATCHES = sorted((ROOT / "nbs/batch").glob("*.yaml"))
+PARAMETERS = "scale = 'smoke'\nseeds = 0\nwords = ['a']\nstore = ''\ndevice = 'cpu'"
+
+
+@pytest.mark.parametrize("path", BATCHES, ids=lambda p: p.stem)
+def test_a_batch_of_ours_is_read(path):
+    entries = read_batch(path)
+    assert [e.source.stem for e in entries] == [
+        item["notebook"] for item in yaml.safe_load(path.read_text())
+    ]
+    assert {e.parameters["scale"] for e in entries} == {path.stem.partition("_")[0]}
+
+
+def test_smoke_leaves_out_no_notebook():
+    every = sorted(p.stem for p in (ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    assert [e.name for e in read_batch("smoke")] == every
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A toy clone with three notebooks: one prints, one fails in the middle, one takes long."""
+    monkeypatch.delenv("XLINGUAL_DATA", raising=False)
+    (tmp_path / "settings.ini").write_text("")
+    cells = dict(
+        counts=["print('seeds', seeds, words)"],
+        fails=["print('so far')", "1 / 0"],
+        waits=["import os, time", "print('kernel', os.getpid(), flush=True)", "time.sleep(60)"],
+    )
+    for number, (name, sources) in enumerate(cells.items(), 1):
+        notebook(tmp_path / f"nbs/0{number}_{name}.ipynb", *sources, parameters=PARAMETERS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def batch(clone, *items):
+    path = clone / "mine.yaml"
+    path.write_text(yaml.safe_dump([dict(notebook=n, parameters=p) for n, p in items]))
+    return path
+
+
+def test_every_entry_is_checked_before_the_first_runs(clone, monkeypatch):
+    monkeypatch.setattr(batches, "in_own_process", lambda *_: pytest.fail("a notebook was started"))
+    with pytest.raises(InputError, match="entry 2: 02_fails: seeds='x' must be a whole number"):
+        read_batch(batch(clone, ("01", {}), ("02", dict(seeds="x"))))
+    with pytest.raises(InputError, match="scale 'smoek' does not exist"):
+        run_batch(read_batch(batch(clone, ("01", {}), ("02", dict(scale="smoek")))))
+
+
+def test_all_are_run_though_one_fails_and_what_is_there_is_found(clone, monkeypatch):
+    began = []
+
+    def fake(entry, children, say):
+        began.append(entry.name)
+        return Outcome(entry, "failed" if "fails" in entry.name else "done", "")
+
+    monkeypatch.setattr(batches, "in_own_process", fake)
+    entries = read_batch(batch(clone, ("02", {}), ("01", dict(seeds=2)), ("01", {})))
+    with pytest.raises(NotebookError, match="1 of 3 notebooks failed: 02_fails"):
+        run_batch(entries, jobs=1)
+    assert began == ["02_fails", "01_counts-seeds=2", "01_counts"]
+
+
+def test_a_batch_from_start_to_end(clone):
+    """Two at a time, each in a process of its own with a kernel of its own."""
+    path = batch(clone, ("01", dict(seeds="2.0", words="b,c")), ("fails", {}))
+    command = [sys.executable, "-m", "xlingual_nb", "run", "--batch", str(path), "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    home = clone / "yours/results/smoke"
+    name = "01_counts-seeds=2-words=b,c"
+    executed = json.loads((home / f"01_counts/{name}.ipynb").read_text())
+    assert "seeds 2 ['b', 'c']" in str(executed["cells"][-1]["outputs"])
+    facts = executed["metadata"]["xlingual"]
+    assert facts["parameters"] == dict(scale="smoke", seeds=2, words=["b", "c"])
+    assert len(facts["code_sha256"]) == 64 and facts["python"] and facts["torch"]
+    assert "seeds 2" in (home / f"01_counts/{name}.log").read_text()
+
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "1 of 2 notebooks failed: 02_fails (yours/results/smoke/02_fails/02_fails.log)" in last
+    failed = json.loads((home / "02_fails/02_fails.failed.ipynb").read_text())
+    assert "so far" in str(failed["cells"]) and failed["metadata"]["xlingual"]["parameters"]
+    assert "ZeroDivisionError" in (home / "02_fails/02_fails.log").read_text()
+    assert f"{name} [1/" in done.stdout and "02_fails: failed (exit status 1: " in done.stdout
+
+    entries = read_batch(path)
+    assert [batches.finished(e) for e in entries] == [True, False]
+    source = clone / "nbs/01_counts.ipynb"
+    source.write_text(source.read_text().replace("'seeds'", "'number'"))
+    assert not batches.finished(entries[0]), "the notebook is another now"
+
+
+def test_a_stopped_batch_leaves_no_kernel(clone):
+    path = batch(clone, ("waits", {}), ("01", {}))
+    command = [sys.executable, "-m", "xlingual_nb", "run", "--batch", str(path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log, deadline = clone / "yours/results/smoke/03_waits/03_waits.log", time.monotonic() + 120
+    while not (log.exists() and (said := re.search(r"kernel (\d+)", log.read_text()))):
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.2)
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130 and len(err.strip().splitlines()) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said[1]), 0)
+    assert not (clone / "yours/results/smoke/01_counts").exists()
