@@ -184,6 +184,8 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
         "has not learnt",
         "until then",
         "baselines",
+        "in some models",
+        "told from another",
     )
     assert all(any(word in c.amended[-1].why for word in words) for c in changed)
 

@@ -329,6 +329,38 @@ def test_a_row_is_found_in_another_table_of_the_paper():
     assert one(frame, c).verdict == "reproduced"
 
 
+@pytest.mark.parametrize(
+    ("upper", "ceiling", "verdict", "note"),
+    [
+        ([0.992, 0.995, 0.999], 1.0, "not tested", "at the ceiling"),
+        ([0.992, 0.995, 0.999], None, "reproduced", ""),
+        ([0.962, 0.965, 0.969], 1.0, "reproduced", ""),
+    ],
+)
+def test_rows_at_the_highest_score_there_is_are_not_called_alike(upper, ceiling, verdict, note):
+    lower = np.array(upper) - [0.002, 0.001, 0.003]
+    world = FLOORS | {"0 original": upper, "8 x": lower}
+    row = one(runs(world), claim("within", 0.02, ceiling=ceiling))
+    assert row.verdict == verdict and note in row.note
+    assert np.isnan(row.p) == (verdict == "not tested")
+
+
+def test_a_ceiling_is_one_of_rows_that_are_said_to_be_alike():
+    for wrong in (claim, lambda **more: claim("within", minus="floor", **more)):
+        with pytest.raises(ValueError, match="ceiling"):
+            wrong(ceiling=1.0)
+
+
+def test_models_of_both_signs_decide_nothing_however_many_there_are():
+    signed = Comparison("table1", "µ", ("0 original",), "above", 0.05, one_sign=True)
+    sure = np.tile([0.4, 0.5, 0.6], 20)
+    for values, verdict in ((sure, "reproduced"), (np.append(sure, -0.1), "inconclusive")):
+        row = one(runs(FLOORS | {"0 original": values}), claim(tests=(signed,), alive=()))
+        assert row.verdict == verdict
+    assert "cannot be decided" in row.note and "1 of 61 models" in row.note
+    assert np.isnan(row.p) and np.isnan(row.power_observed)
+
+
 def curve(row, half, table="figure6"):
     """Log perplexity falls evenly in 100 steps from e^6 to e^2; µ jumps at `half`."""
     steps = np.arange(0, 101, 10)

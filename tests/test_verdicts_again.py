@@ -12,7 +12,8 @@ from scipy import special, stats
 
 ROOT = Path(__file__).resolve().parents[1]
 REFUTED = "contradicted", "smaller than the margin"
-TESTED = ["reproduced", *REFUTED, "inconclusive"]
+UNTESTED, NOT_ABOVE, SOLVED = "not tested", "not above baseline", "baseline solves it"
+NOT_LEARNT, UNDECIDABLE = "source task not learnt", "inconclusive"
 CELL = ["table", "row", "column"]
 KNOWS_NOTHING = (
     "untrained|^never saw the target|^majority class|^lengths|^set differences|^hypothesis alone"
@@ -27,6 +28,7 @@ def ledger():
     for path in sorted(ROOT.glob("xlingual_nb/papers/*/claims.toml")):
         text = tomllib.loads(path.read_text(encoding="utf-8"))
         for claim in text["claim"]:
+            claim.setdefault("clear", text.get("clear", 0.05))
             claim["tests"] = [
                 dict(
                     floor=claim.get("floor", text.get("floor", [])), minus=[], compare="difference"
@@ -203,11 +205,15 @@ def p_values(frame, cells, test, typical):
     return p[test["test"]], p[OPPOSITE[test["test"]]]
 
 
+def rows_of(test):
+    return [*test["plus"], *(() if test["minus"] == "floor" else test["minus"])]
+
+
 def at_like_fit(cells, test):
     """The test on the rows that were trained to a like fit, where all of them are there."""
     if "fit" not in test:
         return test
-    rows = [*test["plus"], *(() if test["minus"] == "floor" else test["minus"]), *test["fit"]]
+    rows = [*rows_of(test), *test["fit"]]
     usual, longer = (
         [look(cells, test["table"] + end, r, test["column"]) for r in rows]
         for end in ("", "-matched")
@@ -219,6 +225,134 @@ def at_like_fit(cells, test):
     return test | dict(table=test["table"] + "-matched") if as_many and others else test
 
 
+def floors_run(cells, test, row, column):
+    return [
+        f
+        for f in (filled(floor, row) for floor in test["floor"])
+        if look(cells, test["table"], f, column) is not None
+    ]
+
+
+def is_run(frame, cells, test, row, column):
+    if "curve" not in test:
+        return look(cells, test["table"], row, column) is not None
+    part = frame[(frame.table == test["table"]) & (frame.row == row) & frame.step.notna()]
+    return (part.column == column).any()
+
+
+def is_missing(frame, cells, test):
+    """Whether a row, or every floor that is subtracted from one, was not run."""
+    column, other = test["column"], test.get("minus_column", test["column"])
+    both = test["compare"] == "correlation"
+    wanted = [(r, c) for r in test["plus"] for c in ([column, other] if both else [column])]
+    if test["minus"] != "floor":
+        wanted += [(r, other) for r in test["minus"]]
+    above = wanted if test["minus"] == "floor" or test.get("net") else []
+    return not (
+        all(is_run(frame, cells, test, r, c) for r, c in wanted)
+        and all(floors_run(cells, test, r, c) for r, c in above)
+    )
+
+
+def spread_unknown(frame, cells, test):
+    if test["compare"] == "correlation":
+        return len(test["plus"]) <= 3
+    groups = [values for values, _ in groups_of(frame, cells, test, {})]
+    still = all(np.std(g) <= 1e-9 * np.abs(g).max() for g in groups)
+    return not (test.get("exact") and still) and (still or min(map(len, groups)) < 2)
+
+
+def is_above(cells, claim, test, row, column):
+    """Whether a row is above the highest of its floors; None where one of the two was not run."""
+    cell = look(cells, test["table"], row, column)
+    if cell is None or not floors_run(cells, test, row, column):
+        return None
+    low = look(cells, test["table"], highest_floor(cells, test, row, column), column)
+    perplexity = "Perpl." in column
+    pair = [-np.log(c.value) if perplexity else c.value for c in (cell, low)]
+    far = pair[0].mean() - pair[1].mean() > (np.log(2) if perplexity else claim["clear"])
+    p = stats.ttest_ind(*pair, equal_var=False, alternative="greater").pvalue
+    return bool(far and not p >= 0.05)
+
+
+def learnt_at_home(cells, claim, test):
+    """Whether each row that a test compares has learnt its task in the source."""
+    if "learnt_floor" not in test:
+        return [True]
+    rows, columns = rows_of(test), [test.get("learnt_column")]
+    if "learnt_rows" in test:
+        rows, columns = test["learnt_rows"], [test["column"], test.get("minus_column")]
+    home = test | dict(floor=test["learnt_floor"])
+    return [is_above(cells, claim, home, r, c) for r in rows for c in filter(None, columns)]
+
+
+def below_baseline(cells, claim, test):
+    """Why the rows of a test say nothing beside their baselines, as a verdict."""
+    rows = claim.get("alive", test["minus"] if test.get("net") else rows_of(test))
+    column = test.get("alive_column", test["column"])
+    above = [is_above(cells, claim, test, row, column) for row in rows]
+    if any(above) or not rows:
+        return ""
+    if set(above) == {None}:
+        return UNTESTED
+    lows = [
+        look(cells, test["table"], highest_floor(cells, test, row, column), column).value.mean()
+        for row in rows
+        if floors_run(cells, test, row, column)
+    ]
+    solved = "Perpl." not in column and np.mean(lows) > (0.5 if claim["clear"] < 1 else 50)
+    return SOLVED if solved else NOT_ABOVE
+
+
+def says_nothing(cells, test):
+    """Whether a row is not trained, fits worse, or all are at the ceiling."""
+
+    def value(row, column):
+        cell = look(cells, test["table"], row, column)
+        return np.array([]) if cell is None else cell.value.to_numpy()
+
+    column, other = test["column"], test.get("minus_column", test["column"])
+    if "fit" in test:
+        fits = {r: value(r, "MLM-Perpl. train") for r in (*test["fit"], *rows_of(test))}
+        if not all(map(len, fits.values())):
+            return True
+        logs = {r: np.log(v).mean() for r, v in fits.items()}
+        if max(logs.values()) - np.mean([logs[r] for r in test["fit"]]) > np.log(1.3):
+            return True
+    if "ceiling" in test:
+        means = [value(r, column).mean() for r in test["plus"]]
+        means += [value(r, other).mean() for r in test["minus"]]
+        return min(means) > test["ceiling"] - test["margin"]
+    return False
+
+
+def gate(frame, cells, claim, tests, scale):
+    """The verdict of a claim that no p decides; empty for one that a p does."""
+    if scale not in claim["scales"] or any(is_missing(frame, cells, t) for t in tests):
+        return UNTESTED
+    if any(spread_unknown(frame, cells, t) for t in tests):
+        return UNTESTED
+    for t in tests:
+        shares = [look(cells, t["table"], r, "Perpl. dev / unigram") for r in rows_of(t)]
+        if any((s.value > 0.5).any() for s in shares if s is not None):
+            return UNTESTED
+    learnt = [is_so for t in tests for is_so in learnt_at_home(cells, claim, t)]
+    if not all(learnt):
+        return UNTESTED if None in learnt else NOT_LEARNT
+    reasons = [r for r in (below_baseline(cells, claim, t) for t in tests) if r]
+    if reasons:
+        return UNTESTED if UNTESTED in reasons else reasons[0]
+    if any(says_nothing(cells, t) for t in tests):
+        return UNTESTED
+    signs = [
+        np.sign(look(cells, t["table"], r, t["column"]).value) < 0
+        for t in tests
+        if t.get("one_sign")
+        for r in t["plus"]
+    ]
+    return UNDECIDABLE if any(s.any() and not s.all() for s in signs) else ""
+
+
 def holm(p):
     ordered, worst, adjusted = p.dropna().sort_values(), 0.0, p.copy()
     for rank, (at, value) in enumerate(ordered.items()):
@@ -228,9 +362,8 @@ def holm(p):
 
 
 def again(scale):
-    """The tested claims of a scale: p for and against by family, and the verdict."""
+    """All claims of a scale: p for and against by family, and the verdict."""
     written = pd.read_csv(ROOT / f"results/{scale}/verdicts.csv")
-    tested = written[written.verdict.isin(TESTED)]
     values, neighbours = values_of(scale)
     everything = pd.concat([values, neighbours])
     everything = everything.drop_duplicates(["paper", "corpus", *CELL, "seed", "step"])
@@ -238,7 +371,7 @@ def again(scale):
     rows, cached = [], {}
     for paper, stand_in, claim in ledger():
         about = claim["id"].startswith(("D-knn", "D-xnli"))
-        here = tested[tested.claim == claim["id"]]
+        here = written[written.claim == claim["id"]]
         for corpus in here.corpus:
             if (paper, corpus, about) not in cached:
                 frame = neighbours if about else values
@@ -246,18 +379,23 @@ def again(scale):
                 cached[paper, corpus, about] = frame, cells_of(frame, stand_in)
             frame, cells = cached[paper, corpus, about]
             tests = [at_like_fit(cells, test) for test in claim["tests"]]
+            family = paper, corpus, claim.get("whose", "paper")
+            if verdict := gate(frame, cells, claim, tests, scale):
+                rows.append((claim["id"], corpus, family, verdict, np.nan, np.nan))
+                continue
             ps = np.array([p_values(frame, cells, t, spread[paper, corpus]) for t in tests])
             against = np.nan if np.isnan(ps[:, 1]).all() else min(1, len(ps) * np.nanmin(ps[:, 1]))
-            family = paper, corpus, claim.get("whose", "paper")
-            rows.append((claim["id"], corpus, family, ps[:, 0].max(), against))
-    made = pd.DataFrame(rows, columns=["claim", "corpus", "family", "p", "against"])
+            rows.append((claim["id"], corpus, family, "", ps[:, 0].max(), against))
+    made = pd.DataFrame(rows, columns=["claim", "corpus", "family", "verdict", "p", "against"])
     for side in ("p", "against"):
         made[side] = made.groupby("family")[side].transform(holm)
-    outcome = [made.p < 0.05, made.against < 0.05]
-    made["verdict"] = np.select(outcome, ["reproduced", "refuted"], "inconclusive")
-    return made.set_index(["claim", "corpus"]), tested.set_index(["claim", "corpus"])
+    outcome = [made.verdict != "", made.p < 0.05, made.against < 0.05]
+    names = [made.verdict, "reproduced", "refuted"]
+    made["verdict"] = np.select(outcome, names, "inconclusive")
+    return made.set_index(["claim", "corpus"]), written.set_index(["claim", "corpus"])
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")  # of a baseline that no seed changes
 @pytest.mark.parametrize(
     "scale", sorted(p.parent.name for p in ROOT.glob("results/*/verdicts.csv"))
 )
@@ -265,6 +403,7 @@ def test_verdicts_follow_from_values_by_seed(scale):
     made, written = again(scale)
     written = written.loc[made.index]
     said = written.verdict.replace(dict.fromkeys(REFUTED, "refuted"))
-    assert len(made) >= 10 and (made.verdict == said).all()
+    assert len(made) == len(said) and not made[made.verdict != said].index.tolist()
     p = made.p.where(written.side == "for", made.against)
-    assert np.allclose(p, written.p, rtol=1e-4, atol=1e-12)
+    assert p.notna().sum() >= 10
+    assert np.allclose(p, written.p, rtol=1e-4, atol=1e-12, equal_nan=True)

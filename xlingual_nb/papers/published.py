@@ -132,6 +132,9 @@ class Comparison:
     must be clear of `learnt_floor` in the `learnt_column` or, where a column is a model, all
     `learnt_rows` in the columns that are compared. `fit`: rows within whose training perplexity all
     others of the test must lie (`report.verdicts`), or they differ in more than the claim says.
+    `ceiling`: the highest score there is, where all rows may come so near to it that none can be told
+    from another. `one_sign`: models have a sign of their own, and of rows whose models have both signs
+    the mean is like none of them.
     `curve`: a number read off each seed's training curve (`measures.statistics`) in place of the
     column itself. `exact`: no seed can change what is compared, a count on text, say, so that
     arithmetic decides.
@@ -154,6 +157,8 @@ class Comparison:
     learnt_floor: tuple[str, ...] = ()
     net: bool = False
     fit: tuple[str, ...] = ()
+    ceiling: float | None = None
+    one_sign: bool = False
     exact: bool = False
 
     def __post_init__(self):
@@ -167,6 +172,8 @@ class Comparison:
             raise ValueError(
                 "net compares rows with rows, above their floors: it needs minus rows and a difference"
             )
+        if self.ceiling is not None and (self.test != "within" or self.minus in ((), "floor")):
+            raise ValueError("a ceiling needs minus rows and the test within")
         if bool(self.learnt_column) + bool(self.learnt_rows) != bool(self.learnt_floor):
             raise ValueError("learnt_floor needs learnt_column or learnt_rows, and they it")
         paired = len(self.plus) > 2 and self.minus_column and not self.minus

@@ -6,10 +6,10 @@
 __all__ = ['ALPHA', 'PERPLEXITY', 'FIT', 'SHARE', 'LEARNT', 'BESIDES', 'SCALE', 'AGAINST', 'RunValues', 'curve_numbers',
            'published_values', 'baseline_labels', 'floors_in_words', 'strongest_baseline', 'correlation_over_rows',
            'weighted_rows', 'group_of', 'SeedGroup', 'seed_groups', 'Outcome', 'correlation_outcome', 'sum_of_groups',
-           'outcome', 'living_rows', 'heights', 'exceeds_baseline', 'is_above_baseline', 'is_solved_by_baseline',
-           'n_above_baseline', 'misfit', 'caught_up', 'at_like_fit', 'untrained_row', 'source_task_learnt', 'Levels',
-           'chance', 'published_effects', 'tests_by_language', 'outcomes_by_language', 'effects_by_language',
-           'carriers']
+           'outcome', 'compared_rows', 'living_rows', 'heights', 'exceeds_baseline', 'is_above_baseline',
+           'is_solved_by_baseline', 'n_above_baseline', 'misfit', 'caught_up', 'at_like_fit', 'untrained_row',
+           'rows_at_ceiling', 'rows_of_both_signs', 'source_task_learnt', 'Levels', 'chance', 'published_effects',
+           'tests_by_language', 'outcomes_by_language', 'effects_by_language', 'carriers']
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #e4afb76d
 from dataclasses import dataclass, replace
@@ -331,15 +331,18 @@ def outcome(claim, test, look_up) -> Outcome | list[str]:
     return Outcome(test, by_own, seeds=seeds, sds=sds, by_column=by_column)
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #a53202ae
+def compared_rows(test) -> tuple[str, ...]:
+    """The rows that a test compares, without baselines."""
+    return test.plus + (() if test.minus == "floor" else test.minus)
+
+
 def living_rows(claim, test) -> tuple[str, ...]:
     """The rows of which one must be alive: the claim's; of a share what it is a share of; else all
     that are compared.
     """
     if claim.alive is not None:
         return claim.alive
-    if test.net:
-        return test.minus
-    return test.plus + (() if test.minus == "floor" else test.minus)
+    return test.minus if test.net else compared_rows(test)
 
 
 def heights(values, column):
@@ -416,9 +419,7 @@ def misfit(test, look_up) -> str:
     """Which row of a test fits its training text worse than its `fit` rows, beyond `FIT`, as text;
     empty if none does.
     """
-    rows = [
-        r for r in test.plus + (() if test.minus == "floor" else test.minus) if r not in test.fit
-    ]
+    rows = [r for r in compared_rows(test) if r not in test.fit]
     perplexities = (
         {r: look_up(test.table, r, PERPLEXITY) for r in (*test.fit, *rows)} if test.fit else {}
     )
@@ -438,7 +439,7 @@ def caught_up(test, look_up) -> bool:
     """
     if not test.fit:
         return False
-    rows = test.plus + (() if test.minus == "floor" else test.minus) + test.fit
+    rows = compared_rows(test) + test.fit
     ordinary, longer = (
         [look_up(t, row, test.column) for row in rows]
         for t in (test.table, test.table + published.MATCHED)
@@ -465,11 +466,36 @@ def untrained_row(test, look_up) -> str:
     """Which row of a test reads its text not much better than frequencies would, as text; empty if
     none does.
     """
-    for row in test.plus + (() if test.minus == "floor" else test.minus):
+    for row in compared_rows(test):
         share = look_up(test.table, row, SHARE)
         stuck = [] if share is None else share[share > LEARNT]
         if len(stuck):
             return f"{SHARE} of {row} is {stuck.max():.2f} in {len(stuck)} of {len(share)} seeds"
+    return ""
+
+# %% ../../nbs/lib/8040_claim_tests.ipynb #ce111a91
+def rows_at_ceiling(test, look_up) -> str:
+    """That all rows of a test lie within its margin of its `ceiling`, as text; empty if one does
+    not.
+    """
+    if test.ceiling is None:
+        return ""
+    sides = [(row, test.column) for row in test.plus]
+    sides += [(row, test.minus_column or test.column) for row in test.minus]
+    means = [look_up(test.table, row, column).mean() for row, column in sides]
+    if min(means) <= test.ceiling - test.margin:
+        return ""
+    rows = ", ".join(dict.fromkeys(row for row, _ in sides))
+    return f"{test.column} of {rows} is {min(means):.3g} or more of {test.ceiling:g}"
+
+
+def rows_of_both_signs(test, look_up) -> str:
+    """Which plus row of a test of `one_sign` has models of both signs, as text; empty if none has."""
+    for row in test.plus if test.one_sign else ():
+        values = look_up(test.table, row, test.column)
+        n_below = int((values < 0).sum())
+        if 0 < n_below < len(values):
+            return f"{test.column} of {row} is below 0 in {n_below} of {len(values)} models"
     return ""
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #71a1ea51
@@ -482,10 +508,7 @@ def source_task_learnt(claim, test, look_up) -> dict[tuple[str, str], bool | Non
         return {}
     rows, columns = test.learnt_rows, (test.column, test.minus_column or test.column)
     if not rows:
-        rows, columns = (
-            test.plus + (() if test.minus == "floor" else test.minus),
-            (test.learnt_column,),
-        )
+        rows, columns = compared_rows(test), (test.learnt_column,)
     at_home = replace(test, floor=test.learnt_floor)
     return {
         (column, row): exceeds_baseline(claim, at_home, look_up, row, column)

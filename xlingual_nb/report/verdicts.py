@@ -31,6 +31,8 @@ from xlingual_nb.report.claim_tests import (
     carriers,
     effects_by_language,
     outcomes_by_language,
+    rows_at_ceiling,
+    rows_of_both_signs,
     is_solved_by_baseline,
     at_like_fit,
     chance,
@@ -170,6 +172,10 @@ def examine(claim, scale, look_up) -> Examined:
         return replace(idle, verdict=verdict, note=note)
     if why := first_reason(misfit, claim.tests, look_up):
         return replace(idle, note=f"fit differs: {why}")
+    if why := first_reason(rows_at_ceiling, claim.tests, look_up):
+        return replace(idle, note=f"at the ceiling: {why}")
+    if why := first_reason(rows_of_both_signs, claim.tests, look_up):
+        return replace(idle, verdict=INCONCLUSIVE, note=f"cannot be decided: {why}")
     p = max(o.p for o in results)
     against = min(1.0, len(results) * min(o.p_against for o in results))
     return replace(idle, verdict=INCONCLUSIVE, p=float(p), against=float(against))
@@ -304,7 +310,7 @@ def verdict_row(examined, corrected) -> dict:
             by_language=effects_by_language(by_language),
             carried_by=carriers(by_language, side) if verdict in DECIDED else "",
         )
-    if verdict == INCONCLUSIVE:
+    if verdict == INCONCLUSIVE and not np.isnan(examined.p):
         row |= powers(examined, corrected.levels)
     paper = outcome(claim, test, published_values(claim.paper))
     if isinstance(paper, Outcome):
