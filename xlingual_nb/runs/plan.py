@@ -17,6 +17,7 @@ import pandas as pd
 
 from ..errors import InputError
 from .executors import cores
+from .reached import source_of
 from .spec import one_look, parents, run_id
 from .staleness import StoreView
 from .stages import declared_stages, stage_code, stage_digests, stage_of  # noqa: F401
@@ -146,7 +147,7 @@ def load_machines(file: Path | None = None) -> MachineTable:
     InputError
         For a file that is not there, is no TOML, or lacks a number.
     """
-    file = Path(file or Path(__file__).with_name("machines.toml"))
+    file = Path(file or source_of("xlingual_nb.runs").with_name("machines.toml"))
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
