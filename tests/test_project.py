@@ -29,7 +29,7 @@ MODULES = sorted(
 )
 NOTEBOOKS = sorted((ROOT / "nbs").rglob("*.ipynb"))
 FOLDERS = ("xlingual_nb", "tests", "benchmarks")
-LONGEST_MODULE = 600  # lines
+LONGEST_MODULE = 650  # lines
 LONGEST_TEXT_LINE = 120  # characters; rows of a table cannot be wrapped
 LARGEST_NOTEBOOK = 300 * 1024  # bytes
 GROUND = ("test_store", "test_engine", "test_kill")
