@@ -89,19 +89,16 @@ def test_equal_specs_of_unlike_values_are_two_runs(store):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 5))
-def test_split_deals_everything_evenly_and_leaves_nobody_idle(sizes, stack, workers):
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 6))
+def test_split_deals_evenly_into_the_fewest_groups(sizes, stack):
     buckets = [[(b, i) for i in range(n)] for b, n in enumerate(sizes)]
-    groups = split(buckets, stack, workers)
+    groups = split(buckets, stack)
     assert [x for g in groups for x in g] == [x for b in buckets for x in b]
     assert all(len(g) <= stack and len({b for b, _ in g}) == 1 for g in groups)
     for b in range(len(sizes)):
         own = [len(g) for g in groups if g[0][0] == b]
         assert max(own) - min(own) <= 1
-    assert len(groups) % workers == 0 or all(len(g) == 1 for g in groups)
-    assert len(groups) < sum(math.ceil(n / stack) for n in sizes) + workers, (
-        "not more groups than needed"
-    )
+    assert len(groups) == sum(math.ceil(n / stack) for n in sizes)
 
 
 def test_runs_of_equal_shape_are_made_together(store):

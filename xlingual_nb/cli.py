@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'Table', 'Column', 'Claims', 'ClaimScale', 'Target',
-           'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel',
-           'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks',
-           'known_scales', 'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'report', 'refresh', 'results_',
-           'init', 'claims_', 'why', 'probe', 'animate', 'named_folder', 'data_list', 'data_check', 'data_get']
+           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'ExecutorName', 'Address', 'Workers', 'Table', 'Column',
+           'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling',
+           'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums', 'print_version',
+           'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values', 'run_batch_file', 'list_', 'plan',
+           'run', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'probe', 'animate', 'named_folder',
+           'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -173,7 +174,9 @@ Batch = Annotated[
 Jobs = Annotated[int, typer.Option(help="Notebooks of a batch that run at once.")]
 
 
-def run_batch_file(batch: str, jobs: int, others, scale: str, parameter, store: str) -> None:
+def run_batch_file(
+    batch: str, jobs: int, others, scale: str, parameter, store: str, start_cluster
+) -> None:
     """Execute a batch; `-p` and `--store` go to all entries, `--scale` to those that name none."""
     from xlingual_nb.report.batches import read_batch, run_batch
 
@@ -181,7 +184,8 @@ def run_batch_file(batch: str, jobs: int, others, scale: str, parameter, store: 
         raise InputError(
             "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
         )
-    run_batch(read_batch(batch, notebook_values(parameter, store, None, None), scale), jobs)
+    entries = read_batch(batch, notebook_values(parameter, store, None, None), scale)
+    run_batch(entries, jobs, start_cluster=start_cluster)
 
 # %% ../nbs/lib/9010_cli.ipynb #6b14f388
 Notebook = Annotated[
@@ -225,6 +229,21 @@ def plan(
     print_json(costs_as_json(costs)) if as_json else print_costs(costs)
 
 # %% ../nbs/lib/9010_cli.ipynb #ff616624
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        help="inline, processes, dask, or a batch system (slurm, pbs, lsf): where runs are made.",
+    ),
+]
+Address = Annotated[
+    str, typer.Option(metavar="tcp://HOST:PORT", help="Of a dask scheduler (dask alone).")
+]
+Workers = Annotated[
+    int, typer.Option(min=0, help="Processes, or workers of a cluster (0: one a core, or a GPU).")
+]
+
+
 @app.command()
 def run(
     notebooks: Notebooks = None,
@@ -235,30 +254,21 @@ def run(
     keep: Keep = False,
     batch: Batch = "",
     jobs: Jobs = 1,
+    executor: ExecutorName = "",
+    address: Address = "",
+    workers: Workers = 0,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
-    if batch:
-        return run_batch_file(batch, jobs, notebooks or sizes or keep, scale, parameter, store)
-    from xlingual_nb.report.reference_results import check_keep
-    from xlingual_nb.report.notebooks import (
-        experiments,
-        experiments_with_grid,
-        resolve,
-        run_notebook,
-        runnable,
-    )
+    from xlingual_nb.report.batches import run_notebooks
+    from xlingual_nb.runs.cluster import executor_for_kernels
 
-    sources = [
-        resolve(n) for n in notebooks or (experiments_with_grid() if keep else experiments())
-    ]
-    settings = notebook_values(parameter, store, sizes, notebooks) | (
-        {"keep": "yes"} if keep else {}
-    )
-    values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
-    for source in sources if keep else ():
-        check_keep(source, values[source])
-    for source in sources:
-        print(f"{source.stem}: {short(run_notebook(source, scale, settings))}")
+    with executor_for_kernels(executor, address, workers) as start_cluster:
+        if batch:
+            others = notebooks or sizes or keep
+            run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster)
+            return
+        settings = notebook_values(parameter, store, sizes, notebooks)
+        run_notebooks(notebooks or [], scale, settings, keep, start_cluster)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 @app.command()

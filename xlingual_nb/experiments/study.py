@@ -152,17 +152,27 @@ def unique_runs(cells: Iterable[TableEntry]) -> list:
 
 # %% ../../nbs/lib/7020_study.ipynb #2181224e
 def make_missing_runs(
-    cells: Iterable[TableEntry], store, stack: int = 1, device: str = "cpu", patient: bool = True
+    cells: Iterable[TableEntry],
+    store,
+    stack: int = 1,
+    device: str = "cpu",
+    patient: bool = True,
+    executor=None,
 ) -> None:
-    """Make what the store lacks, up to `stack` models of a shape as one program: on a CPU a group
-    of runs a core (`patient`), or one group after the other, as on a GPU.
+    """Make what the store lacks, up to `stack` models of a shape as one program.
+
+    `executor`: default the one that the command line or the environment names (`runs.cluster`), else
+    on a CPU a group of runs a core (`patient`), or one group after the other, as on a GPU.
     """
     import os
     from xlingual_nb.runs import executors
+    from xlingual_nb.runs.cluster import executor_of_environment
     from xlingual_nb.runs.engine import run
 
     os.environ["XLINGUAL_DEVICE"] = device
-    executor = executors.Processes() if device == "cpu" and patient else executors.Inline()
+    executor = executor or executor_of_environment(device)
+    if executor is None:
+        executor = executors.Processes() if device == "cpu" and patient else executors.Inline()
     run(unique_runs(cells), store, executor, stack=stack)
 
 # %% ../../nbs/lib/7020_study.ipynb #532073e6

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS', 'UNNAMED', 'Entry', 'output_name', 'batch_file', 'read_batch', 'read_entry', 'finished', 'execute_entry',
-           'Outcome', 'in_own_process', 'stop', 'run_batch']
+           'Outcome', 'in_own_process', 'stop', 'run_batch', 'run_notebooks']
 
 # %% ../../nbs/lib/8170_batches.ipynb #959fcc98
 import json
@@ -30,11 +30,14 @@ from xlingual_nb.report.notebook_parameters import (
 from xlingual_nb.report.notebooks import (
     NotebookError,
     execution_facts,
+    experiments,
+    experiments_with_grid,
     resolve,
     run_notebook,
     runnable,
 )
 from .reference_results import check_keep
+from .terminal import short
 
 # %% ../../nbs/lib/8170_batches.ipynb #e006acb8
 KEYS = {"notebook", "parameters"}
@@ -214,10 +217,13 @@ def stop(children: set) -> None:
             child.kill()
 
 # %% ../../nbs/lib/8170_batches.ipynb #a91d92ca
-def run_batch(entries: list[Entry], jobs: int = 1, say=print) -> list[Outcome]:
+def run_batch(
+    entries: list[Entry], jobs: int = 1, say=print, start_cluster=lambda device: None
+) -> list[Outcome]:
     """Execute the entries of a batch, `jobs` of them at once; those that are finished are found.
 
-    All are checked before the first starts. One that fails does not stop the others.
+    All are checked before the first starts, and before `start_cluster` is called with the device
+    that they need. One that fails does not stop the others.
 
     Raises
     ------
@@ -231,6 +237,8 @@ def run_batch(entries: list[Entry], jobs: int = 1, say=print) -> list[Outcome]:
         values = runnable(entry.source, entry.parameters)
         if values.get("keep"):
             check_keep(entry.source, values)
+    devices = {entry.parameters.get("device", "cpu") for entry in entries}
+    start_cluster(max(devices))  # cuda, where one of them asks for it
     children, is_stopped = set(), threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: kernels are closed
@@ -257,3 +265,19 @@ def run_batch(entries: list[Entry], jobs: int = 1, say=print) -> list[Outcome]:
         names = ", ".join(f"{o.entry.name} ({os.path.relpath(o.entry.log)})" for o in failed)
         raise NotebookError(f"{len(failed)} of {len(outcomes)} notebooks failed: {names}")
     return outcomes
+
+# %% ../../nbs/lib/8170_batches.ipynb #8170ac01
+def run_notebooks(
+    names, scale: str, settings: dict, keep: bool = False, start_cluster=lambda device: None
+) -> None:
+    """Execute notebooks (none named: all) one after another, all checked before the first starts."""
+    everything = experiments_with_grid() if keep else experiments()
+    sources = [resolve(name) for name in names or everything]
+    if keep:
+        settings = settings | {"keep": "yes"}
+    values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
+    for source in sources if keep else ():
+        check_keep(source, values[source])
+    start_cluster(settings.get("device", "cpu"))
+    for source in sources:
+        print(f"{source.stem}: {short(run_notebook(source, scale, settings))}")

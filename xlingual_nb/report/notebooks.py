@@ -28,6 +28,7 @@ from textwrap import shorten
 
 import xlingual_nb
 from ..errors import InputError
+from ..runs.cluster import uses_cluster
 from ..runs.files import SILENT, free_space, start_time, write_atomic
 from xlingual_nb.report.checkout import (
     YOURS,
@@ -132,11 +133,11 @@ def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict
 
 def runnable(path: Path, settings: dict) -> dict:
     """`values_of` a notebook that may run here. InputError as well for what its grid refuses, where
-    it has one, for a device that this machine does not have, and for a place that cannot be written
-    in.
+    it has one, for a device that this machine does not have (unless a cluster makes its runs), and
+    for a place that cannot be written in.
     """
     values = values_of(path, settings)
-    check_device(values.get("device", "cpu"), here=True)
+    check_device(values.get("device", "cpu"), here=not uses_cluster())
     check_places(values)
     if path.stem in experiments_with_grid():
         specs_of(path, values)

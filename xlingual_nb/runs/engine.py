@@ -26,21 +26,15 @@ from .store import Store
 _all_ = ["plan", "results"]
 
 # %% ../../nbs/lib/1130_engine.ipynb #14e994e6
-def split(buckets: list[list], stack: int, workers: int) -> list[list]:
-    """Deal buckets of stackable runs into groups of at most `stack`, in numbers that keep all
-    workers busy.
-    """
-    counts = [-(-len(b) // stack) for b in buckets]
-    while sum(counts) % workers and any(c < len(b) for b, c in zip(buckets, counts)):
-        sizes = [len(b) / c if c < len(b) else 0 for b, c in zip(buckets, counts)]
-        counts[sizes.index(max(sizes))] += 1
-
-    def deal(bucket, n):
-        small, more = divmod(len(bucket), n)
-        ends = [i * small + min(i, more) for i in range(n + 1)]
-        return [bucket[a:b] for a, b in zip(ends, ends[1:])]
-
-    return [group for bucket, n in zip(buckets, counts) for group in deal(bucket, n)]
+def split(buckets: list[list], stack: int) -> list[list]:
+    """Deal each bucket of stackable runs evenly into the fewest groups of at most `stack`."""
+    groups = []
+    for bucket in buckets:
+        n_groups = -(-len(bucket) // stack)
+        small, more = divmod(len(bucket), n_groups)
+        ends = [i * small + min(i, more) for i in range(n_groups + 1)]
+        groups += [bucket[a:b] for a, b in zip(ends, ends[1:])]
+    return groups
 
 # %% ../../nbs/lib/1130_engine.ipynb #d848a314
 def make_runs(
@@ -109,10 +103,8 @@ class Study:
         self.stack, self.accept, self.tell = stack, accept_stale, tell
         self.waiting, self.queued, self.done = dict(nodes), set(), set()
         self.failed, self.skipped, self._groups = {}, set(), {}
-        if not any(
-            node.weight for node in nodes.values()
-        ):  # no stage counts FLOPs: all runs are equal
-            for node in nodes.values():
+        if not any(node.weight for node in nodes.values()):
+            for node in nodes.values():  # no stage counts FLOPs: all runs are equal
                 node.weight = 1.0
 
     def release(self):
@@ -124,7 +116,7 @@ class Study:
             bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
             buckets.setdefault(bucket, []).append(node)
         ready = [b for b in buckets.values() if all(n.parent_ids <= self.done for n in b)]
-        groups = split(ready, self.stack, self.executor.workers)
+        groups = split(ready, self.stack)
         for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)):
             self.submit(group)
 
@@ -222,6 +214,11 @@ def run(
         return
     if isinstance(executor, Inline):
         _refuse_edited({n.spec.stage for n in nodes.values()})
+    try:
+        executor.start(store.root)
+    except BaseException:
+        executor.close()
+        raise
     study, began = Study(nodes, store, code, executor, stack, accept_stale, tell), time.monotonic()
     try:
         with Watch(study, progress):

@@ -1,0 +1,267 @@
+"""Runs on a dask cluster: the same bytes, whatever is killed, and one line for what a worker lacks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from toy_stages import Count, Total, steps, value
+
+pytest.importorskip("distributed")
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.runs.cluster import (
+    Dask,
+    executor_for_kernels,
+    executor_of_environment,
+    make_executor,
+)
+from xlingual_nb.runs.engine import RunsFailed, run
+from xlingual_nb.runs.executors import Inline, Processes
+from xlingual_nb.runs.store import Store, check_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def dask_process(command, *arguments, path=(), **environment):
+    """`dask scheduler` or `dask worker` as a program of its own, in a process group of its own."""
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT), str(ROOT / "tests")]),
+        **environment,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", command, *map(str, arguments)],
+        env=variables,
+        cwd="/",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def worker_process(address, *more, path=(), **environment):
+    options = ("--nthreads", 1, "--memory-limit", 0, "--no-dashboard", *more)
+    return dask_process("worker", address, *options, path=path, **environment)
+
+
+def end(*processes):
+    for process in processes:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        process.wait()
+
+
+@contextmanager
+def scheduler(tmp_path):
+    """The address of a scheduler, and the process."""
+    file = tmp_path / "scheduler.json"
+    process = dask_process(
+        "scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard", "--scheduler-file", file
+    )
+    limit = time.monotonic() + 120
+    while not file.exists():
+        assert time.monotonic() < limit and process.poll() is None
+        time.sleep(0.1)
+    try:
+        import json
+
+        yield json.loads(file.read_text())["address"], process
+    finally:
+        end(process)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "runs")
+
+
+def right(store, specs):
+    return all((store.path(s) / "value.txt").read_text() == value(s) for s in specs)
+
+
+def locks(store):
+    return list((store.root / "locks").glob("[0-9a-f]*"))
+
+
+def test_bytes_are_those_of_every_other_executor(store, tmp_path):
+    counts = [Count(8, seed) for seed in range(5)]
+    wanted = [Total(tuple(counts[:3])), Total(tuple(counts[2:]))]
+    others = {"inline": Inline(), "processes": Processes(2), "dask": Dask(workers=2)}
+    files = {}
+    for name, executor in others.items():
+        store = Store(tmp_path / name)
+        run(wanted, store, executor, stack=2, progress=False)
+        finished = [store.path(s) for s in (*wanted, *counts)]
+        files[name] = [
+            (p.name, p.read_bytes())
+            for folder in finished
+            for p in sorted(folder.iterdir())
+            if p.name in ("value.txt", "measures.json", "spec.json")
+        ]
+        assert len({pid for pid, *_ in steps(store.root)}) == (1 if name == "inline" else 2)
+        sizes = {seed: size for _, size, seed, _ in steps(store.root)}
+        assert sizes == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1}, "groups follow from the runs alone"
+    assert files["inline"] == files["processes"] == files["dask"] and len(files["dask"]) == 14
+
+
+def test_a_job_that_kills_its_process_is_tried_again_so_often(store):
+    lines = []
+    with pytest.raises(RunsFailed) as raised:
+        bad, good = Count(6, 1, "die"), Count(6, 2)
+        run(
+            [bad, good],
+            store,
+            Dask(workers=1, deaths=2, tell=lines.append),
+            stack=1,
+            progress=False,
+        )
+    assert "SIGKILL" in str(raised.value) and "3 times" in str(raised.value)
+    assert "last words" in str(raised.value), "what the process wrote last"
+    assert sum("tried again from its last checkpoint" in line for line in lines) == 2
+    assert right(store, [good]) and check_runs(store).empty
+    done = [step for *_, seed, step in steps(store.root) if seed == 1]
+    assert done == [0, 1], "what was computed before the kill was not computed again"
+
+
+def test_failures_are_those_of_the_study(store):
+    with pytest.raises(InputError, match=r"^toy.txt is empty: fill it$"):
+        run([Count(6, 1, "user"), Count(6, 2)], store, Dask(workers=1), progress=False)
+    assert right(store, [Count(6, 2)]) and not locks(store)
+
+
+HIDDEN = """
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "xlingual_nb" else found(name, *more)
+"""
+
+
+@pytest.mark.parametrize(
+    "lack, says",
+    [
+        ("package", "does not have xlingual_nb: install version"),
+        ("version", "has another xlingual_nb"),
+        ("gpu", "has no GPU that torch can use"),
+        ("store", "does not see the store"),
+    ],
+)
+def test_what_a_worker_lacks_is_said_in_one_line(store, tmp_path, monkeypatch, lack, says):
+    path, more, device = [], (), "cpu"
+    if lack == "package":
+        path = [tmp_path / "site"]
+        path[0].mkdir()
+        (path[0] / "sitecustomize.py").write_text(HIDDEN)
+    elif lack == "version":
+        path = [tmp_path / "site"]
+        (path[0] / "xlingual_nb").mkdir(parents=True)
+        (path[0] / "xlingual_nb" / "__init__.py").write_text("__version__ = '0.0.1'")
+    elif lack == "gpu":
+        device, more = "cuda", ("--resources", "gpu=1")
+    with scheduler(tmp_path) as (address, _):
+        worker = worker_process(address, *more, path=path, CUDA_VISIBLE_DEVICES="")
+        executor = Dask(address, device=device, tell=lambda line: None)
+        monkeypatch.setattr(Dask, "PROMPT", 1.0)
+        if lack == "store":
+            touch = Path.touch
+            monkeypatch.setattr(Path, "touch", lambda p: None if ".seen" in p.name else touch(p))
+        began = time.monotonic()
+        try:
+            with pytest.raises(InputError, match=says) as raised:
+                run([Count(3)], store, executor, progress=False)
+        finally:
+            end(worker)
+    assert "\n" not in str(raised.value) and time.monotonic() - began < 60
+    assert not steps(store.root) and not list(store.root.glob(".seen*"))
+
+
+def test_no_scheduler_and_no_worker(store, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="no dask scheduler answers at tcp://127.0.0.1:1"):
+        monkeypatch.setattr("distributed.Client", _refusing)
+        run([Count(3)], store, Dask("tcp://127.0.0.1:1"), progress=False)
+    monkeypatch.undo()
+    monkeypatch.setattr(Dask, "PROMPT", 0.5)
+    lines = []
+    with scheduler(tmp_path) as (address, _):
+        executor = Dask(address, device="cuda", patience=2.0, tell=lines.append)
+        with pytest.raises(InputError, match="no dask worker with the resource gpu came in"):
+            run([Count(3)], store, executor, progress=False)
+    assert any("has no worker with the resource gpu yet" in line for line in lines)
+
+
+def _refusing(*arguments, **options):
+    raise OSError("connection refused")
+
+
+def test_a_lost_scheduler_ends_the_study_and_the_same_command_goes_on(store, tmp_path):
+    specs = [Count(60, seed, "", 0.1) for seed in range(3)]
+    executors = []
+
+    class Killing(Dask):
+        def _deal(self):
+            super()._deal()
+            if len(steps(store.root)) > 20 and process.poll() is None:
+                end(process)
+
+    with scheduler(tmp_path) as (address, process):
+        worker = worker_process(address, "--death-timeout", 5)
+        executors.append(Killing(address))
+        with pytest.raises(
+            RunsFailed, match=r"scheduler at .* was lost; all that was computed is kept"
+        ):
+            run(specs, store, executors[0], stack=1, progress=False)
+        limit = time.monotonic() + 60
+        while locks(store):
+            assert time.monotonic() < limit, "the worker's process gives its lock back"
+            time.sleep(0.2)
+        end(worker)
+    run(specs, store, Dask(workers=1), stack=1, progress=False)
+    assert right(store, specs) and len(steps(store.root)) - 180 <= 1
+
+
+def test_a_killed_worker_costs_a_step_and_is_told(store):
+    lines = []
+    specs = [Count(40, seed, "", 0.05) for seed in range(3)]
+
+    class Killing(Dask):
+        killed = False
+
+        def _deal(self):
+            super()._deal()
+            if not self.killed and len(steps(store.root)) > 15:
+                nanny = self._cluster.workers[0].process.pid
+                self.killed = True
+                subprocess.run(["pkill", "-KILL", "-P", str(nanny)], check=False)
+                os.kill(nanny, signal.SIGKILL)
+
+    run(specs, store, Killing(workers=2, tell=lines.append), stack=1, progress=False)
+    assert right(store, specs) and any("was lost" in line for line in lines)
+    assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
+
+
+def test_executors_by_name(monkeypatch):
+    for name in ("XLINGUAL_EXECUTOR", "XLINGUAL_ADDRESS", "XLINGUAL_WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+    assert executor_of_environment() is None
+    assert isinstance(make_executor("inline"), Inline)
+    with executor_for_kernels("dask", "tcp://head:8786") as start:
+        start("cuda")
+        executor = executor_of_environment("cuda")
+    assert (executor.address, executor.device, executor.threads) == ("tcp://head:8786", "cuda", 4)
+    assert executor_of_environment() is None
+    with pytest.raises(
+        InputError, match="executor 'ray': choose from inline, processes, dask, slurm"
+    ):
+        make_executor("ray")
+    with pytest.raises(InputError, match="--address tcp://a:1 is of a dask scheduler"):
+        make_executor("processes", "tcp://a:1")
+    monkeypatch.setenv("XLINGUAL_EXECUTOR", "dask")
+    monkeypatch.setenv("XLINGUAL_WORKERS", "many")
+    with pytest.raises(InputError, match="XLINGUAL_WORKERS=many"):
+        executor_of_environment()
