@@ -5,6 +5,7 @@
 # make ci          install, then every test there is: those of the benchmark scripts too, more examples of what is drawn
 # make slow        every test, and the list of those that `make check` leaves out written again
 # make lab         install, then open the notebooks in JupyterLab
+# make site        install, then build the site, report/index.html, from the reference results and yours
 # make house       install, then draw the picture of the packages in docs/extend.md again
 #
 # Each target makes its own virtual environment the first time. Settings, with their defaults:
@@ -28,7 +29,7 @@ PART     := $(if $(filter all,$(ROWS)),,-p rows=$(ROWS) -p seeds=$(SEEDS))
 .DEFAULT_GOAL := help
 PYTEST   := $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help reproduce report test check ci slow lint lab house clean
+.PHONY: help reproduce site report test check ci slow lint lab house clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -43,7 +44,7 @@ ifeq ($(RUN),laboratory)
 	@$(if $(filter all,$(ROWS)),,echo "All rows of the laboratory (about an hour on two cores): make reproduce ROWS=all")
 endif
 
-report: $(VENV)/.runtime
+site report: $(VENV)/.runtime
 	$(VENV)/bin/xlingual report
 
 test: lint
@@ -78,11 +79,11 @@ $(VENV)/.torch: constraints.txt
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
-	$(PIP) -e .
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.torch pyproject.toml
-	$(PIP) -e '.[lab]'
+	$(PIP) -e '.[lab,docs]'
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml

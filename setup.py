@@ -14,6 +14,10 @@ SHIPPED = (
     "results/**/*",
     "figures/*",
     "data/README.md",
+    "docs/**/*",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
 )
 
 

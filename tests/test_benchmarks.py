@@ -448,7 +448,7 @@ def test_what_is_told_badly_is_seen(hostile, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("xlingual_nb.report.pages.write_report", broken)
+    monkeypatch.setattr("xlingual_nb.report.site.write_report", broken)
     told = hostile.said("report")
     assert told["code"] == 1 and "a bug" in told["said"]
 

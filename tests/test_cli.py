@@ -14,11 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
-import pandas as pd
 import pytest
 
 from xlingual_nb import cli
-from xlingual_nb.report import notebooks, pages
+from xlingual_nb.report import notebooks
 from xlingual_nb.report.checkout import same_data
 from xlingual_nb.runs.files import machine
 
@@ -165,11 +164,7 @@ def test_run_list_report(clone):
         and "run at: smoke" in done.stdout
         and "dufter2020" in done.stdout
     )
-    done = xlingual("report", cwd=clone)
-    assert done.returncode == 0 and (clone / "report/index.html").as_uri() in done.stdout
-    assert (clone / "report/yours-smoke/07_laboratory.html").exists()
-    for page in (clone / "report").rglob("*.html"):
-        assert pages.remote_references(page.read_text()) == []
+    refused(xlingual("report", cwd=clone), "docs/conf.py is missing")
 
 
 def test_a_kernel_that_ends_says_nothing_of_its_sockets(clone):
@@ -501,77 +496,3 @@ def test_prune_knows_what_dead_processes_leave(clone, store):
 def test_a_store_of_another_version_is_one_line(store):
     (store[0].root / "VERSION").write_text("99\n")
     refused(xlingual("runs", "list", "--store", store[0].root), "another version")
-
-
-# --- report
-
-
-def test_front_page_scores_by_paper_and_scale(tmp_path):
-    rows = [
-        dict(
-            claim=f"D{i}",
-            paper="dufter2020",
-            where="Table 1",
-            corpus="micro",
-            verdict=v,
-            effect=0.1,
-            low=0.0,
-            high=0.2,
-            p=0.01,
-            n_seeds=3,
-            published=0.5,
-        )
-        for i, v in enumerate(["reproduced", "reproduced", "inconclusive"])
-    ]
-    (tmp_path / "results/laptop").mkdir(parents=True)
-    pd.DataFrame(rows).to_csv(tmp_path / "results/laptop/verdicts.csv", index=False)
-    (tmp_path / "figures").mkdir()
-    text = pages.write_report(
-        tmp_path / "report", tmp_path / "results", tmp_path / "figures"
-    ).read_text()
-    score = pages.score(pages.read_verdicts(tmp_path / "results")).iloc[0]
-    assert (score.reproduced, score.inconclusive, score.contradicted, score.claims) == (
-        2,
-        1,
-        0,
-        3,
-    )
-    assert "<h2>Score</h2>" in text and text.count("✓") >= 2 and pages.remote_references(text) == []
-
-
-def test_a_report_cut_short_leaves_the_old_one(tmp_path, monkeypatch):
-    index = pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
-    before = index.read_text()
-
-    def cut(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("os.replace", cut)
-    with pytest.raises(KeyboardInterrupt):
-        pages.write_report(tmp_path / "report", tmp_path / "results", tmp_path / "figures")
-    assert index.read_text() == before and [p.name for p in (tmp_path / "report").iterdir()] == [
-        "index.html"
-    ]
-
-
-def test_pages_without_a_notebook_go(tmp_path):
-    at = [tmp_path / n for n in ("report", "results", "figures")]
-    source = notebook(tmp_path / "results/smoke/07_toy/07_toy.ipynb")
-    pages.write_report(*at)
-    assert (tmp_path / "report/smoke/07_toy.html").exists()
-    source.unlink()
-    pages.write_report(*at)
-    assert (
-        not (tmp_path / "report/smoke/07_toy.html").exists()
-        and "07_toy" not in (tmp_path / "report/index.html").read_text()
-    )
-
-
-def test_text_of_a_notebook_is_escaped(tmp_path):
-    path = notebook(tmp_path / "x.ipynb", "print('<script>alert(1)</script>')")
-    text = json.loads(path.read_text())
-    text["cells"][-1]["outputs"] = [
-        dict(output_type="stream", name="stdout", text="<script>alert(1)</script>")
-    ]
-    path.write_text(json.dumps(text))
-    assert "<script" not in pages.notebook_body(path)

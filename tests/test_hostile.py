@@ -346,7 +346,7 @@ def test_control_c_elsewhere_promises_nothing(monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("xlingual_nb.report.pages.write_report", stop)
+    monkeypatch.setattr("xlingual_nb.report.site.write_report", stop)
     done = xlingual("report")
     refused(done, "stopped", "begins again", code=130)
     assert "kept" not in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import verdicts
 from xlingual_nb.report.labels import corpus_name
-from xlingual_nb.report.pages import MARKS
+from xlingual_nb.report.scores import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "laptop"  # what notebooks quote, where nothing larger is kept

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = (
-    "xlingual_nb nbs results figures data/README.md tests/house.py "
-    "pyproject.toml settings.ini setup.py MANIFEST.in README.md LICENSE constraints.txt"
+    "xlingual_nb nbs results figures docs data/README.md tests/house.py "
+    "pyproject.toml settings.ini setup.py MANIFEST.in README.md CONTRIBUTING.md CHANGELOG.md LICENSE constraints.txt"
 ).split()
 
 
@@ -84,6 +84,7 @@ def test_notebooks_say_what_they_need_and_run_once_unpacked(python, tmp_path):
     for command in (("run", "07"), ("plan", "07"), ("report",), ("runs", "list")):
         assert "xlingual init" in python("-m", "xlingual_nb", *command, code=2)
     assert "study" in python("-m", "xlingual_nb", "init", "study")
+    assert (tmp_path / "study/docs/conf.py").is_file()
     assert "there already" in python("-m", "xlingual_nb", "init", "study", code=2)
     study = tmp_path / "study"
     rows = ("--scale", "smoke", "-p", "rows=0")

@@ -273,8 +273,8 @@ def run(
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 @app.command()
 def report():
-    """Write the report, report/index.html, from everything that was run."""
-    from xlingual_nb.report.pages import write_report
+    """Build the site, report/index.html, from the reference results and your own."""
+    from xlingual_nb.report.site import write_report
 
     index = write_report()
     print(f"The report is {short(index)}\nOpen it in a browser: {index.as_uri()}")

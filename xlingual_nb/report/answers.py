@@ -25,7 +25,7 @@ from . import verdicts
 from .checkout import repository
 from .labels import column_name, corpus_name, row_name
 from .notebooks import resolve
-from .pages import MARKS
+from .scores import MARKS
 from .reference_results import kept_study
 from ..runs.files import write_atomic
 

@@ -29,7 +29,7 @@ from xlingual_nb.report.reference_results import (
     describe_outdated,
     in_words,
 )
-from .pages import MARKS
+from .scores import MARKS
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #bc6fd7a9
 def say(*sentences: str) -> None:

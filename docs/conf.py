@@ -1,0 +1,69 @@
+"""Settings of Sphinx. `xlingual report` copies this file beside the sources that it writes."""
+
+import xlingual_nb
+
+project = "xlingual_nb"
+author = "The xlingual_nb authors"
+copyright = f"2026, {author}"
+version = release = xlingual_nb.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx_design",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
+exclude_patterns = ["_static"]
+default_role = "py:obj"
+
+# pages are shown as committed: nothing is executed
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_ipywidgets_js = {}
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["mystnb.unknown_mime_type", "mystnb.lexer", "myst.header", "docutils"]
+
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "xlingual_nb"
+html_static_path = ["_static"]
+html_extra_path = ["../extra"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_copy_source = False
+html_show_sourcelink = False
+html_sidebars = {
+    "index": [],
+    "runs": [],
+    "missing": [],
+    "claims/*": [],
+    "tables/*": [],
+    "search": [],
+}
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "logo": {"text": "xlingual_nb"},
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "navigation_depth": 2,
+    "show_nav_level": 1,
+    "navigation_with_keys": True,
+    "back_to_top_button": True,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}

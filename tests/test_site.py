@@ -1,0 +1,464 @@
+"""The site: what its sources hold, what it says of results that are missing or damaged, and what a
+browser sees of the whole.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pandas as pd
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.papers import published
+from xlingual_nb.report import site, site_claims, site_data, site_pages, site_papers, site_runs
+from xlingual_nb.report.site_data import Study
+from xlingual_nb.report.site_html import relinked
+
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return Study(ROOT)
+
+
+# ---- sources
+
+
+def test_reference_results_are_read_without_a_fault(reference):
+    assert reference.read_all() == []
+
+
+def test_every_claim_has_a_row_and_a_page(reference):
+    pages = site_claims.claim_pages(reference)
+    for claim in published.claims():
+        assert f"claims/{claim.id}.md" in pages
+        assert f'href="{claim.id}.html"' in pages["claims/index.md"]
+
+
+def test_a_claim_s_page_has_its_test_history_and_values(reference):
+    (claim,) = [c for c in published.claims() if c.id == "D-inv-order"]
+    page = site_claims.claim_page(claim, reference)
+    assert claim.says in page and "xlingual why D-inv-order" in page
+    for amendment in claim.amended:
+        assert amendment.when in page
+    assert re.search(r'runs\.html#laptop-07_laboratory-table1/\d+"', page)
+
+
+@pytest.mark.parametrize("test", [t for c in published.claims() for t in c.tests][::9])
+def test_a_test_in_words_names_what_it_compares(test):
+    text = site_claims.describe_test(test)
+    assert test.table in text and all(row in text for row in test.plus)
+
+
+def test_every_published_table_and_figure_has_a_tile_and_a_section(reference):
+    items = site_data.items(ROOT)
+    grid = site_papers.grid(reference)
+    for item in items:
+        assert f'href="papers/{item.paper}.html#{item.slug}"' in grid
+    for paper in {item.paper for item in items}:
+        page = site_papers.paper_page(paper, reference)
+        for item in (item for item in items if item.paper == paper):
+            assert f"\n## {item.title}\n" in page
+            assert item.notebook in page
+
+
+def test_every_ambiguity_is_on_the_page_of_its_paper():
+    for choice in published.ambiguities():
+        assert f"## {choice.id}\n" in site_papers.choices_page(choice.paper)
+
+
+def test_a_number_names_the_line_that_xlingual_why_explains(reference):
+    (table,) = [t for t in reference.tables if t.file == "results/laptop/03_frequency/table3.csv"]
+    lines = (ROOT / table.file).read_text().splitlines()
+    page = site_papers.table_page(table)
+    for line in re.findall(rf'runs\.html#{table.key}/(\d+)"', page):
+        row = table.frame.loc[int(line) - 2]
+        assert row.row in lines[int(line) - 1]
+    behind = site_runs.seeds_of(table, reference.seeds)
+    row = table.frame.iloc[0]
+    values = [value for _, value, _ in behind[tuple(row[site_runs.CELL])]]
+    assert sum(values) / len(values) == pytest.approx(row.value, rel=1e-4)
+
+
+def test_figures_are_found_for_tables_without_a_figure_of_their_name(reference):
+    by_name = {(i.paper, i.name): i for i in site_data.items(ROOT)}
+    item = by_name["k2020", "T8"]
+    found = site_data.figures_of(item, reference.figures)
+    assert found and all(f.notebook == "05_objective" for f in found)
+
+
+def test_links_of_the_repository_lead_to_pages_or_are_text():
+    def target(page, link):
+        return site_pages.site_target(ROOT, page, link)
+
+    assert target("README.md", "nbs/15_ledger.ipynb") == "nbs/15_ledger.ipynb"
+    assert target("README.md", "xlingual_nb/papers") == "choices/index.md"
+    assert target("nbs/01_overlap.ipynb", "lib/4050_pretraining.ipynb").endswith(
+        "api/modules/models.pretraining.rst"
+    )
+    assert target("README.md", "Makefile") == ""
+    text = "[a](b.md) ![c](d.png) [e](https://f.org)"
+    assert relinked(text, lambda _: "") == "a ![c](d.png) [e](https://f.org)"
+
+
+def test_claims_that_a_notebook_names_lead_to_their_pages():
+    text = site_pages.linked_claims("(`K-order`)", "../claims", made="[`{0}`]({1}.md)")
+    assert text == "([`K-order`](../claims/K-order.md))"
+
+
+def test_no_page_of_markdown_ends_a_block_of_html_early(reference):
+    """A blank line inside a block of HTML would make Sphinx read the rest as markdown."""
+    pages = site_papers.paper_pages(reference)
+    for name, page in pages.items():
+        for block in page.split("\n\n"):
+            assert block.count("<table") == block.count("</table>"), name
+
+
+# ---- missing, damaged, foreign
+
+
+def damaged(folder, change):
+    """A folder with the reference results of one notebook, after a change."""
+    for name in ("results/laptop/03_frequency", "figures"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("[!0]*", "0[!3]*")
+        )
+    for name in ("results/laptop/verdicts.csv", "results/specs.jsonl"):
+        shutil.copy(ROOT / name, folder / name)
+    for file in (ROOT / "results/laptop/03_frequency").glob("*.csv"):
+        shutil.copy(file, folder / "results/laptop/03_frequency" / file.name)
+    change(folder)
+    return Study(folder)
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+FIGURE = "figures/03_frequency-table3-laptop-micro"
+VERDICTS = "results/laptop/verdicts.csv"
+DAMAGES = {
+    "no results": (lambda folder: shutil.rmtree(folder / "results"), "results: no verdicts"),
+    "cut table": (write("results/laptop/03_frequency/table3.csv", b"paper,ta"), "table3.csv"),
+    "bytes": (write("results/laptop/03_frequency/table3.csv", b"\xff\x00\xfe"), "table3.csv"),
+    "empty": (write(VERDICTS, b""), VERDICTS),
+    "other columns": (write(VERDICTS, b"claim,answer\nX,yes\n"), VERDICTS),
+    "no note": (lambda folder: (folder / f"{FIGURE}.json").unlink(), f"{FIGURE}.json"),
+    "note is no JSON": (write(f"{FIGURE}.json", b"{"), f"{FIGURE}.json"),
+    "no specs": (lambda folder: (folder / "results/specs.jsonl").unlink(), "results/specs.jsonl"),
+    "specs cut": (write("results/specs.jsonl", b'{"id": "00'), "results/specs.jsonl"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_damaged_is_told_and_the_rest_is_shown(tmp_path, name):
+    change, words = DAMAGES[name]
+    study = damaged(tmp_path, change)
+    faults = study.read_all()
+    assert any(words in fault for fault in faults), faults
+    assert not any(str(tmp_path) in fault or "\n" in fault for fault in faults)
+    assert words in site_pages.missing_page(faults)
+    assert site_claims.claim_pages(study) and site_papers.paper_pages(study)
+
+
+def test_claims_of_another_project_are_left_out(tmp_path):
+    def rename(folder):
+        frame = pd.read_csv(folder / VERDICTS)
+        frame.loc[0, "claim"] = "Z-elsewhere"
+        frame.to_csv(folder / VERDICTS, index=False)
+
+    study = damaged(tmp_path, rename)
+    assert "Z-elsewhere" not in set(study.verdicts.claim)
+    assert any("Z-elsewhere" in fault for fault in study.read_all())
+
+
+# ---- a user's own results
+
+
+def test_without_runs_of_one_s_own_the_page_says_how_to_make_some(tmp_path, reference):
+    page = site_pages.user_page(Study(tmp_path, is_user=True), reference, [])
+    assert "xlingual run" in page and "<table" not in page
+
+
+def test_a_user_s_smoke_results_say_that_they_mean_nothing(tmp_path, reference):
+    shutil.copytree(ROOT / "results/laptop/03_frequency", tmp_path / "results/smoke/03_frequency")
+    page = site_pages.user_page(Study(tmp_path, is_user=True), reference, [])
+    assert "its numbers mean nothing" in page and "yours/results/smoke/03_frequency" in page
+
+
+def test_a_user_s_numbers_have_scripts_of_their_own(tmp_path):
+    shutil.copytree(ROOT / "results/laptop/03_frequency", tmp_path / "results/laptop/03_frequency")
+    scripts = site_runs.number_scripts(Study(tmp_path, is_user=True))
+    assert list(scripts) == ["runs/yours-laptop-03_frequency-table3.js"]
+
+
+# ---- building
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone without results, whose pages are made without Sphinx."""
+    (tmp_path / "docs").mkdir()
+    for name in ("conf.py", "front.md"):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
+
+    def copy(folder, strict=False):
+        shutil.rmtree(folder / "html", ignore_errors=True)
+        shutil.copytree(folder / "source", folder / "html")
+        (folder / "html/index.html").write_text("made")
+
+    monkeypatch.setattr(site, "run_sphinx", copy)
+    return tmp_path
+
+
+def test_a_clone_without_results_has_a_site_that_says_so(clone):
+    index = site.write_report(clone)
+    assert index == clone / "report/index.html"
+    assert "what is missing" in (index.parent / "index.md").read_text()
+
+
+def test_a_build_that_stops_leaves_the_old_site(clone, monkeypatch):
+    index = site.write_report(clone)
+    before = index.read_text()
+
+    def stop(folder, strict=False):
+        raise RuntimeError("sphinx stopped")
+
+    monkeypatch.setattr(site, "run_sphinx", stop)
+    with pytest.raises(RuntimeError):
+        site.write_report(clone)
+    assert index.read_text() == before
+    assert not list(clone.glob("report.*"))
+
+
+def test_pages_that_are_gone_leave_the_site(clone):
+    notebook = ROOT / "nbs/03_frequency.ipynb"
+    (clone / "nbs").mkdir()
+    shutil.copy(notebook, clone / "nbs")
+    assert (site.write_report(clone).parent / "nbs/03_frequency.ipynb").is_file()
+    (clone / "nbs/03_frequency.ipynb").unlink()
+    assert not (site.write_report(clone).parent / "nbs/03_frequency.ipynb").exists()
+
+
+def test_finished_pages_are_taken_as_they_are(clone):
+    (clone / "docs/extra").mkdir()
+    page = "<!doctype html><title>Explore</title>"
+    (clone / "docs/extra/explore.html").write_text(page)
+    index = site.write_report(clone)
+    assert (clone / "build/site/extra/explore.html").read_text() == page
+    assert (
+        "[Explore]" in (index.parent / "index.md").read_text()
+        or "Explore" in (index.parent / "index.md").read_text()
+    )
+
+
+def test_without_the_extra_one_line_says_what_to_install(clone, monkeypatch):
+    monkeypatch.setattr(site, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"sphinx.*\[docs\]"):
+        site.write_report(clone)
+
+
+# ---- the whole
+
+
+class Page(HTMLParser):
+    """Names, links and what a browser would fetch, of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.names, self.links, self.fetched = set(), [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        known = dict(attributes)
+        self.names |= {known[name] for name in ("id", "name") if known.get(name)}
+        if tag == "a" and known.get("href"):
+            self.links.append(known["href"])
+        if tag in ("img", "script", "iframe", "source") and known.get("src"):
+            self.fetched.append(known["src"])
+        if tag == "link" and known.get("rel") != "canonical" and known.get("href"):
+            self.fetched.append(known["href"])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The whole site, built without a warning."""
+    pytest.importorskip("myst_nb")
+    root = tmp_path_factory.mktemp("clone")
+    for name in ("docs", "nbs", "results", "figures", "benchmarks", "data/README.md"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / name, root / name)
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "settings.ini"):
+        shutil.copy(ROOT / name, root)
+    shutil.copytree(root / "results/laptop/03_frequency", root / "yours/results/smoke/03_frequency")
+    return site.write_report(root, strict=True).parent
+
+
+def is_anchor(anchor, target):
+    """Whether what is after the `#` names a place; on two pages it is read by their scripts."""
+    return (
+        bool(anchor)
+        and target.suffix == ".html"
+        and target.name != "runs.html"
+        and "=" not in anchor
+    )
+
+
+@pytest.mark.ci
+def test_no_link_of_the_site_is_broken_and_nothing_comes_from_elsewhere(built):
+    page = cache(Page)
+    faults = []
+    for path in sorted(built.rglob("*.html")):
+        for link in page(path).fetched + page(path).links:
+            if re.match(r"(https?:)?//", link):
+                if link in page(path).fetched:
+                    faults.append(f"{path.name} fetches {link}")
+                continue
+            if re.match(r"mailto:|data:|javascript:", link):
+                continue
+            file, anchor = urldefrag(unquote(link.partition("?")[0]))
+            target = (path.parent / file).resolve() if file else path
+            if not target.exists() or (
+                is_anchor(anchor, target) and anchor not in page(target).names
+            ):
+                faults.append(f"{path.relative_to(built)}: {link}")
+    assert faults == []
+
+
+KINDS = (
+    "index.html",
+    "papers/k2020.html",
+    "papers/dufter2020.html",
+    "nbs/07_laboratory.html",
+    "nbs/lib/3000_microworld.html",
+    "claims/index.html",
+    "claims/D-original.html",
+    "choices/dufter2020.html",
+    "tables/laptop-04_architecture-table4.html",
+    "api/index.html",
+    "api/pretrain.html",
+    "docs/extend.html",
+    "docs/reproducibility.html",
+    "yours/index.html",
+    "search.html",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def opened(browser, path, width, scheme="light"):
+    """A page of the site in a window of a width, and a list that its errors go to."""
+    errors = []
+    tab = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    ).new_page()
+    tab.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+    tab.on("pageerror", lambda e: errors.append(str(e)))
+    tab.on("requestfailed", lambda r: errors.append(f"not loaded: {r.url}"))
+    file, mark, anchor = str(path).partition("#")
+    tab.goto(Path(file).as_uri() + mark + anchor)
+    return tab, errors
+
+
+EMPTY = """() => [...document.querySelectorAll('main img')].filter(
+    image => image.loading !== 'lazy' && !image.naturalWidth).map(image => image.src)"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", KINDS)
+def test_a_browser_shows_every_kind_of_page(built, browser, page, width):
+    tab, errors = opened(browser, built / page, width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate(EMPTY) == []
+    assert errors == []
+    tab.context.close()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", KINDS)
+def test_no_serious_fault_of_accessibility(built, browser, page, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tab, _ = opened(browser, built / page, 1280, scheme)
+    found = axe.run(tab).response["violations"]
+    serious = [
+        f"{v['id']}: {node['target']} {node['failureSummary'][:200]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+    assert serious == []
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_claims_are_filtered_searched_and_sorted(built, browser):
+    tab, errors = opened(browser, built / "claims/index.html", 1280)
+    rows = tab.locator(".xl-claims tbody tr:visible")
+    every = rows.count()
+    tab.select_option("select[name=verdict]", "contradicted")
+    contradicted = rows.count()
+    assert 0 < contradicted < every
+    assert all(
+        "contradicted" in text for text in rows.locator("td[data-label=verdict]").all_inner_texts()
+    )
+    assert "verdict=contradicted" in tab.url
+    tab.fill("input[name=search]", "no such words")
+    assert rows.count() == 0
+    tab.fill("input[name=search]", "")
+    tab.click(".xl-claims thead button >> text=n >> nth=-1")
+    tab.select_option("select[name=verdict]", "")
+    numbers = tab.eval_on_selector_all(
+        ".xl-claims td[data-label=n]", "cells => cells.map(cell => Number(cell.dataset.value))"
+    )
+    assert numbers == sorted(numbers) and errors == []
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_a_number_leads_to_its_runs_and_a_run_to_what_it_reads(built, browser):
+    tab, errors = opened(browser, built / "papers/k2020.html", 1280)
+    tab.locator(".xl-results td.xl-ours a").first.click()
+    tab.wait_for_selector("#xl-run table a")
+    assert "xlingual why results/" in tab.inner_text("#xl-run")
+    tab.locator("#xl-run table a").first.click()
+    tab.wait_for_selector("#xl-run pre a")
+    assert "xlingual runs make" in tab.inner_text("#xl-run")
+    tab.locator("#xl-run pre a").first.click()
+    tab.wait_for_selector("#xl-run h2")
+    assert errors == []
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_the_search_finds_a_page_offline(built, browser):
+    tab, errors = opened(browser, built / "search.html?q=perplexity", 1280)
+    tab.wait_for_selector("#search-results li a")
+    assert errors == []
+    tab.context.close()
+
+
+def test_the_package_does_not_load_sphinx():
+    code = "import sys, xlingual_nb.report.site; print('sphinx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
