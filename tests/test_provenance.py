@@ -30,6 +30,18 @@ def values():
     return provenance.reference_values(ROOT)
 
 
+# --- the command
+
+
+def test_results_on_an_encoder_from_elsewhere_are_made_again_on_its_folder():
+    command = provenance.rerun_command("13_layers", "laptop", "natural-e5-small", seeds=3)
+    assert command == (
+        "xlingual run 13_layers --scale laptop -p corpus=natural -p checkpoint=e5-small -p seeds=3"
+    )
+    assert "checkpoint" not in provenance.rerun_command("13_layers", "laptop", "natural")
+    assert provenance.rerun_command("13_layers", "laptop", "bible").endswith("-p corpus=bible")
+
+
 # --- the index
 
 

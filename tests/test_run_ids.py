@@ -25,6 +25,7 @@ from xlingual_nb.experiments import (
     window_size,
     zero_shot,
 )
+from xlingual_nb.report.reference_results import PRETRAINED
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 
@@ -44,10 +45,14 @@ GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, win
 
 
 def kept() -> Iterator[tuple[str, str, str]]:
-    """(first twelve characters of a run id, table, corpus) of the committed results."""
+    """(first twelve characters of a run id, table, corpus) of the committed results, but for those
+    of an encoder that was pretrained elsewhere: their ids want its files.
+    """
     for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
         with open(path, encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
+                if row["corpus"].startswith(PRETRAINED):
+                    continue
                 for key in (row.get("run_ids") or "").split():
                     yield key, path.relative_to(ROOT).as_posix(), row["corpus"]
 

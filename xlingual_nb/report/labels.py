@@ -19,6 +19,9 @@ CORPORA = {
     "running": "running text",
     "fake": "English and Fake-English",
     "natural": "natural text",
+    # what an encoder has read stands in the caption of every table on it
+    "natural-multilingual-e5-small": "natural text, multilingual-e5-small (contrastive, trained on parallel text "
+    "too, weights of 4 bits)",
 }
 LANGUAGES = {
     "en": "English",

@@ -24,7 +24,7 @@ from ..papers import published
 from . import tables, verdicts
 from .notebook_parameters import parameters
 from .notebooks import experiments
-from .reference_results import Kept, current_grid
+from .reference_results import Kept, corpus_parameters, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id
 from ..runs.stages import declared_stages
@@ -294,7 +294,7 @@ def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
     for.
     """
     known = parameters(experiments()[notebook])
-    settings = {"corpus": corpus} | values
+    settings = corpus_parameters(corpus) | values
     options = [f"-p {name}={value}" for name, value in settings.items() if name in known]
     return " ".join(["xlingual run", notebook, "--scale", scale, *options])
 
