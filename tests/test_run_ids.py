@@ -25,7 +25,7 @@ from xlingual_nb.experiments import (
     window_size,
     zero_shot,
 )
-from xlingual_nb.report.reference_results import PRETRAINED
+from xlingual_nb.report.labels import PRETRAINED
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.text import records, sources
 

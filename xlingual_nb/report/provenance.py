@@ -22,9 +22,10 @@ import pandas as pd
 from ..errors import InputError, require
 from ..papers import published
 from . import tables, verdicts
+from .labels import corpus_parameters
 from .notebook_parameters import parameters
 from .notebooks import experiments
-from .reference_results import Kept, corpus_parameters, current_grid
+from .reference_results import Kept, current_grid
 from ..runs.files import write_atomic
 from ..runs.spec import canonical, one_look, parents, plain_value, restore, run_id
 from ..runs.stages import declared_stages
