@@ -278,6 +278,16 @@ def test_a_path_means_what_it_means_where_one_stands(below):
     assert notebooks.grid_of("07", "smoke", dict(store="a"))[1]["store"] == str(below.parent / "a")
 
 
+def test_where_a_clone_cannot_be_written_in_the_notebook_goes_with_the_results(clone, tmp_path):
+    """As in a container whose clone is read-only."""
+    notebook(clone / "nbs/09_places.ipynb", parameters="scale = 'smoke'\nresults = ''")
+    (clone / "yours").write_text("no folder")
+    refused(xlingual("run", "09", cwd=clone), f"results={clone}/yours/results", "no folder")
+    place = tmp_path / "elsewhere"
+    done = xlingual("run", "09", "-p", f"results={place}", cwd=clone)
+    assert done.returncode == 0 and (place / "smoke/09_places/09_places.ipynb").is_file()
+
+
 @pytest.mark.parametrize("name", ["store", "results", "figures"])
 @pytest.mark.parametrize(
     "place, words",

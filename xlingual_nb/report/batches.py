@@ -140,7 +140,8 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     home = repository() if values.get("keep") else repository() / YOURS
-    folder = home / "results" / values["scale"] / source.stem
+    tables = Path(values.get("results") or home / "results")
+    folder = tables / values["scale"] / source.stem
     return Entry(source, values, folder / f"{output_name(source.stem, values, known)}.ipynb")
 
 # %% ../../nbs/lib/8170_batches.ipynb #7595a4ad

@@ -32,6 +32,7 @@ from ..runs.cluster import uses_cluster
 from ..runs.files import SILENT, free_space, start_time, write_atomic
 from xlingual_nb.report.checkout import (
     YOURS,
+    check_place,
     check_places,
     readable_root,
     repository,
@@ -311,8 +312,8 @@ def run_notebook(
     say=print,
 ) -> Path:
     """Execute a notebook strictly, in the repository's root; the path of the executed copy,
-    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: `yours/results` of the repository, or with
-    the parameter `keep` its `results`; `copy_name`: another name than the notebook's).
+    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: the parameter `results`, else `yours/results`
+    of the repository, or with the parameter `keep` its `results`; `copy_name`: another name than the notebook's).
 
     Its metadata say what made it. When a cell fails, what there is stays beside as
     `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError
@@ -321,7 +322,9 @@ def run_notebook(
     source, cwd, settings = resolve(str(name)), repository(), {"scale": scale, **(parameters or {})}
     values = runnable(source, settings)
     home = cwd if values.get("keep") else cwd / YOURS
-    folder = Path(out or home / "results").resolve() / values["scale"] / source.stem
+    tables = out or values.get("results") or home / "results"
+    folder = Path(tables).resolve() / values["scale"] / source.stem
+    check_place("results", folder)
     folder.mkdir(parents=True, exist_ok=True)
     final, failed, partial = (
         folder / f"{copy_name or source.stem}{end}.ipynb"
