@@ -34,6 +34,8 @@ python_maximum_signature_line_length = 88
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
+# Of pydata-sphinx-theme, sphinx-book-theme and furo the first: kinds of pages stand in a bar at the top, not hundreds
+# of pages in one list at the side, and the width is left to tables.
 html_theme = "pydata_sphinx_theme"
 html_title = "xlingual_nb"
 html_static_path = ["_static"]
@@ -46,6 +48,8 @@ html_sidebars = {
     "index": [],
     "runs": [],
     "missing": [],
+    "papers/*": [],
+    "choices/*": [],
     "claims/*": [],
     "tables/*": [],
     "search": [],

@@ -17,11 +17,12 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
 from xlingual_nb.report import site, site_claims, site_data, site_pages, site_papers, site_runs
+from xlingual_nb.report.labels import column_name, row_name
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
 
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_a_claim_s_page_has_its_test_history_and_values(reference):
 @pytest.mark.parametrize("test", [t for c in published.claims() for t in c.tests][::9])
 def test_a_test_in_words_names_what_it_compares(test):
     text = site_claims.describe_test(test)
-    assert test.table in text and all(row in text for row in test.plus)
+    assert all(row_name(row) in text for row in test.plus) and column_name(test.column) in text
 
 
 def test_every_published_table_and_figure_has_a_tile_and_a_section(reference):
@@ -249,15 +250,15 @@ def test_pages_that_are_gone_leave_the_site(clone):
 
 
 def test_finished_pages_are_taken_as_they_are(clone):
-    (clone / "docs/extra").mkdir()
-    page = "<!doctype html><title>Explore</title>"
-    (clone / "docs/extra/explore.html").write_text(page)
+    (clone / "docs/explore").mkdir()
+    page = "<!doctype html><title>Words &amp; copies</title>"
+    (clone / "docs/explore/index.html").write_text(page)
+    (clone / "docs/explore/data.js").write_text("1")
     index = site.write_report(clone)
-    assert (clone / "build/site/extra/explore.html").read_text() == page
-    assert (
-        "[Explore]" in (index.parent / "index.md").read_text()
-        or "Explore" in (index.parent / "index.md").read_text()
-    )
+    assert (clone / "build/site/extra/explore/index.html").read_text() == page
+    assert (clone / "build/site/extra/explore/data.js").is_file()
+    link = '<a href="explore/index.html">Words &amp; copies</a>'
+    assert link in (index.parent / "index.md").read_text()
 
 
 def test_without_the_extra_one_line_says_what_to_install(clone, monkeypatch):

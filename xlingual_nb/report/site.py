@@ -19,7 +19,13 @@ from .checkout import YOURS, repository
 from .site_claims import claim_pages
 from .site_data import Study
 from .site_html import write_if_changed
-from .site_pages import api_pages, doc_pages, notebook_pages, user_pages
+from xlingual_nb.report.site_pages import (
+    api_pages,
+    doc_pages,
+    finished_folders,
+    notebook_pages,
+    user_pages,
+)
 from .site_papers import paper_pages, write_thumbnail
 from .site_runs import number_scripts, run_scripts, runs_page
 from ..runs.files import free_space
@@ -89,9 +95,9 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
             copy_if_newer(path, extra / path.relative_to(root))
         for path in user.root.glob(pattern):
             copy_if_newer(path, extra / YOURS / path.relative_to(user.root))
-    for path in (root / "docs/extra").rglob("*"):
+    for path in (path for folder in finished_folders(root) for path in folder.rglob("*")):
         if path.is_file():
-            copy_if_newer(path, extra / path.relative_to(root / "docs/extra"))
+            copy_if_newer(path, extra / path.relative_to(root / "docs"))
     for path in [root / "docs/conf.py", *(root / "docs/_static").glob("*")]:
         copy_if_newer(path, source / path.relative_to(root / "docs"))
     for figure in reference.figures:

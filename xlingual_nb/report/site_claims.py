@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['WHOSE', 'HEAD', 'FACTS', 'WIDTH', 'LEFT', 'STEP', 'place_name', 'number_link', 'claim_row', 'claim_rows',
-           'claim_table', 'score_table', 'claims_page', 'describe_test', 'verdict_table', 'interval_picture',
-           'interval_lines', 'values_behind', 'history', 'figure_html', 'claim_page', 'commands', 'claim_pages']
+           'claim_table', 'score_table', 'claims_page', 'table_title', 'describe_test', 'verdict_table',
+           'interval_picture', 'interval_lines', 'values_behind', 'history', 'tables_behind', 'figure_html',
+           'claim_page', 'commands', 'claim_pages']
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000002
+import re
 from collections.abc import Iterable
 from html import escape
 
@@ -17,7 +19,7 @@ from ..papers import published
 from ..papers.published import Claim, Comparison
 from . import verdicts
 from .answers import PAPERS
-from .labels import corpus_name
+from .labels import column_name, corpus_name, row_name
 from .provenance import rerun_command
 from .scores import score
 from .site_data import FigureNote, ResultTable, Study
@@ -131,24 +133,33 @@ def claims_page(study: Study) -> str:
     return page_text("Claims", intro, fold("What the verdicts mean", legend), table)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000a
+def table_title(name: str) -> str:
+    """A table as the paper calls it, with the reading: `Table 2 (released)`."""
+    table, _, reading = name.partition("-")
+    title = re.sub(r"^(table|figure)(\d+)$", r"\1 \2", table).capitalize()
+    return f"{title} ({reading})" if reading else title
+
+
 def describe_test(test: Comparison) -> str:
     """A test of a claim in words."""
-    plus = ", ".join(f"`{row}`" for row in test.plus)
-    against = ", ".join(f"`{row}`" for row in test.minus) if test.minus != "floor" else "baseline"
+    plus = ", ".join(f"“{row_name(row)}”" for row in test.plus)
+    minus = test.minus if isinstance(test.minus, tuple) else ()
+    against = ", ".join(f"“{row_name(row)}”" for row in minus) or ("baseline" if test.minus else "")
+    column, other = column_name(test.column), column_name(test.minus_column or "")
     if test.compare == "correlation":
-        what = f"Pearson's r of {test.column} with {test.minus_column} over {plus}"
+        what = f"Pearson's r of {column} with {other} over {plus}"
     elif test.compare == "ratio":
-        what = f"{test.column} of {plus} divided by that of {against}"
+        what = f"{column} of {plus} divided by that of {against}"
     else:
         factor = f"{test.factor:g} times " if test.factor != 1 else ""
         less = f" minus {factor}that of {against}" if against else ""
         if test.minus_column:
-            less = f" minus {factor}{test.minus_column}" + (f" of {against}" if against else "")
-        what = f"{test.column} of {plus}{less}"
+            less = f" minus {factor}{other}" + (f" of {against}" if against else "")
+        what = f"{column} of {plus}{less}"
     bounds = {"above": "lies above", "below": "lies below", "within": "lies within ±"}
     space = "" if test.test == "within" else " "
     net = ", each row above its baseline," if test.net else ""
-    return f"{test.table}: {what}{net} {bounds[test.test]}{space}{signed(test.margin)}"
+    return f"{table_title(test.table)}: {what}{net} {bounds[test.test]}{space}{signed(test.margin)}"
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000c
 FACTS = {
@@ -248,7 +259,7 @@ def values_behind(claim: Claim, tables: list[ResultTable]) -> str:
                 spread = f" ± {signed(row.sd)}" if row.sd == row.sd else ""
                 value = number_link(table, at + 2, f"{signed(row.value)}{spread}")
                 place = place_name(row.corpus, table.scale)
-                texts = map(escape, (row.row, row.column, place))
+                texts = map(escape, (row_name(row.row), column_name(row.column), place))
                 lines.append([*texts, value, str(row.n_seeds), signed(row.published)])
     if not lines:
         return ""
@@ -267,15 +278,23 @@ def history(claim: Claim) -> str:
     return html_table(["when", "why", "verdict before"], rows, caption)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000010
-def figure_html(figure: FigureNote, up: str = "../") -> str:
+def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultTable]:
+    """The result tables that a figure shows: the one of its name, else all of its notebook."""
+    near = [t for t in tables if (t.notebook, t.scale) == (figure.notebook, figure.scale)]
+    return [t for t in near if t.name == figure.stem] or near
+
+
+def figure_html(figure: FigureNote, tables: list[ResultTable], up: str = "../") -> str:
     """A figure with its caption, and beneath it what it was made from."""
     name = figure.path.stem
     file = f"{figure.folder}/{name}"
     links = [
         link(f"{up}{file}.png", "PNG"),
         link(f"{up}{file}.json", "JSON"),
-        link(f"{up}nbs/{figure.notebook}.html", f"notebook {figure.notebook}"),
+        *[link(f"{up}{t.file}", f"{t.name}.csv") for t in tables_behind(figure, tables)],
     ]
+    if not figure.is_user:
+        links.append(link(f"{up}nbs/{figure.notebook}.html", f"notebook {figure.notebook}"))
     claims = [link(f"{up}claims/{claim}.html", claim) for claim in figure.claims]
     about = f"<p>Claims: {', '.join(claims)}</p>" if claims else ""
     command = f"<p>Runs behind it ({len(figure.runs)}): <code>xlingual why {file}.png</code></p>"
@@ -307,7 +326,7 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
         blocks += ["## Values", values]
     figures = [figure for figure in study.figures if claim.id in figure.claims]
     if figures:
-        shown = [figure_html(figure) for figure in figures[:2]]
+        shown = [figure_html(figure, study.tables) for figure in figures[:2]]
         rest = [link(f"../papers/{claim.paper}.html#{f.path.stem}", f.caption) for f in figures[2:]]
         blocks += ["## Figures", *shown, *[f"<p>{text}</p>" for text in rest]]
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]

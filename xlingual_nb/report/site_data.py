@@ -76,6 +76,12 @@ class FigureNote:
         """What it shows, as its file name has it: `table1`, `windows`."""
         return self.path.stem.partition("-")[2].partition("-")[0]
 
+    @property
+    def scale(self) -> str:
+        """The scale that it is of."""
+        parts = self.path.stem.split("-")
+        return parts[2] if len(parts) > 2 else ""
+
 # %% ../../nbs/lib/8190_site_data.ipynb #81900006
 def is_result_table(path: Path) -> bool:
     """Whether a file is a result table, or should be one by its name."""

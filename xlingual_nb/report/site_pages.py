@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['MICROWORLD', 'MARK', 'NONE_YET', 'module_page', 'site_target', 'is_page', 'doc_files', 'linked_claims',
            'linked_outputs', 'folded_notebook', 'notebook_pages', 'readme_start', 'placebo_table', 'stamps_sentence',
-           'extra_links', 'faults_note', 'missing_page', 'doc_pages', 'house_as_table', 'api_pages', 'name_page',
-           'module_pages', 'verdict_comparison', 'user_table', 'user_page', 'user_pages']
+           'finished_folders', 'finished_links', 'faults_note', 'missing_page', 'doc_pages', 'house_as_table',
+           'api_pages', 'name_page', 'module_pages', 'verdict_comparison', 'user_table', 'user_page', 'user_pages']
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #82300002
 import json
 import re
 from collections.abc import Callable
 from functools import partial
-from html import escape
+from html import escape, unescape
 from importlib import import_module
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
@@ -202,26 +202,32 @@ def placebo_table(root: Path) -> str:
 def stamps_sentence(root: Path) -> str:
     """When the reference results were last compared with what the code of the day makes."""
     path = root / "results/stamps.jsonl"
-    try:
-        last = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
-        equal = sum(word == "equal" for word in last["stages"].values())
-        date, stages = last["date"], len(last["stages"])
-    except (OSError, ValueError, IndexError, KeyError):
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    compared = [stamp for stamp in map(json.loads, lines) if isinstance(stamp.get("stages"), dict)]
+    if not compared:
         return ""
+    last = compared[-1]
+    equal = sum(word == "equal" for word in last["stages"].values())
     return (
-        f"Last comparison: {date}. Runs of {stages} stages were made again with the code of that day; those of {equal} "
-        "stages came out equal."
+        f"Last comparison: {last['date']}. Runs of {len(last['stages'])} stages were made again with the code of that "
+        f"day; those of {equal} stages came out equal."
     )
 
 
-def extra_links(root: Path) -> str:
-    """Links to the finished pages in `docs/extra`, which the site takes as they are."""
-    tiles = []
-    for path in sorted((root / "docs/extra").glob("**/*.html")):
-        title = re.search(r"<title>(.*?)</title>", path.read_text(encoding="utf-8"), re.S)
-        name = path.relative_to(root / "docs/extra").as_posix()
-        tiles.append(f"<li>{link(name, title[1].strip() if title else name)}</li>")
-    return html_block("<ul>", *tiles, "</ul>") if tiles else ""
+def finished_folders(root: Path) -> list[Path]:
+    """Folders of `docs/` with a finished page, `index.html`, that the site takes as they are."""
+    return sorted(path.parent for path in (root / "docs").glob("*/index.html"))
+
+
+def finished_links(root: Path) -> str:
+    """Links to the finished pages."""
+    lines = []
+    for folder in finished_folders(root):
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        title = re.search(r"<title>(.*?)</title>", page, re.S)
+        name = title[1].strip() if title else folder.name
+        lines.append(f"<li>{link(f'{folder.name}/index.html', unescape(name))}</li>")
+    return html_block("<ul>", *lines, "</ul>") if lines else ""
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000a
 def faults_note(faults: list[str]) -> str:
@@ -252,7 +258,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
         "readme": readme_start(root),
         "score": score_table(study.verdicts) if len(study.verdicts) else "",
         "grid": grid(study),
-        "extra": extra_links(root),
+        "finished": finished_links(root),
         "placebo": placebo_table(root),
         "stamps": stamps_sentence(root),
     }
@@ -427,7 +433,8 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
     if any(folds):
         blocks += ["## Tables", *folds]
     if study.figures:
-        blocks += ["## Figures", *map(figure_html, study.figures)]
+        shown = [figure_html(figure, study.tables) for figure in study.figures]
+        blocks += ["## Figures", *shown]
     return page_text("Your results", *blocks)
 
 

@@ -20,8 +20,15 @@ import pandas as pd
 from ..papers import published
 from . import tables
 from .answers import PAPERS
+from .labels import column_name, row_name
 from .readme import MISSING, ORDERING, VALUES, covered
-from .site_claims import claim_table, place_name, figure_html, number_link
+from xlingual_nb.report.site_claims import (
+    claim_table,
+    figure_html,
+    number_link,
+    place_name,
+    table_title,
+)
 from xlingual_nb.report.site_data import (
     LETTERS,
     FigureNote,
@@ -88,7 +95,7 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
 def table_head(columns: dict[str, list[str]]) -> list[str]:
     """Two rows of column heads: the paper's columns, and the sources under each."""
     first = "".join(
-        f'<th scope="colgroup" colspan="{len(sources)}">{escape(column)}</th>'
+        f'<th scope="colgroup" colspan="{len(sources)}">{escape(column_name(column))}</th>'
         for column, sources in columns.items()
     )
     second = "".join(
@@ -138,7 +145,8 @@ def result_table(
             for column, sources in columns.items()
             for source in sources
         ]
-        lines.append(f'<tr><th scope="row">{escape(row)}</th>{"".join(texts)}</tr>')
+        name = f'<th scope="row" title="{escape(row)}">{escape(row_name(row))}</th>'
+        lines.append(f"<tr>{name}{''.join(texts)}</tr>")
     return table_block(caption, [*lines, "</tbody>"], "xl-results")
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100006
@@ -153,10 +161,7 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
     frame = frame.assign(_printed=printed).sort_values("_printed", ascending=False, kind="stable")
     for (_, name, corpus), part in frame.groupby(["paper", "table", "corpus"], sort=False):
         seeds = tables.describe_seeds(part)
-        reading = "" if name == published.in_print(name) else f" ({name.partition('-')[2]})"
-        place = place_name(corpus, table.scale)
-        title = re.sub(r"^(table|figure)(\d+)$", r"\1 \2", published.in_print(name)).capitalize()
-        parts.append((f"{title}{reading}, {place}; {seeds}", part))
+        parts.append((f"{table_title(name)}, {place_name(corpus, table.scale)}; {seeds}", part))
     return parts
 
 
@@ -270,7 +275,7 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
         if name in drawn:
             blocks.append(f"<p>Figure above: {link(f'#{name}', figure.caption)}</p>")
         else:
-            blocks.append(figure_html(figure))
+            blocks.append(figure_html(figure, study.tables))
             drawn.add(name)
     if len(blocks) == 2:
         blocks.append(
