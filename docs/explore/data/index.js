@@ -1,0 +1,1 @@
+explore.index([{"row":"0 original","title":"Original","file":"micro-0.js"},{"row":"3 inv-order","title":"Copy read backwards","file":"micro-3.js"},{"row":"8 lang-pos;shift-special;no-random","title":"Separate positions and special tokens, no random words","file":"micro-8.js"}]);

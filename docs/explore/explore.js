@@ -1,0 +1,535 @@
+/* The page that one can move. Data come as scripts (explore.index, explore.add), so that it works from the file
+   system; d3 draws the curves and finds the dot under a pointer. */
+"use strict";
+
+const explore = (() => {
+  const SIDES = ["left", "right"];
+  const NEAREST = 3;
+  const CURVES = [
+    ["mu", "µ", "linear"],
+    ["rho", "ρ, upper layer", "linear"],
+    ["tau0", "τ, layer 0", "linear"],
+    ["perplexity", "Perplexity, unseen text", "log"],
+  ];
+  const byId = (id) => document.getElementById(id);
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const models = new Map(); // by row
+  const waiting = new Map();
+  const state = { left: "", right: "", at: 0, layer: "0", items: "words", view: "plane", picked: null };
+  let listed = [];
+  let timer = null;
+  let colours = {};
+
+  // ---- data
+
+  function bytes(text) {
+    return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  }
+
+  function index(entries) {
+    listed = entries;
+    for (const side of SIDES) {
+      for (const entry of entries) byId(side).add(new Option(entry.title, entry.row));
+      byId(side).addEventListener("change", () => choose(side, byId(side).value));
+    }
+    const second = entries[1] || entries[0];
+    choose("left", entries[0].row);
+    choose("right", second.row);
+  }
+
+  function choose(side, row) {
+    state[side] = row;
+    byId(side).value = row;
+    if (models.has(row)) return refresh();
+    if (waiting.has(row)) return;
+    const script = document.createElement("script");
+    script.src = `data/${listed.find((entry) => entry.row === row).file}`;
+    script.onerror = () => { byId("summary").textContent = `${script.src} is missing.`; };
+    waiting.set(row, script);
+    document.body.append(script);
+  }
+
+  function add(model) {
+    models.set(model.row, model);
+    for (const items of ["words", "sentences"]) {
+      for (const layer of Object.values(model[items].layers)) {
+        for (const view of [layer.plane, layer.centred]) {
+          view.points = bytes(view.points);
+          view.nearest = bytes(view.nearest);
+        }
+      }
+    }
+    refresh();
+  }
+
+  const ready = () => SIDES.every((side) => models.has(state[side]));
+  const shown = (side) => models.get(state[side]);
+  const count = (model) => model[state.items].texts.length;
+  const viewOf = (model) => model[state.items].layers[state.layer][state.view];
+  const checkpoint = (model) => Math.min(Math.round(state.at), model.steps.length - 1);
+
+  // ---- where a dot is, what is nearest to it
+
+  /* Coordinates are bytes; between two checkpoints a dot moves in a straight line. */
+  function point(model, view, language, number) {
+    const n = count(model);
+    const low = Math.min(Math.floor(state.at), model.steps.length - 1);
+    const high = Math.min(low + 1, model.steps.length - 1);
+    const share = state.at - low;
+    const at = (step) => ((step * 2 + language) * n + number) * 2;
+    const a = at(low);
+    const b = at(high);
+    return [
+      (view.points[a] * (1 - share) + view.points[b] * share) / 255,
+      1 - (view.points[a + 1] * (1 - share) + view.points[b + 1] * share) / 255,
+    ];
+  }
+
+  function neighbours(model, view, language, number) {
+    const start = ((checkpoint(model) * 2 + language) * count(model) + number) * NEAREST;
+    return Array.from(view.nearest.subarray(start, start + NEAREST));
+  }
+
+  const isHit = (model, view, number) => neighbours(model, view, 0, number)[0] === number;
+
+  // ---- panels
+
+  function readColours() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of ["page", "first", "second", "hit", "miss", "ink"]) {
+      colours[name] = style.getPropertyValue(`--${name}`).trim();
+    }
+  }
+
+  function fit(canvas) {
+    const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
+    if (canvas.width !== size) canvas.width = canvas.height = size;
+    return size;
+  }
+
+  function drawPanel(side) {
+    const model = shown(side);
+    const view = viewOf(model);
+    const canvas = byId(`panel-${side}`);
+    const size = fit(canvas);
+    const context = canvas.getContext("2d");
+    const unit = size / canvas.clientWidth;
+    const margin = 10 * unit;
+    const scale = size - 2 * margin;
+    const place = (language, number) =>
+      point(model, view, language, number).map((value) => margin + value * scale);
+    const numbers = d3.range(count(model));
+    const dots = [0, 1].map((language) => numbers.map((number) => place(language, number)));
+    context.clearRect(0, 0, size, size);
+    for (const hit of [false, true]) {
+      context.beginPath();
+      for (const number of numbers) {
+        if (isHit(model, view, number) !== hit) continue;
+        context.moveTo(...dots[0][number]);
+        context.lineTo(...dots[1][number]);
+      }
+      context.strokeStyle = hit ? colours.hit : colours.miss;
+      context.lineWidth = (hit ? 1.4 : 0.9) * unit;
+      context.stroke();
+    }
+    context.fillStyle = colours.first;
+    context.beginPath();
+    for (const [x, y] of dots[0]) {
+      context.moveTo(x + 4 * unit, y);
+      context.arc(x, y, 4 * unit, 0, 2 * Math.PI);
+    }
+    context.fill();
+    context.fillStyle = colours.second;
+    context.beginPath();
+    for (const [x, y] of dots[1]) {
+      context.moveTo(x, y - 5 * unit);
+      context.lineTo(x + 4.6 * unit, y + 3.6 * unit);
+      context.lineTo(x - 4.6 * unit, y + 3.6 * unit);
+      context.closePath();
+    }
+    context.fill();
+    if (state.picked) drawPicked(context, model, view, dots, unit);
+  }
+
+  function drawPicked(context, model, view, dots, unit) {
+    const { language, number } = state.picked;
+    const other = 1 - language;
+    const first = neighbours(model, view, language, number)[0];
+    context.strokeStyle = colours.ink;
+    context.lineWidth = 2.4 * unit;
+    for (const [x, y] of [dots[language][number], dots[other][first]]) {
+      context.beginPath();
+      context.arc(x, y, 8 * unit, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  function describe(side) {
+    const model = shown(side);
+    const view = viewOf(model);
+    const at = checkpoint(model);
+    const score = state.items === "words" ? "τ" : "ρ";
+    const all = state.items === "sentences" ? `, of ${count(model)} sentences` : "";
+    byId(`title-${side}`).textContent = model.title;
+    byId(`score-${side}`).innerHTML =
+      `<b>${score} ${view.score[at].toFixed(2)}</b>${all} · the plane shows ` +
+      `${Math.round(100 * view.explained[at])} % of the variance`;
+    byId(`panel-${side}`).setAttribute(
+      "aria-label", `${model.title}: ${state.items} and their copies in the plane, ${score} ${view.score[at].toFixed(2)}`);
+    return `${model.title}: ${score} ${view.score[at].toFixed(2)}`;
+  }
+
+  function when(model) {
+    const at = checkpoint(model);
+    const last = model.steps[model.steps.length - 1];
+    return `step ${model.steps[at].toLocaleString("en")} (${Math.round((100 * model.steps[at]) / last)} %)`;
+  }
+
+  // ---- what is picked
+
+  function say() {
+    const place = byId("chosen");
+    if (!state.picked) return;
+    const { language, number } = state.picked;
+    place.replaceChildren();
+    for (const side of SIDES) {
+      const model = shown(side);
+      if (number >= count(model)) continue;
+      const texts = model[state.items].texts;
+      const line = document.createElement("div");
+      const own = texts[number][language];
+      line.append(`${model.title}: ${state.items === "sentences" ? `“${own}”` : own} → `);
+      neighbours(model, viewOf(model), language, number).forEach((other, rank) => {
+        const mark = document.createElement("span");
+        mark.className = other === number ? "right" : "wrong";
+        mark.textContent = texts[other][1 - language] + (other === number ? " ✓" : " ✗");
+        line.append(rank ? ", " : "", mark);
+      });
+      place.append(line);
+    }
+  }
+
+  function pick(side, event) {
+    const model = shown(side);
+    const view = viewOf(model);
+    const box = byId(`panel-${side}`).getBoundingClientRect();
+    const tree = d3.quadtree().x((d) => d.at[0]).y((d) => d.at[1]);
+    for (const language of [0, 1]) {
+      for (let number = 0; number < count(model); number++) {
+        const [x, y] = point(model, view, language, number);
+        tree.add({ language, number, at: [10 + x * (box.width - 20), 10 + y * (box.height - 20)] });
+      }
+    }
+    const found = tree.find(event.clientX - box.left, event.clientY - box.top, 24);
+    if (!found) return;
+    const { language, number } = found;
+    if (state.picked && state.picked.language === language && state.picked.number === number) return;
+    state.picked = { language, number };
+    say();
+    draw();
+  }
+
+  function walk(side, event) {
+    const moves = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    if (event.key === "Enter" || event.key === " ") {
+      if (state.picked) state.picked.language = 1 - state.picked.language;
+    } else if (event.key in moves) {
+      const n = count(shown(side));
+      const now = state.picked || { language: 0, number: -1 };
+      state.picked = { language: now.language, number: (now.number + moves[event.key] + n) % n };
+    } else return;
+    event.preventDefault();
+    say();
+    draw();
+  }
+
+  // ---- curves
+
+  function curve([name, title, kind]) {
+    const [width, height, left, bottom, top] = [300, 170, 38, 22, 20];
+    const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${height}`).attr("role", "img");
+    const sides = SIDES.map((side) => ({ side, model: shown(side) }));
+    const values = sides.flatMap(({ model }) => model.curves[name]);
+    const last = d3.max(sides, ({ model }) => model.steps[model.steps.length - 1]);
+    const x = d3.scaleLinear([0, last], [left, width - 6]);
+    const y = kind === "log"
+      ? d3.scaleLog(d3.extent(values), [height - bottom, top]).nice()
+      : d3.scaleLinear([0, Math.max(0.1, d3.max(values))], [height - bottom, top]).nice();
+    svg.append("g").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).ticks(4));
+    svg.append("g").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4, kind === "log" ? "~s" : undefined));
+    svg.append("text").attr("x", left).attr("y", 12).text(title);
+    for (const { side, model } of sides) {
+      const line = d3.line((_, i) => x(model.steps[i]), (value) => y(value));
+      svg.append("path").attr("class", `curve ${side}`).attr("d", line(model.curves[name]));
+    }
+    svg.append("line").attr("class", "cursor").attr("y1", top).attr("y2", height - bottom);
+    const told = sides.map(({ model }) => `${model.title} ends at ${model.curves[name].at(-1)}`);
+    svg.attr("aria-label", `${title} along training. ${told.join("; ")}`);
+    svg.on("click", (event) => {
+      const step = x.invert(d3.pointer(event)[0]);
+      go(d3.leastIndex(sides[0].model.steps, (a, b) => Math.abs(a - step) - Math.abs(b - step)));
+    });
+    svg.node().scale = x;
+    return svg.node();
+  }
+
+  function drawCurves() {
+    byId("curves").replaceChildren(...CURVES.map(curve));
+    moveCursor();
+  }
+
+  function moveCursor() {
+    const steps = shown("left").steps;
+    const low = Math.floor(state.at);
+    const high = Math.min(low + 1, steps.length - 1);
+    const step = steps[low] + (steps[high] - steps[low]) * (state.at - low);
+    for (const svg of byId("curves").children) {
+      d3.select(svg).select(".cursor").attr("x1", svg.scale(step)).attr("x2", svg.scale(step));
+    }
+  }
+
+  // ---- what the models read
+
+  /* A generator that gives the same order for the same sentence. */
+  function shuffled(words, seed) {
+    const order = d3.range(words.length);
+    d3.shuffler(d3.randomLcg(seed))(order);
+    return order.map((i) => words[i]);
+  }
+
+  function reading(row, words) {
+    const copy = words.map((word) => `::${word}`);
+    const has = (name) => row.split(/[ ;]/).includes(name);
+    const length = words.length + 2;
+    const specials = (own) => (own && has("shift-special") ? ["::[CLS]", "::[SEP]"] : ["[CLS]", "[SEP]"]);
+    let [english, other] = [words, copy];
+    let note = "";
+    if (has("inv-order")) other = [...copy].reverse();
+    if (has("permuted")) [english, other] = [shuffled(words, 0.1), shuffled(copy, 0.7)];
+    if (has("unigram")) {
+      const draw = d3.randomLcg(0.3);
+      english = words.map(() => words[Math.floor(draw() * words.length)]);
+      other = copy.map(() => copy[Math.floor(draw() * copy.length)]);
+      note = "Words are drawn from the frequencies of the whole text; here, of your sentence.";
+    }
+    if (has("no-parallel")) note = "Each language has another half of the text, so the copy of this sentence is never read.";
+    if (has("no-random")) note = "Masked words are never replaced by random words, which may come from the other language.";
+    if (has("knn-replace")) note = "Some masked words are replaced by the nearest word of the other language's own vectors.";
+    const side = (tokens, own) => {
+      const [begin, end] = specials(own);
+      const start = own && has("lang-pos") ? 64 : 0;
+      return { tokens: [begin, ...tokens, end], positions: d3.range(start, start + length) };
+    };
+    return { english: side(english, false), copy: side(other, true), note };
+  }
+
+  function table(side, row) {
+    const model = listed.find((entry) => entry.row === row);
+    const words = byId("sentence").value.toLowerCase().split(/\s+/).filter(Boolean).slice(0, 30);
+    const { english, copy, note } = reading(row, words);
+    const box = document.createElement("div");
+    box.className = "reading";
+    box.id = `reading-${side}`;
+    const grid = document.createElement("table");
+    grid.createCaption().textContent = model.title;
+    const line = (title, cells, kind) => {
+      const tr = grid.insertRow();
+      const th = document.createElement("th");
+      th.scope = "row";
+      th.textContent = title;
+      tr.append(th);
+      for (const cell of cells) {
+        const td = tr.insertCell();
+        td.textContent = cell;
+        td.className = kind;
+      }
+    };
+    line("English", english.tokens, "english");
+    line("position", english.positions, "position");
+    line("copy", copy.tokens, "copy");
+    line("position", copy.positions, "position");
+    box.append(grid);
+    if (note) {
+      const p = document.createElement("p");
+      p.className = "small";
+      p.textContent = note;
+      box.append(p);
+    }
+    return box;
+  }
+
+  function drawReadings() {
+    const rows = [...new Set(SIDES.map((side) => state[side]))];
+    byId("readings").replaceChildren(...rows.map((row, i) => table(SIDES[i], row)));
+  }
+
+  // ---- dials
+
+  function dials(data) {
+    byId("dials-section").hidden = false;
+    const select = byId("dial");
+    for (const dial of data) select.add(new Option(dial.title, dial.title));
+    const slider = byId("setting");
+    const show = () => {
+      const dial = data.find((one) => one.title === select.value);
+      slider.max = dial.settings.length - 1;
+      drawDial(dial, Number(slider.value));
+    };
+    select.addEventListener("change", () => { slider.value = 0; show(); });
+    slider.addEventListener("input", show);
+    slider.value = 0;
+    show();
+  }
+
+  function drawDial(dial, chosen) {
+    const now = dial.settings[Math.min(chosen, dial.settings.length - 1)];
+    byId("setting-name").textContent = now.name;
+    byId("spoken").textContent = now.text ? `So it says one thing: ${now.text}` : "";
+    const [width, row] = [640, 26];
+    const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${row * dial.settings.length + 24}`).attr("role", "img");
+    const top = d3.max(dial.settings, (one) => one.mu + one.sd);
+    const x = d3.scaleLinear([0, top], [150, width - 70]).nice();
+    dial.settings.forEach((one, i) => {
+      const y = i * row + 4;
+      const bar = svg.append("g").attr("opacity", one === now ? 1 : 0.45);
+      bar.append("text").attr("x", 144).attr("y", y + 14).attr("text-anchor", "end").text(one.name);
+      bar.append("rect").attr("x", 150).attr("y", y).attr("height", row - 8)
+        .attr("width", Math.max(1, x(one.mu) - 150)).attr("fill", "var(--first)");
+      bar.append("line").attr("x1", x(Math.max(0, one.mu - one.sd))).attr("x2", x(one.mu + one.sd))
+        .attr("y1", y + row / 2 - 4).attr("y2", y + row / 2 - 4).attr("stroke", "var(--ink)");
+      bar.append("text").attr("x", x(one.mu + one.sd) + 6).attr("y", y + 14).text(`µ ${one.mu.toFixed(2)}`);
+      bar.on("click", () => { byId("setting").value = i; drawDial(dial, i); });
+    });
+    svg.append("g").attr("transform", `translate(0,${row * dial.settings.length})`).call(d3.axisBottom(x).ticks(5));
+    svg.attr("aria-label", `${dial.title}, ${now.name}: µ ${now.mu.toFixed(2)}, ${now.n} models`);
+    byId("dials").replaceChildren(svg.node());
+  }
+
+  // ---- everything
+
+  let asked = false;
+
+  function paint() {
+    asked = false;
+    const said = SIDES.map((side) => { drawPanel(side); return describe(side); });
+    const told = when(shown("left"));
+    byId("when").textContent = told;
+    byId("step").setAttribute("aria-valuetext", told);
+    moveCursor();
+    if (!timer) byId("summary").textContent = `${told}. ${said.join(". ")}`;
+  }
+
+  /* Once a frame, however often something changes. */
+  function draw() {
+    if (asked || !ready()) return;
+    asked = true;
+    requestAnimationFrame(paint);
+  }
+
+  function layerChoices() {
+    const layers = Object.keys(shown("left").words.layers);
+    const place = byId("layers");
+    if (place.childElementCount) return;
+    for (const layer of layers) {
+      const label = document.createElement("label");
+      const input = Object.assign(document.createElement("input"),
+        { type: "radio", name: "layer", value: layer, checked: layer === state.layer });
+      label.append(input, layer === "0" ? " 0 (embeddings) " : ` ${layer} (upper) `);
+      place.append(label);
+    }
+  }
+
+  function refresh() {
+    if (!ready()) return;
+    layerChoices();
+    readColours();
+    byId("step").max = shown("left").steps.length - 1;
+    if (state.picked && state.picked.number >= count(shown("left"))) state.picked = null;
+    byId("runs").textContent = [...new Set(SIDES.map((side) => `${shown(side).title} ${shown(side).run}`))].join(", ");
+    drawCurves();
+    drawReadings();
+    say();
+    draw();
+  }
+
+  function go(at) {
+    state.at = at;
+    byId("step").value = at;
+    if (state.picked) say();
+    draw();
+  }
+
+  function stop() {
+    if (timer) cancelAnimationFrame(timer.frame);
+    if (timer) clearTimeout(timer.wait);
+    timer = null;
+    byId("play").textContent = "Play the training";
+    draw();
+  }
+
+  /* Eight tenths of a second from one checkpoint to the next; whoever wants no motion sees the checkpoints alone. */
+  function play() {
+    if (timer) return stop();
+    const last = shown("left").steps.length - 1;
+    if (state.at >= last) go(0);
+    byId("play").textContent = "Stop";
+    timer = {};
+    const running = timer;
+    if (calm.matches) {
+      const jump = () => {
+        if (timer !== running) return;
+        if (state.at >= last) return stop();
+        go(Math.floor(state.at) + 1);
+        running.wait = setTimeout(jump, 1200);
+      };
+      running.wait = setTimeout(jump, 1200);
+      return;
+    }
+    let before = performance.now();
+    const frame = (now) => {
+      if (timer !== running) return;
+      go(Math.min(last, state.at + (now - before) / 800));
+      before = now;
+      if (state.at >= last) return stop();
+      running.frame = requestAnimationFrame(frame);
+    };
+    running.frame = requestAnimationFrame(frame);
+  }
+
+  state.at = Number(byId("step").value);
+  byId("play").addEventListener("click", play);
+  byId("step").addEventListener("input", (event) => {
+    if (timer) stop();
+    go(Number(event.target.value));
+  });
+  byId("step").addEventListener("keydown", (event) => {
+    // a key moves by a whole checkpoint, a pointer by less
+    const moves = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
+    if (!(event.key in moves) || !ready()) return;
+    event.preventDefault();
+    const last = shown("left").steps.length - 1;
+    go(Math.max(0, Math.min(last, Math.round(state.at) + moves[event.key])));
+  });
+  byId("controls").addEventListener("change", (event) => {
+    const { name, value } = event.target;
+    if (!["layer", "items", "view"].includes(name)) return;
+    state[name] = value;
+    if (name === "items") {
+      state.picked = null;
+      byId("chosen").textContent = `Point at a dot: its nearest ${value} of the other language.`;
+    }
+    refresh();
+  });
+  byId("controls").addEventListener("submit", (event) => event.preventDefault());
+  byId("sentence").addEventListener("input", drawReadings);
+  for (const side of SIDES) {
+    const panel = byId(`panel-${side}`);
+    panel.addEventListener("pointermove", (event) => ready() && pick(side, event));
+    panel.addEventListener("pointerdown", (event) => ready() && pick(side, event));
+    panel.addEventListener("keydown", (event) => ready() && walk(side, event));
+  }
+  new ResizeObserver(draw).observe(byId("panel-left"));
+  dark.addEventListener("change", () => { readColours(); draw(); });
+  return { index, add, dials, paint, state };
+})();

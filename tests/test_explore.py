@@ -1,0 +1,286 @@
+"""The page that one can move: its data follow from the study, and a browser plays it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments.emergence import FRONT, TITLES
+from xlingual_nb.report import explorer
+from xlingual_nb.report.reference_results import kept_study
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/explore"
+MODELS = sorted((PAGE / "data").glob("micro-*.js"))
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def called(path, name):
+    """What a script of data gives to a function of the page."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.fullmatch(rf"explore\.{name}\((.*)\);\n", text, re.S)[1])
+
+
+# ---- data
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_a_model_of_the_page_is_one_of_the_study(path):
+    data = explorer.read_data(path)
+    assert data["title"] == TITLES[data["row"]]
+    study = kept_study("18_emergence", ROOT, "laptop").table("training")
+    for name, column in (("plane", ""), ("centred", ", means off")):
+        view = explorer.read_projection(data, name)
+        scores = data["words"]["layers"]["0"][name]["score"]
+        assert view.tau == pytest.approx(scores, abs=1e-3), "nearest words and τ say one thing"
+        assert 0 < view.explained.min() and view.explained.max() < 1
+        if data["row"] in FRONT:
+            of = study[(study.row == data["row"]) & (study.column == f"Layer 0 Trans. τ{column}")]
+            (runs,) = {len(ids.split()) for ids in of.run_ids}
+            if runs == 1:
+                by_step = dict(zip(data["steps"], scores))
+                assert [by_step[s] for s in of.step] == pytest.approx(list(of.value), abs=1e-4)
+    assert data["curves"]["tau0"] == pytest.approx(
+        data["words"]["layers"]["0"]["plane"]["score"], abs=1e-3
+    )
+
+
+def test_the_page_lists_the_models_that_are_there():
+    entries = called(PAGE / "data/index.js", "index")
+    assert {entry["file"] for entry in entries} == {path.name for path in MODELS}
+    assert set(FRONT) <= {entry["row"] for entry in entries}
+
+
+def test_dials_are_those_of_the_study():
+    data = called(PAGE / "data/dials.js", "dials")
+    assert data == explorer.dials_data(kept_study("17_dials", ROOT)), "xlingual run 18 --keep"
+
+
+def test_data_are_small_and_nothing_comes_from_elsewhere():
+    assert sum(path.stat().st_size for path in (PAGE / "data").iterdir()) < 2e6
+    for name in ("index.html", "explore.js", "explore.css"):
+        assert not re.search(r"https?://|//cdn", (PAGE / name).read_text(encoding="utf-8")), name
+    assert "ISC" in (PAGE / "vendor/d3.LICENSE").read_text() or "Permission to use" in (
+        PAGE / "vendor/d3.LICENSE"
+    ).read_text(encoding="utf-8")
+
+
+def test_another_script_is_no_model(tmp_path):
+    (tmp_path / "other.js").write_text("alert(1)", encoding="utf-8")
+    with pytest.raises(InputError, match="holds no model"):
+        explorer.read_data(tmp_path / "other.js")
+
+
+def test_points_keep_their_place_to_half_a_step():
+    points = np.random.default_rng(0).uniform(-3, 3, (4, 2, 5, 2))
+    again = explorer.decode_points(explorer.encode_points(points, 3), points.shape, 3)
+    assert np.abs(again - points).max() <= 3 / 255 + 1e-9
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens the page from the file system; at the end there must have been no error."""
+    contexts, errors = [], []
+
+    def open_page(width=1280, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        tab.on("pageerror", lambda e: errors.append(str(e)))
+        tab.on("requestfailed", lambda r: errors.append(f"not loaded: {r.url}"))
+        tab.goto((PAGE / "index.html").as_uri())
+        tab.wait_for_function("document.querySelector('#score-right b')")
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def score(tab, side="left"):
+    return float(tab.inner_text(f"#score-{side} b").split()[1])
+
+
+def picture(tab, side="left"):
+    return tab.evaluate(f"document.getElementById('panel-{side}').toDataURL()")
+
+
+def set_step(tab, value):
+    tab.evaluate(
+        "v => { const s = document.getElementById('step'); s.value = v;"
+        " s.dispatchEvent(new Event('input', {bubbles: true})); }",
+        value,
+    )
+    tab.wait_for_timeout(60)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_control_changes_what_it_says(opened, width):
+    tab = opened(width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    data = explorer.read_data(PAGE / "data/micro-0.js")
+    last = data["words"]["layers"]["0"]
+    assert score(tab) == pytest.approx(last["plane"]["score"][-1], abs=0.006)
+    end = picture(tab)
+    set_step(tab, 0)
+    assert "step 0" in tab.inner_text("#when")
+    assert score(tab) == pytest.approx(last["plane"]["score"][0], abs=0.006)
+    assert picture(tab) != end
+    set_step(tab, 16)
+    tab.check("input[name=view][value=centred]")
+    tab.wait_for_timeout(60)
+    assert score(tab) == pytest.approx(last["centred"]["score"][-1], abs=0.006)
+    tab.check("input[name=layer][value='2']")
+    tab.check("input[name=items][value=sentences]")
+    tab.wait_for_timeout(60)
+    upper = data["sentences"]["layers"]["2"]["centred"]
+    assert score(tab) == pytest.approx(upper["score"][-1], abs=0.006)
+    assert tab.inner_text("#score-left").startswith("ρ")
+    third = called(PAGE / "data/index.js", "index")[2]
+    tab.select_option("#right", third["row"])
+    tab.wait_for_function(
+        f"document.getElementById('title-right').textContent === {third['title']!r}"
+    )
+    assert tab.locator("#curves svg").count() == 4
+
+
+@pytest.mark.ci
+def test_a_curve_leads_to_its_step(opened):
+    tab = opened()
+    tab.locator("#curves svg").first.scroll_into_view_if_needed()
+    box = tab.locator("#curves svg").first.bounding_box()
+    tab.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+    tab.wait_for_timeout(60)
+    step = int(re.search(r"step ([\d,]+)", tab.inner_text("#when"))[1].replace(",", ""))
+    assert 1200 <= step <= 2400
+
+
+@pytest.mark.ci
+def test_keys_walk_through_words_and_training(opened):
+    tab = opened()
+    tab.focus("#panel-left")
+    tab.keyboard.press("ArrowRight")
+    first = tab.inner_text("#chosen")
+    assert explorer.read_data(PAGE / "data/micro-0.js")["words"]["texts"][0][0] in first
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#chosen") != first
+    tab.focus("#step")
+    tab.keyboard.press("ArrowLeft")
+    tab.wait_for_timeout(60)
+    assert "step 3,600" in tab.inner_text("#when")
+    assert tab.get_attribute("#step", "aria-valuetext") == tab.inner_text("#when")
+
+
+@pytest.mark.ci
+def test_a_finger_picks_the_word_beneath_it(opened):
+    tab = opened(390, has_touch=True, is_mobile=True)
+    view = explorer.read_model(PAGE / "data/micro-0.js").plane
+    x, y = (view.points[-1, 0, 0] / view.extent + 1) / 2
+    panel = tab.locator("#panel-left")
+    panel.scroll_into_view_if_needed()
+    box = panel.bounding_box()
+    side = box["width"] - 20
+    tab.touchscreen.tap(box["x"] + 10 + x * side, box["y"] + 10 + (1 - y) * side)
+    tab.wait_for_timeout(60)
+    assert re.search("[✓✗]", tab.inner_text("#chosen"))
+
+
+@pytest.mark.ci
+def test_a_sentence_of_ones_own_is_changed_as_the_models_read_it(opened):
+    tab = opened()
+    tab.fill("#sentence", "one two three")
+    right = tab.inner_text("#reading-right").split()
+    assert right.index("::three") < right.index("::two") < right.index("::one")
+    tab.select_option("#right", "8 lang-pos;shift-special;no-random")
+    tab.wait_for_function("document.getElementById('reading-right').innerText.includes('::[CLS]')")
+    assert "64" in tab.inner_text("#reading-right") and "64" not in tab.inner_text("#reading-left")
+
+
+@pytest.mark.ci
+def test_playing_moves_to_the_end_and_stops(opened):
+    tab = opened()
+    set_step(tab, 15)
+    tab.click("#play")
+    assert tab.inner_text("#play") == "Stop"
+    tab.wait_for_function("document.getElementById('play').textContent.startsWith('Play')")
+    assert "100 %" in tab.inner_text("#when")
+
+
+@pytest.mark.ci
+def test_who_wants_no_motion_sees_checkpoints_alone(opened):
+    tab = opened(reduced_motion="reduce")
+    tab.click("#play")
+    seen = set()
+    for _ in range(15):
+        seen.add(tab.evaluate("explore.state.at"))
+        tab.wait_for_timeout(100)
+    assert all(at == int(at) for at in seen)
+
+
+@pytest.mark.ci
+def test_a_dial_is_turned(opened):
+    tab = opened()
+    tab.select_option("#dial", label="word order")
+    first = tab.inner_text("#spoken")
+    tab.focus("#setting")
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#spoken") != first
+    assert "µ" in tab.locator("#dials svg").get_attribute("aria-label")
+
+
+@pytest.mark.ci
+def test_a_frame_is_drawn_in_less_than_a_sixtieth_of_a_second(opened):
+    tab = opened()
+    milliseconds = tab.evaluate(
+        """async () => {
+            const slider = document.getElementById('step');
+            const next = () => new Promise(requestAnimationFrame);
+            const times = [];
+            for (let i = 0; i < 60; i++) {
+                slider.value = i / 4;
+                slider.dispatchEvent(new Event('input'));
+                const begin = performance.now();
+                explore.paint();
+                times.push(performance.now() - begin);
+                await next();
+            }
+            return times.sort((a, b) => a - b)[30];
+        }"""
+    )
+    assert milliseconds < 1000 / 60
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_fault_of_accessibility(opened, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    tab = opened(color_scheme=scheme)
+    serious = [
+        f"{v['id']}: {node['target']} {node['failureSummary'][:200]}"
+        for v in axe.run(tab).response["violations"]
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+    assert serious == []
