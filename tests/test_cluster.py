@@ -190,9 +190,9 @@ def test_no_scheduler_and_no_worker(store, tmp_path, monkeypatch):
     lines = []
     with scheduler(tmp_path) as (address, _):
         executor = Dask(address, device="cuda", patience=2.0, tell=lines.append)
-        with pytest.raises(InputError, match="no dask worker with the resource gpu came in"):
+        with pytest.raises(InputError, match="no dask worker with the resource gpu was there for"):
             run([Count(3)], store, executor, progress=False)
-    assert any("has no worker with the resource gpu yet" in line for line in lines)
+    assert any("has no worker with the resource gpu; waiting" in line for line in lines)
 
 
 def _refusing(*arguments, **options):

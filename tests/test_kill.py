@@ -3,6 +3,7 @@ processes make one run once.
 """
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -103,7 +104,7 @@ def test_ten_kills_at_random_moments(tmp_path):
     )
 
 
-SYSTEM = ("rename", "replace", "fsync", "unlink", "mkdir", "open", "rmdir")
+SYSTEM = ("rename", "replace", "link", "fsync", "unlink", "mkdir", "open", "rmdir")
 
 
 def stop_at(n):
@@ -293,3 +294,78 @@ def test_control_c_stops_the_workers_and_keeps_what_was_computed(tmp_path):
         "asked to stop, workers give back their locks"
     )
     assert at_five(store, *specs)
+
+
+# ---- machines that share a disk
+
+
+def race(folder, rounds, host, barrier, wins, dead):
+    """One machine of several that want the same locks at the same moments."""
+    files.machine = lambda: f"node{host} boot pid:[1]"
+    files.fcntl.flock = lambda *a: None  # as on a network file system that keeps kernel locks local
+    for number in range(rounds):
+        lock = files.Lock(folder / f"{number:02x}")
+        lock._beat = lambda: None
+        if dead:
+            lock._seen[lock.path] = ("dead", lock.path.stat().st_mtime_ns), -1e9
+        barrier.wait()
+        taken = lock.take()
+        barrier.wait()
+        wins[host * rounds + number] = taken + 2 * lock.is_held()
+        barrier.wait()
+
+
+@pytest.mark.parametrize("dead", (False, True), ids=("free", "of a dead owner"))
+def test_of_several_machines_one_gets_a_lock_without_kernel_locks(tmp_path, dead):
+    hosts, rounds = 4, 60
+    for number in range(rounds if dead else 0):
+        owner = dict(machine="node9 boot pid:[1]", pid=1, started="1", name="dead")
+        (tmp_path / f"{number:02x}").write_text(json.dumps(owner))
+    context = multiprocessing.get_context("fork")
+    barrier, wins = context.Barrier(hosts), context.Array("i", hosts * rounds)
+    machines = [
+        context.Process(target=race, args=(tmp_path, rounds, host, barrier, wins, dead))
+        for host in range(hosts)
+    ]
+    for process in machines:
+        process.start()
+    for process in machines:
+        process.join(120)
+    for number in range(rounds):
+        got = [wins[host * rounds + number] for host in range(hosts)]
+        assert sorted(got) == [0, 0, 0, 3], "one took it, and has it"
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")], "nothing is left lying"
+
+
+def on_host(host, store, specs, limit=1.0):
+    """A study on another machine, as its locks see it."""
+
+    def work():
+        files.machine = lambda: f"{host} boot pid:[1]"
+        files.BEAT, files.LIMIT = 0.1, limit
+        run(specs, Store(store.root), stack=1, progress=False)
+
+    return child(work)
+
+
+def test_two_machines_on_one_store_make_no_run_twice(tmp_path):
+    store, specs = Store(tmp_path / "runs"), [Count(20, s, pause=0.01) for s in range(4)]
+    pids = [on_host(host, store, specs, limit=60.0) for host in ("node1", "node2")]
+    assert [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids] == [0, 0]
+    assert set(Counter((seed, step) for *_, seed, step in steps(store.root)).values()) == {1}
+    assert len({pid for pid, *_ in steps(store.root)}) == 2 and readable(store)
+
+
+def test_an_owner_that_slept_too_long_ends_as_lost_and_waits_for_the_other(tmp_path):
+    store, spec = Store(tmp_path / "runs"), Count(60, 1, pause=0.05)
+    sleeper = on_host("node1", store, [spec])
+    wait_for(lambda: len(steps(store.root)) > 5)
+    os.kill(sleeper, signal.SIGSTOP)
+    before = len(steps(store.root))
+    other = on_host("node2", store, [spec])
+    wait_for(lambda: len(steps(store.root)) > before + 5)
+    os.kill(sleeper, signal.SIGCONT)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (sleeper, other)]
+    assert codes == [0, 0], "both studies end well: the run is there"
+    assert (store.path(spec) / "value.txt").read_text() == value(spec) and readable(store)
+    assert len(steps(store.root)) <= 60 + 2, "and no more than a step was made twice"

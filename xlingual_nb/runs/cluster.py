@@ -438,13 +438,20 @@ class Dask:
         label = "" if self.device == "cpu" else f" with the resource {LABEL}"
         if faults and (waited > self.PROMPT or self._cluster is not None):
             self._give_up(f"no worker can work on this study: {'; '.join(faults)}", "user")
+        elif self._cluster is not None and self._have_ended():
+            self._give_up("every worker of this machine's cluster has ended", "died")
         elif waited > self.patience:
-            self._give_up(f"no dask worker{label} came in {waited:.0f} s", "user")
-        elif waited > self.PROMPT and "none yet" not in self._told:
-            self._told.add("none yet")
+            self._give_up(f"no dask worker{label} was there for {waited:.0f} s", "user")
+        elif waited > self.PROMPT and "none" not in self._told:
+            self._told.add("none")
             self.tell(
-                f"the scheduler has no worker{label} yet; waiting up to {self.patience:.0f} s"
+                f"the scheduler has no worker{label}; waiting for one up to {self.patience:.0f} s"
             )
+
+    def _have_ended(self) -> bool:
+        """Whether the workers of our own cluster are gone, for good."""
+        processes = [worker.process for worker in self._cluster.workers.values()]
+        return all(process is None or process.returncode is not None for process in processes)
 
     def _give_up(self, line: str, kind: str):
         """End every job with the same line."""

@@ -14,7 +14,7 @@ from itertools import takewhile
 from ..errors import InputError
 from .digests import changes, definitions, edited_modules
 from .executors import Failure, Inline, Job
-from .files import LIMIT, DiskFull, free_space, write_atomic
+from .files import LIMIT, DiskFull, LockLost, free_space, write_atomic
 from .making import begin, finish, publish, renew
 from .plan import code_behind, missing_nodes, plan, results  # noqa: F401
 from .progress import Progress, Watch, human
@@ -86,6 +86,8 @@ def _make(store, make, specs, code, keep):
         progress = Progress(folders, store.is_held)
         try:
             make(specs, list(folders.values()), store, progress)
+        except LockLost:
+            raise  # the folders are another's by now
         except Exception as error:
             for key in folders:
                 progress.log(key, "failed", error=f"{type(error).__name__}: {error}")
@@ -151,8 +153,9 @@ class Study:
         missing = [n for n in group if n not in made_nodes]
         self.done |= {n.key for n in made_nodes}
         self.queued -= {n.key for n in group}
-        if missing and failure is None and not waited:  # somebody else is making them
-            self.say_who(missing)
+        is_lost = failure is not None and failure.kind == "lost"
+        if missing and (is_lost or (failure is None and not waited)):
+            self.say_who(missing)  # somebody else is making them
             self.submit(missing, wait=True)
         elif len(group) > 1 and missing and (failure is None or failure.kind != "full"):
             for node in missing:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from collections.abc import Callable
 
 from ..errors import InputError
-from .files import DiskFull
+from .files import DiskFull, LockLost
 
 # %% ../../nbs/lib/1090_executors.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Job:
 @dataclass(frozen=True)
 class Failure:
     """Why a job failed: one line, the traceback or last words, and its kind: `user` (theirs to
-    mend), `full` (disk), `died`, `stopped` (its process was asked to end), `bug`.
+    mend), `full` (disk), `died`, `stopped` (its process was asked to end), `lost` (another process
+    has taken the run over), `bug`.
     """
 
     line: str
@@ -63,13 +64,8 @@ def attempt(job: Job) -> Failure | None:
     try:
         job.call(*job.args)
     except (Exception, SystemExit) as error:
-        kind = (
-            "full"
-            if isinstance(error, DiskFull)
-            else "user"
-            if isinstance(error, InputError)
-            else "bug"
-        )
+        kinds = {DiskFull: "full", LockLost: "lost", InputError: "user"}
+        kind = next((kind for known, kind in kinds.items() if isinstance(error, known)), "bug")
         line = f"{type(error).__name__}: {error}" if kind == "bug" else str(error)
         return Failure(line, traceback.format_exc(), kind)
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .executors import cores, device
-from .files import load_json, free_space, sync, write_atomic
+from .files import LockLost, load_json, free_space, sync, write_atomic
 from .spec import canonical, run_id
 from .staleness import lineage, own_reasons
 from .store import Store, file_records, problems, products, strip
@@ -117,7 +117,7 @@ def write_manifest(folder: Path, about: dict):
 def _install(store: Store, spec):
     folder, final = store.partial(spec), store.path(spec)
     if not store.is_held(spec):
-        raise RuntimeError(
+        raise LockLost(
             f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published"
         )
     final.parent.mkdir(parents=True, exist_ok=True)

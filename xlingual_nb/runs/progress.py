@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .files import load_json, write_atomic
+from .files import LockLost, load_json, write_atomic
 from .spec import run_id
 
 # %% ../../nbs/lib/1110_progress.ipynb #133bd174
@@ -23,7 +23,7 @@ class Progress:
     """What `make` calls: the last word of each run is kept in `progress.json`, and a line every ten
     seconds in `log.jsonl`.
 
-    Raises RuntimeError when the run is no longer ours (`held` says so): somebody took us for dead,
+    Raises LockLost when the run is no longer ours (`is_held` says so): somebody took us for dead,
     and two must not write in one folder.
     """
 
@@ -66,7 +66,7 @@ class Progress:
         if done < total and time_now - self._wrote.get(key, -1e9) < self.EVERY:
             return
         if not self.held(spec):
-            raise RuntimeError(
+            raise LockLost(
                 f"{spec.stage} {key[:12]} was taken over by another process; it goes on there"
             )
         self._wrote[key] = time_now
