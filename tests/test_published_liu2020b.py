@@ -2,8 +2,13 @@
 running text.
 """
 
+import gzip
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tokenizers import BertWordPieceTokenizer
 
 from xlingual_nb.measures import shift_translation
 from xlingual_nb.papers import published as ledger
@@ -83,6 +88,36 @@ def test_shared_tokens_are_some_of_each():
     assert (
         (shared <= own).all() and shared["en"] == own["en"] and shared.drop("en").idxmax() == "fr"
     )
+
+
+DATA = Path(os.environ.get("XLINGUAL_DATA") or "-")
+
+
+@pytest.mark.skipif(
+    not all(
+        (DATA / name).is_file()
+        for name in ("vocab/mbert-cased.vocab.txt", "nli/xnli.test.el.tsv.gz")
+    ),
+    reason="XLINGUAL_DATA names no folder with XNLI and mBERT's vocabulary",
+)
+def test_token_sets_are_those_of_xnlis_test_set():
+    """What the paper does not say of Table 3; to the last token, in every language at hand."""
+    vocabulary = str(DATA / "vocab/mbert-cased.vocab.txt")
+    tokenizer = BertWordPieceTokenizer(vocabulary, lowercase=False, strip_accents=False)
+
+    def token_set(path):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            texts = [text for line in lines for text in line.split("\t")[:2]]
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
+        return {token for sentence in encoded for token in sentence.tokens}
+
+    files = {language: DATA / f"nli/xnli.test.{language}.tsv.gz" for language in THREE.columns}
+    found = {language: token_set(path) for language, path in files.items() if path.is_file()}
+    assert len(found) >= 6
+    for language, tokens in found.items():
+        shared = tokens & found["en"]
+        printed = THREE.loc[["|V|", "|V ∩ V_en|"], language].tolist()
+        assert [len(tokens), len(shared)] == printed
 
 
 def test_best_layers_are_those_that_the_ambiguity_counts():

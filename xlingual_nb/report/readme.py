@@ -131,7 +131,7 @@ def published_size_block(frames: dict[str, pd.DataFrame]) -> str:
         spread = f" ± {cell.sd:.2f}" if cell.n_seeds > 1 else ""
         parts.append(f"{name} {cell.value:.2f}{spread} ({cell.published:.2f})")
     own = frames["paper"]
-    own = own[own.whose == "paper"]
+    own = own[(own.whose == "paper") & (own.paper == "dufter2020")]
     held = int((own.verdict == verdicts.REPRODUCED).sum())
     decided = int(own.verdict.isin(verdicts.DECIDED).sum())
     tested = int((own.verdict != verdicts.NOT_TESTED).sum())
