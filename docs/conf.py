@@ -30,7 +30,6 @@ autosummary_generate = False
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
-python_maximum_signature_line_length = 88
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
@@ -44,11 +43,16 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sourcelink = False
+html_show_search_summary = (
+    False  # it reads the pages, which a browser does not from the file system
+)
 html_sidebars = {
     "index": [],
     "runs": [],
     "missing": [],
+    "nbs/lib/*": [],
     "papers/*": [],
+    "yours/*": [],
     "choices/*": [],
     "claims/*": [],
     "tables/*": [],

@@ -73,7 +73,7 @@ def test_every_published_table_and_figure_has_a_tile_and_a_section(reference):
 
 def test_every_ambiguity_is_on_the_page_of_its_paper():
     for choice in published.ambiguities():
-        assert f"## {choice.id}\n" in site_papers.choices_page(choice.paper)
+        assert f"### {choice.id}\n" in site_papers.choices_page(choice.paper)
 
 
 def test_a_number_names_the_line_that_xlingual_why_explains(reference):
@@ -105,6 +105,7 @@ def test_links_of_the_repository_lead_to_pages_or_are_text():
     assert target("nbs/01_overlap.ipynb", "lib/4050_pretraining.ipynb").endswith(
         "api/modules/models.pretraining.rst"
     )
+    assert target("docs/reproducibility.md", "../runs.md") == "../runs.md"
     assert target("README.md", "Makefile") == ""
     text = "[a](b.md) ![c](d.png) [e](https://f.org)"
     assert relinked(text, lambda _: "") == "a ![c](d.png) [e](https://f.org)"

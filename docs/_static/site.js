@@ -191,7 +191,15 @@ xlingual.showAddress = () => {
   else if (/^[0-9a-f]{2,64}$/.test(asked)) xlingual.showRun(target, asked);
 };
 
+// the theme's buttons that open a part of the list at the side have no name
+xlingual.nameToggles = () => {
+  for (const toggle of document.querySelectorAll("summary > .toctree-toggle")) {
+    toggle.parentElement.setAttribute("aria-label", "Pages of this part");
+  }
+};
+
 document.addEventListener("DOMContentLoaded", () => {
+  xlingual.nameToggles();
   document.querySelectorAll(".xl-filter").forEach(xlingual.filterTable);
   if (!document.getElementById("xl-run")) return;
   document.querySelector(".xl-run-form").addEventListener("submit", (event) => {

@@ -311,6 +311,7 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     """The page of a claim; `around` are the claims before and after it."""
     judged = study.verdicts
     rows = list(judged[judged.claim == claim.id].itertuples())
+    rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)
     paper, _ = PAPERS[claim.paper]
     source = link(f"../papers/{claim.paper}.html", paper)
     owner = f"{source}, {escape(claim.where)} · {WHOSE[claim.whose]}"

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SOURCES', 'TITLE', 'STATUS', 'LARGEST', 'published_sds', 'table_cells', 'reference_cells', 'table_head',
            'result_table', 'parts_of', 'table_page', 'thumbnail_name', 'write_thumbnail', 'grid_tile', 'grid',
-           'item_tables', 'shown_tables', 'item_blocks', 'paper_page', 'papers_page', 'toctree', 'place_order',
+           'item_tables', 'shown_tables', 'item_blocks', 'paper_page', 'papers_page', 'toctree', 'named_place',
            'choice_html', 'choices_page', 'choices_index', 'paper_pages']
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100002
@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
@@ -167,16 +168,17 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
 
 def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str:
     """The page of a result table, all corpora."""
+    title = f"{table_title(table.name)} of {table.notebook}"
     blocks = [paragraph(f"`{table.file}`, of notebook {table.notebook} at scale {table.scale}.")]
     blocks.append(
         f"<p>{link(f'../{table.file}', 'CSV')} · {link(f'../nbs/{table.notebook}.html', 'notebook')}</p>"
     )
     if table.has_steps:
         blocks.append(paragraph("These are points of training curves; the notebook draws them."))
-        return page_text(f"{table.notebook}: {table.name}", *blocks, options="orphan: true")
+        return page_text(title, *blocks, options="orphan: true")
     for caption, part in parts_of(table):
         blocks.append(result_table(table, part, caption, reference=reference))
-    return page_text(f"{table.notebook}: {table.name}", *blocks, options="orphan: true")
+    return page_text(title, *blocks, options="orphan: true")
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100008
 STATUS = {
@@ -318,10 +320,10 @@ def toctree(names: Sequence[str], depth: int = 1, hidden: bool = True) -> str:
     return "\n".join(["```{toctree}", *lines, f":maxdepth: {depth}", "", *names, "```"])
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #8210000c
-def place_order(where: str) -> tuple:
-    """Sorts ambiguities by the first table or figure that they name; general ones first."""
+def named_place(where: str) -> tuple[int, int]:
+    """The first table (1, n) or figure (2, n) that a text names; (0, 0) where it names none."""
     match = re.search(r"(Table|Figure|Fig\.?)s? (\d+)", where)
-    return (match[1][0] == "F", int(match[2])) if match else (False, 0)
+    return (1 + (match[1][0] == "F"), int(match[2])) if match else (0, 0)
 
 
 def choice_html(choice: published.Ambiguity) -> str:
@@ -346,9 +348,12 @@ def choice_html(choice: published.Ambiguity) -> str:
 def choices_page(paper: str) -> str:
     """The page of the places where a paper and its code disagree, or the paper is silent."""
     authors, _ = PAPERS[paper]
+    by_place = sorted(published.ambiguities(paper), key=lambda c: named_place(c.where))
     blocks = []
-    for choice in sorted(published.ambiguities(paper), key=lambda c: place_order(c.where)):
-        blocks += [f"## {choice.id}", choice_html(choice)]
+    for (kind, number), choices in groupby(by_place, lambda c: named_place(c.where)):
+        blocks.append(f"## {('In general', f'Table {number}', f'Figure {number}')[kind]}")
+        for choice in choices:
+            blocks += [f"### {choice.id}", choice_html(choice)]
     return page_text(authors, *blocks)
 
 
