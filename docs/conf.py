@@ -1,5 +1,7 @@
 """Settings of Sphinx. `xlingual report` copies this file beside the sources that it writes."""
 
+import re
+
 import xlingual_nb
 
 project = "xlingual_nb"
@@ -75,3 +77,28 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+
+
+# ---- docstrings are plain text with `names`; what reStructuredText takes for markup of its own is escaped
+
+MARKUP = re.compile(r"(?<![\w*`])\*{1,2}(?=\w)|(?<!\w)\|(?=\w)|(?<=\w)_(?![\w`])")
+
+
+def escaped(match: re.Match) -> str:
+    """Each sign with a backslash before it."""
+    return "".join("\\" + sign for sign in match[0])
+
+
+def escape_markup(app, what, name, obj, options, lines: list[str]) -> None:
+    """Escape stars, bars and final underscores outside of code."""
+    for at, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue
+        parts = re.split(r"(`+[^`]*`+)", line)
+        parts[::2] = [MARKUP.sub(escaped, part) for part in parts[::2]]
+        lines[at] = re.sub(r"(`[^`]+`)(?==)", r"\1\\ ", "".join(parts))
+
+
+def setup(app) -> None:
+    """Called by Sphinx; before numpydoc reads the docstrings."""
+    app.connect("autodoc-process-docstring", escape_markup, priority=100)

@@ -23,6 +23,7 @@ from xlingual_nb.report.site_pages import (
     api_pages,
     doc_pages,
     finished_folders,
+    finished_page,
     notebook_pages,
     user_pages,
 )
@@ -96,8 +97,10 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
         for path in user.root.glob(pattern):
             copy_if_newer(path, extra / YOURS / path.relative_to(user.root))
     for path in (path for folder in finished_folders(root) for path in folder.rglob("*")):
-        if path.is_file():
-            copy_if_newer(path, extra / path.relative_to(root / "docs"))
+        if path.suffix == ".html":
+            write_if_changed(extra / path.relative_to(root), finished_page(root, path))
+        elif path.is_file():
+            copy_if_newer(path, extra / path.relative_to(root))
     for path in [root / "docs/conf.py", *(root / "docs/_static").glob("*")]:
         copy_if_newer(path, source / path.relative_to(root / "docs"))
     for figure in reference.figures:

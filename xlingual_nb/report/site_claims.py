@@ -328,8 +328,8 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     figures = [figure for figure in study.figures if claim.id in figure.claims]
     if figures:
         shown = [figure_html(figure, study.tables) for figure in figures[:2]]
-        rest = [link(f"../papers/{claim.paper}.html#{f.path.stem}", f.caption) for f in figures[2:]]
-        blocks += ["## Figures", *shown, *[f"<p>{text}</p>" for text in rest]]
+        rest = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
+        blocks += ["## Figures", *shown, *rest]
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]
     before, after = around
     steps = [

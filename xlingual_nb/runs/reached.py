@@ -90,7 +90,7 @@ def _idle(node, quiet=()) -> bool:
 
 class Module:
     """The statements that make or change each name of a module, in order; those that make none are
-    under the name ``.
+    under an empty name.
     """
 
     def __init__(self, name: str, file: Path):
