@@ -265,3 +265,46 @@ def test_executors_by_name(monkeypatch):
     monkeypatch.setenv("XLINGUAL_WORKERS", "many")
     with pytest.raises(InputError, match="XLINGUAL_WORKERS=many"):
         executor_of_environment()
+
+
+CLIENT = """
+from toy_stages import Count, Store, run
+from xlingual_nb.runs.cluster import Dask
+specs = [Count(60, seed, "", 0.1) for seed in range(2)]
+run(specs, Store({root!r}), Dask({address!r}), stack=1, progress=False)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=("stopped", "killed"))
+def test_a_client_that_ends_leaves_no_job_and_the_same_command_goes_on(store, tmp_path, how):
+    with scheduler(tmp_path) as (address, _):
+        workers = [worker_process(address) for _ in range(2)]
+        try:
+            code = CLIENT.format(root=str(store.root), address=address)
+            command = [
+                sys.executable,
+                "-c",
+                f"import signal\nsignal.signal(2, signal.default_int_handler){code}",
+            ]
+            path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+            client = subprocess.Popen(
+                command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.DEVNULL
+            )
+            wait_until(lambda: len(steps(store.root)) > 20 or client.poll() is not None)
+            client.send_signal(how)
+            client.wait(60)
+            wait_until(lambda: not locks(store))
+            before = len(steps(store.root))
+            assert client.returncode and before < 120
+            subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=True)
+        finally:
+            end(*workers)
+    assert right(store, [Count(60, seed, "", 0.1) for seed in range(2)])
+    assert len(steps(store.root)) <= 120 + 2, "no more than a step of each was made twice"
+
+
+def wait_until(condition, seconds=90):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.2)
