@@ -182,7 +182,7 @@ const explore = (() => {
 
   function when(model) {
     const at = checkpoint(model);
-    const last = model.steps[model.steps.length - 1];
+    const last = Math.max(1, model.steps[model.steps.length - 1]);
     return `step ${model.steps[at].toLocaleString("en")} (${Math.round((100 * model.steps[at]) / last)} %)`;
   }
 
@@ -464,7 +464,8 @@ const explore = (() => {
     if (timer) cancelAnimationFrame(timer.frame);
     if (timer) clearTimeout(timer.wait);
     timer = null;
-    byId("play").textContent = "Play the training";
+    byId("play").textContent = "Play";
+    byId("play").setAttribute("aria-label", "Play the training");
     draw();
   }
 
@@ -474,6 +475,7 @@ const explore = (() => {
     const last = shown("left").steps.length - 1;
     if (state.at >= last) go(0);
     byId("play").textContent = "Stop";
+    byId("play").setAttribute("aria-label", "Stop");
     timer = {};
     const running = timer;
     if (calm.matches) {
@@ -495,6 +497,13 @@ const explore = (() => {
       running.frame = requestAnimationFrame(frame);
     };
     running.frame = requestAnimationFrame(frame);
+  }
+
+  /* In a clone notebooks are files, on the site they are pages. */
+  for (const link of document.querySelectorAll("[data-notebook]")) {
+    const inClone = location.pathname.includes("/docs/explore/");
+    const name = link.dataset.notebook;
+    link.href = inClone ? `../../nbs/${name}.ipynb` : `../nbs/${name}.html`;
   }
 
   state.at = Number(byId("step").value);
