@@ -51,7 +51,7 @@ def kept() -> Iterator[tuple[str, str, str]]:
     for path in sorted((ROOT / "results").glob("laptop/*/*.csv")):
         with open(path, encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                if row["corpus"].startswith(PRETRAINED):
+                if row.get("corpus", "").startswith(PRETRAINED):
                     continue
                 for key in (row.get("run_ids") or "").split():
                     yield key, path.relative_to(ROOT).as_posix(), row["corpus"]
