@@ -212,19 +212,23 @@ def clone(tmp_path, monkeypatch):
     for name in ("conf.py", "front.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
 
-    def copy(folder, strict=False):
-        shutil.rmtree(folder / "html", ignore_errors=True)
-        shutil.copytree(folder / "source", folder / "html")
-        (folder / "html/index.html").write_text("made")
+    def build(folder, strict=False):
+        """As Sphinx, which writes a page a source and leaves what there was."""
+        for kind in ("md", "rst", "ipynb"):
+            for path in (folder / "source").rglob(f"*.{kind}"):
+                page = folder / "html" / path.relative_to(folder / "source").with_suffix(".html")
+                page.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, page)
+        shutil.copytree(folder / "extra", folder / "html", dirs_exist_ok=True)
 
-    monkeypatch.setattr(site, "run_sphinx", copy)
+    monkeypatch.setattr(site, "run_sphinx", build)
     return tmp_path
 
 
 def test_a_clone_without_results_has_a_site_that_says_so(clone):
     index = site.write_report(clone)
     assert index == clone / "report/index.html"
-    assert "what is missing" in (index.parent / "index.md").read_text()
+    assert "what is missing" in index.read_text()
 
 
 def test_a_build_that_stops_leaves_the_old_site(clone, monkeypatch):
@@ -241,13 +245,18 @@ def test_a_build_that_stops_leaves_the_old_site(clone, monkeypatch):
     assert not list(clone.glob("report.*"))
 
 
-def test_pages_that_are_gone_leave_the_site(clone):
-    notebook = ROOT / "nbs/03_frequency.ipynb"
-    (clone / "nbs").mkdir()
-    shutil.copy(notebook, clone / "nbs")
-    assert (site.write_report(clone).parent / "nbs/03_frequency.ipynb").is_file()
-    (clone / "nbs/03_frequency.ipynb").unlink()
-    assert not (site.write_report(clone).parent / "nbs/03_frequency.ipynb").exists()
+def test_pages_and_files_that_are_gone_leave_the_site(clone):
+    for name in ("nbs/03_frequency.ipynb", f"{FIGURE}.png", f"{FIGURE}.json"):
+        (clone / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    report = site.write_report(clone).parent
+    made = [report / "nbs/03_frequency.html", report / "nbs/03_frequency.ipynb"]
+    made += [report / f"{FIGURE}.png", report / f"{FIGURE}.json"]
+    assert all(path.is_file() for path in made)
+    for folder in ("nbs", "figures"):
+        shutil.rmtree(clone / folder)
+    site.write_report(clone)
+    assert not any(path.exists() for path in made) and (report / "index.html").is_file()
 
 
 def test_finished_pages_are_taken_as_they_are(clone):
@@ -264,7 +273,7 @@ def test_finished_pages_are_taken_as_they_are(clone):
     assert (taken / "index.html").read_text() == page.replace(".ipynb", ".html")
     assert (taken / "data.js").is_file()
     link = '<a href="docs/explore/index.html">Words &amp; copies</a>'
-    assert link in (index.parent / "index.md").read_text()
+    assert link in index.read_text()
 
 
 def test_without_the_extra_one_line_says_what_to_install(clone, monkeypatch):
