@@ -83,6 +83,24 @@ def test_all_are_run_though_one_fails_and_what_is_there_is_found(clone, monkeypa
     assert began == ["02_fails", "01_counts-seeds=2", "01_counts"]
 
 
+def test_named_notebooks_at_once_are_such_a_batch(clone, monkeypatch):
+    """A cluster is started once all are checked; copies keep the notebooks' own names."""
+    began, clusters = [], []
+
+    def fake(entry, children, say):
+        began.append((entry.output.name, entry.parameters["seeds"], list(clusters)))
+        return Outcome(entry, "failed" if "fails" in entry.name else "done", "")
+
+    monkeypatch.setattr(batches, "in_own_process", fake)
+    settings, options = {"seeds": "2"}, dict(jobs=2, start_cluster=clusters.append)
+    with pytest.raises(NotebookError, match="1 of 2 notebooks failed: 02_fails"):
+        batches.run_notebooks(["02", "01"], "smoke", settings, **options)
+    assert sorted(began) == [("01_counts.ipynb", 2, ["cpu"]), ("02_fails.ipynb", 2, ["cpu"])]
+    with pytest.raises(InputError, match="no parameter 'sedes'"):
+        batches.run_notebooks(["02", "01"], "smoke", {"sedes": "2"}, **options)
+    assert len(began) == 2 and len(clusters) == 1
+
+
 def test_a_batch_from_start_to_end(clone):
     """Two at a time, each in a process of its own with a kernel of its own."""
     path = batch(clone, ("01", dict(seeds="2.0", words="b,c")), ("fails", {}))

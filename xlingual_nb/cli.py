@@ -171,7 +171,7 @@ Batch = Annotated[
         help="Notebooks and parameters from a file, or of nbs/batch: smoke, laptop ...",
     ),
 ]
-Jobs = Annotated[int, typer.Option(help="Notebooks of a batch that run at once.")]
+Jobs = Annotated[int, typer.Option(help="Notebooks that run at once.")]
 
 
 def run_batch_file(
@@ -268,7 +268,7 @@ def run(
             run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster)
             return
         settings = notebook_values(parameter, store, sizes, notebooks)
-        run_notebooks(notebooks or [], scale, settings, keep, start_cluster)
+        run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 @app.command()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEYS', 'UNNAMED', 'Entry', 'output_name', 'batch_file', 'read_batch', 'read_entry', 'finished', 'execute_entry',
-           'Outcome', 'in_own_process', 'stop', 'run_batch', 'run_notebooks']
+           'Outcome', 'in_own_process', 'stop', 'run_batch', 'run_notebooks', 'named_entry']
 
 # %% ../../nbs/lib/8170_batches.ipynb #959fcc98
 import json
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, require
@@ -269,16 +269,31 @@ def run_batch(
 
 # %% ../../nbs/lib/8170_batches.ipynb #8170ac01
 def run_notebooks(
-    names, scale: str, settings: dict, keep: bool = False, start_cluster=lambda device: None
+    names,
+    scale: str,
+    settings: dict,
+    keep: bool = False,
+    jobs: int = 1,
+    start_cluster=lambda device: None,
 ) -> None:
-    """Execute notebooks (none named: all) one after another, all checked before the first starts."""
+    """Execute notebooks (none named: all), `jobs` at once, all checked before the first starts."""
     everything = experiments_with_grid() if keep else experiments()
     sources = [resolve(name) for name in names or everything]
     if keep:
         settings = settings | {"keep": "yes"}
     values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
+    if jobs != 1:
+        entries = [named_entry(source, scale, settings) for source in sources]
+        run_batch(entries, jobs, start_cluster=start_cluster)
+        return
     for source in sources if keep else ():
         check_keep(source, values[source])
     start_cluster(settings.get("device", "cpu"))
     for source in sources:
         print(f"{source.stem}: {short(run_notebook(source, scale, settings))}")
+
+
+def named_entry(source: Path, scale: str, settings: dict) -> Entry:
+    """A notebook as an entry of a batch, its executed copy under its own name."""
+    entry = read_entry({"notebook": str(source)}, source.stem, settings, scale)
+    return replace(entry, output=entry.output.with_name(source.name))
