@@ -261,19 +261,16 @@ def test_pages_and_files_that_are_gone_leave_the_site(clone):
 
 def test_finished_pages_are_taken_as_they_are(clone):
     (clone / "docs/explore").mkdir()
-    page = "<!doctype html><title>Words &amp; copies</title>"
-    page += '<a href="../../nbs/07_x.ipynb">x</a><script src="data.js"></script>'
-    notebook = '{"cells": [{"cell_type": "markdown", "metadata": {}, "source": "# X"}]}'
-    (clone / "nbs").mkdir()
-    (clone / "nbs/07_x.ipynb").write_text(notebook)
+    page = "<!doctype html><title>Words &amp; copies</title><script src='data.js'></script>"
     (clone / "docs/explore/index.html").write_text(page)
     (clone / "docs/explore/data.js").write_text("1")
+    (clone / "README.md").write_text("# X\n\n[Move it](docs/explore/index.html)\n")
     index = site.write_report(clone)
-    taken = clone / "build/site/extra/docs/explore"
-    assert (taken / "index.html").read_text() == page.replace(".ipynb", ".html")
-    assert (taken / "data.js").is_file()
-    link = '<a href="docs/explore/index.html">Words &amp; copies</a>'
-    assert link in index.read_text()
+    assert (clone / "report/explore/index.html").read_text() == page
+    assert (clone / "report/explore/data.js").is_file()
+    text = index.read_text()
+    for words in ("Words &amp; copies", "Move it"):
+        assert f'<a href="explore/index.html">{words}</a>' in text
 
 
 def test_without_the_extra_one_line_says_what_to_install(clone, monkeypatch):

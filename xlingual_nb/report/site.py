@@ -24,7 +24,6 @@ from xlingual_nb.report.site_pages import (
     api_pages,
     doc_pages,
     finished_folders,
-    finished_page,
     notebook_pages,
     user_pages,
 )
@@ -104,12 +103,9 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
     taken = taken_files(reference) | taken_files(user, f"{YOURS}/")
     for place in finished_folders(root):
         files = [path for path in place.rglob("*") if path.is_file()]
-        taken |= {path.relative_to(root).as_posix(): path for path in files}
+        taken |= {path.relative_to(root / "docs").as_posix(): path for path in files}
     for name, path in taken.items():
-        if path.suffix == ".html":
-            write_if_changed(extra / name, finished_page(root, path))
-        else:
-            copy_if_newer(path, extra / name)
+        copy_if_newer(path, extra / name)
     for path in extra.rglob("*"):
         name = path.relative_to(extra).as_posix()
         if path.is_file() and name not in taken and not name.startswith(SCRIPTS):

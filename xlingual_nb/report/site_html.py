@@ -139,6 +139,8 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
             return match[0]
         path, mark, anchor = old.partition("#")
         new = target(path)
+        if new.endswith(".html"):  # a finished page, which Sphinx does not know
+            return link(f"{new}{mark}{anchor}", words)
         return f"[{words}]({new}{mark}{anchor})" if new else words
 
     return LINK.sub(change, text)

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['MICROWORLD', 'WRITTEN', 'MARK', 'NONE_YET', 'module_page', 'site_target', 'is_page', 'doc_files', 'linked_claims',
            'linked_outputs', 'folded_notebook', 'notebook_pages', 'readme_start', 'placebo_table', 'stamps_sentence',
-           'finished_folders', 'finished_links', 'finished_page', 'faults_note', 'missing_page', 'doc_pages',
-           'house_as_table', 'api_pages', 'name_page', 'module_pages', 'verdict_comparison', 'user_table', 'user_page',
-           'user_pages']
+           'finished_folders', 'finished_links', 'faults_note', 'missing_page', 'doc_pages', 'house_as_table',
+           'api_pages', 'name_page', 'module_pages', 'verdict_comparison', 'user_table', 'user_page', 'user_pages']
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #82300002
 import json
@@ -78,8 +77,11 @@ def site_target(root: Path, page: str, target: str) -> str:
     modules = {
         f"nbs/lib/{name}": module for module, name in library_pages(root / "nbs/lib").items()
     }
+    finished = re.fullmatch(r"docs/(\w+/index\.html)", file)
     if file in WRITTEN:
         file = WRITTEN[file]
+    elif finished and (root / file).is_file():
+        file = finished[1]
     elif file in modules and file != MICROWORLD:
         file = module_page(modules[file])
     elif not is_page(root, file):
@@ -233,21 +235,8 @@ def finished_links(root: Path) -> str:
         page = (folder / "index.html").read_text(encoding="utf-8")
         title = re.search(r"<title>(.*?)</title>", page, re.S)
         name = title[1].strip() if title else folder.name
-        lines.append(f"<li>{link(f'docs/{folder.name}/index.html', unescape(name))}</li>")
+        lines.append(f"<li>{link(f'{folder.name}/index.html', unescape(name))}</li>")
     return html_block("<ul>", *lines, "</ul>") if lines else ""
-
-
-def finished_page(root: Path, page: Path) -> str:
-    """A finished page with its links to files of the repository as links to pages of the site."""
-    file = page.relative_to(root).as_posix()
-
-    def change(match: re.Match) -> str:
-        target = site_target(root, file, match[2])
-        return (
-            f'{match[1]}"{re.sub(r"[.](ipynb|md|rst)$", ".html", target)}"' if target else match[0]
-        )
-
-    return re.sub(r'(href=)"(\.\./[^"#]+)"', change, page.read_text(encoding="utf-8"))
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000a
 def faults_note(faults: list[str]) -> str:
