@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import xlingual_nb as xl
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.emergence import FRONT, TITLES
 from xlingual_nb.report import explorer, tables
@@ -51,7 +52,8 @@ def test_a_model_of_the_page_is_one_of_the_study(path):
 
 def test_the_page_lists_the_models_that_are_there():
     entries = called(PAGE / "data/index.js", "index")
-    assert {entry["file"] for entry in entries} == {path.name for path in MODELS}
+    there = {path.name for path in (*MODELS, *(PAGE / "data").glob("encoder-*.js"))}
+    assert {entry["file"] for entry in entries} == there
     assert set(FRONT) <= {entry["row"] for entry in entries}
 
 
@@ -67,6 +69,23 @@ def test_data_are_small_and_nothing_comes_from_elsewhere():
     assert "ISC" in (PAGE / "vendor/d3.LICENSE").read_text() or "Permission to use" in (
         PAGE / "vendor/d3.LICENSE"
     ).read_text(encoding="utf-8")
+
+
+def test_an_encoder_from_elsewhere_has_its_words(tmp_path):
+    """Of the microworld here, opened as a folder that says nothing of its languages."""
+    text = xl.load_text("micro/en", sentences=60, vocabulary=96)
+    config = xl.PretrainingConfig(layers=2, hidden=16, epochs=1, vocab_size=200)
+    bert = xl.pretrain({"en": text, "fake": text}, config, folder=tmp_path / "bert", progress=False)
+    words = tmp_path / "words.csv"
+    words.write_text("en,fake\n" + "".join(f"{w},{w}\n" for w in text[0].split()[:5]))
+    path = tmp_path / "encoder-tiny.js"
+    explorer.write_encoder_model(bert.folder, words, ("en", "fake"), "Tiny", path, "made here")
+    view = explorer.read_model(path)
+    assert view.plane.words == [(w, w) for w in text[0].split()[:5]] and len(view.plane.steps) == 1
+    explorer.write_page_index(tmp_path)
+    assert called(tmp_path / "index.js", "index")[-1]["title"] == "Tiny"
+    with pytest.raises(InputError, match="has no 'es'"):
+        explorer.read_closed_classes(words, ("en", "es"))
 
 
 def test_another_script_is_no_model(tmp_path):
@@ -152,7 +171,7 @@ def test_every_control_changes_what_it_says(opened, width):
     tab.check("input[name=view][value=centred]")
     tab.wait_for_timeout(60)
     assert score(tab) == pytest.approx(last["centred"]["score"][-1], abs=0.006)
-    tab.check("input[name=layer][value='2']")
+    tab.check("input[name=layer][value='1']")
     tab.check("input[name=items][value=sentences]")
     tab.wait_for_timeout(60)
     upper = data["sentences"]["layers"]["2"]["centred"]
@@ -297,3 +316,22 @@ def test_links_lead_to_notebooks_of_the_clone(opened):
     assert len(links) > 2
     for link in links:
         assert Path(link.removeprefix("file://")).is_file(), link
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_real_encoder_beside_a_model(opened, side):
+    tab = opened()
+    rows = [e["row"] for e in called(PAGE / "data/index.js", "index") if "encoder" in e["file"]]
+    for row in rows:
+        tab.select_option(f"#{side}", row)
+        tab.wait_for_function(f"document.getElementById('{side}').value === {row!r}")
+        tab.wait_for_timeout(200)
+        for box in ("items][value=sentences", "view][value=centred", "layer][value='1'"):
+            tab.check(f"input[name={box}]")
+        set_step(tab, 3)
+        assert tab.inner_text(f"#score-{side}").startswith("τ")
+        tab.check("input[name=items][value=words]")
+        tab.focus(f"#panel-{side}")
+        tab.keyboard.press("ArrowRight")
+        assert re.search("[✓✗]", tab.inner_text("#chosen"))

@@ -53,7 +53,7 @@ const explore = (() => {
   function add(model) {
     models.set(model.row, model);
     for (const items of ["words", "sentences"]) {
-      for (const layer of Object.values(model[items].layers)) {
+      for (const layer of Object.values((model[items] || { layers: {} }).layers)) {
         for (const view of [layer.plane, layer.centred]) {
           view.points = bytes(view.points);
           view.nearest = bytes(view.nearest);
@@ -65,8 +65,11 @@ const explore = (() => {
 
   const ready = () => SIDES.every((side) => models.has(state[side]));
   const shown = (side) => models.get(state[side]);
-  const count = (model) => model[state.items].texts.length;
-  const viewOf = (model) => model[state.items].layers[state.layer][state.view];
+  // an encoder from elsewhere has words alone, and other layers
+  const itemsOf = (model) => (model[state.items] ? state.items : "words");
+  const count = (model) => model[itemsOf(model)].texts.length;
+  const layerOf = (model) => Object.keys(model.words.layers)[state.layer];
+  const viewOf = (model) => model[itemsOf(model)].layers[layerOf(model)][state.view];
   const checkpoint = (model) => Math.min(Math.round(state.at), model.steps.length - 1);
 
   // ---- where a dot is, what is nearest to it
@@ -169,20 +172,21 @@ const explore = (() => {
     const model = shown(side);
     const view = viewOf(model);
     const at = checkpoint(model);
-    const score = state.items === "words" ? "τ" : "ρ";
-    const all = state.items === "sentences" ? `, of ${count(model)} sentences` : "";
+    const score = itemsOf(model) === "words" ? "τ" : "ρ";
+    const all = itemsOf(model) === "sentences" ? `, of ${count(model)} sentences` : "";
     byId(`title-${side}`).textContent = model.title;
     byId(`score-${side}`).innerHTML =
       `<b>${score} ${view.score[at].toFixed(2)}</b>${all} · the plane shows ` +
       `${Math.round(100 * view.explained[at])} % of the variance`;
     byId(`panel-${side}`).setAttribute(
-      "aria-label", `${model.title}: ${state.items} and their copies in the plane, ${score} ${view.score[at].toFixed(2)}`);
+      "aria-label", `${model.title}: ${itemsOf(model)} and their ${model.steps.length > 1 ? "copies" : "translations"} in the plane, ${score} ${view.score[at].toFixed(2)}`);
     return `${model.title}: ${score} ${view.score[at].toFixed(2)}`;
   }
 
   function when(model) {
     const at = checkpoint(model);
-    const last = Math.max(1, model.steps[model.steps.length - 1]);
+    const last = model.steps[model.steps.length - 1];
+    if (!last) return "trained elsewhere";
     return `step ${model.steps[at].toLocaleString("en")} (${Math.round((100 * model.steps[at]) / last)} %)`;
   }
 
@@ -196,10 +200,10 @@ const explore = (() => {
     for (const side of SIDES) {
       const model = shown(side);
       if (number >= count(model)) continue;
-      const texts = model[state.items].texts;
+      const texts = model[itemsOf(model)].texts;
       const line = document.createElement("div");
       const own = texts[number][language];
-      line.append(`${model.title}: ${state.items === "sentences" ? `“${own}”` : own} → `);
+      line.append(`${model.title}: ${itemsOf(model) === "sentences" ? `“${own}”` : own} → `);
       neighbours(model, viewOf(model), language, number).forEach((other, rank) => {
         const mark = document.createElement("span");
         mark.className = other === number ? "right" : "wrong";
@@ -249,7 +253,8 @@ const explore = (() => {
   function curve([name, title, kind]) {
     const [width, height, left, bottom, top] = [300, 170, 38, 22, 20];
     const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${height}`).attr("role", "img");
-    const sides = SIDES.map((side) => ({ side, model: shown(side) }));
+    const sides = SIDES.map((side) => ({ side, model: shown(side) })).filter(({ model }) => model.curves[name]);
+    if (!sides.length) return "";
     const values = sides.flatMap(({ model }) => model.curves[name]);
     const last = d3.max(sides, ({ model }) => model.steps[model.steps.length - 1]);
     const x = d3.scaleLinear([0, last], [left, width - 6]);
@@ -279,8 +284,12 @@ const explore = (() => {
     moveCursor();
   }
 
+  /* The model that has the longer training: an encoder from elsewhere has one checkpoint. */
+  const longer = () => d3.greatest(SIDES.map(shown), (model) => model.steps.length);
+
   function moveCursor() {
-    const steps = shown("left").steps;
+    const steps = longer().steps;
+    if (steps.length < 2) return;
     const low = Math.floor(state.at);
     const high = Math.min(low + 1, steps.length - 1);
     const step = steps[low] + (steps[high] - steps[low]) * (state.at - low);
@@ -360,8 +369,9 @@ const explore = (() => {
   }
 
   function drawReadings() {
-    const rows = [...new Set(SIDES.map((side) => state[side]))];
-    byId("readings").replaceChildren(...rows.map((row, i) => table(SIDES[i], row)));
+    const own = SIDES.filter((side) => shown(side).steps.length > 1);
+    const sides = own.filter((side, i) => own.findIndex((other) => state[other] === state[side]) === i);
+    byId("readings").replaceChildren(...sides.map((side) => table(side, state[side])));
   }
 
   // ---- dials
@@ -413,7 +423,7 @@ const explore = (() => {
   function paint() {
     asked = false;
     const said = SIDES.map((side) => { drawPanel(side); return describe(side); });
-    const told = when(shown("left"));
+    const told = when(longer());
     byId("when").textContent = told;
     byId("step").setAttribute("aria-valuetext", told);
     moveCursor();
@@ -428,14 +438,15 @@ const explore = (() => {
   }
 
   function layerChoices() {
-    const layers = Object.keys(shown("left").words.layers);
+    const names = SIDES.map((side) => Object.keys(shown(side).words.layers));
     const place = byId("layers");
-    if (place.childElementCount) return;
-    for (const layer of layers) {
+    place.replaceChildren();
+    for (const layer of ["0", "1"]) {
       const label = document.createElement("label");
       const input = Object.assign(document.createElement("input"),
         { type: "radio", name: "layer", value: layer, checked: layer === state.layer });
-      label.append(input, layer === "0" ? " 0 (embeddings) " : ` ${layer} (upper) `);
+      const numbers = [...new Set(names.map((of) => of[layer]))].join(" and ");
+      label.append(input, layer === "0" ? " 0 (embeddings) " : ` ${numbers} (upper) `);
       place.append(label);
     }
   }
@@ -444,7 +455,8 @@ const explore = (() => {
     if (!ready()) return;
     layerChoices();
     readColours();
-    byId("step").max = shown("left").steps.length - 1;
+    byId("step").max = longer().steps.length - 1;
+    byId("step").value = state.at;
     if (state.picked && state.picked.number >= count(shown("left"))) state.picked = null;
     byId("runs").textContent = [...new Set(SIDES.map((side) => `${shown(side).title} ${shown(side).run}`))].join(", ");
     drawCurves();
@@ -472,7 +484,7 @@ const explore = (() => {
   /* Eight tenths of a second from one checkpoint to the next; whoever wants no motion sees the checkpoints alone. */
   function play() {
     if (timer) return stop();
-    const last = shown("left").steps.length - 1;
+    const last = longer().steps.length - 1;
     if (state.at >= last) go(0);
     byId("play").textContent = "Stop";
     byId("play").setAttribute("aria-label", "Stop");
@@ -517,7 +529,7 @@ const explore = (() => {
     const moves = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
     if (!(event.key in moves) || !ready()) return;
     event.preventDefault();
-    const last = shown("left").steps.length - 1;
+    const last = longer().steps.length - 1;
     go(Math.max(0, Math.min(last, Math.round(state.at) + moves[event.key])));
   });
   byId("controls").addEventListener("change", (event) => {

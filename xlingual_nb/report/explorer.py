@@ -6,7 +6,7 @@
 __all__ = ['NEAREST', 'BEGIN', 'END', 'CURVES', 'SENTENCES', 'DIAL_TITLES', 'encode_bytes', 'decode_bytes', 'encode_points',
            'decode_points', 'projection_data', 'layer_data', 'model_data', 'write_model', 'read_data',
            'read_projection', 'read_model', 'curve_runs', 'sentence_trajectories', 'write_page_model',
-           'write_page_index', 'spoken', 'dials_data', 'write_dials']
+           'read_closed_classes', 'write_encoder_model', 'write_page_index', 'spoken', 'dials_data', 'write_dials']
 
 # %% ../../nbs/lib/8260_explorer.ipynb #1848b3ee
 import base64
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ..errors import InputError, require
 from ..experiments.config import LaboratoryConfig
@@ -22,6 +23,7 @@ from ..experiments.emergence import TITLES, model_spec
 from ..experiments.laboratory import SEEDS
 from ..experiments.scales import laboratory_text
 from ..measures.multilinguality import MeasureSpec, development_ids
+from ..measures.probe import encode_text
 from ..measures.retrieval import upper_layer
 from xlingual_nb.measures.trajectories import (
     Projection,
@@ -31,6 +33,7 @@ from xlingual_nb.measures.trajectories import (
     project_centred,
     project_languages,
 )
+from ..models.encoders import load_encoder
 from .emergence import ModelView
 from .reference_results import Kept
 from ..runs.files import write_atomic
@@ -209,6 +212,32 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
     write_model(path, data)
     return path
 
+# %% ../../nbs/lib/8260_explorer.ipynb #4034a5f6
+def read_closed_classes(path: Path, languages: tuple[str, str]) -> list[list[str]]:
+    """The words of two languages, entry by entry. InputError for a language that is not there."""
+    frame = pd.read_csv(path, keep_default_na=False)
+    for language in languages:
+        require(language in frame, f"{path} has no {language!r}: it has {', '.join(frame)}")
+    return [frame[language].tolist() for language in languages]
+
+
+def write_encoder_model(
+    encoder: Path, words: Path, languages: tuple[str, str], title: str, path: Path, run: str
+) -> Path:
+    """Write what the page shows of an encoder that was trained elsewhere: its words, lowest and
+    upper layer. `run` says where it is from.
+    """
+    model = load_encoder(encoder)
+    labels = read_closed_classes(words, languages)
+    items = [encode_text(model, side, name) for side, name in zip(labels, languages)]
+    layers = (0, upper_layer(model.depth))
+    options = dict(languages=languages, items=items, labels=labels)
+    trajectories = load_trajectories({0: encoder}, layers, title, **options)
+    row = f"{path.stem} encoder"
+    data = model_data(title, trajectories, {}, {}, row=row, corpus="", seed=0, run=run)
+    write_model(path, data)
+    return path
+
 # %% ../../nbs/lib/8260_explorer.ipynb #fc7c3c17
 DIAL_TITLES = {
     "order": "word order",
@@ -218,12 +247,15 @@ DIAL_TITLES = {
 
 
 def write_page_index(folder: Path, corpus: str = "micro") -> Path:
-    """Write which models there are, in the order of the rows."""
+    """Write which models there are, in the order of the rows, and then encoders from elsewhere."""
     entries = []
     for row, title in TITLES.items():
         file = f"{corpus}-{row.partition(' ')[0]}.js"
         if (folder / file).is_file():
             entries.append({"row": row, "title": title, "file": file})
+    for path in sorted(folder.glob("encoder-*.js")):
+        data = read_data(path)
+        entries.append({"row": data["row"], "title": data["title"], "file": path.name})
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
     path = folder / "index.js"
     write_atomic(path, f"explore.index({text});\n")
