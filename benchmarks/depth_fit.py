@@ -1,0 +1,57 @@
+"""How well do encoders of K's Table 4 fit their text? Training and development perplexity of the
+models behind its reference values.
+
+    python benchmarks/depth_fit.py "depth 6" "depth 24" --store runs
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.experiments import architecture, k2020_common
+from xlingual_nb.experiments.study import SEEDS
+from xlingual_nb.measures.multilinguality import FitSpec
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.files import load_json, write_atomic
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIR = "enfake", "es"
+
+
+def perplexities(sizes, row: str, seed: int, store: Store) -> dict:
+    """A row of the table: a model, and its perplexity on the text that it read and on other."""
+    shape = architecture.shape_of(sizes, "table4", row)
+    spec = architecture.spec_with_shape(sizes, PAIR, seed, shape)
+    found = dict(row=row, seed=seed, run=run_id(spec)[:12])
+    for part in ("train", "dev"):
+        fit = FitSpec(spec, tuple(k2020_common.language_corpus(sizes, l, part) for l in PAIR))
+        run([fit], store, Inline())
+        found[part] = load_json(store.path(fit) / "measures.json")["perplexity"]
+    return found
+
+
+def main(argv=None) -> pd.DataFrame:
+    """Put rows into the table, each as soon as it is there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rows", nargs="+", help="rows of K's Table 4: 'depth 6'")
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--seed", type=int, default=SEEDS[0])
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/depth-fit.csv")
+    asked = parser.parse_args(argv)
+    sizes = k2020_common.load_study_config(asked.scale, "micro", 0)
+    table = pd.read_csv(asked.output) if asked.output.is_file() else pd.DataFrame()
+    for row in asked.rows:
+        found = perplexities(sizes, row, asked.seed, Store(asked.store))
+        table = pd.concat([table, pd.DataFrame([found])])
+        table = table.drop_duplicates(["row", "seed"], keep="last")
+        write_atomic(asked.output, table.to_csv(index=False, float_format="%.4g"))
+    return table
+
+
+if __name__ == "__main__":
+    print(main().to_string(index=False))
