@@ -79,7 +79,7 @@ def stated(path):
 
 
 NOTEBOOKS = [
-    p for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb")) if p.stem[:2] not in ("00", "17")
+    p for p in sorted((ROOT / "nbs").glob("[0-9]*.ipynb")) if p.stem[:2] not in ("00", "17", "18")
 ]
 
 

@@ -103,17 +103,21 @@ def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
     )
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #ac564fd2
-def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFrame) -> None:
-    """Draw a task's transfer against its overlap, a point a language, r and its interval above."""
+def plot_overlap(ax, wide: pd.DataFrame, column: str, overlap: str, r: pd.DataFrame) -> dict:
+    """Draw a task's transfer against its overlap, a point a language, r and its interval above;
+    returns where the languages lie.
+    """
     ax.scatter(wide[overlap], wide[column], s=12, color="black")
-    for language, point in wide[[overlap, column]].dropna().iterrows():
-        ax.annotate(language, tuple(point), xytext=(2, 2), textcoords="offset points", fontsize=7)
     here = r[(r.overlap == overlap) & (r.transfer == column)]
     legend = [
         f"r = {one.r:.2f} ({one['from']:.2f} to {one['to']:.2f})" for _, one in here.iterrows()
     ]
-    ax.set_title("".join(legend) or "too few languages", fontsize=8)
-    ax.set(xlabel=overlap, ylabel=column, xlim=(-1, max(10.0, 1.1 * wide[overlap].max())))
+    ax.set_title("".join(legend) or "too few languages")
+    ax.set(xlabel=f"{overlap}, %", ylabel=f"{column}, %")
+    right = max(10.0, 1.1 * wide[overlap].max())
+    ax.set_xlim(-0.3 * right, right)  # names of languages without overlap find room
+    both = wide[[overlap, column]].dropna()
+    return {language: tuple(point) for language, point in both.iterrows()}
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #b52d7854
 MICROWORLD_RECORDS = {"documents": DocumentRecords, "parsing": TreeRecords}

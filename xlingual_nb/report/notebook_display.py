@@ -251,8 +251,10 @@ def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
 WIDTH, COLOURS = 900, 64  # more than a page has room for, and than lines and letters need
 
 
-def picture(file, width: int = WIDTH, colours: int = COLOURS) -> Image:
-    """A picture, a path or a file in memory, as small as a page of a notebook wants it."""
+def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = None) -> Image:
+    """A picture, a path or a file in memory, as small as a page of a notebook wants it; `alt`: the
+    same in words.
+    """
     from PIL import Image as Picture
 
     image, reduced = Picture.open(file).convert("RGB"), io.BytesIO()
@@ -261,7 +263,7 @@ def picture(file, width: int = WIDTH, colours: int = COLOURS) -> Image:
         method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE
     )  # a rare colour is a colour, too
     image.quantize(colours, **palette).save(reduced, format="png", optimize=True)
-    return Image(reduced.getvalue())
+    return Image(reduced.getvalue(), alt=alt)
 
 
 def small(figure) -> Image:
@@ -310,8 +312,9 @@ def write_figure(
 def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOURS) -> None:
     """Show kept pictures, each over the caption that its sidecar has."""
     for path in pictures:
-        caption = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["caption"]
-        display(picture(path, width, colours), Markdown(f"*{caption}*"))
+        note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        alt = note.get("alt", note["caption"])
+        display(picture(path, width, colours, alt), Markdown(f"*{note['caption']}*"))
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
