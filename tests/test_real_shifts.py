@@ -26,6 +26,7 @@ from xlingual_nb.experiments.language_shift_common import (
 )
 from xlingual_nb.experiments.liu2020_common import shift_study_config
 from xlingual_nb.experiments.study import unique_runs, observe
+from xlingual_nb.measures.language_erasure import identity_cost
 from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.models.external import ExternalCheckpointSpec, model_size
 from xlingual_nb.models.checkpoints import tiny_checkpoint
@@ -270,6 +271,7 @@ def test_an_encoder_without_a_head_is_asked_what_of_a_language_is_its_mean(verse
     assert {c.table for c in found} == {"identity"} and "Words τ" not in {c.column for c in found}
     runs = unique_runs(found)
     assert {r.checkpoint.fresh for r in runs} == {False, True}
+    assert all(identity_cost(r)["flops"] > 0 for r in runs), "its config.json says how large it is"
     books = {(r.seed, dict(text.parameters)["books"]) for r in runs for text in r.texts}
     assert books == {(0, "MRK"), (1, "ROM")}, "a seed is a book: the weights are always the same"
     store = Store(tmp_path / "store")

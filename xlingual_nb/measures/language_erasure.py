@@ -21,7 +21,7 @@ from .shift_translation import gold_of, read_side
 from .word_classes import CLASSES
 from .word_retrieval import input_adapter
 from ..models.configs import step_flops
-from ..models.pretraining import PretrainSpec
+from ..models.external import model_size
 from ..runs.executors import device
 from ..runs.stages import declare
 from ..text.parallel import read_parallel_corpora
@@ -260,10 +260,10 @@ STEP = 3e10  # operations of a matrix product in the time that a run takes besid
 
 def identity_cost(spec: IdentitySpec) -> dict:
     """FLOPs of a forward pass over the texts, and what statistics take."""
-    if not isinstance(spec.checkpoint, PretrainSpec):
+    if not (size := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 10_000}
     tokens = sum(1.3 * words + 2 * n for n, words in map(corpus_size, spec.texts))
-    return {"flops": STEP + 2 * step_flops(spec.checkpoint.shape, 0, tokens) / 3, "bytes": 10_000}
+    return {"flops": STEP + 2 * step_flops(size[0], 0, tokens) / 3, "bytes": 10_000}
 
 
 declare(IdentitySpec, make_identities, cost=identity_cost)
