@@ -12,6 +12,7 @@ from xlingual_nb.experiments import (
     architecture,
     data_size,
     dials,
+    emergence,
     frequency,
     knn_replace,
     laboratory,
@@ -41,7 +42,16 @@ MANY = (
     (overlap, dict(seeds=60, claim="K-fake-to-english-ner")),
     (ordering, dict(seeds=20, claim="K-order-rest-ner")),
 )
-GENERATED = data_size, knn_replace, language_shift, layers, parts_of_speech, window_size, zero_shot
+GENERATED = (
+    data_size,
+    emergence,
+    knn_replace,
+    language_shift,
+    layers,
+    parts_of_speech,
+    window_size,
+    zero_shot,
+)
 
 
 def kept() -> Iterator[tuple[str, str, str]]:
