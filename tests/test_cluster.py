@@ -308,3 +308,14 @@ def wait_until(condition, seconds=90):
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.2)
+
+
+def test_a_store_that_the_client_may_not_write_in_is_said_before_work(store, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    executor = Dask(workers=1, tell=lambda line: None)
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(InputError, match="cannot be written"):
+        run([Count(3)], store, executor, progress=False)
+    assert executor._cluster is None and not steps(store.root), "the cluster has ended"

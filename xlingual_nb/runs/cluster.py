@@ -28,6 +28,7 @@ from xlingual_nb.runs.executors import (
     cores,
     pack,
 )
+from .files import free_space
 from .remote import fault_of, remote_check, remote_job
 
 # %% ../../nbs/lib/1170_cluster.ipynb #1170ab02
@@ -170,7 +171,7 @@ class Dask:
     deaths, losses : int
         How often a job is tried again after its process died, and after its worker was lost.
     patience : float
-        Seconds without any worker after which the study ends.
+        Seconds without any worker after which the study ends: a batch system's queue may be long.
     tell : callable
         Is given each line for people.
     """
@@ -186,12 +187,12 @@ class Dask:
         threads: int = 1,
         deaths: int = 2,
         losses: int = 10,
-        patience: float = 3600.0,
+        patience: float = 86400.0,
         tell=print,
     ):
         self.address, self.n_workers, self.device, self.threads = address, workers, device, threads
         self.deaths, self.losses, self.patience, self.tell = deaths, losses, patience, tell
-        self._cluster = self._client = None
+        self._cluster = self._client = self._mark = None
         self._reset()
 
     def _reset(self):
@@ -228,7 +229,8 @@ class Dask:
             ) from None
         self._folder, self._token, self._place = Path(folder), uuid.uuid4().hex, place
         self._mark = self._folder / f".seen-{self._token}"
-        self._mark.touch()
+        with free_space(self._folder):
+            self._mark.touch()
         self._ours = remote_check()(self._folder, self._token, False)
         self._began = time.monotonic()
         self.tell(f"dask scheduler {place}{self._dashboard()}")
@@ -265,8 +267,17 @@ class Dask:
 
     def close(self):
         """Stop what runs, wherever it runs; a cluster of our making ends as well."""
-        if self._client is None:
-            return
+        if self._client is not None:
+            self._close_client()
+        if self._cluster is not None:
+            self._cluster.close(timeout=20)
+        if self._mark is not None:
+            self._mark.unlink(missing_ok=True)
+        self._client = self._cluster = self._mark = None
+        self._reset()
+
+    def _close_client(self):
+        """Cancel what runs, which its workers see within a second, and say goodbye."""
         futures = [task.future for task in self._sent.values()]
         self._waiting.clear()
         self._sent.clear()
@@ -275,11 +286,6 @@ class Dask:
                 self._client.cancel(futures, force=True)
                 self._wait_for_ends()
             self._client.close(timeout=10)
-        if self._cluster is not None:
-            self._cluster.close(timeout=20)
-        self._mark.unlink(missing_ok=True)
-        self._client = self._cluster = None
-        self._reset()
 
     def _wait_for_ends(self):
         """Give workers, which look every second, the time to end the processes of cancelled jobs."""
