@@ -933,3 +933,15 @@ def test_rates_are_tried_by_spelling_and_told_by_the_source_alone(loaded, tmp_pa
     assert list(found.column) == ["Char", "Word"] and found["nli dev"].between(0, 1).all()
     kept = pd.read_csv(SCRIPT.with_name("results") / "spellings.csv")
     assert set(found.columns) == set(kept.columns)
+
+
+def test_fit_by_depth_tells_each_model_once(tmp_path):
+    script = SCRIPT.with_name("depth_fit.py")
+    spec = importlib.util.spec_from_file_location("benchmark_depth_fit", script)
+    depth_fit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(depth_fit)
+    asked = ["--scale", "smoke", "--store", str(tmp_path / "runs")]
+    for rows in (["depth 1", "depth 2"], ["depth 2"]):
+        table = depth_fit.main([*rows, *asked, "--output", str(tmp_path / "fit.csv")])
+    assert table.row.tolist() == ["depth 1", "depth 2"] and table.run.nunique() == 2
+    assert (table[["train", "dev"]] > 1).all(axis=None)
