@@ -81,7 +81,7 @@ html_theme_options = {
 
 # ---- docstrings are plain text with `names`; what reStructuredText takes for markup of its own is escaped
 
-MARKUP = re.compile(r"(?<![\w*`])\*{1,2}(?=\w)|(?<!\w)\|(?=\w)|(?<=\w)_(?![\w`])")
+MARKUP = re.compile(r"(?<![\w*`])\*{1,2}(?=\w)|(?<![\w|])\|{1,2}(?=\w)|(?<=\w)_(?![\w`])")
 
 
 def escaped(match: re.Match) -> str:

@@ -152,9 +152,8 @@ xlingual.showNumber = async (target, key, line) => {
   const part = await xlingual.part(key);
   const found = part?.lines[line];
   if (!found) return target.replaceChildren(xlingual.element("p", `There is no line ${line} of ${key} here.`));
-  const [paper, table, row, column, corpus] = found.cell;
   target.replaceChildren(
-    xlingual.element("h2", `${paper}, ${table}: ${row}, ${column} (${corpus})`),
+    xlingual.element("h2", found.what),
     xlingual.element("p", `Mean ${found.value} of ${found.n} seeds.`),
   );
   if (found.seeds.length) {
