@@ -187,9 +187,9 @@ def p_values(frame, cells, test, typical):
         return p[test["test"]], p[OPPOSITE[test["test"]]]
     groups, least = zip(*groups_of(frame, cells, test, typical))
     value = sum(g.mean() for g in groups)
-    if min(len(g) for g in groups) < 2:
+    if min(len(g) for g in groups) < 2 and not test.get("exact"):
         return np.nan, np.nan
-    parts = np.array([g.var(ddof=1) / len(g) for g in groups])
+    parts = np.array([g.var(ddof=1) / len(g) if len(g) > 1 else 0.0 for g in groups])
     if parts.sum() <= 1e-18 * value**2:
         inside = dict(above=value - margin, below=margin - value, within=margin - abs(value))
         inside = inside[test["test"]]
