@@ -44,6 +44,21 @@ def test_every_claim_has_a_row_and_a_page(reference):
         assert f'href="{claim.id}.html"' in pages["claims/index.md"]
 
 
+def test_the_score_counts_what_was_tested(reference):
+    table = site_claims.score_table(reference.verdicts)
+    judged = reference.verdicts[reference.verdicts.whose == published.PAPERS]
+    decided = judged[judged.verdict != "not tested"].groupby(["paper", "corpus", "scale"]).size()
+    assert table.count("<tr>") == len(decided) + 1
+    largest = decided.idxmax()
+    (row,) = [
+        line
+        for line in table.splitlines()
+        if f"papers/{largest[0]}.html" in line
+        and f"<td>{site_claims.place_name(*largest[1:])}</td>" in line
+    ]
+    assert f'<td class="xl-number">{decided.max()}</td>' in row
+
+
 def test_a_claim_s_page_has_its_test_history_and_values(reference):
     (claim,) = [c for c in published.claims() if c.id == "D-inv-order"]
     page = site_claims.claim_page(claim, reference)

@@ -99,17 +99,17 @@ def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000008
 def score_table(judged: pd.DataFrame, up: str = "") -> str:
-    """How many claims of each paper have each verdict, by corpus; the papers' own alone."""
+    """How many claims of each paper have each verdict, by corpus; the papers' own that were tested."""
     own = judged[verdicts.source_of_claims(judged) == published.PAPERS]
-    counts = score(own)
-    marks = [v for v in verdicts.VERDICTS if v in counts]
+    counts = score(own[own.verdict != verdicts.NOT_TESTED])
+    marks = [v for v in verdicts.VERDICTS if v != verdicts.NOT_TESTED]
     rows = []
     for row in counts.to_dict("records"):
         place = place_name(row["corpus"], row["scale"])
         name = link(f"{up}papers/{row['paper']}.html", PAPERS[row["paper"]][0])
         cells = [str(row[v] or "") for v in marks]
-        rows.append([name, escape(place), *cells, str(row["claims"])])
-    head = ["paper", "corpus", *marks, "all"]
+        rows.append([name, escape(place), str(row["claims"]), *cells])
+    head = ["paper", "corpus", "tested", *marks]
     caption = "The papers' own claims by verdict; exploratory seeds"
     return html_table(head, rows, caption, numbers=range(2, len(head)), name="xl-score")
 
