@@ -379,7 +379,7 @@ def test_a_plan_names_machines_prices_and_the_dearest_rows(tmp_path):
 def test_a_plan_of_several_goes_on_without_one_whose_text_is_missing(tmp_path):
     options = ("--scale", "paper", "--store", tmp_path / "none")
     done = xlingual("plan", "06", "12", *options)
-    assert done.returncode == 0 and "12_zero_shot is not in this plan: " in done.stdout
+    assert done.returncode == 0 and "12_zero_shot, table3 is not in this plan: " in done.stdout
     assert "pretrain" in done.stdout
     refused(xlingual("plan", "12", *options), "no data folder")
 
