@@ -402,8 +402,8 @@ def opened(browser, path, width, scheme="light"):
     tab.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     tab.on("pageerror", lambda e: errors.append(str(e)))
     tab.on("requestfailed", lambda r: errors.append(f"not loaded: {r.url}"))
-    file, mark, anchor = str(path).partition("#")
-    tab.goto(Path(file).as_uri() + mark + anchor)
+    file, query, words = str(path).partition("?")
+    tab.goto(Path(file).as_uri() + query + words)
     return tab, errors
 
 
