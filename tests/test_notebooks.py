@@ -13,7 +13,6 @@ from in_process import no_kernel
 from nbdev.test import test_nb as run_cells
 from recomputed import unlike_its_seeds
 
-from xlingual_nb.errors import InputError
 from xlingual_nb.measures import (
     multilinguality,
     order,
@@ -55,9 +54,9 @@ def test_library_notebook(path, monkeypatch, capsys):
     assert passed, capsys.readouterr().err[-3000:]
 
 
-# a tour of full size; deep models, row after row alike
-LESS = {"00_start_here": dict(seeds=1, sentences=200), "04_architecture": dict(only="6,7")}
-IN_A_KERNEL = "00_start_here", "06_mixed_pairs"  # the first starts processes from there
+# the tour has little text; deep models, row after row alike
+LESS = {"00_start_here": dict(sentences=200), "04_architecture": dict(only="6,7")}
+IN_A_KERNEL = "00_start_here", "06_mixed_pairs"
 WITHOUT_RESULTS = "00_start_here", "15_ledger"  # a tour, and a page that reads what others wrote
 # Other text. These do not treat it as the microworld's text, or as another of them does:
 WITH_DATA = {
@@ -84,11 +83,10 @@ AGAIN = {
 
 def smoke(path, tmp_path, store, given=LESS, in_a_kernel=False):
     known = notebooks.parameters(path)
-    own = (
-        {name: str(tmp_path / name) for name in ("results", "figures") if name in known}
-        | dict(store=str(store.root))
-        | given.get(path.stem, {})
-    )
+    places = {name: str(tmp_path / name) for name in ("results", "figures")}
+    places["store"] = str(store.root)
+    own = {name: place for name, place in places.items() if name in known}
+    own |= given.get(path.stem, {})
     with nullcontext() if in_a_kernel else no_kernel():
         executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
     assert (
@@ -122,25 +120,6 @@ def test_experiment_without_data(path, tmp_path, shared_store, monkeypatch):
 )
 def test_experiment_with_data(path, tmp_path, shared_store):
     smoke(path, tmp_path, shared_store, given=WITH_DATA | AGAIN)
-
-
-def tour(seeds):
-    """The specs that the tour asks for."""
-    source, names = (
-        [text for kind, text, _ in cells_of(ROOT / "nbs/00_start_here.ipynb") if kind == "code"],
-        {},
-    )
-    last = next(n for n, text in enumerate(source) if "\nspecs = {" in text)
-    for text in source[: last + 1]:
-        exec(text.replace("seeds: int = 4 ", f"seeds: int = {seeds} "), names)
-    return names["specs"]
-
-
-def test_the_tour_takes_no_number_of_seeds_for_its_own_and_no_more_than_there_are():
-    assert list(tour(0)) == list(tour(4)) and len(tour(10)) == 20
-    for wrong in (101, -1):
-        with pytest.raises(InputError, match=f"seeds={wrong}: choose 0 .* to 100"):
-            tour(wrong)
 
 
 # ---- experiments are told in one order: what was found first, then how to run it
