@@ -161,8 +161,17 @@ NEAR = {
     "K-parameters-few": 2.9,
 }
 # Figures, and tables and rows that no experiment makes yet.
-UNPRINTED = {"D-positions", "D-late", "D-late-overfit", "D-small-earlier", "D-word-order-xnli"}
+UNPRINTED = {
+    "D-positions",
+    "D-positions-rare",
+    "D-late",
+    "D-late-overfit",
+    "D-small-earlier",
+    "D-word-order-xnli",
+}
 CURVES = {"D-knn-earlier", "D-knn-parts-earlier"}
+# Said without a number, of models that no experiment makes.
+UNMADE = {"K-order-one", "K-order-one-ner", "D-xnli-original", "D-xnli-small"}
 # What the spread over five seeds (section 4) and three (section 5) leaves open: row 30 is .04 above
 # row 0, and in Table 3 Hindi varies by .04 over seeds.
 OPEN = {"D-knn", "D-xnli-inv-order", "D-xnli-three", "D-xnli-knn", "D-xnli-english"}
@@ -183,6 +192,8 @@ def test_the_papers_numbers_reproduce_the_paper(seed):
         study_of_d(np.random.default_rng(seed)),
         lambda c: not knn_replace.belongs_here(c),
     )
+    assert set(k.index[k == V.NOT_TESTED]) == {name for name in UNMADE if name[0] == "K"}
+    k = k[k != V.NOT_TESTED]
     assert (
         len(k) == 48
         and set(k) <= {"reproduced", "inconclusive"}
@@ -204,7 +215,8 @@ def test_the_printed_numbers_on_neighbours_reproduce_the_paper(seed):
     found = judged(
         "dufter2020", study_of_d(np.random.default_rng(seed), knn_replace), knn_replace.belongs_here
     )
-    assert set(found.index[found == V.VERDICTS[-1]]) == CURVES
+    unmade = {name for name in UNMADE if name[0] == "D"}
+    assert set(found.index[found == V.NOT_TESTED]) == CURVES | unmade
     assert set(found[found != V.VERDICTS[-1]]) <= {"reproduced", "inconclusive"}
     assert set(found.index[found == "inconclusive"]) <= OPEN and (found == "reproduced").sum() >= 2
 
