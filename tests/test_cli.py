@@ -229,6 +229,28 @@ def test_injected_parameters_must_follow_the_defaults(tmp_path):
         notebooks.check_injected(tmp_path / "x.ipynb")
 
 
+def test_a_kernel_that_does_not_come_up_is_started_again(clone, monkeypatch):
+    """As when another process takes its port first; one that dies later is not."""
+    import papermill
+
+    no_start = RuntimeError("Kernel died before replying to kernel_info")
+    errors, execute = [no_start] * 2, papermill.execute_notebook
+
+    def sometimes(*arguments, **more):
+        if errors:
+            raise errors.pop()
+        return execute(*arguments, **more)
+
+    monkeypatch.setattr("papermill.execute_notebook", sometimes)
+    assert xlingual("run", "07", cwd=clone).returncode == 0 and not errors
+    errors[:] = [no_start] * 4
+    refused(xlingual("run", "07", cwd=clone), "the kernel died", code=1)
+    assert len(errors) == 1
+    errors[:] = [RuntimeError("Kernel died")] * 2
+    refused(xlingual("run", "07", cwd=clone), "the usual cause is memory", code=1)
+    assert len(errors) == 1
+
+
 def test_a_full_disk_is_one_line(clone, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
