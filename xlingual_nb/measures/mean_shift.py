@@ -21,7 +21,7 @@ from torch import nn
 from ..errors import require
 from .embeddings import batches, check_layers, default_budget, fit
 from .contextual_words import shifted_text
-from ..models.checkpoints import model_inputs
+from ..models.checkpoints import model_inputs, readable_batches
 from ..models.encoders import Encoder
 from ..text.tokenizers import Encoded
 
@@ -40,9 +40,10 @@ def whole_states(encoder: Encoder, text: Encoded, groups, view, layers):
     (tokens, H).
     """
     for numbers in groups:
-        inputs, _ = model_inputs(encoder, text, numbers, view)
-        states = encoder.model.base_model(**inputs, output_hidden_states=True).hidden_states
-        yield {layer: states[layer][inputs["attention_mask"].bool()] for layer in layers}
+        for batch in readable_batches(encoder, numbers):
+            inputs, _ = model_inputs(encoder, text, batch, view)
+            states = encoder.model.base_model(**inputs, output_hidden_states=True).hidden_states
+            yield {layer: states[layer][inputs["attention_mask"].bool()] for layer in layers}
 
 # %% ../../nbs/lib/5110_mean_shift.ipynb #064de26e
 LEAST = 20  # tokens, below which a mean is no mean
@@ -157,11 +158,14 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
             calls_of_list.append((first_tensor(args, kwargs), first_tensor(output)))
 
         handles += [block.register_forward_hook(note, with_kwargs=True) for block in module_list]
+    ids = torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device)
+    arguments = {"input_ids": ids}
+    if told := encoder.language_input:
+        language = next(iter(told.ids))
+        argument = told.argument(language, ids.shape, encoder.path)
+        arguments[told.name] = argument.to(encoder.device)
     try:
-        states = base(
-            torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device),
-            output_hidden_states=True,
-        )
+        states = base(**arguments, output_hidden_states=True)
     finally:
         remove_hooks(handles)
     fitting = [

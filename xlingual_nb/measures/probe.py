@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from ..errors import InputError, require
-from ..models.checkpoints import model_inputs
+from ..models.checkpoints import model_inputs, readable_batches
 from ..models.encoders import Encoder
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from xlingual_nb.measures.embeddings import (
@@ -67,9 +67,10 @@ def framed_states(encoder: Encoder, sentences: Encoded, view, budget=None):
     tokens, special ones among them.
     """
     for numbers in batches(sentences.lengths, budget or default_budget(encoder)):
-        inputs, _ = model_inputs(encoder, sentences, numbers, view)
-        output = encoder.model.base_model(**inputs, output_hidden_states=True)
-        yield numbers, output.hidden_states, inputs["attention_mask"].bool()
+        for batch in readable_batches(encoder, numbers):
+            inputs, _ = model_inputs(encoder, sentences, batch, view)
+            output = encoder.model.base_model(**inputs, output_hidden_states=True)
+            yield batch, output.hidden_states, inputs["attention_mask"].bool()
 
 
 def pooled_vectors(
@@ -92,11 +93,12 @@ def pooled_vectors(
         return sentence_vectors(encoder, sentences, view, layers)
     require(encoder.model is not None, f"{encoder.path} holds static vectors: use --pooling mean")
     is_card = isinstance(pooling, SentenceTransformer)
+    prefix, suffix = encoder.frame(view)
     n_prompt = 0
     if is_card:
-        n_prompt = 1 + int(encode_text(encoder, [pooling.prompt or "a"], view).lengths[0])
+        n_prompt = len(prefix) + int(encode_text(encoder, [pooling.prompt or "a"], view).lengths[0])
         if pooling.max_tokens:
-            sentences = sentences.truncate(pooling.max_tokens - 2)
+            sentences = sentences.truncate(pooling.max_tokens - len(prefix) - len(suffix))
     sentences, _ = fit(encoder, sentences, view)
     vectors = {layer: [None] * len(sentences) for layer in layers}
     for numbers, states, is_token in framed_states(encoder, sentences, view):

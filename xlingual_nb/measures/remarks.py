@@ -150,7 +150,16 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
                 f"rho is of {pooling} pooling at each layer; the model's card is of another vector "
                 f"({card}): --pooling model"
             )
-    if encoder.model is not None and getattr(encoder.model.config, "is_decoder", False):
+    if encoder.model is None:
+        return lines
+    if (encoder.prefix, encoder.suffix) == ((), ()):
+        lines.append("the tokenizer puts no special tokens around a sentence: it is read without")
+    if encoder.one_by_one:
+        lines.append(
+            f"sentences were read one at a time: the states of this {encoder.model.config.model_type} "
+            "depend on what is beside a sentence in a batch"
+        )
+    if getattr(encoder.model.config, "is_decoder", False):
         lines.append(
             "config.json has is_decoder: a token sees only those before it; set it to false if the "
             "model was trained to see both sides"

@@ -298,6 +298,11 @@ def new_network(
         encoder.model is not None,
         f"{encoder.path} has no model to train on: choose a masked language model",
     )
+    require(
+        not encoder.one_by_one,
+        f"{encoder.path}: the states of this model depend on what is beside a text in a batch, so "
+        "it is not fine-tuned here: choose another, as BERT or XLM-R",
+    )
     config, device, full = encoder.model.config, encoder.device, isinstance(settings, Tuning)
     hidden = 0 if full else settings.hidden or encoder.width
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -165,6 +165,15 @@ def pair_batch(
         inputs["position_ids"] = arrays["positions"]
     if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = arrays["types"]
+    if told := checkpoint.language_input:
+        one, two = both_views(checkpoint, views)
+        require(
+            one.name == two.name or told.is_per_token,
+            f"{checkpoint.path} reads a text in one language: give pairs of one",
+        )
+        numbers = [told.language_id(view.name, checkpoint.path) for view in (one, two)]
+        per_token = np.where(arrays["parts"] == 2, numbers[1], numbers[0])
+        inputs[told.name] = per_token if told.is_per_token else per_token[:, 0]
     move = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
     return {name: move(array) for name, array in inputs.items()}, move(arrays["parts"])
 
@@ -329,6 +338,11 @@ def fine_tune(
     without `dev`: `InputError`.
     """
     check_pairs(checkpoint, premises, hypotheses, views)
+    require(
+        not checkpoint.one_by_one,
+        f"{checkpoint.path}: the states of this model depend on what is beside a text in a batch, so "
+        "it is not fine-tuned here: choose another, as BERT or XLM-R",
+    )
     require(
         dev is not None or not settings.patience,
         f"patience={settings.patience} needs development pairs: give dev",

@@ -86,7 +86,8 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     lengths = firsts.lengths + n_before
     position = np.arange(int(lengths.max()))
     slots = np.zeros((len(lengths), len(position)), np.int64)
-    slots[(position >= n_before) & (position < lengths[:, None])] = firsts.ids + 1
+    prefix, _ = encoder.frame(inputs.views[0])
+    slots[(position >= n_before) & (position < lengths[:, None])] = firsts.ids + len(prefix)
     slots = np.take_along_axis(slots, np.minimum(position, lengths[:, None] - 1), 1)
     return arguments, np.arange(len(lengths))[:, None] * width + slots, lengths
 

@@ -1,0 +1,279 @@
+"""Every family of masked language models that transformers has: read as a plain loop reads it, one
+sentence at a time, or refused in one line. Weights are spread as those of a trained model are, for
+at the spread of an initialisation little depends on anything.
+"""
+
+import json
+
+import pytest
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.embeddings import sentence_vectors
+from xlingual_nb.measures.perplexity import masked_nll
+from xlingual_nb.measures.probe import encode_text
+from xlingual_nb.measures.remarks import remarks
+from xlingual_nb.models.checkpoint_folders import silence_transformers
+from xlingual_nb.models.checkpoints import load_checkpoint
+
+torch.set_num_threads(1)
+SIZES = dict(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=48,
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+    cls_token_id=2,
+    sep_token_id=3,
+)
+XLM = dict(
+    vocab_size=40,
+    emb_dim=16,
+    n_layers=3,
+    n_heads=2,
+    max_position_embeddings=48,
+    pad_index=0,
+    pad_token_id=0,
+    bos_index=2,
+    eos_index=3,
+    n_langs=2,
+    use_lang_emb=True,
+    lang2id={"en": 0, "es": 1},
+    id2lang={"0": "en", "1": "es"},
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+READ = {
+    "albert": dict(embedding_size=8),
+    "bert": {},
+    "camembert": {},
+    "data2vec-text": {},
+    "deberta": {},
+    "deberta-v2": {},
+    "distilbert": dict(dim=16, n_layers=3, n_heads=2, hidden_dim=32),
+    "electra": dict(embedding_size=8),
+    "ernie": {},
+    "esm": dict(position_embedding_type="rotary", mask_token_id=4, token_dropout=False),
+    "eurobert": dict(num_key_value_heads=2),
+    "megatron-bert": {},
+    "modernbert": {},
+    "mpnet": {},
+    "nomic_bert": {},
+    "rembert": dict(input_embedding_size=8, output_embedding_size=8),
+    "roberta": {},
+    "roberta-prelayernorm": {},
+    "roformer": dict(embedding_size=16),
+    "squeezebert": dict(
+        embedding_size=16,
+        q_groups=1,
+        k_groups=1,
+        v_groups=1,
+        post_attention_groups=1,
+        intermediate_groups=1,
+        output_groups=1,
+    ),
+    "xlm-roberta": {},
+    "xlm-roberta-xl": {},
+    "xlm": XLM,
+    "flaubert": XLM,
+    "xmod": dict(languages=["en_XX", "es_XX"]),
+    "longformer": dict(attention_window=8),
+    "luke": dict(entity_vocab_size=10, entity_emb_size=8),
+    "big_bird": {},
+    "esmc": {},
+    "gte": {},
+    "ibert": {},
+    "jina_embeddings_v3": {},
+    "mra": {},
+    "tapas": {},
+    "ultrabert": {},
+}
+ONE_BY_ONE = {
+    "convbert": dict(embedding_size=16),
+    "fnet": {},
+    "mobilebert": dict(embedding_size=8, intra_bottleneck_size=16, true_hidden_size=16),
+    "nystromformer": dict(num_landmarks=8, segment_means_seq_len=8),
+    "yoso": {},
+}
+WORDS = [f"w{i}" for i in range(5, 40)]
+TEXT = {
+    "en": ["w5 w6 w7", "w8", "w9 w10 w11 w12 w13 w14 w15 w16 w17", "w18 w19"],
+    "es": ["w20 w21", "w22 w23 w24 w25 w26 w27", "w28", "w29 w30 w31"],
+}
+
+
+def save(folder, model_type, **settings):
+    """A random model of a family beside a tokenizer of whole words."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: i for i, word in enumerate([*specials, *WORDS])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    sizes = SIZES | settings
+    if model_type == "funnel":  # has blocks of layers
+        del sizes["num_hidden_layers"]
+    config = hf.AutoConfig.for_model(model_type, **sizes)
+    with silence_transformers(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = hf.AutoModelForMaskedLM.from_config(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim > 1:  # the row of the padding too
+                    parameter.normal_(0, 0.3)
+        model.save_pretrained(folder)
+        hf.PreTrainedTokenizerFast(
+            tokenizer_object=backend, **dict(zip(names, specials))
+        ).save_pretrained(folder)
+    return folder
+
+
+def languages_of(model_type, language):
+    """What the library wants to be told of a language."""
+    number = ["en", "es"].index(language)
+    if model_type in ("xlm", "flaubert"):
+        return lambda ids: dict(langs=torch.full_like(ids, number))
+    if model_type == "xmod":
+        return lambda ids: dict(lang_ids=torch.tensor([number]))
+    return lambda ids: {}
+
+
+def plain_means(folder, model_type, language):
+    """By layer the mean over the words of each sentence, read alone by the library."""
+    with silence_transformers():
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+        model = hf.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = []
+    for sentence in TEXT[language]:
+        ids = tokenizer(sentence, return_tensors="pt")["input_ids"]
+        arguments = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
+        arguments |= languages_of(model_type, language)(ids)
+        with torch.no_grad():
+            states = model(**arguments, output_hidden_states=True).hidden_states
+        rows.append(torch.stack([layer[0, 1:-1].mean(0) for layer in states]))
+    return torch.stack(rows, 1)
+
+
+def check_equal(folder, model_type, checkpoint):
+    for language, lines in TEXT.items():
+        text = encode_text(checkpoint, lines, language)
+        ours = sentence_vectors(checkpoint, text, language, range(checkpoint.depth + 1))
+        expected = plain_means(folder, model_type, language)
+        for layer, vectors in ours.items():
+            torch.testing.assert_close(vectors, expected[layer], atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("model_type", READ | ONE_BY_ONE)
+def test_states_are_those_of_a_plain_loop(tmp_path, model_type):
+    save(tmp_path, model_type, **(READ | ONE_BY_ONE)[model_type])
+    checkpoint = load_checkpoint(tmp_path)
+    check_equal(tmp_path, model_type, checkpoint)
+    assert checkpoint.one_by_one == (model_type in ONE_BY_ONE)
+    ids = {language: encode_text(checkpoint, lines, language) for language, lines in TEXT.items()}
+    is_told = any("one at a time" in line for line in remarks(checkpoint, ids))
+    assert is_told == checkpoint.one_by_one
+
+
+@pytest.mark.parametrize("model_type", ["convbert", "fnet", "mobilebert"])
+def test_perplexity_is_that_of_one_sentence_at_a_time(tmp_path, model_type):
+    save(tmp_path, model_type, **ONE_BY_ONE[model_type])
+    checkpoint = load_checkpoint(tmp_path)
+    text = encode_text(checkpoint, TEXT["en"], "en")
+    total = 0.0
+    for sentence in text:
+        labels = torch.tensor([[-100, *sentence.tolist(), -100]])
+        ids = torch.tensor([[2, *[4] * len(sentence), 3]])
+        with torch.no_grad():
+            total += checkpoint.model(input_ids=ids, labels=labels).loss.item() * len(sentence)
+    assert masked_nll(checkpoint, text, "en", rate=1) == (pytest.approx(total, rel=1e-4), 15)
+
+
+REFUSED = {
+    "bart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
+    "mbart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
+    "funnel": (dict(block_sizes=[1, 1], d_model=16, n_head=2, d_head=8), "funnel"),
+    "nystromformer": (dict(num_landmarks=4, segment_means_seq_len=8), "does not run"),
+    "layoutlm": ({}, "reads bbox"),
+    "roc_bert": (
+        dict(pronunciation_vocab_size=10, shape_vocab_size=10),
+        "reads input_shape_ids, input_pronunciation_ids",
+    ),
+    "perceiver": (dict(d_latents=16, d_model=16), "perceiver"),
+}
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_what_cannot_be_read_is_one_line(tmp_path, model_type):
+    settings, says = REFUSED[model_type]
+    save(tmp_path, model_type, **settings)
+    with pytest.raises(InputError, match=says) as refusal:
+        load_checkpoint(tmp_path)
+    assert "\n" not in str(refusal.value) and str(tmp_path) in str(refusal.value)
+
+
+# --- the language of a text
+
+
+@pytest.mark.parametrize("model_type", ["xlm", "xmod"])
+def test_each_language_is_told_and_a_foreign_one_is_refused(tmp_path, model_type):
+    checkpoint = load_checkpoint(save(tmp_path, model_type, **READ[model_type]))
+    (one,), (other,) = (
+        sentence_vectors(checkpoint, encode_text(checkpoint, ["w5 w6"], name), name, [3]).values()
+        for name in ("en", "es")
+    )
+    assert not torch.allclose(one, other, atol=1e-2)
+    with pytest.raises(InputError, match="'de' is none of its languages: name one of en") as error:
+        checkpoint.view("de")
+    assert "\n" not in str(error.value)
+
+
+def test_a_country_is_chosen_where_a_language_has_several(tmp_path):
+    checkpoint = load_checkpoint(save(tmp_path, "xmod", languages=["zh_CN", "zh_TW", "en_XX"]))
+    assert checkpoint.view("zh_TW").name == "zh_TW" and checkpoint.view("en").name == "en"
+    with pytest.raises(InputError, match="'zh' is not one .*: name one of zh_CN, zh_TW"):
+        checkpoint.view("zh")
+
+
+def test_a_model_of_one_language_is_told_none(tmp_path):
+    checkpoint = load_checkpoint(save(tmp_path, "xlm", **XLM | dict(use_lang_emb=False)))
+    assert checkpoint.language_input is None and checkpoint.view("any").name == "any"
+
+
+# --- what stands around a sentence
+
+
+@pytest.mark.parametrize(
+    "single, prefix, suffix",
+    [("$A", (), ()), ("[CLS] $A", (2,), ()), ("[CLS] [MASK] $A [SEP]", (2, 4), (3,))],
+)
+def test_a_sentence_stands_in_the_tokenizers_own_frame(tmp_path, single, prefix, suffix):
+    save(tmp_path, "bert")
+    path = tmp_path / "tokenizer.json"
+    file = json.loads(path.read_text())
+    backend = Tokenizer.from_str(json.dumps(file))
+    backend.post_processor = processors.TemplateProcessing(
+        single=single, special_tokens=[("[CLS]", 2), ("[SEP]", 3), ("[MASK]", 4)]
+    )
+    backend.save(str(path))
+    checkpoint = load_checkpoint(tmp_path)
+    assert (checkpoint.prefix, checkpoint.suffix) == (prefix, suffix)
+    assert checkpoint.max_length("en") == 48 - len(prefix) - len(suffix)
+    text = encode_text(checkpoint, TEXT["en"], "en")
+    ours = sentence_vectors(checkpoint, text, "en", (0, 3))
+    for i, sentence in enumerate(text):
+        ids = torch.tensor([[*prefix, *sentence.tolist(), *suffix]])
+        with torch.no_grad():
+            states = checkpoint.model(input_ids=ids, output_hidden_states=True).hidden_states
+        for layer, vectors in ours.items():
+            content = states[layer][0, len(prefix) : len(prefix) + len(sentence)]
+            torch.testing.assert_close(vectors[i], content.mean(0), atol=2e-5, rtol=2e-5)
+    is_told = any("no special tokens" in line for line in remarks(checkpoint, {"en": text}))
+    assert is_told == (not prefix and not suffix)
