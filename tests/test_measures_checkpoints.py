@@ -370,3 +370,111 @@ def test_this_projects_own_tokenizer_folder_opens(tmp_path):
     assert c.tokenizer("the Word", add_special_tokens=False)["input_ids"] == list(
         text_tokenizers.encode(tokenizer, ["the Word"])[0]
     )
+
+
+# --- folders as people have them
+
+
+def refusal(folder):
+    with pytest.raises(InputError) as caught:
+        load_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def command_in(message):
+    """The Python code that a message tells to run."""
+    return message.split('python -c "')[1].split('"')[0]
+
+
+def test_pickled_weights_come_with_the_command_that_writes_them_anew(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    states = {
+        name: weight.clone() for name, weight in load_file(copy / "model.safetensors").items()
+    }
+    (copy / "model.safetensors").unlink()
+    torch.save(states, copy / "pytorch_model.bin")
+    exec(command_in(refusal(copy)), {})
+    assert load_checkpoint(copy).depth == 3
+
+
+def test_weights_of_a_parallel_training_come_with_the_command_that_renames_them(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    file = copy / "model.safetensors"
+    renamed = {"module." + name: weight.clone() for name, weight in load_file(file).items()}
+    save_file(renamed, file, metadata=dict(format="pt"))
+    message = refusal(copy)
+    assert "begin with 'module.'" in message
+    exec(command_in(message), {})
+    assert not load_checkpoint(copy).headless
+
+
+def test_a_pointer_of_git_lfs_is_no_damage(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 714314041\n"
+    (copy / "model.safetensors").write_text(pointer)
+    assert f"pointer of Git LFS, not the weights: fetch them, git -C {copy} lfs pull" in refusal(
+        copy
+    )
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_shard_that_is_not_there_is_named(tmp_path, left):
+    tiny_checkpoint(tmp_path)
+    model = hf.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path, max_shard_size="8KB")
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1 and load_checkpoint(tmp_path).depth == 3
+    for shard in shards[left:]:
+        shard.unlink()
+    message = refusal(tmp_path)
+    assert shards[left].name in message and "copy" in message
+
+
+def test_an_adapter_names_its_base(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "config.json").unlink()
+    (copy / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    message = refusal(copy)
+    assert "PEFT adapter of some/base: merge" in message and "merge_and_unload()" in message
+
+
+@pytest.mark.parametrize("inner", ["0_Transformer", "checkpoint-500"])
+def test_a_folder_within_is_pointed_to(folder, tmp_path, inner):
+    shutil.copytree(folder, tmp_path / inner)
+    shutil.copytree(folder, tmp_path / "2_Dense")
+    message = refusal(tmp_path)
+    named = inner if inner == "0_Transformer" else "2_Dense"
+    assert f"has no config.json: name {tmp_path / named}" in message
+
+
+def test_a_vocabulary_that_needs_a_package_names_it(folder, tmp_path, monkeypatch):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    drop("tokenizer.json", "tokenizer_config.json")(copy)
+    (copy / "spm.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    change("config.json", model_type="deberta-v2")(copy)
+    monkeypatch.setattr("xlingual_nb.models.checkpoint_folders.find_spec", lambda name: None)
+    assert "pip install sentencepiece" in refusal(copy)
+
+
+def test_code_of_a_folders_own_is_said_to_be_missing(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    change("config.json", model_type="new", auto_map={"AutoModelForMaskedLM": "m.M"})(copy)
+    assert "code of its own" in refusal(copy)
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_package_for_attention_is_not_needed(folder, tmp_path, key):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    change("config.json", **{key: "flash_attention_2"})(copy)
+    assert load_checkpoint(copy).depth == inspect_checkpoint(copy).depth == 3
+
+
+def test_accents_that_are_stripped_though_the_vocabulary_has_them(tmp_path):
+    tiny_checkpoint(tmp_path)
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] l\u1ea1 \u1edf ch\u00e0o em anh".split()
+    tokenizer = hf.BertTokenizer({word: i for i, word in enumerate(words)}, do_lower_case=True)
+    tokenizer.save_pretrained(tmp_path)
+    message = refusal(tmp_path)
+    assert "strips accents" in message and "set strip_accents to false" in message

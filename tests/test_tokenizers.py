@@ -178,6 +178,50 @@ def test_rare_letters_come_in_where_there_is_room():
     assert t.token_to_id("就") is not None
 
 
+ALIKE = "abcdefgh"
+
+
+def words_with_rare_letters():
+    """Words that all occur equally often, among them some with a letter that has no room."""
+    rng = np.random.default_rng(1)
+    words = ["".join(rng.choice(list(ALIKE), 5)) for _ in range(150)]
+    rare = [word[:2] + sign + word[2:] for word, sign in zip(words, "œæøï" * 8)]
+    return words + rare
+
+
+@pytest.mark.parametrize("size", [25, 60, 120])
+def test_no_subword_joins_what_stands_on_both_sides_of_a_letter(size):
+    words = words_with_rare_letters() * 2
+    vocabulary = train_wordpiece([" ".join(words)] * 3, size).get_vocab()
+    subwords = {subword.removeprefix("##") for subword in vocabulary} - set(SPECIALS)
+    assert [s for s in subwords if not any(s in word for word in words)] == []
+
+
+def test_a_letter_without_room_joins_nothing():
+    vocabulary = train_wordpiece(["axb a b"] * 10, 9).get_vocab()
+    assert set(vocabulary) == {*SPECIALS, "a", "b", "##b"}
+
+
+def test_five_processes_agree_where_everything_ties():
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from test_tokenizers import *; "
+        "text = [' '.join(words_with_rare_letters())] * 2; "
+        "print(hashlib.sha256(train_wordpiece(text, 60).to_str().encode()).hexdigest())"
+    )
+    here = Path(__file__).parent.parent
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=here,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": str(i), "PYTHONPATH": str(here)},
+        )
+        for i in range(5)
+    ]
+    assert len({run.communicate()[0] for run in runs}) == 1
+
+
 def test_whole_words():
     text = babble(300)
     count = Counter(w for s in text for w in s.replace(".", " .").split())

@@ -88,7 +88,12 @@ def contrast(groups, weights) -> Estimate:
 
 # %% ../../nbs/lib/5050_statistics.ipynb #180efecf
 def holm(p) -> np.ndarray:
-    """Holm-adjusted p values. NaN stays NaN and does not count."""
+    """Holm-adjusted p values. NaN stays NaN and does not count.
+
+    NaN is a test that was not made, because its runs are missing or a group has no spread to test
+    with; it could reject nothing, so the others are not corrected for it. (statsmodels'
+    `multipletests` counts every entry.)
+    """
     p = np.asarray(p, float)
     adjusted = np.full(p.shape, np.nan)
     order = np.argsort(p)[: np.isfinite(p).sum()]

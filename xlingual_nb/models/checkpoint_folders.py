@@ -9,7 +9,8 @@ __all__ = ['TOKENIZER_FILES', 'GIVEN', 'OPTIONAL', 'read_view', 'read_views', 'm
            'load_tokenizer', 'tokenizer_frame', 'silence_transformers', 'unexpected_encoder_weights',
            'check_finite_weights', 'LanguageInput', 'find_language_input', 'check_arguments', 'check_hidden_states',
            'names_of_weights', 'explain_missing_head', 'check_mlm_head', 'unsupported_family_message',
-           'mismatched_weights', 'explain_failure', 'read_config', 'open_masked_lm', 'load_model']
+           'mismatched_weights', 'explain_failure', 'fix_of_lost_weights', 'read_config', 'open_masked_lm',
+           'load_model']
 
 # %% ../../nbs/lib/4060_checkpoint_folders.ipynb #c3265cde
 import inspect
@@ -541,6 +542,13 @@ def explain_failure(path: Path, error: Exception) -> str:
     message = (
         f"the model in {path} does not open as a masked language model ({error_summary(error)})"
     )
+    if missing := missing_shards(path):
+        return f"{path}: {', '.join(missing)} of its index is not there: copy it too"
+    if (load_json(path / "config.json") or {}).get("auto_map"):
+        return (
+            f"{message}: it needs code of its own (auto_map in config.json), and no code of a folder "
+            "is run here; take a model of a family that transformers has"
+        )
     try:
         config = transformers.AutoConfig.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
@@ -562,6 +570,21 @@ def explain_failure(path: Path, error: Exception) -> str:
     return f"{message}: check that config.json belongs to the weights"
 
 # %% ../../nbs/lib/4060_checkpoint_folders.ipynb #a5d52db2
+def fix_of_lost_weights(path: Path) -> str:
+    """What to do with a file that has not the weights that `config.json` asks for."""
+    names = names_of_weights(path)
+    # What torch's data parallelism and its compiler put before each name.
+    for prefix in ("module.", "_orig_mod."):
+        if names and all(name.startswith(prefix) for name in names):
+            return (
+                f"its names begin with '{prefix}'; take that off, python -c \"import glob; from "
+                "safetensors.torch import load_file, save_file; [save_file("
+                f"{{k.removeprefix('{prefix}'): v for k, v in load_file(f).items()}}, f, "
+                f"{{'format': 'pt'}}) for f in glob.glob('{path}/*.safetensors')]\""
+            )
+    return "check that config.json belongs to it"
+
+
 def read_config(path: Path) -> transformers.PretrainedConfig:
     """A folder's configuration, with attention computed by what torch has.
 
@@ -616,7 +639,7 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
     if lost:
         raise InputError(
             f"{path}: {len(lost)} weights of the encoder are not in the file ({lost[0]}, …): "
-            "check that config.json belongs to it"
+            f"{fix_of_lost_weights(path)}"
         )
     if unused := unexpected_encoder_weights(model, report["unexpected_keys"]):
         raise InputError(

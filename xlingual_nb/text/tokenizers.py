@@ -108,7 +108,11 @@ def build_wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
 
 # %% ../../nbs/lib/2020_tokenizers.ipynb #bb600302
 def basic_tokenize(sentences: Iterable[str]) -> Iterator[list[str]]:
-    """The words of each sentence by BERT's basic tokenizer; each punctuation sign is a word."""
+    """The words of each sentence by BERT's basic tokenizer; each punctuation sign is a word.
+
+    Punctuation is that of Unicode 8, which tokenizers 0.23 has compiled in, and ideographs are the
+    ranges of BERT's own code but for U+2B820 to U+2B91F: what came later is not split off.
+    """
     t = build_wordpiece({})
     for s in sentences:
         yield [word for word, _ in t.pre_tokenizer.pre_tokenize_str(t.normalizer.normalize_str(s))]
