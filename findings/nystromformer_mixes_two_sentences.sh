@@ -8,7 +8,7 @@
 # (The released checkpoints have as many landmarks as segments and take another path.)
 #
 # Seen: two sentences of 8 tokens, with segments of 16 and 4 landmarks: another second sentence moves the first one's
-# states by 1.1 where the states are 1.0. One sentence of 8 tokens alone raises RuntimeError.
+# states by .52 where the states are 1.0. One sentence of 8 tokens alone raises RuntimeError.
 #
 # Fails if the batch is refused too, or the first sentence no longer depends on the second.
 set -eu

@@ -586,11 +586,7 @@ def fix_of_lost_weights(path: Path) -> str:
 
 
 def read_config(path: Path) -> transformers.PretrainedConfig:
-    """A folder's configuration, with attention computed by what torch has.
-
-    A training may leave flash attention in `config.json`, which is a package of its own; the states
-    are the same without.
-    """
+    """A folder's configuration, with torch's attention in place of a package that training used."""
     config = transformers.AutoConfig.from_pretrained(
         path, local_files_only=True, trust_remote_code=False
     )
