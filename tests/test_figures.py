@@ -10,7 +10,7 @@ from xlingual_nb.report import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 # drawn from models, which are not in the repository; they wait for the next study
-FROM_MODELS = "07_laboratory-figure4", "07_laboratory-figure5", "18_emergence"
+FROM_MODELS = "07_laboratory-figure4", "07_laboratory-figure5"
 SIDECARS = [
     path
     for path in sorted((ROOT / "figures").glob("[0-9]*.json"))

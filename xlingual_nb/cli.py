@@ -495,7 +495,7 @@ def animate(
     pairs = parallel_words(names, {}, dictionary) if dictionary else None
     models = dict(zip(titles, models.values()))
     figure = plot_emergence(models, pairs, layer, theme=theme)
-    figure.savefig(picture, dpi=150, facecolor=figure.get_facecolor())
+    figure.savefig(picture, dpi=220, facecolor=figure.get_facecolor())
     animate_emergence(models, animation, pairs, layer, theme)
     print(f"{short(picture)} and {short(animation)}")
 
