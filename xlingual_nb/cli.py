@@ -547,8 +547,9 @@ def data_check(
     ] = False,
     sums: Sums = None,
 ):
-    """Read every data file with its reader and compare it with its recorded digest."""
+    """Read every data file, say what is odd about it, and compare it with its recorded digest."""
     from xlingual_nb.text import data_download
+    from xlingual_nb.text.plausibility import plausibility
 
     folder = named_folder()
     if record:
@@ -558,6 +559,14 @@ def data_check(
     counts = ", ".join(f"{n} {state}" for state, n in report.state.value_counts().items())
     print_table(report[report.problem == ""][["file", "state", "holds"]], "nothing to read")
     print(counts or f"{folder} holds no data files")
+    findings, implausible = plausibility(folder, data_download.data_files(folder))
+    for name, lines in findings.items():
+        for line in lines:
+            print(f"{name}: {line}")
+    if implausible:
+        raise InputError(
+            f"{folder}: {', '.join(implausible)} cannot be what the name says: see the lines above"
+        )
     if not len(wrong):
         return
     for row in wrong.itertuples():
