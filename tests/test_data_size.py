@@ -168,8 +168,10 @@ def test_the_rows_that_claims_name_are_there(scale):
     about = [
         c for paper in ("liu2020a", "liu2020b") for c in claims(paper) if data_size.belongs_here(c)
     ]
-    assert len(about) == 18
+    assert len(about) == 19
     for claim in about:
+        if claim.id == "L1-google":  # of a model that no experiment makes
+            continue
         for t in claim.tests:
             named = t.plus + (() if t.minus == "floor" else t.minus)
             floors = {

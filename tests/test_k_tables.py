@@ -97,7 +97,10 @@ def test_every_claim_is_judged_in_one_notebook():
     assert besides == [
         c for c in ledger.claims(PAPER) if {t.table for t in c.tests} == {ordering.RELEASED_TABLE}
     ] and {c.whose for c in besides} == {"ours"}
-    assert len(CLAIMS) == 40 and sum(map(frequency.belongs_here, CLAIMS)) == 13
+    assert len(CLAIMS) == 42 and sum(map(frequency.belongs_here, CLAIMS)) == 13
+
+
+UNMADE = {"K-order-one", "K-order-one-ner"}  # of models that no experiment makes yet
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)
@@ -110,7 +113,10 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
     seen = {(c.row, c.column) for c in frame}
     for test in claim.tests:
         rows = (*test.plus, *(() if test.minus == "floor" else test.minus), *(claim.alive or ()))
-        assert {(row, test.column) for row in rows} <= seen
+        is_made = {(row, test.column) for row in rows} <= seen
+        assert is_made == (claim.id not in UNMADE)
+        if not is_made:
+            continue
         floors = {
             f
             for row in claim_tests.living_rows(claim, test)
