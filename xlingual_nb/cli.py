@@ -87,7 +87,8 @@ def common(
 def main(arguments: list[str] | None = None) -> None:
     """Run the `xlingual` command and exit with its code; `--debug` may stand anywhere."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    words, line = [a for a in arguments if a != "--debug"], ""
+    words = [a for a in arguments if a != "--debug"]
+    line = ""
     command = "".join(words[:1])
     try:
         settle(sys.stdout)
@@ -98,7 +99,8 @@ def main(arguments: list[str] | None = None) -> None:
         code, line = exit_of(error)
         if line.startswith("Usage:"):  # a group alone, as in `xlingual data`, asks for its help
             print(error.format_message())
-            code, line = 0, ""
+            code = 0
+            line = ""
     except (Exception, KeyboardInterrupt) as error:
         code, line = exit_of(error, command)
         if "--debug" in arguments and code != 130:
@@ -153,7 +155,8 @@ def notebook_values(
     if sizes and not notebooks:
         raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
     named = {"store": store} | ({"own": str(sizes.expanduser().absolute())} if sizes else {})
-    named, values = {name: value for name, value in named.items() if value}, assignments(parameter)
+    named = {name: value for name, value in named.items() if value}
+    values = assignments(parameter)
     options = {"scale": f"--scale {values.get('scale')}", "keep": "--keep"} | dict.fromkeys(
         named, "the option alone"
     )
@@ -388,7 +391,8 @@ def probe(
     as_json: Json = False,
 ):
     """Retrieval (rho), word translation (tau), their mean (mu) and perplexity of any model."""
-    files, names = assignments(text, "--text"), [n for n in languages.split(",") if n]
+    files = assignments(text, "--text")
+    names = [n for n in languages.split(",") if n]
     if languages and not 1 < len(names) == len(set(names)):
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     if out:
@@ -424,7 +428,8 @@ def probe(
             {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
         )
 
-    parallel, dictionary_ids = ids(texts), ids(words)
+    parallel = ids(texts)
+    dictionary_ids = ids(words)
     messages = remarks(encoder, parallel, dictionary_ids, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
@@ -484,7 +489,8 @@ def animate(
         len(titles) == len(models),
         f"{len(titles)} titles or names of folders for {len(folders)} rows: give each a --title",
     )
-    picture, animation = out.with_suffix(".png"), out.with_suffix(".gif")
+    picture = out.with_suffix(".png")
+    animation = out.with_suffix(".gif")
     for path in (picture, animation):
         check_out(path)
     names = [name for name in languages.split(",") if name]

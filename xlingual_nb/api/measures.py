@@ -333,7 +333,8 @@ def mean_shift(
         require(language in texts, f"no text of {language!r} in texts: give some")
     checkpoint = as_checkpoint(checkpoint)
     encoder = checkpoint.encoder
-    means, tokens = {}, {}
+    means = {}
+    tokens = {}
     for language in (source, target):
         with few_threads(encoder.width):
             means[language] = shifts.language_means(encoder, texts[language], language)

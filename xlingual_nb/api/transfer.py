@@ -304,7 +304,8 @@ def fine_tune(
     ['accuracy', 'majority']
     """
     require(task in TASKS, f"task={task!r}: choose {', '.join(TASKS)}")
-    checkpoint, config = as_checkpoint(checkpoint), config or FineTuningConfig()
+    checkpoint = as_checkpoint(checkpoint)
+    config = config or FineTuningConfig()
     learner, settings, _ = TASKS[task]
     records = list(records)
     train, dev = hold_out(records) if dev is None else (records, list(dev))

@@ -95,7 +95,8 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
     nearest to its share of the baseline's parameters, and, if that misses by over 2%, the
     intermediate size that comes nearest.
     """
-    base, (layers, heads, share) = sizes.deep.shape, table_design(table).astype(object).loc[row]
+    base = sizes.deep.shape
+    (layers, heads, share) = table_design(table).astype(object).loc[row]
     if share == 1:
         return replace(base, layers=layers, heads=heads)
     n_parameters = share * count_parameters(sizes, base)
@@ -121,10 +122,8 @@ def architecture_table(sizes: BilingualConfig) -> pd.DataFrame:
     rows = []
     for table in TABLES:
         for row, (_, _, share) in table_design(table).iterrows():
-            shape, n_parameters = (
-                shape_of(sizes, table, row),
-                share * count_parameters(sizes, sizes.deep.shape),
-            )
+            shape = shape_of(sizes, table, row)
+            n_parameters = share * count_parameters(sizes, sizes.deep.shape)
             got = count_parameters(sizes, shape)
             size = shape.layers, shape.heads, shape.hidden, shape.intermediate
             rows.append((table, row, *size, n_parameters / 1e6, got / 1e6, got / n_parameters - 1))
@@ -136,10 +135,8 @@ def table_labels(sizes: BilingualConfig) -> tuple[str, str, str]:
     """(Paper, what the columns of Tables 4 to 6 call the target, and their rows): ours, by its
     code, if chosen freely.
     """
-    paper, target = (
-        reference_paper(sizes) if sizes.label == sizes.corpus else OURS,
-        sizes.deep_target,
-    )
+    paper = reference_paper(sizes) if sizes.label == sizes.corpus else OURS
+    target = sizes.deep_target
     return (
         (paper, TARGETS[target], target) if paper == PAPER and target else (paper, target, target)
     )
@@ -149,10 +146,8 @@ def size_entries(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, runs: tuple
 ) -> list[TableEntry]:
     """The columns of sizes: numbers that the row's spec states, and that no run has to find."""
-    millions, paper = (
-        parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6,
-        table_labels(sizes)[0],
-    )
+    millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
+    paper = table_labels(sizes)[0]
     amounts = {
         MILLIONS: millions,
         PERCENT: 1e8 * millions / count_parameters(sizes, sizes.deep.shape),
@@ -231,7 +226,8 @@ def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[T
     """Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at
     this scale.
     """
-    pair, table_entries = ("enfake", sizes.deep_target), []
+    pair = ("enfake", sizes.deep_target)
+    table_entries = []
     for row in table_design(table).index:
         spec = spec_with_shape(sizes, pair, seed, shape_of(sizes, table, row))
         scores = score_cells(sizes, table, row, spec, pair)
@@ -269,16 +265,14 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
     """The floors of each column of Table 7; English itself cannot be a language that was never
     seen.
     """
-    base, paper, table_entries = (
-        spec_with_shape(sizes, languages, seed, sizes.deep.shape),
-        table_labels(sizes)[0],
-        [],
-    )
-    untrained, source_only, targets = untrained_spec(base), source_only_spec(base), languages[1:]
-    run, baselines_spec = (
-        nli_spec(sizes, untrained, "en", targets),
-        nli_baselines_spec(sizes, base, "en", targets),
-    )
+    base = spec_with_shape(sizes, languages, seed, sizes.deep.shape)
+    paper = table_labels(sizes)[0]
+    table_entries = []
+    untrained = untrained_spec(base)
+    source_only = source_only_spec(base)
+    targets = languages[1:]
+    run = nli_spec(sizes, untrained, "en", targets)
+    baselines_spec = nli_baselines_spec(sizes, base, "en", targets)
     for language in languages:
         table_entries += table7_language_cells(
             sizes, f"untrained | en | {language}", untrained, languages, language
@@ -286,7 +280,8 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
         if language in targets:
             row = f"never saw the target | en | {language}"
             table_entries += table7_language_cells(sizes, row, source_only, languages, language)
-        row, metric = f"majority class | {language}", f"majority {language}|{language}"
+        row = f"majority class | {language}"
+        metric = f"majority {language}|{language}"
         table_entries.append(
             TableEntry(paper, "table7", row, f"XNLI {language}", seed, (run,), metric, 100.0)
         )
@@ -317,11 +312,9 @@ def cells(
     second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
     more seeds than there are.
     """
-    sizes, names, table_entries = (
-        load_study_config(scale, corpus, seeds, languages, own),
-        select_tables(only, TABLES),
-        [],
-    )
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    names = select_tables(only, TABLES)
+    table_entries = []
     if sizes.deep_tuning:
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
     for seed in SEEDS[: seeds or sizes.seeds.rest] if sizes.targets else ():

@@ -132,7 +132,8 @@ def parse_data_split(table, location: str) -> DataSplit:
         {k: v for k, v in table.items() if k not in named} if isinstance(table, dict) else {}
     )
     check_keys(table, [*named, *parameters], ["source"], location)
-    hints, order = get_type_hints(DataSplit), {k: i for i, k in enumerate(PARAMETER_ORDER)}
+    hints = get_type_hints(DataSplit)
+    order = {k: i for i, k in enumerate(PARAMETER_ORDER)}
     values = {k: parse_scalar(hints[k], table[k], f"{location}.{k}") for k in named if k in table}
     return DataSplit(
         **values,

@@ -137,10 +137,8 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
     """The rows of Figure 2: every method on the least and the most text, the ceilings, the
     floors.
     """
-    table_entries, ends = (
-        [],
-        [(n, name) for n, name in amount_names(sizes).items() if name in ("small", "large")],
-    )
+    table_entries = []
+    ends = [(n, name) for n, name in amount_names(sizes).items() if name in ("small", "large")]
     for method, reading in product(sizes.methods, readings):
         for n, amount in ends:
             table_entries += nli_cells(
@@ -186,7 +184,8 @@ def cells(
     `checkpoint`: a model to measure beside. InputError for an unknown scale, corpus, language or
     reading, or too many seeds.
     """
-    sizes, table_entries = study_config(scale, corpus, seeds, languages, own), []
+    sizes = study_config(scale, corpus, seeds, languages, own)
+    table_entries = []
     readings = (check_choice("reading", reading, READINGS),) if reading else sizes.readings
     for seed in choose_seeds(seeds, sizes.seeds):
         table_entries += with_mean_cells(

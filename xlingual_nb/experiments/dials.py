@@ -86,7 +86,8 @@ def preset_tests(findings: StudyResults) -> list[EffectTest]:
     """English in other letters has µ alone; all languages that share no word stand in the
     trends.
     """
-    score, es = findings.score, "preset | es, no cognates"
+    score = findings.score
+    es = "preset | es, no cognates"
     same = "presets: does English in other letters equal Fake-English?"
     return [
         *([compare_rows(findings, same, "preset | en", "order | SVO")] if score == "µ" else []),
@@ -160,7 +161,8 @@ def setting_cells(
     table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, floor: bool
 ) -> list[TableEntry]:
     """The cells of a setting for one seed: of an untrained encoder µ and F1 alone."""
-    seed, (dial, _, setting) = measure.checkpoint.seed, row.partition(" | ")
+    seed = measure.checkpoint.seed
+    (dial, _, setting) = row.partition(" | ")
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
     if dial == "overlap" and not floor:
         metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))
@@ -180,7 +182,8 @@ def setting_cells(
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) -> list[TableEntry]:
     """Study A for one seed: every setting of every dial, or the plain ones alone."""
-    sizes, table_entries = laboratory_config(scale, "micro"), []
+    sizes = laboratory_config(scale, "micro")
+    table_entries = []
     train, dev, _ = laboratory_text(sizes)
     requested = [
         (dial, setting)
@@ -213,7 +216,8 @@ def preset_cells(
     scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
 ) -> list[TableEntry]:
     """Study B for one seed: every preset, with what is changed of it."""
-    sizes, table_entries = laboratory_config(scale, "micro"), []
+    sizes = laboratory_config(scale, "micro")
+    table_entries = []
     train, dev, _ = laboratory_text(sizes)
     for label, dials in presets.items():
         texts = train, dev, ner_records(scale, "test", train)
@@ -238,15 +242,11 @@ def cells(
     dials. Raises InputError for an unknown scale, corpus or language, or more seeds than there are.
     """
     presets = select_presets(languages)
-    corpus_name, sizes, table_entries = (
-        bilingual_config(scale, corpus).corpus,
-        laboratory_config(scale, "micro"),
-        [],
-    )
-    all_seeds, n_full_seeds = (
-        choose_seeds(seeds, sizes.seeds[0], SEEDS),
-        seeds or min(3, sizes.seeds[0]),
-    )
+    corpus_name = bilingual_config(scale, corpus).corpus
+    sizes = laboratory_config(scale, "micro")
+    table_entries = []
+    all_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
+    n_full_seeds = seeds or min(3, sizes.seeds[0])
     if corpus != "auto" and corpus_name != "micro":
         return []
     for i, seed in enumerate(all_seeds):

@@ -194,13 +194,15 @@ def trend_test(x, y) -> tuple[float, float]:
     """(Spearman's ρ, two-sided p): over all permutations for up to eight points, by Student's t for
     more; NaN where nothing varies.
     """
-    x, y = stats.rankdata(x), stats.rankdata(y)
+    x = stats.rankdata(x)
+    y = stats.rankdata(y)
     if len(set(x)) < 2 or len(set(y)) < 2:
         return float("nan"), float("nan")
     if len(x) > 8:
         return tuple(map(float, stats.spearmanr(x, y)))
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
-    rho, permuted = float(centred @ y), np.array(list(permutations(y))) @ centred
+    rho = float(centred @ y)
+    permuted = np.array(list(permutations(y))) @ centred
     return rho, float(np.mean(np.abs(permuted) >= abs(rho) - 1e-9))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #ad088d21
@@ -299,7 +301,8 @@ def compare_rows(
             findings.at(more, findings.floors[findings.score]),
             findings.at(less, findings.floors[findings.score]),
         ]
-    e, n = contrast(groups, [1, -1, -1, 1][: len(groups)]), len(groups[0]) + len(groups[1])
+    e = contrast(groups, [1, -1, -1, 1][: len(groups)])
+    n = len(groups[0]) + len(groups[1])
     p = 2 * min(e.p_above(), e.p_below()) if e.se == e.se else float("nan")
     words = f"{column or findings.score}{' above its floor' if floors else ''}: {more} less {less}"
     return EffectTest(question, words, e.value, p, n, CONTRAST_WORDS, *e.interval())

@@ -56,7 +56,8 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
     """One model of all these languages. Its vocabulary and the length of its training grow with
     their number, so that each is read as often as in a pair.
     """
-    languages, training = table4_languages(sizes), sizes.many or sizes.base.training
+    languages = table4_languages(sizes)
+    training = sizes.many or sizes.base.training
     tokenizer = joint_vocabulary(sizes, languages, size=sizes.pieces * len(languages) // 2)
     training = replace(training, steps=training.steps * len(languages) // 2)
     return bbert_spec(sizes, languages, seed, tokenizer=tokenizer, training=training)
@@ -106,7 +107,8 @@ def order_row_cells(
     """What a model says of the order of a language, and in the microworld the truth and the
     transfer of tags.
     """
-    order_runs, cells = (word_order_spec(sizes, spec, language),), []
+    order_runs = (word_order_spec(sizes, spec, language),)
+    cells = []
 
     def cell(column, runs, metric, unit=1.0):
         cells.append(TableEntry(PAPER, TABLE, row, column, spec.seed, runs, metric, unit))
@@ -127,7 +129,8 @@ def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
     """D's Table 4 for one model, its floors among them; nothing for fewer than three languages
     beside English.
     """
-    languages, cells = table4_languages(sizes), []
+    languages = table4_languages(sizes)
+    cells = []
     if len(languages) < 4:
         return []
     spec = multilingual_spec(sizes, seed)
@@ -166,7 +169,8 @@ def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
     import pandas as pd
     from scipy.stats import pearsonr
 
-    results, rows = [], [row for row in numbers.index if "|" not in row]
+    results = []
+    rows = [row for row in numbers.index if "|" not in row]
     for name in (n for n in names if {n, order} <= set(numbers)):
         for english in (False, True):
             pair = numbers.loc[
@@ -195,7 +199,8 @@ def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]
         "no XNLI to align: set XLINGUAL_DATA to a data folder with nli/xnli.dev.LANGUAGE.tsv, or leave out "
         "the checkpoint",
     )
-    model, cells = ExternalCheckpointSpec(folder, Path(folder).name), []
+    model = ExternalCheckpointSpec(folder, Path(folder).name)
+    cells = []
     for language in languages:
         texts = tuple(records.RecordsSpec("nli", f"xnli/{l}", "dev") for l in ("en", language))
         run = OrderSpec(("en", language), texts, model, sentences=sentences)

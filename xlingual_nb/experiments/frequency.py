@@ -45,7 +45,8 @@ def cells(
     """Every cell of Table 3, or those that a `claim` compares. Raises InputError for an unknown
     scale, corpus, language or claim, or more seeds than there are.
     """
-    sizes, table_cells = load_study_config(scale, corpus, seeds, languages, own), []
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    table_cells = []
     for seed in SEEDS[: seeds or sizes.seeds[0]]:
         for target in (*sizes.targets, "en"):
             pair = "enfake", target

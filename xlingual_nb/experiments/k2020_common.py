@@ -142,7 +142,8 @@ def nli_test_sets(
 def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -> NliSpec:
     """Fine-tuned on the source, and stopped on it where the settings have patience."""
     train, dev = (labelled_split(sizes, spec, "nli", source, part) for part in ("train", "dev"))
-    tests, settings = nli_test_sets(sizes, spec, source, targets), sizes.fine_tuning
+    tests = nli_test_sets(sizes, spec, source, targets)
+    settings = sizes.fine_tuning
     return NliSpec(spec, train, tests, settings, spec.seed, dev if settings.patience else None)
 
 
@@ -206,7 +207,8 @@ def evaluation_cells(
     """
     source, *targets = pair
     accuracy_column, f1_column, rho_column = columns
-    cells, paper = [], paper or reference_paper(sizes)
+    cells = []
+    paper = paper or reference_paper(sizes)
 
     def cell(column, runs, metric_of):
         less = metric_of(target) if minus else ""
@@ -264,7 +266,8 @@ def baseline_cells(
     in `evaluation_cells`.
     """
     source, *targets = pair
-    cells, paper = [], paper or reference_paper(sizes)
+    cells = []
+    paper = paper or reference_paper(sizes)
     for target in targets:
         for name, spec in (
             ("untrained", untrained_spec(base)),
@@ -281,10 +284,8 @@ def baseline_cells(
                 paper=paper,
             )
         if columns[0]:
-            run, metric = (
-                nli_spec(sizes, untrained_spec(base), source, targets),
-                f"majority {target}|{target}",
-            )
+            run = nli_spec(sizes, untrained_spec(base), source, targets)
+            metric = f"majority {target}|{target}"
             row = f"majority class | {target}"
             cells.append(
                 TableEntry(paper, table, row, columns[0], base.seed, (run,), metric, 100.0)

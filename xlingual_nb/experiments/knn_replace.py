@@ -117,7 +117,8 @@ def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
     """The pretraining behind a row of Table 1; snapshots for the two of Figure 7."""
     if row in UNCHANGED_ROWS:
         return laboratory.row_spec(row, sizes, seed)
-    how, original = REPLACEMENTS[row], laboratory.row_spec("0 original", sizes, seed)
+    how = REPLACEMENTS[row]
+    original = laboratory.row_spec("0 original", sizes, seed)
     points = original.snapshots if row in FIGURE7_ROWS else ()
     return replace(
         original,
@@ -137,7 +138,8 @@ def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list
     """P@1 and MRR of the odd words of a dictionary, from the first language to each other and
     back.
     """
-    table_entries, first = [], languages[0]
+    table_entries = []
+    first = languages[0]
     for name, fit in FITS.items():
         for number in draws:
             mapped = make_space(fit, number)
@@ -172,7 +174,9 @@ def mapping_row(
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     """Table 1, Figure 7 and the mappings of English and Fake-English."""
-    (train, dev, _), paper, table_entries = laboratory_text(sizes), reference_paper(sizes), []
+    (train, dev, _) = laboratory_text(sizes)
+    paper = reference_paper(sizes)
+    table_entries = []
     for row in (*UNCHANGED_ROWS, *REPLACEMENTS):
         n_seeds = sizes.seeds[0 if row in FIGURE7_ROWS else 2]
         for seed in choose_seeds(seeds, n_seeds, laboratory.SEEDS):
@@ -180,10 +184,8 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
             table_entries += laboratory.row_cells("table1", row, measure, paper)
             if row in FIGURE7_ROWS:
                 table_entries += figure7_cells(row, measure, paper)
-    languages, draws = (
-        laboratory.language_pair(train, set(), sizes.language),
-        range(seeds or sizes.seeds[2]),
-    )
+    languages = laboratory.language_pair(train, set(), sizes.language)
+    draws = range(seeds or sizes.seeds[2])
     return table_entries + mapping_cells(
         paper, languages, lambda *how: laboratory_space_spec(sizes, *how), draws, "same"
     )
@@ -287,7 +289,9 @@ def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
 
 def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
     """The rows of Table 3, ours, and the floors, as shares."""
-    table_entries, languages, paper = [], ("en", *sizes.targets), reference_paper(sizes)
+    table_entries = []
+    languages = ("en", *sizes.targets)
+    paper = reference_paper(sizes)
 
     def cells(row, run, metric):
         return [
@@ -344,14 +348,13 @@ def cells(
     """Every cell of the tables and of Figure 7; `only`: `1` (and the figure), or `3`. InputError
     for what does not exist, or more seeds than there are.
     """
-    (small, large), tables = (
-        study_configs(scale, corpus, languages, own),
-        select_tables(only, TABLES),
-    )
+    (small, large) = study_configs(scale, corpus, languages, own)
+    tables = select_tables(only, TABLES)
     table_entries = laboratory_cells(small, seeds) if small and "table1" in tables else []
     if not large or "table3" not in tables:
         return table_entries
-    base, draws = base_model_spec(large, XNLI_SEEDS[0]), range(seeds or large.seeds)
+    base = base_model_spec(large, XNLI_SEEDS[0])
+    draws = range(seeds or large.seeds)
 
     def mapped_space(*how):
         return base_space_spec(large, base.languages, base.tokenizer, *how)

@@ -111,7 +111,8 @@ def row_spec(
     """
     ident, switches, length = parse_row_label(row)
     train, _, tokenizer = laboratory_text(sizes)
-    large, without_parallel = "overparam" in switches, "no-parallel" in switches
+    large = "overparam" in switches
+    without_parallel = "no-parallel" in switches
     training = sizes.large_training if large else sizes.training
     epochs = (
         0
@@ -128,7 +129,8 @@ def row_spec(
     if reading == "released":
         training = replace(training, early_epsilon=True, still_pad=True)
         if "untrained" in switches:
-            train, epochs = replace(train, parameters=train.parameters + (("sentences", 2),)), 1
+            train = replace(train, parameters=train.parameters + (("sentences", 2),))
+            epochs = 1
     return PretrainSpec(
         language_pair(train, switches, sizes.language),
         tokenizer,
@@ -183,7 +185,8 @@ def row_cells(
     """The cells of a row for one seed: its columns; on a curve all points of it; of Figure 5 its
     diagonal.
     """
-    model, metrics = measure.checkpoint, {"diagonal": "diagonal"} if table == "figure5" else columns
+    model = measure.checkpoint
+    metrics = {"diagonal": "diagonal"} if table == "figure5" else columns
     points, step = ((*model.snapshots, None), "step") if table == "figure6" else ((None,), "")
     return [
         TableEntry(
@@ -213,11 +216,9 @@ def cells(
     """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus,
     language, row or reading, or more seeds than there are.
     """
-    sizes, row_ids, table_entries = (
-        laboratory_config(scale, corpus, languages, own),
-        select_rows(rows),
-        [],
-    )
+    sizes = laboratory_config(scale, corpus, languages, own)
+    row_ids = select_rows(rows)
+    table_entries = []
     if sizes.longer:
         select_rows(",".join(sizes.longer), "longer")
     _, dev, _ = laboratory_text(sizes)

@@ -83,7 +83,8 @@ def shift_rows(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
     """A row a weight and target, of one way."""
-    depth, table_entries = sizes.base.shape.layers, []
+    depth = sizes.base.shape.layers
+    table_entries = []
     for alpha in sizes.shifts.alphas:
         for column, (name, layer, _) in shift_columns(sizes).items():
             metric = shift_metric(scale_layer(layer, depth), alpha, name)
@@ -106,7 +107,8 @@ def shift_baseline_specs(
     sizes: JointConfig, spec: PretrainSpec, direction: str
 ) -> dict[str, dict[str, ShiftSpec]]:
     """By floor and target, the runs of what should turn nothing."""
-    depth, targets = spec.shape.layers, sizes.shifts.targets
+    depth = spec.shape.layers
+    targets = sizes.shifts.targets
     layers = tuple(
         sorted({scale_layer(layer, depth) for _, layer, _ in shift_columns(sizes).values()})
     )
@@ -138,7 +140,8 @@ def shift_baseline_rows(
     sizes: JointConfig, seed: int, direction: str, spec: PretrainSpec, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
     """The rows of all floors of one way."""
-    table_entries, depth = [], sizes.base.shape.layers
+    table_entries = []
+    depth = sizes.base.shape.layers
     for floor, runs_of in shift_baseline_specs(sizes, spec, direction).items():
         for column, (name, layer, alpha) in shift_columns(sizes).items():
             metric = shift_metric(scale_layer(layer, depth), alpha, name)

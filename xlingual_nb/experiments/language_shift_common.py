@@ -80,10 +80,8 @@ def shifted_nli_spec(
         tuple(liu2020_common.nli_records(sizes, l, part) for part in ("dev", "test"))
         for l in languages
     )
-    train, settings = (
-        liu2020_common.nli_records(sizes, SOURCE, "train"),
-        fine_tuning_above(sizes, frozen),
-    )
+    train = liu2020_common.nli_records(sizes, SOURCE, "train")
+    settings = fine_tuning_above(sizes, frozen)
     return ShiftedNliSpec(
         spec, train, tests[0][0], tests, layer, sizes.shifts.weights, settings, seed
     )
@@ -196,7 +194,8 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """What comes of shifts by few sentences, means over the targets; nothing outside the
     microworld.
     """
-    spec, table_entries = shift_model_spec(sizes, seed), []
+    spec = shift_model_spec(sizes, seed)
+    table_entries = []
     layer = scale_layer(10, spec.shape.layers)
     for parallel in (True, False) if in_microworld(sizes) else ():
         for n in sizes.shifts.few:
@@ -242,7 +241,8 @@ def identity_spec(sizes: JointConfig, spec) -> IdentitySpec:
     """English and the targets, on the sentences that are turned elsewhere; of a pretrained encoder
     on `evaluation_verses`.
     """
-    languages, layer = (SOURCE, *sizes.shifts.targets), liu2020_common.two_thirds_layer(spec)
+    languages = (SOURCE, *sizes.shifts.targets)
+    layer = liu2020_common.two_thirds_layer(spec)
     if sizes.checkpoint:
         texts = tuple(evaluation_verses(sizes, l, spec.seed) for l in languages)
     else:
@@ -254,11 +254,9 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     """A way to take languages out: retrieval and words, means over targets; languages told apart by
     means, by spread.
     """
-    run, at, targets = (
-        identity_spec(sizes, spec),
-        f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}",
-        sizes.shifts.targets,
-    )
+    run = identity_spec(sizes, spec)
+    at = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
+    targets = sizes.shifts.targets
 
     def mean_of(what):
         return lambda values: sum(values[f"{at} {what} {t}"] for t in targets) / len(targets)
@@ -275,7 +273,8 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
 
 def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """All ways, and the untrained encoder's; nothing of a model of ours outside the microworld."""
-    spec, table_entries = shift_model_spec(sizes, seed), []
+    spec = shift_model_spec(sizes, seed)
+    table_entries = []
     for erasure in WAYS_OUT if in_microworld(sizes) or sizes.checkpoint else ():
         table_entries += identity_rows(sizes, erasure, spec, erasure)
         table_entries += identity_rows(
@@ -295,10 +294,8 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     """A way to take languages out: words of each class that find their translation, means over
     targets.
     """
-    run, at = (
-        IdentityClassesSpec(identity_spec(sizes, spec)),
-        f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}",
-    )
+    run = IdentityClassesSpec(identity_spec(sizes, spec))
+    at = f"layer {liu2020_common.two_thirds_layer(spec)} {erasure}"
 
     def mean_of(name):
         def mean(values):
@@ -317,7 +314,8 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
 
 def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """All ways, and the untrained encoder's; nothing outside the microworld."""
-    spec, table_entries = shift_model_spec(sizes, seed), []
+    spec = shift_model_spec(sizes, seed)
+    table_entries = []
     for erasure in WAYS_OUT if in_microworld(sizes) else ():
         table_entries += word_class_rows(sizes, erasure, spec, erasure) + word_class_rows(
             sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
@@ -345,7 +343,9 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     """A way to take languages out: a task in English and the targets' mean; languages told apart in
     what it reads.
     """
-    run, targets, name = erasure_spec(sizes, spec, task), sizes.shifts.targets, SCORES[task]
+    run = erasure_spec(sizes, spec, task)
+    targets = sizes.shifts.targets
+    name = SCORES[task]
 
     def mean(values):
         return sum(values[f"{erasure} score {t}"] for t in targets) / len(targets)
@@ -363,7 +363,9 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
 
 def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEntry]:
     """What needs no vectors: the commonest label, and a language out of all of them."""
-    run, targets, name = erasure_spec(sizes, spec, task), sizes.shifts.targets, SCORES[task]
+    run = erasure_spec(sizes, spec, task)
+    targets = sizes.shifts.targets
+    name = SCORES[task]
 
     def mean(values):
         return sum(values[f"commonest {t}"] for t in targets) / len(targets)
@@ -381,7 +383,8 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
 
 def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """All ways and both tasks, and the untrained encoder's; nothing outside the microworld."""
-    spec, table_entries = shift_model_spec(sizes, seed), []
+    spec = shift_model_spec(sizes, seed)
+    table_entries = []
     for task in SCORES if in_microworld(sizes) else ():
         for erasure in WAYS:
             table_entries += erasure_rows(sizes, erasure, spec, erasure, task)
@@ -469,7 +472,8 @@ def checkpoint_nli_cells(
     """Table 4 on a brought model: both ways to fine-tune, the shift on the second, and the first in
     lower case.
     """
-    half, weights = scale_layer(6, depth), sizes.shifts.weights
+    half = scale_layer(6, depth)
+    weights = sizes.shifts.weights
     full_tuning = FineTuning(epochs=min(3, sizes.shifts.fine_tuning.epochs))
     upper = replace(full_tuning, frozen="embeddings", frozen_layers=half)
 
@@ -477,7 +481,8 @@ def checkpoint_nli_cells(
         train, tests = checkpoint_nli_records(sizes, bound, kind)
         return ShiftedNliSpec(spec, train, tests[0][0], tests, half, tried, settings)
 
-    second, languages = run(upper), languages_with_xnli((SOURCE, *sizes.shifts.transfer))
+    second = run(upper)
+    languages = languages_with_xnli((SOURCE, *sizes.shifts.transfer))
     metrics = {
         ALL: (run(full_tuning), "plain {}"),
         UPPER: (second, "plain {}"),
@@ -496,7 +501,8 @@ def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
     """Tables 2 and 4 by a model that is brought, in the languages that there is data for.
     InputError where there is none, and for what `external_spec` refuses.
     """
-    spec, bound = external_spec(checkpoint), MAX_RECORDS.get(sizes.scale, 0)
+    spec = external_spec(checkpoint)
+    bound = MAX_RECORDS.get(sizes.scale, 0)
     require(spec.shape, f"{checkpoint} says nothing of its layers: name one whose config.json does")
     depth = spec.shape.layers
     six = dict.fromkeys(

@@ -93,7 +93,8 @@ def freezing_runs(sizes: JointConfig, zero) -> dict[str, object]:
 # %% ../../nbs/13_layers.ipynb #1f782bb6
 def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     """The cells of a task in Figure 1 for one model, floors among them."""
-    spec, languages = shift_model_spec(sizes, seed), evaluation_languages(sizes, task)
+    spec = shift_model_spec(sizes, seed)
+    languages = evaluation_languages(sizes, task)
     column, name = [*TASKS[task].columns.items()][-1]
     zero, untrained_run = (
         fine_tuned_spec(sizes, task, encoder, SOURCE, languages)
@@ -127,7 +128,8 @@ def langid_records(sizes: JointConfig, part: str) -> LabelledRecords:
     """Texts in all languages of the model; of real text, in those that a set of the data folder
     has.
     """
-    p, names = sizes.layers.langid[part], "+".join((SOURCE, *sizes.shifts.languages))
+    p = sizes.layers.langid[part]
+    names = "+".join((SOURCE, *sizes.shifts.languages))
     records = LanguageRecords(
         "langid", fill_template(sizes, p.source, names), p.part or part, p.size, p.parameters
     )
@@ -166,7 +168,9 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """The cells of Figure 2 for one model, and for it before its first step; each language as
     well.
     """
-    spec, languages, rows = shift_model_spec(sizes, seed), langid_languages(sizes), []
+    spec = shift_model_spec(sizes, seed)
+    languages = langid_languages(sizes)
+    rows = []
     run, untrained_run = (langid_spec(sizes, encoder) for encoder in (spec, untrained_spec(spec)))
     for name, layer in layer_labels(spec.shape.layers).items():
         rows.append((f"majority | {name}", run, "majority all"))
@@ -191,11 +195,9 @@ def cells(
     """Every cell of both figures, or of one (`only`: `1`, `2`). Raises InputError for what `layers_config`
     refuses and for a figure that is not here.
     """
-    sizes, figures, table_entries = (
-        layers_config(scale, corpus, seeds, languages, own, checkpoint),
-        select_tables(only, FIGURES),
-        [],
-    )
+    sizes = layers_config(scale, corpus, seeds, languages, own, checkpoint)
+    figures = select_tables(only, FIGURES)
+    table_entries = []
     tasks = (
         [TABLES[table] for table in zero_shot.requested_tables(sizes, "all")]
         if "figure1" in figures

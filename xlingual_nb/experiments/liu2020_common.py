@@ -97,7 +97,8 @@ READINGS = ("steps", "epochs", "reads")
 
 def training_schedule(sizes: JointConfig, sentences: int, reading: str) -> Training:
     """How long BERT trains on so many sentences of each language."""
-    training, share = sizes.base.training, sentences / max(sizes.sentences)
+    training = sizes.base.training
+    share = sentences / max(sizes.sentences)
     if reading == "reads":
         return replace(training, steps=0, epochs=sizes.word2vec.epochs)
     return (
@@ -187,10 +188,8 @@ def retrieval_cells(
     sizes: JointConfig, table: str, row: str, spec, target: str, seed: int
 ) -> list[TableEntry]:
     """The cells of a row: how a model finds the words of a target; `seed` is its own."""
-    ordinary, without_identical = (
-        word_retrieval_spec(sizes, spec, target),
-        word_retrieval_spec(sizes, spec, target, **non_identical_options(sizes)),
-    )
+    ordinary = word_retrieval_spec(sizes, spec, target)
+    without_identical = word_retrieval_spec(sizes, spec, target, **non_identical_options(sizes))
     centred = word_retrieval_spec(sizes, spec, target, centred=True)
     metrics = [
         ("MRR", ordinary, "mrr"),
@@ -359,10 +358,8 @@ def random_vectors_spec(sizes: JointConfig, seed: int) -> EmbedSpec:
     """A vector at random for each piece of the most text: GloVe's first ones, which its rate does
     not move.
     """
-    still, read = (
-        Glove(epochs=1, learning_rate=FROZEN_RATE),
-        joint_languages(sizes, max(sizes.sentences)),
-    )
+    still = Glove(epochs=1, learning_rate=FROZEN_RATE)
+    read = joint_languages(sizes, max(sizes.sentences))
     return EmbedSpec(read, vocabulary_spec(sizes), still, sizes.width, window=1, seed=seed)
 
 
@@ -466,10 +463,8 @@ def shift_study_config(
     if corpus == "auto" and not own:
         corpus = "micro"
     config = study_config(scale, corpus, seeds, languages, own)
-    sizes, shifts = (
-        study_config(scale, corpus, seeds, "", own) if languages else config,
-        config.shifts,
-    )
+    sizes = study_config(scale, corpus, seeds, "", own) if languages else config
+    shifts = config.shifts
     if shifts is None:
         raise InputError(
             f"{scale}.{sizes.corpus} says nothing of shifts: add `shifts` to it, or choose micro"
@@ -508,9 +503,11 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
         return ExternalCheckpointSpec(
             sizes.checkpoint, checkpoint_name(sizes.checkpoint), seed=seed
         )
-    shifts, (shape, training) = sizes.shifts, sizes.base
+    shifts = sizes.shifts
+    (shape, training) = sizes.base
     texts = {l: text_spec(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
-    (first, *other_texts), (kind, size) = texts.values(), shifts.vocabulary
+    (first, *other_texts) = texts.values()
+    (kind, size) = shifts.vocabulary
     pieces = (
         PretrainedVocabularySpec(kind, size)
         if kind in PRETRAINED_VOCABULARIES

@@ -39,11 +39,10 @@ def language_pair_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, target: str, metric: str = "accuracy"
 ) -> list[TableEntry]:
     """The cells of one model: the same pairs, answered in four ways."""
-    make_spec, language = (
-        (nli_baselines_spec if metric in FLOORS else nli_spec),
-        {"enfake": "enfake", "target": target},
-    )
-    paper, run = reference_paper(sizes), make_spec(sizes, spec, "enfake", (target,))
+    make_spec = nli_baselines_spec if metric in FLOORS else nli_spec
+    language = {"enfake": "enfake", "target": target}
+    paper = reference_paper(sizes)
+    run = make_spec(sizes, spec, "enfake", (target,))
     return [
         TableEntry(
             paper,
@@ -65,7 +64,8 @@ def cells(
     """Every cell of Table 11; none on a text without a second language. Raises InputError for an
     unknown scale, corpus or language, or more seeds than there are.
     """
-    sizes, table_entries = load_study_config(scale, corpus, seeds, languages, own), []
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    table_entries = []
     for seed in SEEDS[: seeds or sizes.seeds.main]:
         for target in sizes.targets:
             spec = bbert_spec(sizes, ("enfake", target), seed)

@@ -66,12 +66,11 @@ def column_cells(
     sizes: BilingualConfig, table: str, column: str, target: str, seed: int
 ) -> list[TableEntry]:
     """A column for one pair: Fake-English, the target, the loss between them, and the floors."""
-    pair, name, tasks = (
-        ("enfake", target),
-        f"enfake-{target} | enfake",
-        (f"XNLI {column}", f"NER {column}", ""),
-    )
-    spec, table_entries = variant_spec(sizes, column, pair, seed), []
+    pair = ("enfake", target)
+    name = f"enfake-{target} | enfake"
+    tasks = (f"XNLI {column}", f"NER {column}", "")
+    spec = variant_spec(sizes, column, pair, seed)
+    table_entries = []
     for language in pair:
         table_entries += evaluation_cells(
             sizes, table, f"{name} | {language}", spec, pair, language, tasks
@@ -106,11 +105,9 @@ def cells(
     second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
     more seeds than there are.
     """
-    sizes, names, table_entries = (
-        load_study_config(scale, corpus, seeds, languages, own),
-        select_tables(only, TABLES),
-        [],
-    )
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    names = select_tables(only, TABLES)
+    table_entries = []
     for seed in SEEDS[: seeds or sizes.seeds.rest]:
         for table, target in product(names, sizes.targets):
             table_sizes = with_table_fine_tuning(sizes, table)

@@ -82,7 +82,8 @@ def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -
     """The rows of a target in a table, by how much of the text is permuted in this reading, and
     their floors.
     """
-    pair, target_cells = ("enfake", target), []
+    pair = ("enfake", target)
+    target_cells = []
     for amount, p in AMOUNTS.items():
         spec = bbert_spec(sizes, pair, seed, permutation=f"{reading}({p})" if p else "")
         target_cells += evaluation_cells(
@@ -106,7 +107,8 @@ def cells(
     an unknown scale, corpus, language, reading or claim, or more seeds than there are.
     """
     check_choice("reading", reading, READINGS)
-    sizes, table_cells = load_study_config(scale, corpus, seeds, languages, own), []
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    table_cells = []
     is_full_study = not (languages or own) and reading == "permute"
     tables = {"table2": reading} | ({RELEASED_TABLE: "permute_released"} if is_full_study else {})
     for seed in SEEDS[: seeds or sizes.seeds[0]]:

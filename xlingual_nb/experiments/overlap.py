@@ -46,14 +46,17 @@ def cells(
     compares. Raises InputError for an unknown scale, corpus, language or claim, or more seeds than
     there are.
     """
-    sizes, table_cells = load_study_config(scale, corpus, seeds, languages, own), []
+    sizes = load_study_config(scale, corpus, seeds, languages, own)
+    table_cells = []
     for seed in SEEDS[: seeds or sizes.seeds.main]:
         for pair in [(source, target) for target in sizes.targets for source in ("en", "enfake")]:
-            row, spec = f"{'-'.join(pair)} | {' | '.join(pair)}", bbert_spec(sizes, pair, seed)
+            row = f"{'-'.join(pair)} | {' | '.join(pair)}"
+            spec = bbert_spec(sizes, pair, seed)
             table_cells += evaluation_cells(
                 sizes, "table1", row, spec, pair, pair[1]
             ) + baseline_cells(sizes, "table1", pair, spec)
-        pair, spec = ("enfake", "en"), bbert_spec(sizes, ("enfake", "en"), seed)
+        pair = ("enfake", "en")
+        spec = bbert_spec(sizes, ("enfake", "en"), seed)
         for target in pair:
             table_cells += evaluation_cells(
                 sizes, "table1", f"en-enfake | enfake | {target}", spec, pair, target
@@ -69,7 +72,8 @@ def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
     that shares none, what it knows in Fake-English, too: token ids are shifted there instead of
     letters (D footnote 3).
     """
-    pair, spec = ("enfake", "en"), bbert_spec_with_overlap(sizes, share, seed)
+    pair = ("enfake", "en")
+    spec = bbert_spec_with_overlap(sizes, share, seed)
     row = f"enfake {share:.0%} shared"
     rows = [("en-enfake", spec, "en"), ("untrained", untrained_spec(spec), "en")]
     if share == 0:

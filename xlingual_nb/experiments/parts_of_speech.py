@@ -130,7 +130,8 @@ def class_row(
 
 def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """Every row for one model: classes, floors, ceilings, and how many pairs each class has."""
-    n_sentences, table_entries = max(sizes.sentences), []
+    n_sentences = max(sizes.sentences)
+    table_entries = []
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
     untrained_model = untrained_spec(bert_spec(sizes, n_sentences, seed))
     for name in CLASSES:

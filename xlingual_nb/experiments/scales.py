@@ -167,7 +167,8 @@ def corpus_spec(
     """The text of a language, its names filled in wherever they stand. Raises InputError for a
     language that the section has not.
     """
-    p, language = get_data_split(sizes, "text", part), check_language(sizes, language)
+    p = get_data_split(sizes, "text", part)
+    language = check_language(sizes, language)
 
     def fill(value):
         return fill_template(sizes, value, language) if isinstance(value, str) else value
@@ -185,7 +186,8 @@ def records_spec(
     transforms: tuple[str, ...] = (),
 ) -> RecordsSpec:
     """The records of a task (`nli` or `ner`) in a language."""
-    p, language = get_data_split(sizes, task, part), check_language(sizes, language)
+    p = get_data_split(sizes, task, part)
+    language = check_language(sizes, language)
     source, read = (fill_template(sizes, t, language) for t in (p.source, p.part or part))
     return shared_spec(RecordsSpec, task, source, read, p.size, p.parameters, transforms)
 
@@ -291,7 +293,8 @@ def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
     """What a study reads, by the key that says so. Raises InputError for a file that is not there,
     or is two languages'.
     """
-    specs, language_of_source = {}, {}
+    specs = {}
+    language_of_source = {}
     for group, part, language in required_data(sizes):
         location = f"{name}, {sizes.scale}.{sizes.corpus}.{group}.{part} ({language})"
         spec = (

@@ -227,12 +227,11 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     """(Reading of the table, row, column) of all that a claim compares, floors that a test takes
     away included; and of what it only asks of them: rows alive or learnt, and their floors.
     """
-    compared, preconditions = set(), set()
+    compared = set()
+    preconditions = set()
     for test in claim.tests:
-        reading, baseline = (
-            test.table.partition("-")[2],
-            claim.floor if test.floor is None else test.floor,
-        )
+        reading = test.table.partition("-")[2]
+        baseline = claim.floor if test.floor is None else test.floor
         from_floor = test.minus == "floor"
         compared_rows = {*test.plus, *(() if from_floor else test.minus)}
         rows = {*compared_rows, *(claim.alive or ()), *test.learnt_rows}
@@ -259,7 +258,9 @@ def select_claim_cells(
     seeds; all cells where no claim is named. Raises InputError for a claim that is not there or
     compares nothing here.
     """
-    cells, claims, selected = list(cells), {c.id: c for c in published.claims()}, set()
+    cells = list(cells)
+    claims = {c.id: c for c in published.claims()}
+    selected = set()
     if not ids:
         return cells
 

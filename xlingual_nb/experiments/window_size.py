@@ -93,7 +93,8 @@ READINGS = ("tokens", "inputs")
 
 def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
     """The schedule of a model whose inputs are slices of at most so many pieces."""
-    training, times = sizes.base.training, sizes.windows.typical / pieces
+    training = sizes.base.training
+    times = sizes.windows.typical / pieces
     if check_choice("reading", reading, READINGS) == "tokens":
         return replace(training, batch=max(1, round(training.batch * times)))
     return replace(
@@ -219,10 +220,8 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     table_entries = []
     for amount, sentences in zip(AMOUNTS, sizes.sentences):
         for pieces in slice_lengths(sizes, seed):
-            spec, model = (
-                window_bert_spec(sizes, sentences, pieces, seed, reading),
-                bert_label(amount, pieces or FULL_INPUT),
-            )
+            spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
+            model = bert_label(amount, pieces or FULL_INPUT)
             table_entries += [
                 *retrieval_rows(sizes, FIGURE3, partial(window_label, model), spec, seed),
                 perplexity_cell(sizes, model, spec),
@@ -271,7 +270,8 @@ def cells(
     """Every cell of both figures. Raises InputError for what `window_config` refuses, and for an unknown
     reading.
     """
-    sizes, table_entries = window_config(scale, corpus, seeds, languages, own), []
+    sizes = window_config(scale, corpus, seeds, languages, own)
+    table_entries = []
     check_choice("reading", reading, READINGS)
     for seed in choose_seeds(seeds, sizes.seeds, SEEDS):
         if "bert" in sizes.methods:

@@ -86,10 +86,8 @@ def overlap_correlations(tidy: pd.DataFrame) -> pd.DataFrame:
     """Pearson's r of transfer and overlap over languages with its 95% interval, a row a task and
     kind of overlap.
     """
-    wide, frames = (
-        pivot_by_language(tidy),
-        [dufter_table4.order_transfer_correlations(tidy.head(0))],
-    )
+    wide = pivot_by_language(tidy)
+    frames = [dufter_table4.order_transfer_correlations(tidy.head(0))]
     for column in (c for c in wide if " overlap " not in c):
         frames += [
             dufter_table4.order_transfer_correlations(wide, overlap, (column,))
@@ -219,10 +217,8 @@ def task_labels(
     """
     key = f"{'nli' if task == 'nli' else f'tasks.{task}'}.{part} ({language})"
     spec = labelled_task_records(sizes, task, language, part).records
-    labels, counted = (
-        {*load_labels(sizes, key, spec)},
-        {*sizes.tasks.kinds} if task == "ner" else set(),
-    )
+    labels = {*load_labels(sizes, key, spec)}
+    counted = {*sizes.tasks.kinds} if task == "ner" else set()
     return f"{sizes.scale}.{sizes.corpus}.{key}", spec, labels & counted if counted else labels
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #6ec86211

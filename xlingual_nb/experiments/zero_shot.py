@@ -255,7 +255,8 @@ def word_order_distance(language: str) -> float:
     """How far a language's word order is from English's, 0 to 1 (W, Table 6, after Ahmad et al.
     2019, counts treebanks).
     """
-    a, b = preset(SOURCE), preset(language)
+    a = preset(SOURCE)
+    b = preset(language)
     n_different = sum(getattr(a, dial) != getattr(b, dial) for dial in ORDER)
     return (n_different + abs(a.scramble - b.scramble)) / (len(ORDER) + 1)
 
@@ -273,7 +274,8 @@ def rows_by_setting(
     sizes: JointConfig, task: str, spec, name: str
 ) -> tuple[dict[str, dict], object]:
     """The rows of a task by setting, for what runs hold under a name; and its zero-shot run."""
-    languages, task_table = evaluation_languages(sizes, task), TASKS[task]
+    languages = evaluation_languages(sizes, task)
+    task_table = TASKS[task]
     zero = fine_tuned_spec(sizes, task, spec, SOURCE, languages)
     supervised_runs = {SOURCE: zero} | {
         l: fine_tuned_spec(sizes, task, spec, l, (l,))
@@ -315,7 +317,9 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
 
 def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     """The cells of a table for one model, floors among them, and the points of Figure 3."""
-    spec, task_table, table_entries = shift_model_spec(sizes, seed), TASKS[task], []
+    spec = shift_model_spec(sizes, seed)
+    task_table = TASKS[task]
+    table_entries = []
     untrained_run = fine_tuned_spec(
         sizes, task, untrained_spec(spec), SOURCE, evaluation_languages(sizes, task)
     )
@@ -360,7 +364,8 @@ def centred_cells(task: str, seed: int, zero, untrained_run) -> list[TableEntry]
         partial(zero_shot_label, f"zero-shot, {CENTRED}"): zero,
         partial(zero_shot_baseline_label, f"untrained, {CENTRED}"): untrained_run,
     }
-    languages, table_entries = [test.language for test in zero.tests], []
+    languages = [test.language for test in zero.tests]
+    table_entries = []
     for column, name in TASKS[task].columns.items():
         rows = [
             (label, joint_run_metrics(replace(run, centred=True), f"{name} {{}}", languages))
@@ -400,7 +405,8 @@ def cells(
     """Every cell of the tables, or of some of them (`only`: `2,3`). Raises InputError for what
     `zero_shot_config` and `requested_tables` refuse, and for a table that is not here.
     """
-    sizes, table_entries = zero_shot_config(scale, corpus, seeds, languages, own, checkpoint), []
+    sizes = zero_shot_config(scale, corpus, seeds, languages, own, checkpoint)
+    table_entries = []
     tables = requested_tables(sizes, only)
     for seed in choose_seeds(seeds, sizes.seeds):
         for table in tables:
@@ -444,10 +450,8 @@ def paper_layout(tidy: pd.DataFrame, table: str) -> pd.DataFrame:
     """A table as the paper lays it out, settings down and targets across by how far their word
     order is from English's, with what it prints of the same beneath ours.
     """
-    our_rows, published_rows = (
-        split_row_labels(tidy[tidy.table == table]),
-        split_row_labels(published(PAPER, table)),
-    )
+    our_rows = split_row_labels(tidy[tidy.table == table])
+    published_rows = split_row_labels(published(PAPER, table))
     published_rows = published_rows[
         published_rows.setting.isin(our_rows.setting) & published_rows.target.isin(our_rows.target)
     ]

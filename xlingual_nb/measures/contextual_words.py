@@ -70,7 +70,8 @@ class Finder:
 
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
         require(spelling in SPELLINGS, f"spelling={spelling!r}: choose {', '.join(SPELLINGS)}")
-        self.spell, self.numbers = SPELLINGS[spelling], {}
+        self.spell = SPELLINGS[spelling]
+        self.numbers = {}
         self.of = [self.numbers.setdefault(self.key(word), len(self.numbers)) for word in words]
         self.lengths = {}
         for key in self.numbers:
@@ -84,7 +85,8 @@ class Finder:
 
     def find(self, sentence: str) -> Iterator[tuple[int, int, int]]:
         """(number of the word, first place, place after) of each occurrence, from left to right."""
-        parts, i = [(self.spell(what), start, stop) for what, start, stop in units(sentence)], 0
+        parts = [(self.spell(what), start, stop) for what, start, stop in units(sentence)]
+        i = 0
         while i < len(parts):
             n = 1
             for length in self.lengths.get(parts[i][0], ()):
@@ -137,7 +139,9 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
     containing = [
         (sentence, words) for sentence in sentences if (words := [*finder.find(sentence)])
     ]
-    rows, spans, unknown = [], [], encoder.tokenizer.unk_token_id
+    rows = []
+    spans = []
+    unknown = encoder.tokenizer.unk_token_id
     for number, ((_, words), (ids, offsets)) in enumerate(
         zip(containing, cut(encoder, [s for s, _ in containing]) if containing else ())
     ):
@@ -236,7 +240,9 @@ def word_means(
     """
     view = encoder.view(view)
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
-    reads, stream, truncated = reads or shifted_text(encoder, view), iter(sentences), 0
+    reads = reads or shifted_text(encoder, view)
+    stream = iter(sentences)
+    truncated = 0
     sums = {
         layer: torch.zeros(len(finder.numbers), encoder.width, device=encoder.device)
         for layer in layers
@@ -249,10 +255,8 @@ def word_means(
         if not len(located.words):
             continue
         text, cut_short = fit(encoder, reads(located.text), view)
-        words, truncated = (
-            permute_spans(located.words, text.lengths, view.inverted),
-            truncated + cut_short,
-        )
+        words = permute_spans(located.words, text.lengths, view.inverted)
+        truncated = truncated + cut_short
         counts += np.bincount(words[:, 0], minlength=len(counts))
         for numbers, states in run_layers(encoder, text, view, layers, budget):
             starts = np.full(len(text), -1)

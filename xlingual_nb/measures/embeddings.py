@@ -39,7 +39,9 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
     ones, or foreign ids.
     """
     view, (low, high) = encoder.view(view), token_id_range(encoder, view)
-    limit, ids, description = encoder.max_length(view), sentences.ids, f"sentences of {view.name!r}"
+    limit = encoder.max_length(view)
+    ids = sentences.ids
+    description = f"sentences of {view.name!r}"
     require(len(sentences), f"no {description} to measure: give at least one")
     if (empty := np.flatnonzero(sentences.lengths == 0)).size:
         raise InputError(
@@ -60,7 +62,9 @@ def batches(lengths, budget: int) -> list[np.ndarray]:
     a single sentence.
     """
     order = np.argsort(lengths, kind="stable")
-    width, groups, start = lengths[order] + 2, [], 0
+    width = lengths[order] + 2
+    groups = []
+    start = 0
     while start < len(order):
         ahead = width[start : start + budget]
         stop = start + max(1, int((np.arange(1, len(ahead) + 1) * ahead <= budget).sum()))

@@ -143,7 +143,8 @@ def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     """The mean vector of each token type, (size, H), from all tokens (tokens, H); and which of them
     there are, (size,).
     """
-    sums, counts = np.zeros((size, states.shape[1])), np.bincount(ids, minlength=size)
+    sums = np.zeros((size, states.shape[1]))
+    counts = np.bincount(ids, minlength=size)
     np.add.at(sums, ids, states)
     return sums / np.maximum(counts, 1)[:, None], counts > 0
 
@@ -154,7 +155,9 @@ def word_pairs(texts, language_sides) -> tuple[np.ndarray, np.ndarray]:
     """
     if not all(text.source.startswith("micro/") for text in texts):
         return np.zeros((0, 2), np.int64), np.zeros(0, bool)
-    gold, pairs, used = gold_of(texts, language_sides), [], (set(), set())
+    gold = gold_of(texts, language_sides)
+    pairs = []
+    used = (set(), set())
     candidates = zip(
         language_sides[0].text.ids[gold.positions].tolist(), gold.ids.tolist(), gold.open.tolist()
     )
@@ -297,7 +300,8 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     spoken = microworld.annotated_corpus(
         text.source.removeprefix("micro/"), text.part, **dict(text.parameters)
     )
-    single, counts = side.positions >= 0, np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
+    single = side.positions >= 0
+    counts = np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
     said_ids = side.text.ids[side.positions[single]]
     is_known = said_ids <= ids.max()
     np.add.at(counts, (said_ids[is_known], np.asarray(spoken.upos)[single][is_known]), 1)

@@ -68,9 +68,12 @@ def language_means(
     Source: Liu et al. (2020b), 4.1.1. InputError for a text of fewer than `minimum` tokens, and for
     layers that there are not.
     """
-    view, stream, tokens = encoder.view(view), iter(sentences), 0
+    view = encoder.view(view)
+    stream = iter(sentences)
+    tokens = 0
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
-    reads, sums = reads or shifted_text(encoder, view), dict.fromkeys(layers, 0.0)
+    reads = reads or shifted_text(encoder, view)
+    sums = dict.fromkeys(layers, 0.0)
     require(
         encoder.model is not None or not specials,
         f"{encoder.path} has no special tokens: leave specials off",
@@ -107,7 +110,8 @@ def mean_difference_shift(source: dict, target: dict) -> dict[int, torch.Tensor]
 def orthogonal(vector: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """A random direction at right angles to a vector (H,), and as long."""
     draws = torch.Generator().manual_seed(seed)
-    random_vector, along = torch.randn(len(vector), generator=draws).double(), vector.cpu().double()
+    random_vector = torch.randn(len(vector), generator=draws).double()
+    along = vector.cpu().double()
     random_vector -= along * (random_vector @ along) / (along @ along).clamp_min(1e-30)
     return (random_vector * along.norm() / random_vector.norm()).to(vector)
 
@@ -151,7 +155,8 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     """
     base = encoder.model.base_model
     lists = [m for m in base.modules() if isinstance(m, nn.ModuleList)]
-    calls, handles = [[] for _ in lists], []
+    calls = [[] for _ in lists]
+    handles = []
     for calls_of_list, module_list in zip(calls, lists):
 
         def note(_, args, kwargs, output, calls_of_list=calls_of_list):
@@ -205,10 +210,8 @@ def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
         output["last_hidden_state"] = output["last_hidden_state"] + vector
         return output
 
-    last, blocks_above = (
-        encoder.model.base_model,
-        () if layer == depth else dict.fromkeys(blocks(encoder)),
-    )
+    last = encoder.model.base_model
+    blocks_above = () if layer == depth else dict.fromkeys(blocks(encoder))
     handles = [
         block.register_forward_pre_hook(shift_input, with_kwargs=True) for block in blocks_above
     ]
@@ -255,7 +258,8 @@ def convert_rate(tokens, source, target) -> float:
     """The share of tokens (n,) that are the target's alone, among those that are not shared by the
     token sets `source` and `target` (Liu et al. 2020b, 4.2.2); NaN where all are.
     """
-    is_source, is_target = np.isin(tokens, source), np.isin(tokens, target)
+    is_source = np.isin(tokens, source)
+    is_target = np.isin(tokens, target)
     counted = len(is_source) - (is_source & is_target).sum()
     return float((is_target & ~is_source).sum() / counted) if counted else float("nan")
 

@@ -69,11 +69,10 @@ class MeasureSpec:
     pair: tuple[str, ...] = ()
 
     def __post_init__(self):
-        names, snapshots = (
-            [l.name for l in self.checkpoint.languages],
-            getattr(self.checkpoint, "snapshots", ()),
-        )
-        pair, trained = self.pair or names, ", ".join(names)
+        names = [l.name for l in self.checkpoint.languages]
+        snapshots = getattr(self.checkpoint, "snapshots", ())
+        pair = self.pair or names
+        trained = ", ".join(names)
         require(
             len(pair) == 2,
             f"µ is measured between two languages, not {len(pair)}: name them in pair",
@@ -131,7 +130,8 @@ def one_to_one(first: list[str], second: list[str], vocabulary: dict[str, int]) 
     """(n, 2) ids of those pairs whose words are entries both, no entry twice: the first pair of
     each counts.
     """
-    pairs, used = [], (set(), set())
+    pairs = []
+    used = (set(), set())
     for a, b in zip(map(vocabulary.get, first), map(vocabulary.get, second)):
         if None in (a, b) or a in used[0] or b in used[1]:
             continue
@@ -231,12 +231,11 @@ def measure(spec: MeasureSpec, store, device: str) -> dict:
     from xlingual_nb.measures.perplexity import pooled_perplexity
     from xlingual_nb.models.encoders import load_encoder
 
-    trained, pair = spec.checkpoint, compared_languages(spec)
+    trained = spec.checkpoint
+    pair = compared_languages(spec)
     path, step = snapshot(store.path(trained), spec.percent)
-    encoder, tokenizer = (
-        load_encoder(path, device),
-        tokenizers.read_tokenizer(store.path(trained.tokenizer)),
-    )
+    encoder = load_encoder(path, device)
+    tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     views = [
         find_language_view(trained, tokenizer.get_vocab_size(), language.name) for language in pair
     ]
@@ -298,7 +297,8 @@ class FitSpec:
     dev: tuple[CorpusSpec, ...]
 
     def __post_init__(self):
-        spec, n_languages = self.checkpoint, len(self.checkpoint.languages)
+        spec = self.checkpoint
+        n_languages = len(self.checkpoint.languages)
         require(
             len(self.dev) == n_languages,
             f"dev: {len(self.dev)} texts for {n_languages} languages: give one each",
@@ -320,7 +320,8 @@ def unigram_nll(text: Encoded) -> tuple[float, int]:
 # %% ../../nbs/lib/5040_multilinguality.ipynb #f816e9cd
 def dev_ids(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
     """The inputs of the development text, by language."""
-    trained, ids = spec.checkpoint, {}
+    trained = spec.checkpoint
+    ids = {}
     read = document_ids if trained.inputs == "documents" else model_ids
     for language, dev in zip(trained.languages, spec.dev):
         reading = dict(chain=evaluation_transforms(language), corpus=read_corpus(store.path(dev)))
@@ -335,11 +336,10 @@ def read_fit(spec: FitSpec, store, device: str) -> dict:
     from xlingual_nb.measures.perplexity import masked_nll
     from xlingual_nb.models.checkpoints import load_checkpoint
 
-    trained, tokenizer = (
-        spec.checkpoint,
-        tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer)),
-    )
-    model, sums = load_checkpoint(store.path(trained), device), {}
+    trained = spec.checkpoint
+    tokenizer = tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
+    model = load_checkpoint(store.path(trained), device)
+    sums = {}
     for name, text in dev_ids(spec, tokenizer, store).items():
         language_view = find_language_view(trained, tokenizer.get_vocab_size(), name)
         sums[name] = *masked_nll(model, text, language_view), *unigram_nll(text)

@@ -94,7 +94,8 @@ class EveryWord:
     def __init__(self, sentences: list[str], words: str = "units"):
         self.cut = WORDS[words]
         self.starts = np.cumsum([0, *(len(self.cut(sentence)) for sentence in sentences)])
-        self.numbers, self.next = range(self.starts[-1]), 0
+        self.numbers = range(self.starts[-1])
+        self.next = 0
 
     def find(self, sentence: str):
         """(number, first place, place after) of each word; sentences are to come in their order,

@@ -47,10 +47,8 @@ def masked_nll(
     sentences, _ = fit(encoder, sentences, view)
     is_masked = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
-    masked, total = (
-        Encoded(np.where(is_masked, mask, sentences.ids).astype(np.int32), sentences.starts),
-        0.0,
-    )
+    masked = Encoded(np.where(is_masked, mask, sentences.ids).astype(np.int32), sentences.starts)
+    total = 0.0
     budget = budget or max(
         256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate))
     )

@@ -191,7 +191,8 @@ def mu_rows(rows: list[dict], depth: int) -> list[dict]:
     their measure and n: the mean of rho and tau, both ways, at layers 0 and `upper_layer(depth)`;
     none where one of these is missing.
     """
-    layers, values = {0, upper_layer(depth)}, {}
+    layers = {0, upper_layer(depth)}
+    values = {}
     for row in rows:
         if row["layer"] in layers:
             values.setdefault(frozenset((row["source"], row["target"])), []).append(row)

@@ -43,7 +43,8 @@ def argmax_alignment(E, F) -> np.ndarray:
     if not len(E) or not len(F):
         return np.empty((0, 2), np.int64)
     S = E @ F.T
-    forward, backward = S.argmax(1), S.argmax(0)
+    forward = S.argmax(1)
+    backward = S.argmax(0)
     i = torch.arange(len(E), device=S.device)
     mutual = backward[forward] == i
     return torch.stack([i[mutual], forward[mutual]], 1).cpu().numpy()
@@ -58,7 +59,8 @@ def alignment_scores(pairs, gold) -> dict[str, float]:
     sizes = np.concatenate([*rows, np.zeros((1, width), np.int64)]).max(0) + 1
     pairs, gold = (np.unique(np.ravel_multi_index(tuple(edges.T), sizes)) for edges in rows)
     hits = np.intersect1d(pairs, gold, assume_unique=True).size
-    n_predicted, n_gold = len(pairs), len(gold)
+    n_predicted = len(pairs)
+    n_gold = len(gold)
     return dict(
         precision=hits / max(1, n_predicted),
         recall=hits / max(1, n_gold),
@@ -94,10 +96,8 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
         raise InputError(
             f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text"
         )
-    budget, edges = (
-        budget or 2 ** (16 if E.device.type == "cpu" else 22),
-        [np.empty((0, 3), np.int64)],
-    )
+    budget = budget or 2 ** (16 if E.device.type == "cpu" else 22)
+    edges = [np.empty((0, 3), np.int64)]
     for numbers in batches(np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2, budget):
         (a, real_a), (b, real_b) = (
             pad_vectors(E, e_starts, numbers),
@@ -106,7 +106,8 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
         S = (a @ b.transpose(1, 2)).masked_fill(
             ~(real_a[:, :, None] & real_b[:, None, :]), -torch.inf
         )
-        forward, backward = S.argmax(2), S.argmax(1)
+        forward = S.argmax(2)
+        backward = S.argmax(1)
         mutual = (backward.gather(1, forward) == torch.arange(S.shape[1], device=S.device)) & real_a
         row, i = mutual.nonzero(as_tuple=True)
         edges.append(
@@ -207,13 +208,17 @@ def sentence_measures(
     """Per layer `rho` (sentence retrieval) and `f1` (word alignment; NaN if the two differ in
     length); `truncated`.
     """
-    views, layers = [encoder.view(view) for view in views], dict.fromkeys(layers)
+    views = [encoder.view(view) for view in views]
+    layers = dict.fromkeys(layers)
     require(
         len(first) == len(second),
         f"{len(first)} sentences but {len(second)} translations: give parallel text",
     )
     require(len(first), "no sentences to measure: give at least one")
-    means, edges, lengths, truncated = {}, {layer: [] for layer in layers}, [], 0
+    means = {}
+    edges = {layer: [] for layer in layers}
+    lengths = []
+    truncated = 0
     for start, a, b in portions(encoder, (first, second), views, layers, portion):
         truncated += a.truncated + b.truncated
         lengths.append(np.stack([np.diff(a.starts), np.diff(b.starts)]))
@@ -308,22 +313,19 @@ def rank(
     require(
         similarity in SIMILARITIES, f"similarity={similarity!r}: choose {' or '.join(SIMILARITIES)}"
     )
-    queries, candidates, gold = (
-        unit_rows(queries),
-        unit_rows(candidates),
-        np.unique(np.asarray(gold), axis=0),
-    )
+    queries = unit_rows(queries)
+    candidates = unit_rows(candidates)
+    gold = np.unique(np.asarray(gold), axis=0)
     if len(np.unique(gold[:, 0])) < len(queries):
         raise InputError("queries without a right candidate: leave them out")
     hub = (
         neighbourhood_cosines(queries, candidates, k, size)[1] / 2 if similarity == "csls" else 0.0
     )
-    starts, batches = np.searchsorted(gold[:, 0], np.arange(len(queries) + 1)), []
+    starts = np.searchsorted(gold[:, 0], np.arange(len(queries) + 1))
+    batches = []
     for start, scores in similarity_blocks(queries, candidates, size):
-        scores, gold_scores = (
-            scores - hub,
-            gold[starts[start] : starts[min(start + size, len(queries))]] - [start, 0],
-        )
+        scores = scores - hub
+        gold_scores = gold[starts[start] : starts[min(start + size, len(queries))]] - [start, 0]
         row, column = torch.from_numpy(gold_scores).to(scores.device).T
         right = scores[row, column]
         best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(

@@ -173,7 +173,8 @@ def known_pieces(encoder, side: Side) -> np.ndarray:
     """The ids (tokens,) of a text, -1 where its tokenizer has no piece: to say [UNK] is to say
     nothing.
     """
-    unknown, ids = encoder.tokenizer.unk_token_id, side.text.ids
+    unknown = encoder.tokenizer.unk_token_id
+    ids = side.text.ids
     return (
         ids
         if unknown is None
@@ -342,7 +343,9 @@ def evaluate_sweep(
     """
     from xlingual_nb.measures.mean_shift import origins
 
-    scores, sentences, target_only = {}, [], np.setdiff1d(sets[1], sets[0])
+    scores = {}
+    sentences = []
+    target_only = np.setdiff1d(sets[1], sets[0])
     for layer, alpha, decoded in sweep_results:
         values = origins(decoded, *sets) | {"bleu": bleu(spec, encoder, decoded, both_sides)}
         scores[layer, alpha] = values | (
@@ -399,20 +402,17 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
     sentences = said_twice(spec, store)
-    both_sides, texts = (
-        both_sides_of(spec, encoder, store, sentences),
-        texts_of(spec, encoder, store, sentences),
-    )
+    both_sides = both_sides_of(spec, encoder, store, sentences)
+    texts = texts_of(spec, encoder, store, sentences)
     micro = all(
         isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
     )
     gold = gold_of(spec.texts, both_sides, spec.sentences) if micro else None
-    sets, shift = token_sets(spec, encoder, both_sides, texts), directions(spec, encoder, texts)
+    sets = token_sets(spec, encoder, both_sides, texts)
+    shift = directions(spec, encoder, texts)
     unshifted = decode(encoder, both_sides[0].text, both_sides[0].view)
-    copied, sweep_results = (
-        unshifted == both_sides[0].text.ids,
-        sweep(spec, encoder, both_sides[0], shift, unshifted),
-    )
+    copied = unshifted == both_sides[0].text.ids
+    sweep_results = sweep(spec, encoder, both_sides[0], shift, unshifted)
     scores, converted = evaluate_sweep(spec, encoder, both_sides, gold, sets, sweep_results, copied)
     layers = {
         f"layer {l}": {f"alpha {a:g}": v for (m, a), v in scores.items() if m == l} for l in shift

@@ -75,10 +75,8 @@ def contrast(groups, weights) -> Estimate:
     weight, the values of its seeds, one a model.
     """
     groups, weights = [np.asarray(a, float) for a in groups], np.asarray(weights, float)
-    value, sizes = (
-        float(sum(w * a.mean() for w, a in zip(weights, groups))),
-        [len(a) for a in groups],
-    )
+    value = float(sum(w * a.mean() for w, a in zip(weights, groups)))
+    sizes = [len(a) for a in groups]
     parts = (
         [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)] if min(sizes) > 1 else [0.0]
     )
@@ -134,7 +132,8 @@ def step_at_half(step, mu) -> float:
     """The step at which half of the final rise in µ is reached for the first time. NaN if µ does
     not rise.
     """
-    step, mu = np.asarray(step, float), np.asarray(mu, float)
+    step = np.asarray(step, float)
+    mu = np.asarray(mu, float)
     if not mu[-1] > mu[0]:
         return float("nan")
     half = (mu[0] + mu[-1]) / 2

@@ -23,7 +23,8 @@ def shares_seen(train: np.ndarray, test: np.ndarray) -> dict[str, float]:
     of its different pieces; `tokens`, of all of them (W section 5.4, times 100 there). Of no
     pieces: 0.
     """
-    types, train_types = np.unique(test), np.unique(train)
+    types = np.unique(test)
+    train_types = np.unique(train)
     is_seen = {"types": np.isin(types, train_types), "tokens": np.isin(test, train_types)}
     return {name: float(mask.mean()) if mask.size else 0.0 for name, mask in is_seen.items()}
 
@@ -74,7 +75,8 @@ def make_seen(specs, folders, store, progress):
                 tokenizer, texts_of(side.records, read_records(store.path(side.records)))
             )
 
-        train, values = read(spec.train), {"types": {}, "tokens": {}}
+        train = read(spec.train)
+        values = {"types": {}, "tokens": {}}
         for test in spec.tests:
             for name, share in shares_seen(train, read(test)).items():
                 values[name][test.language] = share

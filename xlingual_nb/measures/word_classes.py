@@ -73,10 +73,8 @@ def one_way(
     if spec.centred:
         tables = [table - table.mean(0) for table in tables]
     earned = reciprocal(rank(*tables, gold, similarity=spec.similarity), spec.ties)
-    right, queries_by_class = (
-        np.bincount(gold[:, 0]),
-        {name: np.unique(gold[mask, 0]) for name, mask in classes.items()},
-    )
+    right = np.bincount(gold[:, 0])
+    queries_by_class = {name: np.unique(gold[mask, 0]) for name, mask in classes.items()}
     return {
         name: (float(earned[at].mean()), chance(right[at], len(candidates)))
         for name, at in queries_by_class.items()
@@ -175,10 +173,8 @@ def make_word_classes(specs, folders, store, progress):
         def of_part(part):
             return dictionary_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
 
-        pairs, supervision = (
-            of_part(words.dictionary.part),
-            of_part(spec.learnt) if spec.learnt else [],
-        )
+        pairs = of_part(words.dictionary.part)
+        supervision = of_part(spec.learnt) if spec.learnt else []
         encoder = load_encoder(store.path(words.checkpoint), device())
         values = compare_classes(spec, encoder, pairs, supervision, texts, records, store)
         (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")

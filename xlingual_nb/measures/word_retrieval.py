@@ -130,7 +130,8 @@ def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
     """
     from xlingual_nb.measures.contextual_words import word_means
 
-    word_finders, sliced = finders(spec, pairs, texts), spec.beyond == "slice"
+    word_finders = finders(spec, pairs, texts)
+    sliced = spec.beyond == "slice"
     if spec.context == "alone":
         texts = [dict.fromkeys(words) for words in zip(*pairs)]
     vectors = []

@@ -502,7 +502,8 @@ def load_checkpoint(path, device="cpu") -> Checkpoint:
         NaN or of other layers; for a tokenizer without mask token or of another vocabulary; for
         views that do not fit; and for a model whose states differ from call to call.
     """
-    path, device = Path(path), pick_device(device)
+    path = Path(path)
+    device = pick_device(device)
     check_folder(path)
     tokenizer, specials = load_tokenizer(path)
     model, headless = load_model(path, device)

@@ -63,7 +63,8 @@ def parameter_count(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
 
     `nsp` adds the pooler and the next sentence classifier.
     """
-    h, i = shape.hidden, shape.intermediate
+    h = shape.hidden
+    i = shape.intermediate
     # The 2 rows are gain and bias of the layer norm over the embeddings.
     embeddings = (vocabulary + shape.position_table + shape.segments + 2) * h
     layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h
@@ -575,7 +576,8 @@ def step_flops(
 
     The output layer sees a share `masked_share` of the tokens.
     """
-    h, i = shape.hidden, shape.intermediate
+    h = shape.hidden
+    i = shape.intermediate
     dense = 2 * shape.layers * tokens * (4 * h * h + 2 * h * i)
     attention = 4 * shape.layers * tokens * row * h
     head = 2 * masked_share * tokens * (h * h + h * vocabulary)

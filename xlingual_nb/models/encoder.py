@@ -49,7 +49,8 @@ def decayed_weights(shape: Shape, vocabulary: int, nsp: bool = False) -> dict[st
 
     With `nsp`, the pooler and the next sentence classifier come last.
     """
-    h, i = shape.hidden, shape.intermediate
+    h = shape.hidden
+    i = shape.intermediate
     sizes = {
         "embeddings.word_embeddings.weight": (vocabulary, h),
         "embeddings.position_embeddings.weight": (shape.position_table, h),
@@ -72,7 +73,8 @@ def undecayed_weights(
     shape: Shape, vocabulary: int, nsp: bool = False
 ) -> dict[str, tuple[int, ...]]:
     """Names and sizes of biases and layer norms, which weight decay leaves out."""
-    h, i = shape.hidden, shape.intermediate
+    h = shape.hidden
+    i = shape.intermediate
     sizes = {
         "embeddings.LayerNorm.weight": (h,),
         "embeddings.LayerNorm.bias": (h,),

@@ -51,7 +51,9 @@ def cooccurrences(text: Encoded, size: int, window: int, pairs: int = 2**23):
 
     total = csr_array((size, size))
     for part in split_into_parts(text, max(1, pairs // window)):
-        rows, columns, weights = [], [], []
+        rows = []
+        columns = []
+        weights = []
         for distance in range(1, window + 1):
             left, right = pairs_at_distance(part, distance)
             rows.append(left)

@@ -300,7 +300,9 @@ class BatchSampler:
     """Indices (batch,) of the examples of each step: one permutation an epoch, cut into batches."""
 
     def __init__(self, sentences: int, batch: int, seed: int):
-        self.sentences, self.batch, self.seed = sentences, batch, seed
+        self.sentences = sentences
+        self.batch = batch
+        self.seed = seed
         self.epoch = self.shuffle = None  # of the last call
 
     def __call__(self, step: int) -> np.ndarray:

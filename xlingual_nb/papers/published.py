@@ -195,7 +195,8 @@ def sides(row: str) -> dict[str, str]:
     if not rest or len(languages) != 2:
         return {}
     *setting, target = rest
-    target, setting = languages[1] if target == "Δ" else target, " | ".join(setting)
+    target = languages[1] if target == "Δ" else target
+    setting = " | ".join(setting)
     named = setting.split(" ")[0]
     source = named if named in languages else languages[languages[0] == target]
     return dict(source=source, target=target, setting=setting)

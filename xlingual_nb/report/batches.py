@@ -159,7 +159,8 @@ def finished(entry: Entry) -> bool:
 def execute_entry(text: str) -> None:
     """Execute one entry, given as JSON, in this process; its exit status is that of the command."""
     values = json.loads(text)
-    source, scale = Path(values["source"]), values["parameters"].pop("scale")
+    source = Path(values["source"])
+    scale = values["parameters"].pop("scale")
     try:
         run_notebook(source, scale, values["parameters"], copy_name=values["name"])
     except (InputError, NotebookError) as error:
@@ -182,7 +183,8 @@ def in_own_process(entry: Entry, children: set, say) -> Outcome:
     code = "import sys; from xlingual_nb.report.batches import execute_entry; execute_entry(sys.argv[1])"
     command = [sys.executable, "-u", "-c", code, json.dumps(given)]
     entry.output.parent.mkdir(parents=True, exist_ok=True)
-    began, last = time.monotonic(), ""
+    began = time.monotonic()
+    last = ""
     with open(entry.log, "w", encoding="utf-8") as log:
         child = subprocess.Popen(
             command,
@@ -240,7 +242,8 @@ def run_batch(
             check_keep(entry.source, values)
     devices = {entry.parameters.get("device", "cpu") for entry in entries}
     start_cluster(max(devices))  # cuda, where one of them asks for it
-    children, is_stopped = set(), threading.Event()
+    children = set()
+    is_stopped = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: kernels are closed
 

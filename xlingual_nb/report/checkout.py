@@ -82,7 +82,8 @@ def same_data():
     """Within, whoever works in another folder reads the same data: `XLINGUAL_DATA` names what
     `data_home` finds.
     """
-    data_before, home = os.environ.get("XLINGUAL_DATA"), data_home()
+    data_before = os.environ.get("XLINGUAL_DATA")
+    home = data_home()
     if home:
         os.environ["XLINGUAL_DATA"] = str(home)
     try:

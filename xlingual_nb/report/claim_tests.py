@@ -278,7 +278,8 @@ class Outcome:
         negative outside.
         """
         effect = self.estimate.value if effect is None else effect
-        above, below = effect - self.scaled_margin, self.scaled_margin - effect
+        above = effect - self.scaled_margin
+        below = self.scaled_margin - effect
         return dict(above=[above], below=[below], within=[below, self.scaled_margin + effect])[
             self.test.test
         ]
@@ -305,9 +306,12 @@ def sum_of_groups(groups, by_column=False) -> Estimate:
     by none less than that of their column, which counts as known. NaN where a group has a single
     seed, or none varies.
     """
-    value, parts, freedom = 0.0, [], 0.0
+    value = 0.0
+    parts = []
+    freedom = 0.0
     for group in groups:
-        n, own = len(group.values), group.own_variance
+        n = len(group.values)
+        own = group.own_variance
         used = max(own, group.least_variance) if by_column and own > 0 else own
         value += float(group.values.mean())
         parts.append(used / n)
@@ -506,9 +510,11 @@ def source_task_learnt(claim, test, look_up) -> dict[tuple[str, str], bool | Non
     """
     if not test.learnt_floor:
         return {}
-    rows, columns = test.learnt_rows, (test.column, test.minus_column or test.column)
+    rows = test.learnt_rows
+    columns = (test.column, test.minus_column or test.column)
     if not rows:
-        rows, columns = compared_rows(test), (test.learnt_column,)
+        rows = compared_rows(test)
+        columns = (test.learnt_column,)
     at_home = replace(test, floor=test.learnt_floor)
     return {
         (column, row): exceeds_baseline(claim, at_home, look_up, row, column)

@@ -91,7 +91,8 @@ def column_title(steps: Sequence[int], checkpoint: int) -> str:
 def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme: Theme) -> None:
     """Words (2, words, 2) of both languages with a line from each to its translation."""
     every = -(-points.shape[1] // MOST_WORDS)
-    points, is_hit = points[:, ::every], is_hit[::every]
+    points = points[:, ::every]
+    is_hit = is_hit[::every]
     lines = points.swapaxes(0, 1)
     ax.add_collection(LineCollection(lines[~is_hit], colors=theme.miss, linewidths=0.45, zorder=1))
     ax.add_collection(LineCollection(lines[is_hit], colors=theme.hit, linewidths=0.6, zorder=2))
@@ -212,7 +213,8 @@ def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
 def points_between(projection: Projection, checkpoint: int, share: float) -> np.ndarray:
     """Points (2, words, 2) of a frame."""
     after = min(checkpoint + 1, len(projection.points) - 1)
-    start, end = projection.points[checkpoint], projection.points[after]
+    start = projection.points[checkpoint]
+    end = projection.points[after]
     return (1 - share) * start + share * end
 
 

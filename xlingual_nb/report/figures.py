@@ -150,10 +150,9 @@ def compact(picture: bytes) -> bytes:
     from PIL import Image
 
     small = io.BytesIO()
-    images, how = (
-        Image.open(io.BytesIO(picture)).convert("RGB"),
-        Image.Quantize.MAXCOVERAGE,
-    )  # keeps rare colours
+    # keeps rare colours
+    images = Image.open(io.BytesIO(picture)).convert("RGB")
+    how = Image.Quantize.MAXCOVERAGE
     colours = images.quantize(256, method=how, dither=Image.Dither.NONE)
     colours.save(small, format="png", optimize=True)
     return small.getvalue()
@@ -263,7 +262,8 @@ def is_explained(look: tuple, explained: set) -> bool:
 
 def unexplained_looks(figure) -> list[tuple]:
     """Looks of lines that no legend has, in panels that have more than one."""
-    explained, missing = legend_looks(figure), []
+    explained = legend_looks(figure)
+    missing = []
     for ax in figure.axes:
         parts = error_bar_parts(ax)
         lines = [line for line in ax.lines if line not in parts and line.get_visible()]
@@ -370,8 +370,10 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
     """Write `path` (PNG) and its sidecar `path.json`, each whole or not at all; closes the figure.
     `specs`: the runs behind it. The sidecar has what is wrong with the figure, too (`faults`).
     """
-    path, picture = Path(path), io.BytesIO()
-    alt, wrong = described(figure, caption), faults(figure)
+    path = Path(path)
+    picture = io.BytesIO()
+    alt = described(figure, caption)
+    wrong = faults(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
     data = {name: digest[:12] for spec in specs for name, digest in source_digests(spec).items()}

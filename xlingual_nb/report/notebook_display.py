@@ -41,7 +41,8 @@ def carried_in_part(row) -> str:
     """The languages that carry a decided claim where it pools others too, in brackets."""
     if row.verdict not in verdicts.DECIDED or not row.carried_by:
         return ""
-    carriers, pooled = row.carried_by.split(", "), row.by_language.split("; ")
+    carriers = row.carried_by.split(", ")
+    pooled = row.by_language.split("; ")
     return f" ({row.carried_by})" if len(carriers) < len(pooled) else ""
 
 
@@ -257,7 +258,8 @@ def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = 
     """
     from PIL import Image as Picture
 
-    image, reduced = Picture.open(file).convert("RGB"), io.BytesIO()
+    image = Picture.open(file).convert("RGB")
+    reduced = io.BytesIO()
     image.thumbnail((width, image.height))
     palette = dict(
         method=Picture.Quantize.MAXCOVERAGE, dither=Picture.Dither.NONE

@@ -58,9 +58,11 @@ def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
     found = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.AnnAssign):
-            target, annotation = node.target, ast.unparse(node.annotation)
+            target = node.target
+            annotation = ast.unparse(node.annotation)
         elif isinstance(node, ast.Assign):
-            target, annotation = node.targets[0], ""
+            target = node.targets[0]
+            annotation = ""
         else:
             continue
         if isinstance(target, ast.Name) and node.value is not None:
@@ -323,7 +325,8 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
     name that was given and that is none of them.
     """
     defaults, injected = cells_before(namespace)
-    shipped, in_defaults = shipped_parameters(notebook), annotations_of(defaults)
+    shipped = shipped_parameters(notebook)
+    in_defaults = annotations_of(defaults)
     if shipped and not in_defaults.keys() & shipped:
         in_defaults = {}  # some other cell
     known = dict(shipped)

@@ -156,7 +156,8 @@ def announcing(name: str, say):
     class Announcing(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, manager, kernel_name, **options):
-            start, total = manager.cell_start, len(manager.nb.cells)
+            start = manager.cell_start
+            total = len(manager.nb.cells)
 
             def cell_start(cell, cell_index=None, **options):
                 if cell.cell_type == "markdown" and (m := re.match(r"#+\s+(.+)", cell.source)):
@@ -253,7 +254,8 @@ def check_injected(path: Path) -> None:
     """NotebookError unless papermill's cell of given values stands right after the cell of
     defaults: anywhere else the defaults would win.
     """
-    defaults, injected = [*tagged_cells(path)], [*tagged_cells(path, "injected-parameters")]
+    defaults = [*tagged_cells(path)]
+    injected = [*tagged_cells(path, "injected-parameters")]
     if len(defaults) != 1 or injected != [defaults[0] + 1]:
         raise NotebookError(
             f"{path.name}: the given parameters stand at {injected}, not right after the defaults at "
@@ -331,7 +333,9 @@ def run_notebook(
     `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError
     before a kernel starts for what is not `runnable`.
     """
-    source, cwd, settings = resolve(str(name)), repository(), {"scale": scale, **(parameters or {})}
+    source = resolve(str(name))
+    cwd = repository()
+    settings = {"scale": scale, **(parameters or {})}
     values = runnable(source, settings)
     home = cwd if values.get("keep") else cwd / YOURS
     tables = out or values.get("results") or home / "results"

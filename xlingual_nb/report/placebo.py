@@ -101,7 +101,8 @@ def one_condition(cells, rng) -> pd.DataFrame:
     condition = {table: rng.choice(names) for table, names in rows.items()}
 
     def alike(part):
-        free, one = ~part.row.map(is_floor), part[part.row == condition.get(part.table.iloc[0])]
+        free = ~part.row.map(is_floor)
+        one = part[part.row == condition.get(part.table.iloc[0])]
         if one.empty:
             return part
         return part.assign(
@@ -193,7 +194,8 @@ def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, in
 def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
     """`n` studies of one paper in a world, a row each: its `wrong_verdicts`."""
     rng = np.random.default_rng(seed)
-    true, rows = WORLDS[world](cells, rng), []
+    true = WORLDS[world](cells, rng)
+    rows = []
     for _ in range(n):
         if world == "one condition":
             true = one_condition(cells, rng)
@@ -252,7 +254,8 @@ def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
         texts = []
         for wrong in ("confirmed", "refuted"):
             worst = worlds.loc[worlds[wrong].idxmax()]
-            low, high = worst[f"{wrong}_low"], worst[f"{wrong}_high"]
+            low = worst[f"{wrong}_low"]
+            high = worst[f"{wrong}_high"]
             texts.append(f"{worst[wrong]:.2f} [{low:.2f}, {high:.2f}] of {worst.studies}")
         rows.append((*key, *texts))
     return pd.DataFrame(rows, columns=columns)

@@ -66,7 +66,8 @@ def index_entry(spec) -> dict:
 
 def index_entries(specs: Iterable) -> dict[str, dict]:
     """The entries of some runs and of all that they read, by short id."""
-    entries, todo = {}, list(specs)
+    entries = {}
+    todo = list(specs)
     with one_look():
         while todo:
             spec = todo.pop()
@@ -121,7 +122,8 @@ class SpecIndex:
 
     def ancestors(self, shorts: Iterable[str]) -> list[str]:
         """Runs and all that they read, each after what it reads."""
-        order, todo = {}, list(shorts)
+        order = {}
+        todo = list(shorts)
 
         def add(short):
             if short not in order:
@@ -368,7 +370,8 @@ def behind_row(root: Path, path: Path, line: int) -> dict:
         f"{path} has lines 2 to {len(frame) + 1} of results: name one, as {path.name}:2",
     )
     row = frame.iloc[line - 2]
-    scale, notebook = path.parent.parent.name, path.parent.name
+    scale = path.parent.parent.name
+    notebook = path.parent.name
     if "claim" in row:
         return behind_claim(root, row.claim, scale=path.parent.name, corpus=row.corpus)
     values = reference_values(root)
@@ -387,7 +390,8 @@ def behind_row(root: Path, path: Path, line: int) -> dict:
 
 def decision_text(row) -> str:
     """What decides a verdict: the p and the margin, the power, the effect by language, its note."""
-    power, languages = verdicts.shown_power(row), verdicts.shown_languages(row)
+    power = verdicts.shown_power(row)
+    languages = verdicts.shown_languages(row)
     parts = [
         f"{row.corpus}: margin {verdicts.shown_margin(row)}",
         f"p {verdicts.shown_p(row)}" if row.p == row.p else "",

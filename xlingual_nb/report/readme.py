@@ -67,7 +67,8 @@ def score_block(frames: dict[str, pd.DataFrame]) -> str:
     """How many of the papers' own claims are decided, of those that could be tested at scale `laptop`."""
     counts = verdicts.decided_counts(frames["laptop"], "laptop").groupby("corpus")
     totals = counts[["decided", "tested"]].sum()
-    micro, bible = totals.loc["micro"], totals.loc["bible"]
+    micro = totals.loc["micro"]
+    bible = totals.loc["bible"]
     return wrapped(
         f"Of the papers' own claims that could be tested at `laptop` scale, with more than one seed in each group, "
         f"{micro.decided} of {micro.tested} are decided in the microworld and {bible.decided} of {bible.tested} on the "
@@ -182,7 +183,8 @@ def replace_block(text: str, name: str, content: str) -> str:
     InputError
         If the marks are not there.
     """
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    begin = f"<!-- begin {name} -->"
+    end = f"<!-- end {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.S)
     if not pattern.search(text):
         raise InputError(f"README.md: the marks {begin} and {end} are missing")

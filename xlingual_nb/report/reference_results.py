@@ -93,7 +93,8 @@ class Kept:
 
     def verdicts(self, claims: Iterable[Claim]) -> pd.DataFrame:
         """The verdicts on some claims (`report.verdicts`)."""
-        path, names = self.root / "results" / self.scale / "verdicts.csv", [c.id for c in claims]
+        path = self.root / "results" / self.scale / "verdicts.csv"
+        names = [c.id for c in claims]
         frame = (
             verdicts.read(path)
             if self.scale and path.is_file()
@@ -147,7 +148,9 @@ def describe_outdated(reference: Kept) -> str:
     """How many of the runs behind kept tables today's grid no longer asks for, in words, and of
     which corpora that cannot be told here; empty where it is none.
     """
-    sentences, unseen, study = [], [], reference.tables()
+    sentences = []
+    unseen = []
+    study = reference.tables()
     for corpus, part in study.groupby("corpus"):
         try:
             today = current_grid(reference.notebook, reference.scale, part)
@@ -190,7 +193,8 @@ def lost_entries(
     """The cells of kept tables, on one corpus, that have more seeds than what is `replacement` in their
     stead: `n_seeds` and `replacement`.
     """
-    old, seeds = outdated_runs(tables, today), seeds_by_cell(replacement)
+    old = outdated_runs(tables, today)
+    seeds = seeds_by_cell(replacement)
     current = (
         tables[[not old & set(runs.split()) for runs in tables.run_ids]]
         .groupby(ADDRESS, sort=False)
@@ -208,7 +212,8 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     """InputError where what is `replacement`, cells or observations, has less than the kept tables on
     this corpus.
     """
-    replacement, study = list(replacement), reference.tables()
+    replacement = list(replacement)
+    study = reference.tables()
     if (study := study[study.corpus == corpus]).empty:
         return
     less = lost_entries(
@@ -217,7 +222,8 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     if less.empty:
         return
     table = less.table.iloc[0]
-    of, seeds_given = less[less.table == table], seeds_by_cell(replacement)[table]
+    of = less[less.table == table]
+    seeds_given = seeds_by_cell(replacement)[table]
     rows = set(of.row) - set(seeds_given.index.get_level_values("row"))
     what = f"{len(rows)} rows" if rows else f"{len(of)} cells with up to {of.n_seeds.max()} seeds"
     raise InputError(
@@ -263,8 +269,10 @@ def output_folders(
             "or languages, own and reading"
         )
     root = repository()
-    base, reference = root if keep else root / YOURS, kept_study(notebook, root, scale)
-    home, pictures = Path(results or base / "results") / scale, Path(figures or base / "figures")
+    base = root if keep else root / YOURS
+    reference = kept_study(notebook, root, scale)
+    home = Path(results or base / "results") / scale
+    pictures = Path(figures or base / "figures")
     return OutputFolders(
         scale,
         Store(store or root / "runs"),
@@ -288,7 +296,8 @@ def corpus_of(cells: list[TableEntry], values: dict) -> str:
     """The corpus that a study's parameters name, one that its cells have been found for; where they
     name none, that of the scale, and of studies of our own the microworld.
     """
-    study, corpus = study_name(cells[0].paper) if cells else "", values.get("corpus", "auto")
+    study = study_name(cells[0].paper) if cells else ""
+    corpus = values.get("corpus", "auto")
     if corpus != "auto":
         return corpus
     return load_config(study, values["scale"]).corpus if study else "micro"
@@ -307,7 +316,8 @@ def write_results(
     whose values by seed the claims need as well. `reading`: an ending for the files of another
     reading. Raises InputError to `keep` less than is kept.
     """
-    claims, path = list(claims), at.tables / f"seeds{reading}.csv"
+    claims = list(claims)
+    path = at.tables / f"seeds{reading}.csv"
     if observations.empty:
         return verdicts.verdicts(observations, at.scale, claims)
     if at.keep:
@@ -316,12 +326,14 @@ def write_results(
     seeds = tables.write_seeds(observations, path)
     for table, part in tables.tidy(seeds).groupby("table"):
         write_table(part, at.tables, f"{table}{reading}")
-    study_home, notebook = at.tables.parent, at.tables.name
+    study_home = at.tables.parent
+    notebook = at.tables.name
     with guard(study_home):  # of two notebooks that end together the last reads what both wrote
         judged = study_verdicts(study_home, notebook, claims, recorded, reading)
         if claims and not reading:
             verdicts.write(judged, at.verdicts)
-    home, folder = repository(), at.tables
+    home = repository()
+    folder = at.tables
     shown_path = folder.relative_to(home).as_posix() if folder.is_relative_to(home) else folder.name
     print(f"written to {shown_path}: {', '.join(sorted(p.name for p in at.tables.glob('*.csv')))}")
     is_here = judged.claim.isin([c.id for c in claims])
@@ -393,7 +405,9 @@ def in_words(compared: pd.DataFrame) -> list[str]:
 
 
 def _told(part: pd.DataFrame) -> list[str]:
-    equal, tested, differing = part.equal.sum(), part.p.notna().sum(), part[part.differ]
+    equal = part.equal.sum()
+    tested = part.p.notna().sum()
+    differing = part[part.differ]
     if equal == len(part):
         return [f"all {equal} cells are equal, and come from the same runs."]
     untested = len(part) - equal - tested
@@ -438,10 +452,8 @@ def code_fingerprints(cells: Iterable[TableEntry]) -> list[str]:
         return code_digest(read)
 
     def of_cell(c):
-        metric, relevant = (
-            of_function(c.metric) if callable(c.metric) else c.metric,
-            [run_id(run) for run in c.runs[1:]],
-        )
+        metric = of_function(c.metric) if callable(c.metric) else c.metric
+        relevant = [run_id(run) for run in c.runs[1:]]
         content = [[of_run(run) for run in c.runs], metric, c.minus, c.unit, c.amount, c.step]
         return _digest([*content, relevant] if relevant else content)
 
@@ -471,7 +483,8 @@ def differences(cells: Iterable[TableEntry], numbers: pd.DataFrame) -> pd.DataFr
     """
     if not (cells := [c for c in cells if c.minus]):
         return numbers[:0]
-    runs, recorded = [address(c)[-1] for c in cells], numbers.set_index(MADE).value
+    runs = [address(c)[-1] for c in cells]
+    recorded = numbers.set_index(MADE).value
     first, second = (
         [replace(c, metric=name, minus="") for c, name in zip(cells, names)]
         for names in ([c.metric for c in cells], [c.minus for c in cells])
@@ -511,7 +524,8 @@ def unchanged_entries(reference: Kept, corpus: str) -> list[TableEntry]:
     """The cells of today's grid that a notebook keeps, and that would be made today as they
     were.
     """
-    study, seeds = reference.tables(), reference.file("seeds")
+    study = reference.tables()
+    seeds = reference.file("seeds")
     study = study[study.corpus == corpus]
     if study.empty or not seeds.is_file():
         return []
@@ -537,7 +551,8 @@ def check_keep(source: Path, values: dict) -> None:
     """InputError unless an experiment, the notebook `source`, with all these parameters may be
     kept.
     """
-    defaults, notebook = default_values(source), source.stem
+    defaults = default_values(source)
+    notebook = source.stem
     changed = [
         n for n in ("languages", "own", "reading", "checkpoint") if values.get(n) != defaults.get(n)
     ]
@@ -545,7 +560,8 @@ def check_keep(source: Path, values: dict) -> None:
         raise InputError(
             f"{notebook}: {changed[0]}={values[changed[0]]!r} is no part of the kept study: leave out --keep"
         )
-    cells, reference = cells_of(notebook, **values), kept_study(notebook, scale=values["scale"])
+    cells = cells_of(notebook, **values)
+    reference = kept_study(notebook, scale=values["scale"])
     corpus = corpus_of(cells, values)
     refuse_less(reference, [*cells, *unchanged_entries(reference, corpus)], corpus)
 

@@ -57,7 +57,8 @@ def record(root: Path) -> pd.DataFrame:
     rows = []
     for path in reference_files(root):
         reference = Kept(path.parent.name, path.parent.parent.name, Path(root))
-        study, seeds = reference.tables(), tables.read_seeds(path)
+        study = reference.tables()
+        seeds = tables.read_seeds(path)
         seeds = seeds[tables.is_known(seeds.made)]
         study = study[study.corpus.isin(seeds.corpus)]
         for corpus, part in study.groupby("corpus"):

@@ -264,7 +264,8 @@ def runs_prune(
     doomed = [one_run(at, r).run_id for r in run_id or []]
     if stale:
         doomed += list(stale_runs(at).query("state == 'stale'").run_id)
-    locks, halves = prune_locks(at, dry), half_written(repository())
+    locks = prune_locks(at, dry)
+    halves = half_written(repository())
     gone = prune_runs(at, doomed, days, dry)
     for path in () if dry else halves:
         path.unlink(missing_ok=True)

@@ -47,7 +47,8 @@ def check_installed() -> None:
 # %% ../../nbs/lib/8240_site.ipynb #82400005
 def site_pages(reference: Study, user: Study) -> dict[str, str]:
     """Texts of all pages of the site, by file name."""
-    faults, user_faults = reference.read_all(), user.read_all()
+    faults = reference.read_all()
+    user_faults = user.read_all()
     return {
         **doc_pages(reference, faults),
         **notebook_pages(reference.root),
@@ -83,7 +84,8 @@ SCRIPTS = "runs/"  # where the scripts of `runs.html` lie
 def copy_if_newer(source: Path, target: Path) -> None:
     """Copy a file unless its copy is of the same size and not older."""
     if target.is_file():
-        there, here = target.stat(), source.stat()
+        there = target.stat()
+        here = source.stat()
         if there.st_size == here.st_size and there.st_mtime >= here.st_mtime:
             return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,9 @@ def taken_files(study: Study, home: str = "") -> dict[str, Path]:
 
 def copy_files(reference: Study, user: Study, folder: Path) -> None:
     """Copy the files that pages link to into `folder/extra`, and what Sphinx reads into `folder/source`."""
-    root, extra, source = reference.root, folder / "extra", folder / "source"
+    root = reference.root
+    extra = folder / "extra"
+    source = folder / "source"
     extra.mkdir(parents=True, exist_ok=True)
     taken = taken_files(reference) | taken_files(user, f"{YOURS}/")
     for place in finished_folders(root):
@@ -175,7 +179,8 @@ def remove_stale(folder: Path) -> None:
 
 def exchange(built: Path, out: Path) -> None:
     """Put a copy of a built site in the place of the old one."""
-    partial, old = out.with_name(f"{out.name}.partial"), out.with_name(f"{out.name}.old")
+    partial = out.with_name(f"{out.name}.partial")
+    old = out.with_name(f"{out.name}.old")
     for folder in (partial, old):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(built, partial)
@@ -207,7 +212,8 @@ def write_report(root: Path | None = None, strict: bool = False) -> Path:
         settings.is_file(),
         f"{settings} is missing, which the site is built with: get it back with git",
     )
-    reference, user = Study(root), Study(root / YOURS, is_user=True)
+    reference = Study(root)
+    user = Study(root / YOURS, is_user=True)
     folder = root / "build/site"
     folder.mkdir(parents=True, exist_ok=True)
     with free_space(folder):

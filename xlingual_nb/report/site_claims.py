@@ -145,7 +145,8 @@ def describe_test(test: Comparison) -> str:
     plus = ", ".join(f"“{row_name(row)}”" for row in test.plus)
     minus = test.minus if isinstance(test.minus, tuple) else ()
     against = ", ".join(f"“{row_name(row)}”" for row in minus) or ("baseline" if test.minus else "")
-    column, other = column_name(test.column), column_name(test.minus_column or "")
+    column = column_name(test.column)
+    other = column_name(test.minus_column or "")
     if test.compare == "correlation":
         what = f"Pearson's r of {column} with {other} over {plus}"
     elif test.compare == "ratio":

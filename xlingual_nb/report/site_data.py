@@ -145,7 +145,8 @@ class Study:
         for path in sorted(self.root.glob("results/*/*/*.csv")):
             if path.stem == "seeds" or not is_result_table(path):
                 continue
-            scale, notebook = path.parent.parent.name, path.parent.name
+            scale = path.parent.parent.name
+            notebook = path.parent.name
             try:
                 frame = tables.read(path)
             except InputError as error:
@@ -266,7 +267,9 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
     """(letter of the paper, name) of the tables and figures that a notebook reproduces, from a
     line such as `D Tables 1, 2, Figures 4 to 6; L1 Figure 1`.
     """
-    found, letter, kind = set(), "", ""
+    found = set()
+    letter = ""
+    kind = ""
     pattern = r"\b(L1|L2|[KWD])\b(?= [TF])|(Table|Figure)s?|(\d+) to (\d+)|(\d+)"
     for match in re.finditer(pattern, text):
         if match[1]:

@@ -134,7 +134,8 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
     """
 
     def change(match: re.Match) -> str:
-        words, old = match[1], match[2]
+        words = match[1]
+        old = match[2]
         if re.match(r"https?:|mailto:|#", old):
             return match[0]
         path, mark, anchor = old.partition("#")

@@ -156,7 +156,8 @@ def folded_notebook(text: str, target: Callable[[str], str], way: str = "../clai
 def notebook_pages(root: Path) -> dict[str, str]:
     """Texts of the pages of experiments and of the microworld, by file name."""
     paths = sorted((root / "nbs").glob("[0-9]*.ipynb"))
-    pages, rows = {}, []
+    pages = {}
+    rows = []
     for path in paths:
         file = f"nbs/{path.name}"
         text = path.read_text(encoding="utf-8")
@@ -301,7 +302,8 @@ def house_as_table(text: str) -> str:
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000c
 def api_pages() -> dict[str, str]:
     """Texts of the pages of the API, by file name: a page a name, and a page a module."""
-    pages, groups = {}, []
+    pages = {}
+    groups = []
     for module, names in xlingual_nb._NAMES.items():
         summary = (import_module(f"xlingual_nb.{module}").__doc__ or module).splitlines()[0]
         rows = [f"   xlingual_nb.{name}" for name in names]

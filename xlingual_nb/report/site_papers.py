@@ -73,7 +73,8 @@ def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
     """HTML of the cells of a part of a table: {(row, column, source): HTML}."""
-    cells, sds = {}, published_sds(part)
+    cells = {}
+    sds = published_sds(part)
     for at, row in zip(part.index, part.itertuples()):
         text = tables.cell(row.value, row.sd, row.column)
         cells[row.row, row.column, "ours"] = number_link(table, at + 2, text, up)

@@ -63,7 +63,8 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
     names = getattr(module, "FIGURES", None) or getattr(module, "TABLES", ())
     if values.get("only") != "all" or not names:
         return [], reasons
-    planned, reasons = [], {}
+    planned = []
+    reasons = {}
     for name in names:
         part = values | {"only": name.removeprefix("table").removeprefix("figure")}
         try:
@@ -77,7 +78,10 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
     """The specs of some notebooks, the runs of each table row, why others cannot be planned, and the
     store that the parameters name. InputError where none can be planned.
     """
-    specs, rows, not_planned, store = [], {}, {}, ""
+    specs = []
+    rows = {}
+    not_planned = {}
+    store = ""
     for name in names:
         path = resolve(name)
         values = values_of(path, {"scale": scale, **settings})

@@ -82,7 +82,8 @@ def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.D
         if name != notebook:
             claims_here, beside = notebook_claims(name, seeds.paper.unique())
         else:
-            claims_here, beside = list(claims), related
+            claims_here = list(claims)
+            beside = related
         if not claims_here:
             continue
         others = [Path(home, other, path.name) for other in beside]

@@ -188,7 +188,8 @@ def write_seeds(observations, path) -> pd.DataFrame:
     replaced, all others stay. Every value says what code made it, or that it is not known and why.
     Returns what the file then holds: what is made from that can be made again from the file.
     """
-    path, frame = Path(path), check_observations(observations)
+    path = Path(path)
+    frame = check_observations(observations)
     frame = frame.assign(made=frame.made.replace("", NOT_RECORDED))
     path.parent.mkdir(parents=True, exist_ok=True)
     with guard(path.parent):
@@ -225,7 +226,9 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
         for r in published(paper, table).itertuples()
     }
     shared = tidy[COLUMNS[:5]].merge(tidy[:0] if reference is None else reference)
-    many, columns, cells = tidy.corpus.nunique() > 1, list(tidy.column.unique()), {}
+    many = tidy.corpus.nunique() > 1
+    columns = list(tidy.column.unique())
+    cells = {}
 
     def put(t, name, mean, sd):
         cells.setdefault((t.column, name), {})[t.row] = cell(mean, sd, t.column)
@@ -245,7 +248,8 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
 # %% ../../nbs/lib/8020_tables.ipynb #376e9535
 def describe_seeds(tidy) -> str:
     """How many seeds the numbers of a table are means of, in words."""
-    fewest, highest = int(tidy.n_seeds.min()), int(tidy.n_seeds.max())
+    fewest = int(tidy.n_seeds.min())
+    highest = int(tidy.n_seeds.max())
     return (
         f"{fewest} to {highest} seeds a number"
         if fewest < highest
@@ -316,7 +320,8 @@ def as_printed(table, n=5) -> pd.DataFrame:
     """Observations, `n` seeds a cell, whose means and standard deviations are those of a table of D
     (`OBSERVED`).
     """
-    shape, rows = np.linspace(-1, 1, n), []
+    shape = np.linspace(-1, 1, n)
+    rows = []
     shape = shape / shape.std(ddof=1)
     for label, cells in published("dufter2020", table).groupby("row", sort=False):
         spread = cells.set_index("column").sd.fillna(0.02)

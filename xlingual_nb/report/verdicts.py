@@ -195,7 +195,8 @@ def seeds_wanted(outcomes, levels: Levels) -> str:
         side = "against"
         fewest = min((n for n in needs if n), default=None)
     else:
-        needs, side = [seeds_for(o, o.distances(), levels.holds) for o in outcomes], "for"
+        needs = [seeds_for(o, o.distances(), levels.holds) for o in outcomes]
+        side = "for"
         fewest = None if None in needs else max(needs)
     unit = "rows" if all(o.rows for o in outcomes) else "seeds"
     n_now = min(n for o in outcomes for n in o.sizes)
@@ -257,7 +258,8 @@ def powers(examined, levels: Levels) -> dict[str, float]:
     """The chance that an inconclusive claim had to be decided, were the effect the published one or
     the one observed.
     """
-    claim, outcomes = examined.claim, examined.outcomes
+    claim = examined.claim
+    outcomes = examined.outcomes
     return dict(
         power_published=chance(outcomes, published_effects(claim), levels),
         power_observed=chance(outcomes, [o.estimate.value for o in outcomes], levels),
@@ -278,7 +280,9 @@ def shown_effect(examined, at) -> dict:
 
 def verdict_row(examined, corrected) -> dict:
     """One row of the verdict table. Of several tests it shows the one that decides."""
-    claim, outcomes, look_up = examined.claim, examined.outcomes, examined.look_up
+    claim = examined.claim
+    outcomes = examined.outcomes
+    look_up = examined.look_up
     verdict, note = decide(examined, corrected)
     side = side_of(examined, verdict)
     at = deciding(outcomes, side)
@@ -441,7 +445,8 @@ def decided_counts(frame, scale: str) -> pd.DataFrame:
     for (paper, corpus), part in frame.groupby(["paper", "corpus"], sort=False):
         claim_ids = [c.id for c in valid if c.paper == paper]
         verdicts_here = part[part.claim.isin(claim_ids)].verdict
-        tested, done = (verdicts_here != NOT_TESTED).sum(), verdicts_here.isin(DECIDED).sum()
+        tested = (verdicts_here != NOT_TESTED).sum()
+        done = verdicts_here.isin(DECIDED).sum()
         if tested:
             shares = done / len(claim_ids), done / tested
             rows.append((paper, corpus, len(claim_ids), tested, done, *shares))
@@ -506,7 +511,8 @@ def as_text(frame) -> pd.DataFrame:
     with interval, margin, the p that decides, the published effect, power; the note says, too, what
     was amended.
     """
-    says, changed = {c.id: c.says for c in published.claims()}, amendments()
+    says = {c.id: c.says for c in published.claims()}
+    changed = amendments()
 
     def interval(r):
         return f" [{in_digits(r.low)}, {in_digits(r.high)}]" if pd.notna(r.low) else ""

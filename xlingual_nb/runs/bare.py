@@ -95,7 +95,8 @@ def unfolded(node: ast.Assign, seen: set[str], is_guarded: bool) -> list[ast.Ass
     is_guarded : bool
         Whether it stands in a block after which the function goes on in spite of an error.
     """
-    target, value = node.targets[0], node.value
+    target = node.targets[0]
+    value = node.value
     is_pair = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
     if len(node.targets) > 1 or not is_pair or len(target.elts) != len(value.elts):
         return [node]
@@ -122,11 +123,15 @@ class Bare(ast.NodeTransformer):
     """
 
     def __init__(self, quiet=()):
-        self.quiet, self.in_class = set(quiet), False
-        self.seen, self.is_guarded = None, False  # within a function: as `unfolded` asks
+        self.quiet = set(quiet)
+        self.in_class = False
+        # within a function: as `unfolded` asks
+        self.seen = None
+        self.is_guarded = False
 
     def visit(self, node):
-        was_in_class, function = self.in_class, isinstance(node, (*FUNCTIONS, ast.Lambda))
+        was_in_class = self.in_class
+        function = isinstance(node, (*FUNCTIONS, ast.Lambda))
         self.in_class = isinstance(node, ast.ClassDef) or (was_in_class and not function)
         node = super().visit(node)
         self.in_class = was_in_class
@@ -161,7 +166,8 @@ class Bare(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def _guarded(self, node):
-        was_guarded, self.is_guarded = self.is_guarded, True
+        was_guarded = self.is_guarded
+        self.is_guarded = True
         node = self.generic_visit(node)
         self.is_guarded = was_guarded
         return node
@@ -234,7 +240,8 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
     """The names that statements bind in their own scope, each with the places it is imported from
     (none: made here).
     """
-    bound, elsewhere = {}, {}
+    bound = {}
+    elsewhere = {}
 
     def collect(node, inside=False):
         if isinstance(node, IMPORTS):
@@ -272,13 +279,11 @@ class Marker(ast.NodeTransformer):
     """
 
     def __init__(self, module: str, package: str, knows):
-        self.module, self.package, self.knows, self.scopes, self.in_class = (
-            module,
-            package,
-            knows,
-            [],
-            False,
-        )
+        self.module = module
+        self.package = package
+        self.knows = knows
+        self.scopes = []
+        self.in_class = False
 
     def origins_of(self, name: str) -> set:
         for scope in reversed(self.scopes):
@@ -290,7 +295,8 @@ class Marker(ast.NodeTransformer):
         return set_fields(super().visit(node))
 
     def _name(self, node):
-        dots, at = [], node
+        dots = []
+        at = node
         while isinstance(at, ast.Attribute):
             dots.insert(0, at.attr)
             at = at.value
@@ -316,7 +322,8 @@ class Marker(ast.NodeTransformer):
 
     def inside(self, names: dict, nodes: list, in_class: bool = False) -> list:
         """Nodes in a scope of their own, which has these names."""
-        was_in_class, self.in_class = self.in_class, in_class
+        was_in_class = self.in_class
+        self.in_class = in_class
         self.scopes.append(names)
         nodes = [marked for n in nodes if (marked := self.visit(n)) is not None]
         self.scopes.pop()
@@ -324,7 +331,8 @@ class Marker(ast.NodeTransformer):
         return nodes
 
     def _function(self, node):
-        a, lone = node.args, isinstance(node, ast.Lambda)
+        a = node.args
+        lone = isinstance(node, ast.Lambda)
         body = [node.body] if lone else node.body
         parameters = [
             x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x
@@ -376,7 +384,8 @@ class LocalNumbers(ast.NodeTransformer):
     """
 
     def __init__(self):
-        self.scopes, self.count = [], 0
+        self.scopes = []
+        self.count = 0
 
     def number(self, name: str) -> str:
         self.count += 1
@@ -494,7 +503,8 @@ def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
 
     What a function or class is called itself does not count: its label says it.
     """
-    stripped, body = Bare(quiet).visit(node), []
+    stripped = Bare(quiet).visit(node)
+    body = []
     stripped = stripped and marker.visit(stripped)
     if not stripped:
         return []

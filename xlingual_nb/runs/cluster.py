@@ -190,15 +190,26 @@ class Dask:
         patience: float = 86400.0,
         tell=print,
     ):
-        self.address, self.n_workers, self.device, self.threads = address, workers, device, threads
-        self.deaths, self.losses, self.patience, self.tell = deaths, losses, patience, tell
+        self.address = address
+        self.n_workers = workers
+        self.device = device
+        self.threads = threads
+        self.deaths = deaths
+        self.losses = losses
+        self.patience = patience
+        self.tell = tell
         self._cluster = self._client = self._mark = None
         self._reset()
 
     def _reset(self):
-        self._waiting, self._sent, self._refused = deque(), {}, deque()
-        self._ended, self._members, self._told = queue.Queue(), {}, set()
-        self._lost, self._looked = "", 0.0
+        self._waiting = deque()
+        self._sent = {}
+        self._refused = deque()
+        self._ended = queue.Queue()
+        self._members = {}
+        self._told = set()
+        self._lost = ""
+        self._looked = 0.0
 
     @property
     def workers(self) -> int:
@@ -227,7 +238,9 @@ class Dask:
                 f"no dask scheduler answers at {self.address} ({error}): start one with `dask "
                 "scheduler`, or leave --address off"
             ) from None
-        self._folder, self._token, self._place = Path(folder), uuid.uuid4().hex, place
+        self._folder = Path(folder)
+        self._token = uuid.uuid4().hex
+        self._place = place
         self._mark = self._folder / f".seen-{self._token}"
         with free_space(self._folder):
             self._mark.touch()
@@ -359,7 +372,8 @@ class Dask:
             member.fault = (
                 f"{address} cannot be asked what it has ({type(error).__name__}: {error})"
             )
-        member.check, member.is_ready = None, not member.fault
+        member.check = None
+        member.is_ready = not member.fault
         if member.fault and member.fault not in self._told:
             self._told.add(member.fault)
             self.tell(f"a worker is not used: {member.fault}")

@@ -73,7 +73,8 @@ def starts(make, spec: type | None = None) -> tuple[set, set, list, Sources]:
     """(where reading begins for a maker and its spec class, places of spec classes, what is bound
     in, `Sources`)
     """
-    things, specs = list(parts(make)), spec_classes(spec) if spec else []
+    things = list(parts(make))
+    specs = spec_classes(spec) if spec else []
     sources = Sources(*(t.__module__ for t in (*things[:1], *specs)))
     roots = {
         t: sources.root(t) for t in (*things, *specs) if _named(t) and sources.follows(t.__module__)
@@ -151,7 +152,8 @@ def label(definition: tuple[str, str]) -> str:
 # %% ../../nbs/lib/1050_digests.ipynb #de532060
 def read(roots: set, classes: set, sources: Sources) -> dict[str, str]:
     """{name: bare text} of all that `roots` reach, marks replaced by what they stand for."""
-    definitions, used = reached_definitions(roots, sources, classes), set()
+    definitions = reached_definitions(roots, sources, classes)
+    used = set()
 
     def full_name(module, name, path):
         used.add((module, name))
@@ -272,10 +274,12 @@ def edited_modules(make, spec: type | None = None) -> list[str]:
     reached_here = reached_code(make, spec)
     stale_sources = []
     for name in sorted({module for module, _ in reached_here} & set(sys.modules)):
-        file, loader = source_of(name), type(getattr(sys.modules[name], "__loader__", None))
+        file = source_of(name)
+        loader = type(getattr(sys.modules[name], "__loader__", None))
         if file is None or loader is not SourceFileLoader:
             continue  # pytest, for one, rewrites what it imports
-        text, loaded = _compiled(file, stamp(file)), _loaded(sys.modules[name])
+        text = _compiled(file, stamp(file))
+        loaded = _loaded(sys.modules[name])
         wrong = {q.split(".")[0] for q, c in loaded.items() if q in text and text[q] != c}
         stale_sources += [f"{name}.{n}" for n in sorted(wrong) if (name, n) in reached_here]
     return stale_sources

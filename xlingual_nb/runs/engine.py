@@ -45,7 +45,8 @@ def make_runs(
 
     `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began.
     """
-    store, todo = Store(root, create=False), list(specs)
+    store = Store(root, create=False)
+    todo = list(specs)
     if changes(code[kind.stage], definitions(make, kind)):
         raise InputError(
             f"the code of stage {kind.stage!r} was edited while the study was running; "
@@ -101,10 +102,19 @@ class Study:
     """The state of one `run`: what waits, what is queued, what is done, what has failed."""
 
     def __init__(self, nodes, store, code, executor, stack, accept_stale, tell=print):
-        self.nodes, self.store, self.code, self.executor = nodes, store, code, executor
-        self.stack, self.accept, self.tell = stack, accept_stale, tell
-        self.waiting, self.queued, self.done = dict(nodes), set(), set()
-        self.failed, self.skipped, self._groups = {}, set(), {}
+        self.nodes = nodes
+        self.store = store
+        self.code = code
+        self.executor = executor
+        self.stack = stack
+        self.accept = accept_stale
+        self.tell = tell
+        self.waiting = dict(nodes)
+        self.queued = set()
+        self.done = set()
+        self.failed = {}
+        self.skipped = set()
+        self._groups = {}
         if not any(node.weight for node in nodes.values()):
             for node in nodes.values():  # no stage counts FLOPs: all runs are equal
                 node.weight = 1.0
@@ -113,7 +123,8 @@ class Study:
         """Submit every bucket whose members are all ready, long groups first."""
         buckets = {}
         for key, node in self.waiting.items():
-            group, begun = stage_of(node.spec).group, self.store.root / "partial" / key / ".group"
+            group = stage_of(node.spec).group
+            begun = self.store.root / "partial" / key / ".group"
             together = begun.read_text() if begun.exists() else ""
             bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
             buckets.setdefault(bucket, []).append(node)
@@ -123,7 +134,8 @@ class Study:
             self.submit(group)
 
     def submit(self, group, wait=False):
-        stage, keys = stage_of(group[0].spec), [n.key for n in group]
+        stage = stage_of(group[0].spec)
+        keys = [n.key for n in group]
         name = f"{stage.name} {keys[0][:12]}" + f" and {len(keys) - 1} more" * (len(keys) > 1)
         self._groups[name] = (group, wait)
         for key in keys:
@@ -206,7 +218,8 @@ def run(
     runs go on when one fails; then RunsFailed tells of all failures (InputError when every one is
     the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was computed.
     """
-    store, executor = store if isinstance(store, Store) else Store(store), executor or Inline()
+    store = store if isinstance(store, Store) else Store(store)
+    executor = executor or Inline()
     tell = print if progress else lambda *_: None
     with one_look():
         code = code_behind(specs)
@@ -222,7 +235,8 @@ def run(
     except BaseException:
         executor.close()
         raise
-    study, began = Study(nodes, store, code, executor, stack, accept_stale, tell), time.monotonic()
+    study = Study(nodes, store, code, executor, stack, accept_stale, tell)
+    began = time.monotonic()
     try:
         with Watch(study, progress):
             study.release()

@@ -241,12 +241,17 @@ class Processes:
     """
 
     def __init__(self, workers: int | None = None, threads: int = 1):
-        self.workers, self.threads = workers or max(1, cores() // threads), threads
+        self.workers = workers or max(1, cores() // threads)
+        self.threads = threads
         self._fresh()
 
     def _fresh(self):
-        self._jobs, self._done, self._open = queue.Queue(), queue.Queue(), 0
-        self._threads, self._children, self._closing = [], set(), threading.Event()
+        self._jobs = queue.Queue()
+        self._done = queue.Queue()
+        self._open = 0
+        self._threads = []
+        self._children = set()
+        self._closing = threading.Event()
 
     def start(self, folder):
         pass

@@ -79,7 +79,8 @@ def free_space(folder):
     except DiskFull:
         raise
     except Exception as error:
-        message, filename = str(error).lower(), getattr(error, "filename", None)
+        message = str(error).lower()
+        filename = getattr(error, "filename", None)
         inside = isinstance(filename, str) and Path(filename).is_relative_to(folder)
         if inside and getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise InputError(
@@ -190,8 +191,10 @@ class Lock:
     """
 
     def __init__(self, path, cache: dict | None = None):
-        self.path, self.name = Path(path), uuid.uuid4().hex
-        self._seen, self._stop = {} if cache is None else cache, threading.Event()
+        self.path = Path(path)
+        self.name = uuid.uuid4().hex
+        self._seen = {} if cache is None else cache
+        self._stop = threading.Event()
 
     def take(self) -> bool:
         owner = dict(

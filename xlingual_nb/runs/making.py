@@ -71,7 +71,8 @@ def begin(store: Store, spec, code: dict | None = None, keep: bool = False) -> P
     Leftovers of other code or other inputs are dropped, unless `keep`: then the run goes on, and
     will be published as what it is, stale.
     """
-    folder, about = store.partial(spec), lineage(store, spec, code)
+    folder = store.partial(spec)
+    about = lineage(store, spec, code)
     begun = (load_json(folder / "begun.json") or {}).get("about")
     same = begun and begun["inputs"] == about["inputs"] and not own_reasons(begun, spec, code or {})
     if folder.exists() and not same and not (begun and keep):
@@ -115,7 +116,8 @@ def write_manifest(folder: Path, about: dict):
 
 
 def _install(store: Store, spec):
-    folder, final = store.partial(spec), store.path(spec)
+    folder = store.partial(spec)
+    final = store.path(spec)
     if not store.is_held(spec):
         raise LockLost(
             f"the lock of {spec.stage} {final.name[:12]} is not ours: nothing was published"
@@ -136,7 +138,8 @@ def finish(store: Store, spec) -> bool:
     folder = store.partial(spec)
     if problems(folder):
         return False
-    about, begun = load_json(folder / "manifest.json"), load_json(folder / "begun.json")["about"]
+    about = load_json(folder / "manifest.json")
+    begun = load_json(folder / "begun.json")["about"]
     if any(about.get(name) != recorded for name, recorded in begun.items()):
         return False
     _install(store, spec)
@@ -147,7 +150,8 @@ def renew(store: Store, spec, code: dict) -> bool:
     """Keep a stale run that is itself as it would be made, from inputs that came out the same; its
     manifest is renewed.
     """
-    about, current = load_json(store.path(spec) / "manifest.json"), lineage(store, spec, code)
+    about = load_json(store.path(spec) / "manifest.json")
+    current = lineage(store, spec, code)
     if (
         not store.has(spec)
         or own_reasons(about, spec, code)

@@ -44,7 +44,8 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
     """The runs to be made so that `specs` are all found, inputs first. A look without code takes
     stale runs for found.
     """
-    nodes, visited = {}, set()
+    nodes = {}
+    visited = set()
 
     def visit(spec):
         key = run_id(spec)
@@ -74,10 +75,14 @@ def encoder_step() -> tuple[Callable, int]:
     """A training step of torch's own small encoder, of the laboratory's sizes, and its FLOPs."""
     from torch import nn, optim, randn
 
-    width, layers, rows, tokens = 64, 3, 32, 64
+    width = 64
+    layers = 3
+    rows = 32
+    tokens = 64
     layer = nn.TransformerEncoderLayer(width, 1, 4 * width, activation="gelu", batch_first=True)
     net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-    adam, x = optim.AdamW(net.parameters(), fused=True), randn(rows, tokens, width)
+    adam = optim.AdamW(net.parameters(), fused=True)
+    x = randn(rows, tokens, width)
 
     def step():
         net(x).square().mean().backward()
@@ -97,7 +102,8 @@ def calibrate(seconds: float = 0.4) -> float:
     """
     import torch
 
-    threads, best = torch.get_num_threads(), 0.0
+    threads = torch.get_num_threads()
+    best = 0.0
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
@@ -200,9 +206,11 @@ COUNTS = ("runs", "found", "stale", "to make", "FLOPs", "gigabytes")
 
 def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     """What `specs` need, added up by stage: numbers under the names of `COUNTS`."""
-    make, rows = missing_nodes(specs, view), {}
+    make = missing_nodes(specs, view)
+    rows = {}
     for key, spec in ancestors_by_id(specs).items():
-        state, node = view.state(spec), make.get(key)
+        state = view.state(spec)
+        node = make.get(key)
         counts = (
             1,
             state == "found",
@@ -247,7 +255,8 @@ def flat_fields(spec, prefix: str = "") -> dict:
     """
     out = {}
     for f in fields(spec):
-        value, name = getattr(spec, f.name), prefix + f.name
+        value = getattr(spec, f.name)
+        name = prefix + f.name
         if is_dataclass(value):
             out |= flat_fields(value, name + ".")
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):

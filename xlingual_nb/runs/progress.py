@@ -30,13 +30,11 @@ class Progress:
     EVERY, LOG = 0.5, 10.0  # seconds between two writings of `progress.json`, and of `log.jsonl`
 
     def __init__(self, folders: dict[str, Path], is_held=lambda spec: True):
-        self.held, self.folders, self.began, self._wrote, self._logged = (
-            is_held,
-            folders,
-            time.monotonic(),
-            {},
-            {},
-        )
+        self.held = is_held
+        self.folders = folders
+        self.began = time.monotonic()
+        self._wrote = {}
+        self._logged = {}
         self.earlier = {
             k: (load_json(f / "progress.json") or {}).get("seconds", 0.0)
             for k, f in folders.items()
@@ -62,7 +60,8 @@ class Progress:
             )
 
     def __call__(self, spec, done, total, **info):
-        key, time_now = run_id(spec), time.monotonic()
+        key = run_id(spec)
+        time_now = time.monotonic()
         if done < total and time_now - self._wrote.get(key, -1e9) < self.EVERY:
             return
         if not self.held(spec):
@@ -92,14 +91,20 @@ class Watch:
     TICK, LINE = 1.0, 10.0  # seconds between two looks, and between two printed lines
 
     def __init__(self, study, on: bool = True):
-        self.study, self.on, self.bars, self._stop = study, on, {}, threading.Event()
+        self.study = study
+        self.on = on
+        self.bars = {}
+        self._stop = threading.Event()
         self.busy = 0.0  # seconds with work under way
-        self.first, self.now = {}, {}  # fractions done, at the start and at the last look
+        # fractions done, at the start and at the last look
+        self.first = {}
+        self.now = {}
         self.totals = Counter(node.spec.stage for node in study.nodes.values())
 
     def read_fractions(self) -> dict[str, float]:
         """Read the fractions done, and return them summed by stage."""
-        sums, info = dict.fromkeys(self.totals, 0.0), {}
+        sums = dict.fromkeys(self.totals, 0.0)
+        info = {}
         for key, node in list(self.study.nodes.items()):
             if key in self.study.done:
                 self.now[key] = 1.0
@@ -125,14 +130,16 @@ class Watch:
 
     def line(self) -> str:
         """How far each stage is and what is left, for a place where no bars can be drawn."""
-        sums, left = self.read_fractions(), self.left()
+        sums = self.read_fractions()
+        left = self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
         parts.append("time left not known yet" if left is None else f"{human(left)} left")
         return " · ".join(parts + [self.info] * bool(self.info))
 
     def draw(self):
         """Bring the bars up to date."""
-        sums, left = self.read_fractions(), self.left()
+        sums = self.read_fractions()
+        left = self.left()
         for stage, total in self.totals.items():
             if stage not in self.bars:
                 self.bars[stage] = tqdm(
@@ -147,7 +154,9 @@ class Watch:
             bar.set_postfix_str("" if unknown else f"{human(left)} left {self.info}")
 
     def _watch(self):
-        is_terminal, printed, last_shown = sys.stderr.isatty(), time.monotonic(), time.monotonic()
+        is_terminal = sys.stderr.isatty()
+        printed = time.monotonic()
+        last_shown = time.monotonic()
         while not self._stop.wait(self.TICK):
             time_now = time.monotonic()
             if any(self.study.nodes[k].weight for k in list(self.study.queued)):

@@ -36,7 +36,8 @@ def elsewhere(store: Store, spec) -> str:
     """How the machine that made a run differs from this process, threads aside; empty when it does
     not.
     """
-    recorded, current = about_of(store, spec).get("platform", {}), made_on()
+    recorded = about_of(store, spec).get("platform", {})
+    current = made_on()
     later = {n for n in ("numpy", "torch") if n not in current}  # not loaded here yet
     names = sorted({*recorded, *current} - later - {"threads", "transformers", "tokenizers"})
     return ", ".join(
@@ -50,7 +51,9 @@ def choose(store: Store, specs: list, prove: int) -> list:
     """Up to `prove` of `specs` whose inputs are there: made on a machine like this, spread over
     groups, cheapest first.
     """
-    left, picked, per_maker = [s for s in specs if all(map(store.has, ancestors(s)))], [], Counter()
+    left = [s for s in specs if all(map(store.has, ancestors(s)))]
+    picked = []
+    per_maker = Counter()
     group = {s: stage_of(s).group(s) if stage_of(s).group else None for s in left}
     price = {
         s: (bool(elsewhere(store, s)), about_of(store, s).get("seconds", 0.0), run_id(s))
@@ -120,7 +123,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         )
     specs_by_id = known_specs(store)[0]  # imports their stages
     code = stage_code()
-    view, of_stage = StoreView(store, code), [s for s in specs_by_id.values() if s.stage == stage]
+    view = StoreView(store, code)
+    of_stage = [s for s in specs_by_id.values() if s.stage == stage]
     if not of_stage:
         raise InputError(f"the store has no run of stage {stage!r}: see xlingual runs list")
     versions = _versions(store, view, [s for s in of_stage if view.state(s) == "stale"], tell)
@@ -188,7 +192,8 @@ def _proved(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
 
 
 def _stamp(store, spec, code, old, by) -> str:
-    about, current = about_of(store, spec), lineage(store, spec, code)
+    about = about_of(store, spec)
+    current = lineage(store, spec, code)
     note = dict(
         old=old,
         new=current["code"][spec.stage],

@@ -98,7 +98,10 @@ class Module:
             name,
             name if file.name == "__init__.py" else name.rpartition(".")[0],
         )
-        self.statements, self.imports, self.stars, self._pieces = {}, {}, [], {}
+        self.statements = {}
+        self.imports = {}
+        self.stars = []
+        self._pieces = {}
         body = ast.parse(file.read_text(encoding="utf-8"), filename=str(file)).body
         bound = [self._binds(node) for node in body]
         module_names = set().union(*bound)
@@ -183,11 +186,14 @@ class Live:
     stars = ()
 
     def __init__(self, name: str, namespace: dict, module: str = ""):
-        self.name, self.imports, self.statements = name, {}, {}
+        self.name = name
+        self.imports = {}
+        self.statements = {}
         for key, value in list(namespace.items()):
             if callable(value):
                 value = inspect.unwrap(value)
-            home, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+            home = getattr(value, "__module__", None)
+            path = getattr(value, "__qualname__", None)
             if isinstance(value, ModuleType):
                 self.imports[key] = {(value.__name__, ())}
             elif key == module or not isinstance(home, str) or not path or home == name:
@@ -258,7 +264,9 @@ class Sources:
 
     def __init__(self, *modules: str):
         self.tops = {m.split(".")[0] for m in ("xlingual_nb", *modules)}
-        self._seen, self._homes, self.known = {}, {}, {}
+        self._seen = {}
+        self._homes = {}
+        self.known = {}
         self.files = {}  # of each module that was looked for, its file and when that was written
         self.in_memory = False  # whether something was looked at that no file has
         self.homes = {self._home(top) for top in self.tops} - {None}
@@ -287,7 +295,8 @@ class Sources:
         """The place of a function or class, (module, name). What no file has is kept as it is in
         memory.
         """
-        name, top = thing.__module__, thing.__qualname__.split(".")[0]
+        name = thing.__module__
+        top = thing.__qualname__.split(".")[0]
         table = self.module(name)
         if table and top in table.statements:
             return name, top
@@ -309,7 +318,8 @@ class Sources:
             return [(None, ".".join((module, *path)), ())]
         if not path:
             return [(module, "*", ())]
-        head, remaining = path[0], path[1:]
+        head = path[0]
+        remaining = path[1:]
         if (module, head) in visited:
             return []
         visited |= {(module, head)}
@@ -345,7 +355,8 @@ def reached_definitions(roots, sources: Sources, specs=frozenset()) -> dict[tupl
     """Every definition that `roots` reach, and they: {(module, name): bare text}; of `specs` what
     has no role.
     """
-    definitions, todo = {}, list(roots)
+    definitions = {}
+    todo = list(roots)
     while todo:
         module, name = definition = todo.pop()
         if definition in definitions:

@@ -21,7 +21,9 @@ class Slots:
     """The warm processes of a dask worker, one for each of its threads."""
 
     def __init__(self):
-        self._processes, self._lock, self._reaper = {}, threading.Lock(), None
+        self._processes = {}
+        self._lock = threading.Lock()
+        self._reaper = None
 
     def acquire(self, purpose) -> Worker:
         """The process of this thread: the one that is there, if it was started for the same purpose

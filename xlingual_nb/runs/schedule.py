@@ -45,7 +45,8 @@ def makespan(nodes: Mapping[str, Node], cards: int) -> float:
             readers[parent].append(key)
     ready = [(-urgency[key], key) for key, count in waits_for.items() if not count]
     heapq.heapify(ready)
-    busy, now = [], 0.0
+    busy = []
+    now = 0.0
     while ready or busy:
         while ready and len(busy) < cards:
             key = heapq.heappop(ready)[1]
@@ -127,7 +128,8 @@ def measured_speeds(specs, store: Store) -> pd.DataFrame:
     for spec in ancestors_by_id(specs).values():
         cost = stage_of(spec).cost
         about = load_json(store.path(spec) / "manifest.json") or {}
-        seconds, made_on = about.get("seconds", 0.0), about.get("platform", {})
+        seconds = about.get("seconds", 0.0)
+        made_on = about.get("platform", {})
         if cost is None or seconds < 1:
             continue
         device = made_on.get("card") or made_on.get("processor", "unknown")

@@ -101,7 +101,8 @@ def _kept(spec, name: str, make):
     instance_values = getattr(spec, "__dict__", {})
     if name in instance_values:
         return instance_values[name]
-    value, lasts = make(), _spelt(spec)[1]
+    value = make()
+    lasts = _spelt(spec)[1]
     if lasts:
         instance_values[name] = value
     return value
@@ -109,7 +110,8 @@ def _kept(spec, name: str, make):
 # %% ../../nbs/lib/1010_spec.ipynb #1a5ebad7
 def spec_classes(spec: type) -> list[type]:
     """A spec class and every dataclass that its fields may hold, and theirs."""
-    classes, todo = [], [spec]
+    classes = []
+    todo = [spec]
     while todo:
         at = todo.pop()
         todo += typing.get_args(at)

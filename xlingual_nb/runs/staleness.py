@@ -27,11 +27,10 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
     definitions: those of its own stage; code: {stage: digest}, with the stages of its inputs;
     classes: {stage: where its spec class is}; inputs: {run id: fingerprint}; spec: all its fields.
     """
-    code_fingerprint, kind = (code or {}).get(spec.stage, {}), type(spec)
-    digests, classes = (
-        {spec.stage: digest_of(code_fingerprint)},
-        {spec.stage: f"{kind.__module__}:{kind.__qualname__}"},
-    )
+    code_fingerprint = (code or {}).get(spec.stage, {})
+    kind = type(spec)
+    digests = {spec.stage: digest_of(code_fingerprint)}
+    classes = {spec.stage: f"{kind.__module__}:{kind.__qualname__}"}
     for parent in parents(spec):
         about = load_json(store.path(parent) / "manifest.json") or {}
         classes = about.get("classes", {}) | classes
@@ -95,7 +94,11 @@ class StoreView:
     """
 
     def __init__(self, store: Store, code: dict | None = None):
-        self.store, self.code, self._reasons, self._prints, self._states = store, code, {}, {}, {}
+        self.store = store
+        self.code = code
+        self._reasons = {}
+        self._prints = {}
+        self._states = {}
 
     def state(self, spec) -> str:
         key = run_id(spec)
@@ -118,10 +121,8 @@ class StoreView:
 
     def _why(self, spec) -> list[Reason]:
         about = load_json(self.store.path(spec) / "manifest.json") or {}
-        reasons, made_parents = (
-            own_reasons(about, spec, self.code),
-            [p for p in parents(spec) if self.store.path(p).exists()],
-        )
+        reasons = own_reasons(about, spec, self.code)
+        made_parents = [p for p in parents(spec) if self.store.path(p).exists()]
         for p in made_parents:
             name = f"its input {p.stage} {run_id(p)[:12]}"
             if about.get("inputs", {}).get(run_id(p)) != self._print(p):
@@ -172,10 +173,8 @@ def spec_of(folder: Path):
     """The spec of a finished run. InputError when its class cannot be had, or it is no run of that
     class as it is now.
     """
-    stage, classes = (
-        folder.parent.parent.name,
-        (load_json(folder / "manifest.json") or {}).get("classes", {}),
-    )
+    stage = folder.parent.parent.name
+    classes = (load_json(folder / "manifest.json") or {}).get("classes", {})
     if stage not in classes:
         raise InputError("it was made before manifests told which class a spec is of")
     kinds = {name: class_of(dotted_name) for name, dotted_name in classes.items()}
@@ -192,7 +191,8 @@ def known_specs(store: Store) -> tuple[dict, dict]:
     """({run id: spec} of finished runs, {run id: why there is no spec}); imports their modules, and
     so their stages.
     """
-    specs, lost = {}, {}
+    specs = {}
+    lost = {}
     for row in list_runs(store).query("state == 'found'").itertuples():
         try:
             specs[row.run_id] = spec_of(Path(row.path))

@@ -121,7 +121,9 @@ class Store:
     """
 
     def __init__(self, root, create: bool = True, blank: bool = False):
-        self.root, self._locks, self._seen = Path(root).expanduser().absolute(), {}, {}
+        self.root = Path(root).expanduser().absolute()
+        self._locks = {}
+        self._seen = {}
         mark = self.root / "VERSION"
         if not mark.exists():
             if not (create or blank):
@@ -213,7 +215,9 @@ class Store:
         `ready()` says whether there is nothing left to do (default: the run is there); then it
         yields False. A lock is taken over from an owner that is dead (see `runs.files`).
         """
-        ready, key, folder = ready or (lambda: self.has(spec)), run_id(spec), self.root / "locks"
+        ready = ready or (lambda: self.has(spec))
+        key = run_id(spec)
+        folder = self.root / "locks"
         with free_space(self.root):
             folder.mkdir(exist_ok=True)
         lock = Lock(folder / key, self._seen)
@@ -266,7 +270,8 @@ def list_runs(store: Store) -> pd.DataFrame:
 
 
 def _row(folder: Path) -> dict:
-    about, partial = load_json(folder / "manifest.json") or {}, folder.parent.name == "partial"
+    about = load_json(folder / "manifest.json") or {}
+    partial = folder.parent.name == "partial"
     begun = load_json(folder / "begun.json") or {}
     spec = begun.get("spec", {}) if partial else load_json(folder / "spec.json") or {}
     state = "partial" if partial else "found" if is_complete(folder) else "damaged"
@@ -304,7 +309,8 @@ def prune_runs(
     Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is
     making stay.
     """
-    frame, doomed = list_runs(store), set(run_ids)
+    frame = list_runs(store)
+    doomed = set(run_ids)
 
     def old(path):
         touched = max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0)

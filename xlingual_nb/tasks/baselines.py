@@ -31,13 +31,15 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/6180_baselines.ipynb #661794a5
 def lengths(premise: list[str], hypothesis: list[str]) -> list[str]:
     """How many words each side has, and how many more the premise has."""
-    p, h = len(premise), len(hypothesis)
+    p = len(premise)
+    h = len(hypothesis)
     return [f"premise {min(p, 60)}", f"hypothesis {min(h, 60)}", f"more {max(-9, min(p - h, 9))}"]
 
 
 def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
     """How many words are gone, how many have come, and the difference of lengths, together."""
-    gone, come = set(premise) - set(hypothesis), set(hypothesis) - set(premise)
+    gone = set(premise) - set(hypothesis)
+    come = set(hypothesis) - set(premise)
     more = max(-9, min(len(premise) - len(hypothesis), 9))
     return [f"gone {min(len(gone), 9)} come {min(len(come), 9)} more {more}"]
 
@@ -59,7 +61,8 @@ def lexical_differences(premise: list[str], hypothesis: list[str], common: froze
     """Words gone (-), come (+) and kept (=, if `common`); and each pair of them that is not two
     kept ones.
     """
-    p, h = set(premise), set(hypothesis)
+    p = set(premise)
+    h = set(hypothesis)
     changed_words = [f"-{w}" for w in sorted(p - h)] + [f"+{w}" for w in sorted(h - p)]
     shared_words = [f"={w}" for w in sorted(p & h & common)]
     pairs = [
@@ -163,12 +166,11 @@ def side_by_side(pair, store) -> list[dict]:
 def make_floors(specs, folders, store, progress):
     """Fit classifiers without a lexicon to the pairs of one language, ask them in others."""
     for spec, folder in zip(specs, folders):
-        train, values = read_records(store.path(spec.train.records)), {}
+        train = read_records(store.path(spec.train.records))
+        values = {}
         fitted = {name: fit_marks(view, train) for name, view in FLOORS.items()}
-        full, hypotheses = (
-            partial(lexical_differences, common=commonest(train)),
-            side_by_side((spec.said, spec.said), store),
-        )
+        full = partial(lexical_differences, common=commonest(train))
+        hypotheses = side_by_side((spec.said, spec.said), store)
         test_sets = [
             (name_of(pair), pairs) for pair in spec.tests if (pairs := side_by_side(pair, store))
         ]
@@ -337,11 +339,13 @@ def scores_of(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
 def make_bags(specs, folders, store, progress):
     """Count pieces by label in the training data of one language, label the bags of others."""
     for spec, folder in zip(specs, folders):
-        task, values = task_of(spec, read_records(store.path(spec.train.records))), {}
+        task = task_of(spec, read_records(store.path(spec.train.records)))
+        values = {}
         train, dev, *tests = (
             read_side(spec, task, store, side) for side in (spec.train, spec.dev, *spec.tests)
         )
-        gold, criterion = train[0].gold, "f1" if task.name == "ner" else "accuracy"
+        gold = train[0].gold
+        criterion = "f1" if task.name == "ner" else "accuracy"
         candidates = [
             fit_bayes(train[1], np.concatenate(gold) if isinstance(gold, list) else gold, n)
             for n in ADDED

@@ -57,7 +57,8 @@ def viterbi(emissions, lengths, transitions, start, end):
     """Best tag path of each sentence (B, T), -1 beyond its end, and its score (B,). Some path must
     be allowed.
     """
-    best, came_from = start + emissions[:, 0], []
+    best = start + emissions[:, 0]
+    came_from = []
     stay = torch.arange(emissions.shape[2], device=emissions.device)
     for t in range(1, emissions.shape[1]):
         further, previous = (best[:, :, None] + transitions).max(1)
@@ -94,8 +95,10 @@ def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which labels may follow which (K, K), begin (K,) and end (K,) a sentence. The scheme is BIOUL
     where a label says U.
     """
-    mark, kind = np.array([label[0] for label in labels]), np.array([label[2:] for label in labels])
-    goes_on, unfinished = np.isin(mark, ["I", "L"]), np.isin(mark, ["B", "I"])
+    mark = np.array([label[0] for label in labels])
+    kind = np.array([label[2:] for label in labels])
+    goes_on = np.isin(mark, ["I", "L"])
+    unfinished = np.isin(mark, ["B", "I"])
     continues = unfinished[:, None] & goes_on & (kind[:, None] == kind)
     must = unfinished & ("U" in mark)
     return continues | ~(must[:, None] | goes_on), ~goes_on, ~must
@@ -153,13 +156,15 @@ def features(
         len(firsts) == len(pieces),
         f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences",
     )
-    of, n = np.repeat(np.arange(len(pieces)), firsts.lengths), pieces.lengths
+    of = np.repeat(np.arange(len(pieces)), firsts.lengths)
+    n = pieces.lengths
     lost = np.flatnonzero((firsts.ids < 0) | (firsts.ids >= n[of]))
     require(
         not lost.size,
         f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together",
     )
-    limit, layer = encoder.max_length(view), encoder.depth if layer is None else layer
+    limit = encoder.max_length(view)
+    layer = encoder.depth if layer is None else layer
     sentence, first, size = windows(n, limit)
     starts = np.concatenate([[0], np.cumsum(size)])
     ids = pieces.ids[
@@ -167,7 +172,8 @@ def features(
     ]
     layers = list(range(1, layer + 1)) if mix else [layer]
     states = hidden_states(encoder, Encoded(ids, starts), view, layers)
-    counts, step = np.bincount(sentence), max(1, limit // 2)
+    counts = np.bincount(sentence)
+    step = max(1, limit // 2)
     nearest = (
         np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1)
         + (np.cumsum(counts) - counts)[of]
@@ -250,7 +256,8 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
     move, begin, end = (
         torch.where(torch.from_numpy(ok).to(device), 0.0, -torch.inf) for ok in legal(labels)
     )
-    names, network = [as_bio(label) for label in labels], network.eval()
+    names = [as_bio(label) for label in labels]
+    network = network.eval()
     for numbers in batches(words.lengths, budget):
         rows, lengths = words.pad_rows(numbers)
         paths, _ = viterbi(
@@ -288,7 +295,8 @@ def one_epoch(
     network: BiLSTM, adam, words: Features, target: torch.Tensor, settings: Tagging, rng
 ) -> float:
     """One pass over the sentences; mean negative log-likelihood a sentence."""
-    none, total = torch.zeros(network.out.out_features, device=target.device), 0.0
+    none = torch.zeros(network.out.out_features, device=target.device)
+    total = 0.0
     network.train()
     for numbers in like_lengths(words.lengths, settings.batch, rng):
         rows, lengths = words.pad_rows(numbers)
@@ -322,7 +330,8 @@ def train_tagger(
     kinds = sorted({kind for sentence in tags for _, _, kind in spans(sentence)})
     require(kinds, "the training set has no names: take more sentences, or check its tags")
     labels = ("O", *(f"{mark}-{kind}" for kind in kinds for mark in SCHEMES[settings.scheme]))
-    number, device = {label: i for i, label in enumerate(labels)}, train.vectors.device
+    number = {label: i for i, label in enumerate(labels)}
+    device = train.vectors.device
     target = torch.tensor(
         [number[tag] for sentence in tags for tag in spell(sentence, settings.scheme)],
         device=device,
@@ -331,7 +340,9 @@ def train_tagger(
         torch.manual_seed(seed)
         *mixed, width = train.vectors.shape[1:]
         network = BiLSTM(width, len(labels), settings, *mixed).to(device)
-        rng, scores, best_weights = np.random.default_rng(seed), [], None
+        rng = np.random.default_rng(seed)
+        scores = []
+        best_weights = None
         adam = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
         for epoch in range(settings.epochs):
             loss = one_epoch(network, adam, train, target, settings, rng)

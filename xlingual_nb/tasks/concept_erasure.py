@@ -55,7 +55,8 @@ class TakenOutSpec:
             hasattr(self.checkpoint, "stage"),
             f"checkpoint={self.checkpoint!r}: give the spec of a run",
         )
-        task, names = self.train.records.task, [dev.language for dev, _ in self.tests]
+        task = self.train.records.task
+        names = [dev.language for dev, _ in self.tests]
         require(task in TASKS, f"records of {task}: choose {' or '.join(TASKS)}")
         require(
             len({*names}) == len(names) > 1 and names[0] == self.train.language,
@@ -122,7 +123,8 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
             sentence_vectors(encoder, text, view, layer)[layer]
             for text, view in zip(inputs.texts, inputs.views)
         ]
-        starts, gold = np.arange(len(inputs) + 1), [[LABELS[label]] for label in inputs.gold]
+        starts = np.arange(len(inputs) + 1)
+        gold = [[LABELS[label]] for label in inputs.gold]
     else:
         words = features(encoder, inputs.texts[0], inputs.firsts, inputs.views[0], layer)
         vectors, starts, gold = [words.vectors], words.starts, inputs.gold
@@ -202,7 +204,8 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
     """What `measures.json` holds: `score_erasures`; what telling languages apart gets by `chance`;
     `commonest`, by language.
     """
-    is_ours, task = hasattr(spec.checkpoint, "tokenizer"), TASKS[spec.train.records.task]
+    is_ours = hasattr(spec.checkpoint, "tokenizer")
+    task = TASKS[spec.train.records.task]
     tokenizer = (
         tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
         if is_ours
@@ -248,12 +251,14 @@ def taken_out_cost(spec: TakenOutSpec) -> dict:
     """
     if not (size_known := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 10_000}
-    shape, pairs = size_known[0], spec.train.records.task == "nli"
+    shape = size_known[0]
+    pairs = spec.train.records.task == "nli"
 
     def size(side):
         return side.records.size or 5000
 
-    n_train, n_test = size(spec.train), sum(size(dev) + size(test) for dev, test in spec.tests)
+    n_train = size(spec.train)
+    n_test = sum(size(dev) + size(test) for dev, test in spec.tests)
     numbers = n_train * shape.hidden * (4 if pairs else 12)
     heads = len(WAYS) * len(spec.settings.penalties) * spec.settings.steps * 6 * 3 * numbers
     tokens = (24 if pairs else 14) * (n_train + n_test)

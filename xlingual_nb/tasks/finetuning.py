@@ -75,7 +75,8 @@ class LayerMix(BiLSTM):
 
     def __init__(self, width: int, depth: int, settings: Feat):
         super().__init__(width, 1, settings, depth + 1)
-        self.out, self.transitions = nn.Identity(), None
+        self.out = nn.Identity()
+        self.transitions = None
 
     def forward(self, output, rows, lengths):
         """(B, T, 2 hidden) from what the model made with all its layers, flat places (B, T) and
@@ -104,11 +105,13 @@ class Texts:
 
 def read_once(encoder: Checkpoint, form: TaskAdapter, inputs: Inputs, settings) -> Texts:
     """All rows for a model of `PACKED`, some at a time."""
-    blank, columns = position_table(encoder.model).padding_idx, []
+    blank = position_table(encoder.model).padding_idx
+    columns = []
     for numbers in np.split(np.arange(len(inputs)), range(1024, len(inputs), 1024)):
         model_arguments, positions, counts = form.read(encoder, inputs, numbers, settings)
         model_arguments = {name: tensor.cpu().numpy() for name, tensor in model_arguments.items()}
-        inside, row = model_arguments.pop("attention_mask") > 0, np.arange(len(numbers))[:, None]
+        inside = model_arguments.pop("attention_mask") > 0
+        row = np.arange(len(numbers))[:, None]
         position_ids = np.arange(inside.shape[1]) + (0 if blank is None else blank + 1)
         model_arguments = (
             dict(position_ids=np.broadcast_to(position_ids, inside.shape)) | model_arguments
@@ -148,7 +151,8 @@ class Packed:
 def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     """Some texts, several of them in a row."""
     lengths, counts = (ends[numbers + 1] - ends[numbers] for ends in (texts.starts, texts.firsts))
-    rows, source = in_rows(lengths), ranges(texts.starts[numbers], lengths)
+    rows = in_rows(lengths)
+    source = ranges(texts.starts[numbers], lengths)
     arguments = {
         name: rows.lay_out(array[source], 0, device) for name, array in texts.arguments.items()
     }
@@ -303,7 +307,9 @@ def new_network(
         f"{encoder.path}: the states of this model depend on what is beside a text in a batch, so "
         "it is not fine-tuned here: choose another, as BERT or XLM-R",
     )
-    config, device, full = encoder.model.config, encoder.device, isinstance(settings, Tuning)
+    config = encoder.model.config
+    device = encoder.device
+    full = isinstance(settings, Tuning)
     hidden = 0 if full else settings.hidden or encoder.width
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -352,15 +358,20 @@ class CachedStates:
 @torch.no_grad()
 def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
     """What a frozen encoder makes of all rows; None where that is more than `kept_bytes`."""
-    encoder, lengths = network.encoder, sum(text.lengths for text in rows.texts)
-    model, n_units, depth = encoder.model, int(lengths.sum()) + 3 * len(lengths), encoder.depth + 1
+    encoder = network.encoder
+    lengths = sum(text.lengths for text in rows.texts)
+    model = encoder.model
+    n_units = int(lengths.sum()) + 3 * len(lengths)
+    depth = encoder.depth + 1
     if n_units * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
         return None
     buffers = [
         torch.empty(1, n_units, encoder.width, dtype=model.dtype, device=encoder.device)
         for _ in range(depth)
     ]
-    firsts, counts, end = np.zeros_like(lengths), np.zeros_like(lengths), 0
+    firsts = np.zeros_like(lengths)
+    counts = np.zeros_like(lengths)
+    end = 0
     for numbers in batches(lengths, default_budget(encoder)):
         output, positions, n = network.encode(rows, numbers)
         units = torch.from_numpy(positions[np.arange(positions.shape[1]) < n[:, None]]).to(
@@ -390,7 +401,8 @@ def predict_answers(
     """An answer for each of the owners of rows, which `read(numbers)` reads, in batches of at most
     `budget` pieces.
     """
-    answers_of, lengths = [None] * len(rows), sum(text.lengths for text in rows.texts)
+    answers_of = [None] * len(rows)
+    lengths = sum(text.lengths for text in rows.texts)
     for numbers in batches(lengths, budget or default_budget(network.encoder)):
         answers = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
         for i, one in zip(numbers, answers):
@@ -411,7 +423,9 @@ def quick_readers(network: Network, steps: FusedAdamW, seed: int, *rows: Inputs)
     """A function for each set of rows that reads some by number, from a network of `PACKED` that is
     fine-tuned.
     """
-    encoder, form, settings = network.encoder, network.form, network.settings
+    encoder = network.encoder
+    form = network.form
+    settings = network.settings
     bert = in_training(encoder.model, steps, seed) if as_bert(encoder.model.config) else None
     return [
         partial(network.quickly, read_once(encoder, form, rows_part, settings), bert)
@@ -477,13 +491,15 @@ class ShiftedBody(nn.Module):
 def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
     """The mean (width,) of the vectors of all units of some records."""
     rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for numbers in batches(
         sum(text.lengths for text in rows.texts), default_budget(network.encoder)
     ):
         x, lengths = network(rows, numbers)
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-        total, count = total + x[inside].double().sum(0), count + int(lengths.sum())
+        total = total + x[inside].double().sum(0)
+        count = count + int(lengths.sum())
     return (total / count).to(x.dtype)
 
 

@@ -77,7 +77,8 @@ def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
     """The best tag of every word, by sentence. InputError for features of another width than the
     tagger's.
     """
-    n_columns, width = words.vectors.shape[1], len(tagger.mean)
+    n_columns = words.vectors.shape[1]
+    width = len(tagger.mean)
     require(
         n_columns == width,
         f"{n_columns} numbers a word, but the tagger reads {width}: take the features from its own encoder",
@@ -111,14 +112,14 @@ def train_linear(
         "a vector of the training set is not finite: check the encoder",
     )
     labels = tuple(sorted({tag for sentence in tags for tag in sentence}))
-    number, x = {label: i for i, label in enumerate(labels)}, train.vectors
+    number = {label: i for i, label in enumerate(labels)}
+    x = train.vectors
     target = torch.tensor([number[tag] for sentence in tags for tag in sentence], device=x.device)
-    mean, scale = x.mean(0), x.std(0, correction=0).clamp_min(1e-6)
-    scaled, gold, snapshots = (
-        (x - mean) / scale,
-        [tag for sentence in dev_tags for tag in sentence],
-        [],
-    )
+    mean = x.mean(0)
+    scale = x.std(0, correction=0).clamp_min(1e-6)
+    scaled = (x - mean) / scale
+    gold = [tag for sentence in dev_tags for tag in sentence]
+    snapshots = []
     for i, penalty in enumerate(settings.penalties):
         fitted = regress(scaled, target, len(labels), penalty, settings.steps)
         tagger = LinearTagger(*fitted, mean, scale, labels, settings)
@@ -207,7 +208,9 @@ def train_layers(
     if dev is None:
         train, dev = held_out(train)
     training, development = (means(encoder, inputs, settings.layers) for inputs in (train, dev))
-    labels, classifiers, scores = np.unique(train.gold), {}, {}
+    labels = np.unique(train.gold)
+    classifiers = {}
+    scores = {}
     gold = torch.from_numpy(np.searchsorted(labels, train.gold)).to(encoder.device)
     right = np.array(
         [np.flatnonzero(labels == label)[0] if label in labels else -1 for label in dev.gold]

@@ -19,7 +19,8 @@ from .encoding import Inputs, mirrored_places
 # %% ../../nbs/lib/6030_metrics.ipynb #29a0b694
 def accuracy(predicted, labels) -> float:
     """Share of the predictions that are right. None, or unequally many: `InputError`."""
-    predicted, labels = np.asarray(predicted), np.asarray(labels)
+    predicted = np.asarray(predicted)
+    labels = np.asarray(labels)
     if predicted.shape != labels.shape or not labels.size:
         raise InputError(
             f"{predicted.size} predictions for {labels.size} labels: give one to each, of at least one"
@@ -67,7 +68,8 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
     or none (`strict`). InputError for tags of another scheme.
     """
     check_bio(tags)
-    entities, begun = [], None
+    entities = []
+    begun = None
     for word, tag in enumerate([*tags, "O"]):
         mark, _, kind = tag.partition("-")
         if mark == "I" and begun and begun[1] == kind:
@@ -148,7 +150,8 @@ def circle(heads: np.ndarray) -> list[int]:
     """The words of one circle among the heads (0 is the root), or none."""
     visits = np.zeros(len(heads), int)
     for word in range(1, len(heads)):
-        at, path = word, []
+        at = word
+        path = []
         while at and not visits[at]:
             visits[at] = word
             path.append(at)
@@ -169,11 +172,10 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     heads[0] = 0
     if not (ring := circle(heads)):
         return heads
-    outside, last = np.setdiff1d(np.arange(len(heads)), ring), len(heads) - len(ring)
-    into, out = (
-        scores[np.ix_(ring, outside)] - scores[ring, heads[ring]][:, None],
-        scores[np.ix_(outside, ring)],
-    )
+    outside = np.setdiff1d(np.arange(len(heads)), ring)
+    last = len(heads) - len(ring)
+    into = scores[np.ix_(ring, outside)] - scores[ring, heads[ring]][:, None]
+    out = scores[np.ix_(outside, ring)]
     small = np.full((last + 1, last + 1), -np.inf)
     small[:last, :last], small[last, :last], small[:last, last] = (
         scores[np.ix_(outside, outside)],
@@ -216,18 +218,14 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
     require(fitting, "gold and predicted trees differ in number or length: give those of one text")
     words = right = n_labelled = 0
     for gold_tree, tree in zip(gold, answers):
-        gold_arcs, arcs = (
-            zip(gold_tree.tags, gold_tree.heads, gold_tree.relations),
-            zip(tree.heads, tree.relations),
-        )
+        gold_arcs = zip(gold_tree.tags, gold_tree.heads, gold_tree.relations)
+        arcs = zip(tree.heads, tree.relations)
         for (tag, *arc), (*answer,) in zip(gold_arcs, arcs):
             if tag in LEFT_OUT:
                 continue
-            words, right, n_labelled = (
-                words + 1,
-                right + (arc[0] == answer[0]),
-                n_labelled + (arc == answer),
-            )
+            words = words + 1
+            right = right + (arc[0] == answer[0])
+            n_labelled = n_labelled + (arc == answer)
     return dict(uas=right / max(1, words), las=n_labelled / max(1, words))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da

@@ -52,7 +52,8 @@ class NliSpec:
 # %% ../../nbs/lib/6100_nli.ipynb #1a397d4a
 def nli_cost(spec: NliSpec) -> dict:
     """FLOPs of fine-tuning on pairs of about the model's length."""
-    shape, pairs = spec.checkpoint.shape, spec.train.records.size or 400_000
+    shape = spec.checkpoint.shape
+    pairs = spec.train.records.size or 400_000
     tokens = pairs * spec.settings.epochs * min(40, shape.max_tokens)
     return {"flops": step_flops(shape, 0, tokens), "bytes": 1000}
 
@@ -139,7 +140,8 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
     """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a
     pair, for half of its epochs and all tests, and of a BERT's forward passes.
     """
-    s, pairs = spec.settings, spec.train.records.size or 400_000
+    s = spec.settings
+    pairs = spec.train.records.size or 400_000
     tested = sum(test.records.size or 5010 for test, _ in spec.tests)
     shape = getattr(spec.checkpoint, "shape", None) or Shape()
     weights = 8 * s.hidden * (shape.hidden + s.hidden) + (s.layers - 1) * 24 * s.hidden**2

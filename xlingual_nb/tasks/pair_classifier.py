@@ -57,7 +57,8 @@ def longest_first(
     short = np.minimum(first, second)
     long = np.maximum(short, limit - short)
     is_over = short + long > limit
-    short, long = np.where(is_over, limit // 2, short), np.where(is_over, limit - limit // 2, long)
+    short = np.where(is_over, limit // 2, short)
+    long = np.where(is_over, limit - limit // 2, long)
     shorter = first <= second
     return np.minimum(first, np.where(shorter, short, long)), np.minimum(
         second, np.where(shorter, long, short)
@@ -117,7 +118,8 @@ def pair_tensors(
     )
     end = a + b + 1 + (b > 0)
     position = np.arange(int(end.max()) + 1)[None, :]
-    first, second = (position >= 1) & (position <= a), (position >= a + 2) & (position < end)
+    first = (position >= 1) & (position <= a)
+    second = (position >= a + 2) & (position < end)
     ids = np.full(first.shape, checkpoint.pad, np.int64)
     ids[first], ids[second], ids[:, 0] = (
         premises.ids,
@@ -127,7 +129,8 @@ def pair_tensors(
     np.put_along_axis(ids, a + 1, one.sep(checkpoint.sep), 1)
     np.put_along_axis(ids, end, two.sep(checkpoint.sep), 1)
     has_segments = any(view.token_type for view in (*checkpoint.views.values(), one, two))
-    later, types = position > a + 1, (one.token_type, two.token_type) if has_segments else (0, 1)
+    later = position > a + 1
+    types = (one.token_type, two.token_type) if has_segments else (0, 1)
     positions = position + np.where(later, two.position_offset, one.position_offset)
     inside = lambda values, empty: np.where(position <= end, values, empty)
     return dict(

@@ -100,7 +100,8 @@ def at_hand(side: Frozen) -> Frozen:
     size = len(side.sentences.ids), side.encoder.width
     if not side.encoder.depth or size[0] * size[1] > MAX_CACHED_VALUES:
         return side
-    vectors, rows = torch.empty(size, device=side.encoder.device), side.rows
+    vectors = torch.empty(size, device=side.encoder.device)
+    rows = side.rows
     for numbers, states in run_layers(side.encoder, rows, side.view, side.layer):
         vectors[ranges(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
     return replace(side, cached=Features(vectors, side.sentences.starts))
@@ -108,15 +109,15 @@ def at_hand(side: Frozen) -> Frozen:
 # %% ../../nbs/lib/6070_pair_probe.ipynb #320ca071
 def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and standard deviation (H,) of the vectors of all tokens of some `Frozen` sentences."""
-    count, total, squares = 0, 0.0, 0.0
+    count = 0
+    total = 0.0
+    squares = 0.0
     for side in frozen:
         for _, states in run_layers(side.encoder, side.rows, side.view, side.layer):
             vectors = states[side.layer].double()
-            count, total, squares = (
-                count + len(vectors),
-                total + vectors.sum(0),
-                squares + vectors.square().sum(0),
-            )
+            count = count + len(vectors)
+            total = total + vectors.sum(0)
+            squares = squares + vectors.square().sum(0)
     mean = total / count
     return mean.float(), (squares / count - mean.square()).clamp_min(1e-12).sqrt().float()
 
@@ -139,7 +140,8 @@ class MaxPool(BiLSTM):
 
     def __init__(self, width: int, settings, mixed: int = 0):
         super().__init__(width, 1, settings, mixed)
-        self.out, self.transitions = nn.Identity(), None
+        self.out = nn.Identity()
+        self.transitions = None
 
     def forward(self, x, lengths):
         """(B, 2 hidden) from tokens (B, T, width), or (B, T, mixed, width), and lengths (B,)."""
@@ -160,7 +162,9 @@ class PairNetwork(nn.Module):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
-        width, units, lstm = len(mean), settings.units, settings.pool == "lstm"
+        width = len(mean)
+        units = settings.units
+        lstm = settings.pool == "lstm"
         self.pool, size = (
             (MaxPool(width, settings), 8 * settings.hidden) if lstm else (MeanPool(), 4 * width)
         )
@@ -177,7 +181,8 @@ class PairNetwork(nn.Module):
 @torch.no_grad()
 def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> np.ndarray:
     """Labels (n,) of the pairs of two `Frozen` sides, places in `LABELS`."""
-    lengths, network = sum(side.sentences.lengths for side in frozen), network.eval()
+    lengths = sum(side.sentences.lengths for side in frozen)
+    network = network.eval()
     groups, labels = (
         batches(lengths, budget or default_budget(frozen[0].encoder)),
         np.empty(len(lengths), np.int64),
@@ -223,11 +228,9 @@ def train_readout(
         for inputs in (train, dev)
     )
     labels = torch.from_numpy(check_labels(train.gold, len(train))).to(encoder.device)
-    lengths, rng, scores = (
-        sum(side.sentences.lengths for side in frozen),
-        np.random.default_rng(seed),
-        [],
-    )
+    lengths = sum(side.sentences.lengths for side in frozen)
+    rng = np.random.default_rng(seed)
+    scores = []
     with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = PairNetwork(*spread(frozen), settings).to(encoder.device)

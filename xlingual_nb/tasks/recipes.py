@@ -157,7 +157,8 @@ def recipe_flops(
         return settings.epochs * (step_flops(shape, 0, tokens) + 3 * tokens * head(shape.hidden))
     width = settings.hidden or shape.hidden
     weights = 8 * width * (shape.hidden + width) + (settings.layers - 1) * 24 * width**2
-    epochs, reading = min(settings.epochs, HALVINGS), step_flops(shape, 0, tokens) / 3
+    epochs = min(settings.epochs, HALVINGS)
+    reading = step_flops(shape, 0, tokens) / 3
     is_cached = 4 * tokens * (shape.layers + 1) * shape.hidden <= KEPT
     return (
         epochs * tokens * (6 * weights + 3 * head(2 * width))

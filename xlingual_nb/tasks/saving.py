@@ -42,7 +42,8 @@ def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activatio
     precision. InputError for more labels than the inner layer has room for.
     """
     signs, size = ((1.0,), SMALL) if activation == "tanh" else ((1.0, -1.0), 1.0)
-    count, width = len(target.bias), inner.out_features // len(signs)
+    count = len(target.bias)
+    width = inner.out_features // len(signs)
     require(
         count <= width,
         f"{count} labels: this architecture has room for {width}, save the encoder alone",
@@ -83,7 +84,8 @@ def set_head(model, head) -> None:
     """Give a model of `transformers` a head that was trained here. InputError for an architecture
     with another form.
     """
-    kind, parts = model.config.model_type, dict(model.named_modules())
+    kind = model.config.model_type
+    parts = dict(model.named_modules())
     message = f"the head of {kind} in transformers has a form that is not known here: save the encoder alone"
     if isinstance(head, SentenceHead):
         require(kind in LAYERS, message)
@@ -118,7 +120,8 @@ def save_network(network: Network, folder) -> Path:
             "a parser is no model of transformers: save its encoder alone "
             "(network.encoder.model.save_pretrained), and its head with torch.save"
         )
-    config, labels = copy.deepcopy(network.encoder.model.config), label_names(network.head)
+    config = copy.deepcopy(network.encoder.model.config)
+    labels = label_names(network.head)
     config.id2label, config.label2id = (
         dict(enumerate(labels)),
         {label: i for i, label in enumerate(labels)},

@@ -40,7 +40,8 @@ def ner_cost(spec: NerSpec) -> dict:
     """FLOPs of a BiLSTM over the features of about twelve words a sentence, for half of the epochs
     that it may take.
     """
-    s, width = spec.settings, spec.checkpoint.shape.hidden
+    s = spec.settings
+    width = spec.checkpoint.shape.hidden
     weights = 8 * s.hidden * (width + s.hidden) + (s.layers - 1) * 8 * s.hidden * 3 * s.hidden
     return {
         "flops": 6 * weights * 12 * (spec.train.records.size or 10_000) * s.epochs / 2,
@@ -77,7 +78,8 @@ def pos_cost(spec: PosSpec) -> dict:
     """FLOPs of reading about twenty words a sentence once, and of each step of each regression over
     them.
     """
-    s, words = spec.settings, 20 * (spec.train.records.size or 3000)
+    s = spec.settings
+    words = 20 * (spec.train.records.size or 3000)
     regression = 6 * words * spec.checkpoint.shape.hidden * 17 * s.steps * len(s.penalties)
     return {
         "flops": step_flops(spec.checkpoint.shape, 0, 1.3 * words) / 3 + regression,

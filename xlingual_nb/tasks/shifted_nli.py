@@ -149,10 +149,8 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     def read_labelled(side):
         return as_read(NLI, trained, side, tokenizer, store, encoder)
 
-    train, stop = (
-        read_labelled(spec.train),
-        read_labelled(spec.dev) if spec.settings.patience else None,
-    )
+    train = read_labelled(spec.train)
+    stop = read_labelled(spec.dev) if spec.settings.patience else None
     classifier = fine_tune(
         encoder, *train.texts, train.gold, train.views, spec.settings, spec.seed, progress, stop
     )

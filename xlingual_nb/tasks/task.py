@@ -201,10 +201,8 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
         def read_labelled(examples):
             return as_read(task, trained, examples, tokenizer, store, encoder)
 
-        dev, seed = (
-            read_labelled(spec.dev) if getattr(spec, "dev", None) else None,
-            getattr(spec, "seed", 0),
-        )
+        dev = read_labelled(spec.dev) if getattr(spec, "dev", None) else None
+        seed = getattr(spec, "seed", 0)
         trained_head = task.head.train(
             encoder,
             read_labelled(spec.train),

@@ -48,7 +48,8 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
             last += 1
         stop = min(ends[last - 1], start + limit)
         spans.append((int(start), int(stop), word, last))
-        start, word = max(0, ends[last - 1] - context), last
+        start = max(0, ends[last - 1] - context)
+        word = last
     return spans
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #a54f0ff3
@@ -67,7 +68,8 @@ def cut_words(
     (text,), limit = inputs.texts, room_of(encoder, inputs, settings.pieces)
     if (text.lengths <= limit).all():
         return inputs, np.arange(len(inputs))
-    context, rows = min(settings.context, limit // 2), []
+    context = min(settings.context, limit // 2)
+    rows = []
     for i, (ids, firsts) in enumerate(zip(text, inputs.firsts)):
         cuts = windows(firsts.tolist(), len(ids), limit, context)
         rows += [(i, ids[a:b], firsts[v:w] - a, inputs.gold[i][v:w]) for a, b, v, w in cuts]
@@ -82,7 +84,8 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
     numbers of words (B,); `n_before`: 1 for [CLS] ahead of the words, as one more unit.
     """
     arguments, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
-    firsts, width = inputs.firsts.take(np.asarray(numbers)), arguments["input_ids"].shape[1]
+    firsts = inputs.firsts.take(np.asarray(numbers))
+    width = arguments["input_ids"].shape[1]
     lengths = firsts.lengths + n_before
     position = np.arange(int(lengths.max()))
     slots = np.zeros((len(lengths), len(position)), np.int64)
@@ -183,10 +186,8 @@ def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
     (B,).
     """
     arguments, _ = pair_batch(encoder, *inputs.texts, numbers, inputs.views, settings.pieces + 3)
-    width, lengths = (
-        arguments["input_ids"].shape[1],
-        arguments["attention_mask"].sum(1).cpu().numpy(),
-    )
+    width = arguments["input_ids"].shape[1]
+    lengths = arguments["attention_mask"].sum(1).cpu().numpy()
     if isinstance(settings, Tuning):
         lengths = np.ones_like(lengths)  # [CLS] alone
     positions = np.minimum(np.arange(int(lengths.max())), lengths[:, None] - 1)
@@ -302,10 +303,8 @@ class ParserHead(nn.Module):
         """Scores (B, T, T) of a unit (row) hanging on another (column); not on itself, nor beyond
         the sentence.
         """
-        scores, position = (
-            self.arcs(dependents, heads)[:, :, 0],
-            torch.arange(heads.shape[1], device=heads.device),
-        )
+        scores = self.arcs(dependents, heads)[:, :, 0]
+        position = torch.arange(heads.shape[1], device=heads.device)
         barred = (position >= lengths[:, None])[:, None] | (position == position[:, None])
         return scores.masked_fill(barred, -torch.inf)
 
@@ -341,10 +340,8 @@ class ParserHead(nn.Module):
         parser that sees them.
         """
         dependent, head, below, above = self.vectors(x, gold)
-        scores, predicted_heads = (
-            self.arc_scores(dependent, head, lengths).cpu().numpy(),
-            np.zeros(x.shape[:2], np.int64),
-        )
+        scores = self.arc_scores(dependent, head, lengths).cpu().numpy()
+        predicted_heads = np.zeros(x.shape[:2], np.int64)
         for row, table, n in zip(predicted_heads, scores, lengths.tolist()):
             row[1:n] = best_tree(table[:n, :n])
         best = (
@@ -361,9 +358,7 @@ class ParserHead(nn.Module):
 # %% ../../nbs/lib/6140_task_heads.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> TaskAdapter:
     """Dependency trees; the epoch is chosen by labelled attachment (W section 4.5)."""
-    cut, read, head = (
-        partial(cut_trees, parser),
-        partial(read_words, n_before=1),
-        partial(ParserHead, parser),
-    )
+    cut = partial(cut_trees, parser)
+    read = partial(read_words, n_before=1)
+    head = partial(ParserHead, parser)
     return TaskAdapter(cut, read, head, score_trees, "las")

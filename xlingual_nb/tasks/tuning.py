@@ -50,7 +50,8 @@ def freeze(model, layer: int | None) -> None:
     model.base_model.requires_grad_(True)
     if layer is None:
         return
-    depth, blocks = model.config.num_hidden_layers, blocks_of(model)
+    depth = model.config.num_hidden_layers
+    blocks = blocks_of(model)
     require(
         layer <= depth,
         f"freeze={layer} of a model with layers 0 (embeddings) to {depth}: give one of these",
@@ -128,7 +129,8 @@ class FusedAdamW(torch.optim.AdamW):
         """
         if not parameters[0].requires_grad:
             return torch.cat([p.detach() for p in parameters])
-        flat, start = self.vectors[parameters[0].ndim == 1], parameters[0].storage_offset()
+        flat = self.vectors[parameters[0].ndim == 1]
+        start = parameters[0].storage_offset()
         span, size = (
             slice(start, start + sum(p.numel() for p in parameters)),
             (-1, *parameters[0].shape[1:]),
@@ -140,7 +142,8 @@ class FusedAdamW(torch.optim.AdamW):
     def free(self) -> None:
         """The modules' parameters have values of their own again, and no gradient."""
         for p in (p for group in self.parts for p in group):
-            p.data, p.grad = p.data.clone(), None
+            p.data = p.data.clone()
+            p.grad = None
 
 # %% ../../nbs/lib/6040_tuning.ipynb #8c9f1fbc
 @dataclass(frozen=True)
@@ -222,7 +225,10 @@ def tune(
     with it the weights of the best epoch are kept, without those of the last. `progress` hears of
     every step. In the end the modules are in evaluation, and no gradient runs through them.
     """
-    steps, losses, scores, best_weights = course.epochs * -(-count // course.batch), [], [], None
+    steps = course.epochs * -(-count // course.batch)
+    losses = []
+    scores = []
+    best_weights = None
     device = next(modules[0].parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -331,7 +337,8 @@ def dropout_masks(
     p: float, shapes: list[tuple], draws: np.random.Generator, device
 ) -> list[torch.Tensor]:
     """Masks of these shapes, 0 or 1 / (1 - p), from one draw; a GPU draws for itself."""
-    sizes, scale = list(map(math.prod, shapes)), np.float32(1 / (1 - p))
+    sizes = list(map(math.prod, shapes))
+    scale = np.float32(1 / (1 - p))
     if device.type == "cpu":
         bits = draws.bit_generator.random_raw(-(-sum(sizes) // 4)).view(np.int16)[: sum(sizes)]
         mask_values = torch.from_numpy((bits >= round(p * 2**16) - 2**15) * scale)
@@ -352,7 +359,8 @@ def embed_tokens(embeddings, arguments: dict) -> torch.Tensor:
     """Layer 0 of all tokens (tokens, H), before dropout."""
     x = F.embedding(arguments["input_ids"], embeddings.word_embeddings.weight)
     x = x + F.embedding(arguments["position_ids"], embeddings.position_embeddings.weight)
-    types, table = arguments.get("token_type_ids"), embeddings.token_type_embeddings.weight
+    types = arguments.get("token_type_ids")
+    table = embeddings.token_type_embeddings.weight
     return layer_norm(
         x + (table[0] if types is None else F.embedding(types, table)), embeddings.LayerNorm
     ).flatten(0, 1)
@@ -379,7 +387,8 @@ def last_states(
     arguments (rows, length) but for the mask; `owner`: the text in every slot, which sees itself
     alone.
     """
-    heads, blocks = bert.base.config.num_attention_heads, bert.base.encoder.layer
+    heads = bert.base.config.num_attention_heads
+    blocks = bert.base.encoder.layer
     mask = torch.ne(owner[:, None], owner[:, :, None]).float().mul_(BARRED)
     mask = mask if heads == 1 else mask.repeat_interleave(heads, 0)
     x = embed_tokens(bert.base.embeddings, arguments)
@@ -396,11 +405,9 @@ def last_states(
 
     x = dropout(x)
     for block, qkv in zip(blocks, bert.qkv):
-        attended, inner, outer = (
-            attend(x, qkv, mask, heads, dropout),
-            block.attention.output,
-            block.output,
-        )
+        attended = attend(x, qkv, mask, heads, dropout)
+        inner = block.attention.output
+        outer = block.output
         if block is blocks[-1]:
             x, attended = x[slots], attended[slots]
         x = layer_norm(x + dropout(linear(attended, inner.dense)), inner.LayerNorm)

@@ -153,7 +153,8 @@ class NameInputs(Inputs):
 
 def name_inputs(kinds: tuple[str, ...], tokenizer, records: list[dict]) -> NameInputs:
     """Tagged records as inputs, with names of these kinds only."""
-    inputs, gold = word_inputs(tokenizer, records), [only_kinds(kinds, r["tags"]) for r in records]
+    inputs = word_inputs(tokenizer, records)
+    gold = [only_kinds(kinds, r["tags"]) for r in records]
     return NameInputs(inputs.texts, gold, inputs.firsts, words=tuple(r["tokens"] for r in records))
 
 
