@@ -25,7 +25,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "xlingual_nb"
 # they read the text of modules and notebooks, or hold its fingerprints against recorded ones
-ABOUT_TEXT = ("test_project", "test_kept", "test_digests", "test_reached_runs", "test_run_ids")
+ABOUT_TEXT = (
+    "test_project",
+    "test_reference_results",
+    "test_digests",
+    "test_reached_runs",
+    "test_run_ids",
+)
 EVERYTHING = "*"  # stands for all definitions
 
 

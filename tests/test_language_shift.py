@@ -293,7 +293,7 @@ def test_what_the_study_refuses(monkeypatch):
 
 
 def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
-    """A head, a layer and whoever is asked on somebody's model are refused in test_real_shifts."""
+    """A head, a layer and whoever is asked on somebody's model are refused in test_language_shift_on_real_text."""
 
     def refused(corpus="micro", **how):
         with pytest.raises(InputError) as caught:

@@ -338,7 +338,7 @@ def test_the_measures_of_a_checkpoint_are_those_of_its_table(store):
 TWICE = """
 import sys
 sys.path.insert(0, "tests")
-from test_embedding import PROGRAMS, spec
+from test_word_embeddings import PROGRAMS, spec
 from xlingual_nb.runs import engine
 from xlingual_nb.runs.store import Store
 engine.run([spec(method=method) for method in PROGRAMS.values()], Store(sys.argv[1]), progress=False)"""
