@@ -96,7 +96,7 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
     intermediate size that comes nearest.
     """
     base = sizes.deep.shape
-    (layers, heads, share) = table_design(table).astype(object).loc[row]
+    layers, heads, share = table_design(table).astype(object).loc[row]
     if share == 1:
         return replace(base, layers=layers, heads=heads)
     n_parameters = share * count_parameters(sizes, base)

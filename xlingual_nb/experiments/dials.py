@@ -162,7 +162,7 @@ def setting_cells(
 ) -> list[TableEntry]:
     """The cells of a setting for one seed: of an untrained encoder µ and F1 alone."""
     seed = measure.checkpoint.seed
-    (dial, _, setting) = row.partition(" | ")
+    dial, _, setting = row.partition(" | ")
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
     if dial == "overlap" and not floor:
         metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))

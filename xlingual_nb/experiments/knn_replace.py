@@ -174,7 +174,7 @@ def mapping_row(
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
     """Table 1, Figure 7 and the mappings of English and Fake-English."""
-    (train, dev, _) = laboratory_text(sizes)
+    train, dev, _ = laboratory_text(sizes)
     paper = reference_paper(sizes)
     table_entries = []
     for row in (*UNCHANGED_ROWS, *REPLACEMENTS):
@@ -348,7 +348,7 @@ def cells(
     """Every cell of the tables and of Figure 7; `only`: `1` (and the figure), or `3`. InputError
     for what does not exist, or more seeds than there are.
     """
-    (small, large) = study_configs(scale, corpus, languages, own)
+    small, large = study_configs(scale, corpus, languages, own)
     tables = select_tables(only, TABLES)
     table_entries = laboratory_cells(small, seeds) if small and "table1" in tables else []
     if not large or "table3" not in tables:

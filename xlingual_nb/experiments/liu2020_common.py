@@ -504,10 +504,10 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
             sizes.checkpoint, checkpoint_name(sizes.checkpoint), seed=seed
         )
     shifts = sizes.shifts
-    (shape, training) = sizes.base
+    shape, training = sizes.base
     texts = {l: text_spec(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
-    (first, *other_texts) = texts.values()
-    (kind, size) = shifts.vocabulary
+    first, *other_texts = texts.values()
+    kind, size = shifts.vocabulary
     pieces = (
         PretrainedVocabularySpec(kind, size)
         if kind in PRETRAINED_VOCABULARIES
