@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
            'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'ExecutorName', 'Address', 'Workers', 'Table', 'Column',
-           'Claims', 'ClaimScale', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling',
-           'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums', 'print_version',
-           'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values', 'run_batch_file', 'list_', 'plan',
-           'run', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'probe', 'animate', 'named_folder',
-           'data_list', 'data_check', 'data_get']
+           'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences',
+           'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums',
+           'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values', 'run_batch_file',
+           'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'probe', 'animate',
+           'named_folder', 'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -324,24 +324,34 @@ Claims = Annotated[
     str, typer.Argument(metavar="WHICH", help="A paper (K, W, D, L1, L2) or a claim (K-order).")
 ]
 ClaimScale = Annotated[str, typer.Option(help="Whose verdicts: laptop or paper.")]
+ClaimVerdict = Annotated[str, typer.Option("--verdict", help="Only these: contradicted, ...")]
 
 
 @app.command("claims")
-def claims_(which: Claims = "", scale: ClaimScale = "laptop", as_json: Json = False):
+def claims_(
+    which: Claims = "",
+    scale: ClaimScale = "laptop",
+    verdict: ClaimVerdict = "",
+    as_json: Json = False,
+):
     """Claims of the papers, with the verdict of the reference study on each text."""
     from xlingual_nb.api.papers import LETTERS, claims, paper_id
+    from xlingual_nb.report.verdicts import VERDICTS
 
     is_paper = paper_id(which) in LETTERS.values()
     frame = claims(which if is_paper else None, scale)
     if which and not is_paper:
         frame = frame[frame.claim == which]
         require(len(frame) > 0, f"no claim {which!r}: `xlingual claims` lists them")
+    if verdict:
+        require(verdict in VERDICTS, f"no verdict {verdict!r}: choose of {', '.join(VERDICTS)}")
+        frame = frame[frame.verdict == verdict]
     if as_json:
         return print_json(rows_of(frame))
     if not which or is_paper:
-        return print_table(
-            frame[["claim", "corpus", "verdict", "effect", "low", "high", "published"]]
-        )
+        columns = ["claim", "corpus", "verdict", "effect", "low", "high", "published"]
+        return print_table(frame[columns], f"no claim is {verdict!r} here")
+    require(len(frame) > 0, f"{which} is nowhere {verdict!r}")
     print(f"{which} ({frame.iloc[0]['where']}): {frame.iloc[0].says}")
     print_table(frame[["corpus", "verdict", "effect", "low", "high", "p", "n_seeds", "published"]])
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
+from ..papers.published import PAPERS
 from . import tables, verdicts
 from xlingual_nb.report.answers import (
     Finding,
@@ -65,15 +66,21 @@ def notebooks_block(template: dict, folder: str = "nbs/") -> str:
 # %% ../../nbs/lib/8160_readme.ipynb #81607da1
 def score_block(frames: dict[str, pd.DataFrame]) -> str:
     """How many of the papers' own claims are decided, of those that could be tested at scale `laptop`."""
-    counts = verdicts.decided_counts(frames["laptop"], "laptop").groupby("corpus")
-    totals = counts[["decided", "tested"]].sum()
-    micro = totals.loc["micro"]
-    bible = totals.loc["bible"]
+    frame = frames["laptop"]
+    totals = verdicts.decided_counts(frame, "laptop").groupby("corpus")[["decided", "tested"]].sum()
+    is_own = verdicts.source_of_claims(frame) == PAPERS
+    reproduced = frame[is_own & (frame.verdict == verdicts.REPRODUCED)].corpus.value_counts()
+
+    def counts(corpus: str, place: str) -> str:
+        decided, tested = totals.loc[corpus]
+        holds = reproduced[corpus]
+        return f"{place} {decided} of {tested} ({holds} hold, {decided - holds} do not)"
+
     return wrapped(
-        f"Of the papers' own claims that could be tested at `laptop` scale, with more than one seed in each group, "
-        f"{micro.decided} of {micro.tested} are decided in the microworld and {bible.decided} of {bible.tested} on the "
-        "Bible, for or against, after Holm's correction over all claims of a paper on a text. "
-        "[Every claim](nbs/15_ledger.ipynb) has its verdict."
+        "Decided at `laptop` scale, of the papers' own claims that could be tested there: "
+        f"{counts('micro', 'in the microworld')}, {counts('bible', 'on the Bible')}. "
+        "[Every claim](nbs/15_ledger.ipynb) has its verdict; `xlingual claims --verdict contradicted` lists "
+        "those that fell."
     )
 
 
