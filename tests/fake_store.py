@@ -13,6 +13,7 @@ class FakeStore:
 
     def __init__(self, folder, holds, has=lambda spec: True):
         self.folder, self.holds, self.has = folder, holds, has
+        self.root = folder
 
     def path(self, spec):
         return self.folder / run_id(spec)

@@ -22,6 +22,7 @@ from xlingual_nb.measures.language_erasure import IdentityClassesSpec, IdentityS
 from xlingual_nb.measures.order import OrderSpec
 from xlingual_nb.measures.subword_overlap import SeenSpec
 from xlingual_nb.measures.shift_translation import ShiftSpec
+from xlingual_nb.measures.trajectories import TranslationSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
 from xlingual_nb.measures.word_retrieval import WordFloorsSpec, WordSpec
 from xlingual_nb.models.external import ExternalCheckpointSpec
@@ -204,6 +205,7 @@ SPECS = [
     *(TokenizerSpec(EN, size, kind) for kind, size in (("unigram", 60), ("characters", 40))),
     MeasureSpec(D, DEV),
     MeasureSpec(D, DEV, percent=50, words="all", sentences=9),
+    TranslationSpec(D, percent=50),
     WordSpec(
         K,
         ("en", "es"),
