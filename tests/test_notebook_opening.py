@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,10 @@ def test_the_opening_has_one_line_of_imports(path):
 
 def test_notebooks_take_from_the_prelude_what_it_has():
     """With a star import ruff no longer reports names that do not exist; these are the ones it is unsure of."""
-    command = ["ruff", "check", "--isolated", "--select", "F405", "--output-format", "json"]
+    ruff = [sys.executable, "-m", "ruff", "check"]
+    options = ["--isolated", "--select", "F405", "--output-format", "json"]
     done = subprocess.run(
-        [*command, *map(str, EXPERIMENTS)], capture_output=True, text=True, cwd=ROOT
+        [*ruff, *options, *map(str, EXPERIMENTS)], capture_output=True, text=True, cwd=ROOT
     )
     taken = {re.match(r"`(\w+)`", each["message"])[1] for each in json.loads(done.stdout)}
     assert len(taken) > 20, done.stderr
