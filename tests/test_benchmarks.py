@@ -945,3 +945,41 @@ def test_fit_by_depth_tells_each_model_once(tmp_path):
         table = depth_fit.main([*rows, *asked, "--output", str(tmp_path / "fit.csv")])
     assert table.row.tolist() == ["depth 1", "depth 2"] and table.run.nunique() == 2
     assert (table[["train", "dev"]] > 1).all(axis=None)
+
+
+def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
+    causes = loaded("causes")
+    output = tmp_path / "causes.csv"
+    places = ["--scale", "smoke", "--store", str(tmp_path / "runs"), "--output", str(output)]
+    causes.main(["train", *places, "--arms", "split", "--seeds", "1"])
+    table = causes.main(["train", *places, "--arms", "split,epsilon", "--seeds", "2"])
+    assert table.groupby(["arm", "row"]).seed.nunique().to_dict() == {
+        ("split", "4"): 2,
+        ("epsilon", "1"): 2,
+        ("epsilon", "4"): 2,
+    }
+    assert table.run.nunique() == 6
+
+    text = table[["row", "seed", "mu", "perplexity_train"]].drop_duplicates(["row", "seed"])
+    monkeypatch.setattr(causes, "text_values", lambda *_: text.assign(mu=text.mu - 0.1))
+    added = causes.main(["compare", *places]).set_index(["row", "difference"]).added
+    assert added["4 no-random", "split"] == pytest.approx(0.1)
+    assert len(added) == 3
+
+
+@pytest.mark.parametrize(
+    "arm, changed",
+    [
+        ("padding", ["visible_padding"]),
+        ("split", ["masking"]),
+        ("epsilon", ["training"]),
+        ("released", ["visible_padding", "masking", "training"]),
+    ],
+)
+def test_a_cause_changes_one_thing(loaded, arm, changed):
+    causes = loaded("causes")
+    sizes = causes.laboratory_config("smoke", "micro")
+    text = causes.row_spec(causes.LABELS["4"], sizes, 0)
+    spec = causes.arm_spec(arm, "4", sizes, 0)
+    fields = ("visible_padding", "masking", "training")
+    assert [name for name in fields if getattr(spec, name) != getattr(text, name)] == changed

@@ -1,0 +1,142 @@
+"""Rows 1 and 4 of D's Table 1 with each thing that D's code does otherwise, alone and together.
+
+    python benchmarks/causes.py train --store runs --arms released,padding --seconds 1000
+    python benchmarks/causes.py compare
+
+`train` adds a line a model to the table. `compare` holds each difference against the same seeds of the row
+as the paper's text has it, which are among the reference results. README.md beside this file says what
+each difference would have to show.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from xlingual_nb.experiments.laboratory import SEEDS, parse_row_label, row_spec, table_rows
+from xlingual_nb.experiments.scales import laboratory_config, laboratory_text
+from xlingual_nb.measures.multilinguality import MeasureSpec
+from xlingual_nb.measures.statistics import contrast
+from xlingual_nb.runs.engine import run
+from xlingual_nb.runs.files import write_atomic
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.stages import stage_of
+from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+LABELS = {parse_row_label(row)[0]: row for row in table_rows("table1")}
+MEASURES = {"mu": "µ", "perplexity_train": "MLM-Perpl. train"}
+
+# The rows that each difference can change.
+ARMS = {
+    "released": ("1", "4"),
+    "padding": ("1", "4"),
+    "epsilon": ("1", "4"),
+    "split": ("4",),
+}
+
+
+def arm_spec(arm: str, row: str, sizes, seed: int):
+    """The pretraining of a row (its identifier in Table 1) with one difference, or all of them."""
+    label = LABELS[row]
+    if arm == "released":
+        return row_spec(label, sizes, seed, "released")
+    spec = row_spec(label, sizes, seed)
+    if arm == "padding":
+        return replace(spec, visible_padding=True)
+    if arm == "split":
+        return replace(spec, masking="no_random_released")
+    return replace(spec, training=replace(spec.training, early_epsilon=True))
+
+
+def train(given, sizes) -> pd.DataFrame:
+    """Add the models that the table lacks, as many at a time as fit a stack, until time is up."""
+    begun = time.monotonic()
+    store = Store(given.store)
+    _, dev, _ = laboratory_text(sizes)
+    table = pd.read_csv(given.output, dtype={"row": str}) if given.output.exists() else None
+    known = set() if table is None else set(zip(table.arm, table.row, table.seed))
+    for arm in given.arms.split(","):
+        for row in ARMS[arm]:
+            seeds = [s for s in SEEDS[: given.seeds] if (arm, row, s) not in known]
+            for first in range(0, len(seeds), sizes.stack):
+                if time.monotonic() - begun > given.seconds:
+                    return table
+                specs = [
+                    MeasureSpec(arm_spec(arm, row, sizes, seed), dev, sentences=sizes.measured)
+                    for seed in seeds[first : first + sizes.stack]
+                ]
+                run(specs, store, stack=sizes.stack, progress=False)
+                lines = pd.DataFrame([line(arm, row, spec, store) for spec in specs])
+                table = pd.concat([table, lines], ignore_index=True)
+                write_atomic(given.output, table.to_csv(index=False, float_format="%.6g"))
+                print(lines.to_string(index=False, header=False), flush=True)
+    return table
+
+
+def line(arm: str, row: str, spec: MeasureSpec, store: Store) -> dict:
+    """What is kept of a model."""
+    values = stage_of(spec).values(store.path(spec))
+    label = {"arm": arm, "row": row, "seed": spec.checkpoint.seed, "run": run_id(spec)[:12]}
+    return label | {name: values[name] for name in MEASURES}
+
+
+def text_values(given, sizes) -> pd.DataFrame:
+    """The reference results of rows 1 and 4 as the paper's text has them, a line a model."""
+    path = ROOT / "results" / given.scale / "07_laboratory" / "seeds.csv"
+    kept = pd.read_csv(path)
+    kept = kept[(kept.table == "table1") & (kept.corpus == sizes.label)]
+    kept = kept[kept.row.isin([LABELS["1"], LABELS["4"]]) & kept.column.isin(MEASURES.values())]
+    wide = kept.pivot(index=["row", "seed"], columns="column", values="value").reset_index()
+    wide["row"] = wide.row.str.split().str[0]
+    return wide.rename(columns={column: name for name, column in MEASURES.items()})
+
+
+def compare(given, sizes) -> pd.DataFrame:
+    """Mean µ with a difference and without, what it adds with its 95% interval over paired seeds, and
+    how the model fits its text.
+    """
+    table = pd.read_csv(given.output, dtype={"row": str})
+    both = table.merge(text_values(given, sizes), on=["row", "seed"], suffixes=("", "_text"))
+    lines = []
+    for (row, arm), part in both.groupby(["row", "arm"], sort=False):
+        added = contrast([part.mu - part.mu_text], [1.0])
+        low, high = added.interval()
+        lines.append(
+            {
+                "row": LABELS[row],
+                "difference": arm,
+                "seeds": len(part),
+                "µ, text": part.mu_text.mean(),
+                "µ": part.mu.mean(),
+                "added": added.value,
+                "low": low,
+                "high": high,
+                "perplexity, text": part.perplexity_train_text.mean(),
+                "perplexity": part.perplexity_train.mean(),
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def main(argv=None) -> pd.DataFrame:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("command", choices=("train", "compare"))
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no model after so many")
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--corpus", default="micro")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/causes.csv")
+    given = parser.parse_args(argv)
+    sizes = laboratory_config(given.scale, given.corpus)
+    return {"train": train, "compare": compare}[given.command](given, sizes)
+
+
+if __name__ == "__main__":
+    print(main().round(3).to_string(index=False))
