@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'ExecutorName', 'Address', 'Workers', 'Table', 'Column',
-           'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts', 'Dictionary', 'Sentences',
-           'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer', 'Theme', 'Sums',
-           'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values', 'run_batch_file',
-           'list_', 'plan', 'run', 'report', 'refresh', 'results_', 'init', 'claims_', 'why', 'probe', 'animate',
-           'named_folder', 'data_list', 'data_check', 'data_get']
+           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'ExecutorName', 'Address', 'Workers', 'ConfirmNotebook',
+           'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
+           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles',
+           'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
+           'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_',
+           'init', 'claims_', 'why', 'probe', 'animate', 'named_folder', 'data_list', 'data_check', 'data_get']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -274,6 +274,40 @@ def run(
         run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
+ConfirmNotebook = Annotated[
+    str,
+    typer.Argument(
+        metavar="NB", help="A notebook whose fresh seeds are run; none: how far all are."
+    ),
+]
+Corpus = Annotated[str, typer.Option(help="The corpus of the planned claims: micro, bible ...")]
+
+
+@app.command()
+def confirm(
+    notebook: ConfirmNotebook = "",
+    corpus: Corpus = "",
+    workers: Workers = 0,
+    store: StoreOption = "",
+):
+    """Test planned claims once more on fresh seeds; what the store has is not made again."""
+    from xlingual_nb.report.confirmation import find_table, progress_table, run_table
+    from xlingual_nb.report.checkout import repository
+    from xlingual_nb.report.notebooks import resolve
+    from xlingual_nb.report.run_commands import open_store
+    from xlingual_nb.runs.executors import Inline, Processes
+    from xlingual_nb.runs.store import Store
+
+    if not notebook:
+        progress = progress_table(open_store(store, blank=True), corpus)
+        return print_table(progress, "no claim is planned here")
+    require(corpus != "", "name the corpus as well, as in: xlingual confirm 07 --corpus micro")
+    executor = Inline() if workers == 1 else Processes(workers or None)
+    at = Store(store or repository() / "runs")
+    for path in run_table(find_table(resolve(notebook).stem, corpus), at, executor):
+        print(f"written: {short(path)}")
+
+
 @app.command()
 def report():
     """Build the site, report/index.html, from the reference results and your own."""

@@ -28,7 +28,7 @@ from xlingual_nb.experiments.k2020_common import (
 from .scales import reference_paper
 from .config import BilingualConfig
 from xlingual_nb.experiments.study import (
-    SEEDS,
+    choose_seeds,
     TableEntry,
     select_tables,
     select_claim_cells,
@@ -317,7 +317,7 @@ def cells(
     table_entries = []
     if sizes.deep_tuning:
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
-    for seed in SEEDS[: seeds or sizes.seeds.rest] if sizes.targets else ():
+    for seed in choose_seeds(seeds, sizes.seeds.rest) if sizes.targets else ():
         for table in names:
             table_entries += (
                 table7_cells(sizes, seed)

@@ -13,7 +13,7 @@ from xlingual_nb.experiments.k2020_common import (
     evaluation_cells,
 )
 from xlingual_nb.experiments.study import (
-    SEEDS,
+    choose_seeds,
     TableEntry,
     select_claim_cells,
     unique_runs,
@@ -47,7 +47,7 @@ def cells(
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_cells = []
-    for seed in SEEDS[: seeds or sizes.seeds[0]]:
+    for seed in choose_seeds(seeds, sizes.seeds[0]):
         for target in (*sizes.targets, "en"):
             pair = "enfake", target
             for kind, frequency in KINDS.items():

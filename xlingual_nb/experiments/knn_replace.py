@@ -185,7 +185,7 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
             if row in FIGURE7_ROWS:
                 table_entries += figure7_cells(row, measure, paper)
     languages = laboratory.language_pair(train, set(), sizes.language)
-    draws = range(seeds or sizes.seeds[2])
+    draws = choose_seeds(seeds, sizes.seeds[2])
     return table_entries + mapping_cells(
         paper, languages, lambda *how: laboratory_space_spec(sizes, *how), draws, "same"
     )
@@ -354,7 +354,7 @@ def cells(
     if not large or "table3" not in tables:
         return table_entries
     base = base_model_spec(large, XNLI_SEEDS[0])
-    draws = range(seeds or large.seeds)
+    draws = choose_seeds(seeds, large.seeds)
 
     def mapped_space(*how):
         return base_space_spec(large, base.languages, base.tokenizer, *how)

@@ -16,7 +16,7 @@ from xlingual_nb.experiments.k2020_common import (
 )
 from .scales import reference_paper
 from .config import BilingualConfig
-from .study import SEEDS, TableEntry, unique_runs, deduplicate
+from .study import TableEntry, choose_seeds, unique_runs, deduplicate
 from ..models.pretraining import PretrainSpec
 from ..tasks.baselines import FLOORS
 
@@ -66,7 +66,7 @@ def cells(
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_entries = []
-    for seed in SEEDS[: seeds or sizes.seeds.main]:
+    for seed in choose_seeds(seeds, sizes.seeds.main):
         for target in sizes.targets:
             spec = bbert_spec(sizes, ("enfake", target), seed)
             table_entries += language_pair_cells(sizes, f"enfake-{target} | {target}", spec, target)

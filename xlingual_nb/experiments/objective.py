@@ -18,7 +18,7 @@ from xlingual_nb.experiments.k2020_common import (
 )
 from .config import BilingualConfig
 from xlingual_nb.experiments.study import (
-    SEEDS,
+    choose_seeds,
     TableEntry,
     select_tables,
     select_claim_cells,
@@ -108,7 +108,7 @@ def cells(
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     names = select_tables(only, TABLES)
     table_entries = []
-    for seed in SEEDS[: seeds or sizes.seeds.rest]:
+    for seed in choose_seeds(seeds, sizes.seeds.rest):
         for table, target in product(names, sizes.targets):
             table_sizes = with_table_fine_tuning(sizes, table)
             for column in TABLES[table]:

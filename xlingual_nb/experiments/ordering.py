@@ -19,7 +19,7 @@ from xlingual_nb.experiments.k2020_common import (
 )
 from .dufter_table4 import external_order_cells, order_cells
 from xlingual_nb.experiments.study import (
-    SEEDS,
+    choose_seeds,
     TableEntry,
     check_choice,
     select_claim_cells,
@@ -111,7 +111,7 @@ def cells(
     table_cells = []
     is_full_study = not (languages or own) and reading == "permute"
     tables = {"table2": reading} | ({RELEASED_TABLE: "permute_released"} if is_full_study else {})
-    for seed in SEEDS[: seeds or sizes.seeds[0]]:
+    for seed in choose_seeds(seeds, sizes.seeds[0]):
         for (table, table_reading), target in product(tables.items(), (*sizes.targets, "en")):
             table_cells += permutation_cells(sizes, table, table_reading, target, seed)
         if is_full_study:

@@ -19,7 +19,7 @@ from xlingual_nb.experiments.k2020_common import (
     untrained_spec,
 )
 from xlingual_nb.experiments.study import (
-    SEEDS,
+    choose_seeds,
     TableEntry,
     select_claim_cells,
     unique_runs,
@@ -48,7 +48,7 @@ def cells(
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_cells = []
-    for seed in SEEDS[: seeds or sizes.seeds.main]:
+    for seed in choose_seeds(seeds, sizes.seeds.main):
         for pair in [(source, target) for target in sizes.targets for source in ("en", "enfake")]:
             row = f"{'-'.join(pair)} | {' | '.join(pair)}"
             spec = bbert_spec(sizes, pair, seed)

@@ -190,10 +190,14 @@ def protocol(cells: Iterable[TableEntry]) -> pd.DataFrame:
 SEEDS = tuple(range(100))
 
 
-def choose_seeds(seeds: int, default: int, available: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
-    """The first `seeds` of those `available`; 0: as many as are `default` at the scale. InputError for
-    more than there are.
+def choose_seeds(
+    seeds: int | tuple[int, ...], default: int, available: tuple[int, ...] = SEEDS
+) -> tuple[int, ...]:
+    """The first `seeds` of those `available`; 0: as many as are `default` at the scale; a tuple names
+    the seeds themselves. InputError for more than there are.
     """
+    if isinstance(seeds, tuple):
+        return seeds
     if not 0 <= seeds <= len(available):
         raise InputError(f"seeds={seeds}: choose 0 (the scale's own) to {len(available)}")
     return available[: seeds or default]

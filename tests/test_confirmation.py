@@ -1,0 +1,96 @@
+"""The confirmatory study: its plan is fixed, its seeds are fresh, and its verdicts follow from both."""
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.measures.statistics import power
+from xlingual_nb.papers import published
+from xlingual_nb.report import confirmation_plan
+from xlingual_nb.report.confirmation_plan import claim_to_test, plans, read_plan
+
+ROOT = Path(__file__).resolve().parents[1]
+PLANS = sorted(ROOT.glob("xlingual_nb/papers/*/plan.toml"))
+
+# Of each plan as it was fixed, before the first of its runs. `cut` alone may be added.
+FIXED = {
+    "dufter2020": "b489a9dbab5b2a2c",
+    "k2020": "e044f085b7d38cb2",
+    "liu2020a": "9dac147fd707c04c",
+    "liu2020b": "5c5f95edc0be79ae",
+    "wu2019": "5612ddd61cf250b6",
+}
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.parent.name)
+def test_a_plan_stays_as_it_was_fixed(path):
+    text = re.sub(r', cut = "[^"]*"', "", path.read_text(encoding="utf-8"))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == FIXED[path.parent.name]
+
+
+def test_every_paper_has_a_plan_for_each_of_its_own_claims():
+    """On every corpus of the exploratory study a claim is planned, or left out with a reason."""
+    judged = pd.read_csv(ROOT / "results/laptop/verdicts.csv")
+    own = judged[judged.whose == "paper"]
+    listed = {
+        (entry.id, entry.corpus)
+        for plan in plans().values()
+        for entry in (*plan.claims, *plan.left_out)
+    }
+    assert set(plans()) == set(published.papers())
+    assert set(zip(own.claim, own.corpus)) <= listed
+
+
+def test_no_exploratory_table_has_used_a_fresh_seed():
+    first = min(plan.first_seed for plan in plans().values())
+    used = [pd.read_csv(path).seed.max() for path in ROOT.glob("results/*/*/seeds*.csv")]
+    assert len(used) > 10 and max(used) < first
+
+
+def test_a_planned_test_is_the_one_of_the_registry(monkeypatch):
+    planned = [(plan, entry) for plan in plans().values() for entry in plan.claims]
+    assert len(planned) > 60
+    assert all(claim_to_test(entry).id == entry.id for _, entry in planned)
+    changed = replace(planned[0][1], tests="0" * 12)
+    with pytest.raises(InputError, match="not the one that was planned"):
+        claim_to_test(changed)
+
+
+def test_an_entry_of_a_plan_that_is_misspelt_is_named(tmp_path):
+    text = PLANS[0].read_text(encoding="utf-8").replace("corpus =", "corpsu =", 1)
+    path = tmp_path / "plan.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"plan\.toml: .*corpsu"):
+        read_plan(path)
+
+
+def test_the_plans_follow_from_the_exploratory_values():
+    home = ROOT / "results/laptop"
+    kept = {
+        paper: replace(plan, claims=tuple(replace(c, cut="") for c in plan.claims))
+        for paper, plan in plans().items()
+    }
+    made = confirmation_plan.make_plans(home, "2026-11-28")
+    same = [paper for paper in kept if made[paper].values == kept[paper].values]
+    if not same:
+        pytest.skip("the exploratory study has more values than when the plans were fixed")
+    for paper in same:
+        assert made[paper] == kept[paper]
+
+
+@pytest.mark.parametrize("n, effect, sds", [(5, 3.0, (1.0, 0.5)), (12, 1.2, (1.0, 1.0))])
+def test_the_power_of_a_planned_test_is_what_simulation_gives(n, effect, sds):
+    rng = np.random.default_rng(n)
+    level = 0.002  # so far out in the tail Welch's degrees of freedom are a rough guide
+    first, second = (
+        rng.normal(mean, sd, (20_000, n)) for mean, sd in zip((effect, 0.0), sds, strict=True)
+    )
+    p = stats.ttest_ind(first, second, axis=1, equal_var=False, alternative="greater").pvalue
+    assert (p < level).mean() == pytest.approx(power(effect, sds, [1, 1], n, level), abs=0.06)
