@@ -1,0 +1,143 @@
+"""Confirmed verdicts made again from plan and values by seed: no line here is the package's, but for the
+values that stand in for a study where none is full.
+"""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import test_verdicts_again as again
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def families(root):
+    """(plan, corpus, its planned claims, values by seed) of every family with verdicts."""
+    written = pd.read_csv(root / "results/confirmed/claims.csv")
+    frames = [
+        pd.read_csv(path).assign(notebook=path.stem.partition("-")[0])
+        for path in sorted((root / "results/confirmed").glob("*-*.csv"))
+    ]
+    values = pd.concat(frames, ignore_index=True)
+    for path in sorted(ROOT.glob("xlingual_nb/papers/*/plan.toml")):
+        plan = tomllib.loads(path.read_text(encoding="utf-8"))
+        for corpus in written[written.paper == plan["paper"]].corpus.unique():
+            here = [c for c in plan["claim"] if c["corpus"] == corpus and "cut" not in c]
+            of_family = (values.paper == plan["paper"]) & (values.corpus == corpus)
+            yield plan, corpus, here, values[of_family]
+
+
+def confirmed_again(root):
+    """Verdict, and p for and against, of every claim of a family that is full."""
+    registry = {claim["id"]: (stand_in, claim) for _, stand_in, claim in again.ledger()}
+    address = [*again.CELL, "seed", "step"]
+    rows = []
+    for plan, corpus, planned, values in families(root):
+        spread = again.typical_of(values.drop_duplicates(address))
+        for entry in planned:
+            stand_in, claim = registry[entry["id"]]
+            own_first = values.sort_values(
+                "notebook", key=lambda names, own=entry["notebook"]: names != own, kind="stable"
+            )
+            frame = own_first.drop_duplicates(address)
+            frame = frame[frame.seed < plan["first_seed"] + entry["n"]]
+            cells = again.cells_of(frame, stand_in)
+            tests = [
+                test | dict(table=test["table"] + "-matched" * (at in entry.get("matched", [])))
+                for at, test in enumerate(claim["tests"])
+            ]
+            verdict = again.gate(frame, cells, claim, tests, plan["scale"])
+            ps = np.full((1, 2), np.nan)
+            if not verdict:
+                ps = np.array([again.p_values(frame, cells, test, spread) for test in tests])
+            against = min(1, len(ps) * ps[:, 1].min())
+            rows.append((entry["id"], corpus, plan["paper"], verdict, ps[:, 0].max(), against))
+    columns = ["claim", "corpus", "paper", "verdict", "p", "against"]
+    made = pd.DataFrame(rows, columns=columns)
+    for side in ("p", "against"):
+        made[side] = made.groupby(["paper", "corpus"])[side].transform(again.holm)
+    outcomes = [made.verdict != "", made.p < 0.05, made.against < 0.05]
+    made["verdict"] = np.select(
+        outcomes, [made.verdict, "reproduced", "refuted"], again.UNDECIDABLE
+    )
+    return made.set_index(["claim", "corpus"])
+
+
+def unlike_what_is_written(root):
+    """Claims whose written verdict, or p, does not follow from plan and values."""
+    made = confirmed_again(root)
+    written = pd.read_csv(root / "results/confirmed/claims.csv").set_index(["claim", "corpus"])
+    assert sorted(written.index) == sorted(made.index)
+    written = written.loc[made.index]
+    verdict = written.verdict.replace(dict.fromkeys(again.REFUTED, "refuted"))
+    p = made.p.where(written.side == "for", made.against)
+    is_equal = np.isclose(p, written.p, rtol=1e-4, atol=1e-12, equal_nan=True)
+    return sorted(made.index[(verdict != made.verdict) | ~is_equal])
+
+
+def test_confirmed_verdicts_follow_from_plan_and_values():
+    if (ROOT / "results/confirmed/claims.csv").is_file():
+        assert unlike_what_is_written(ROOT) == []
+
+
+def made_up_study(root):
+    """Fresh values of D in the microworld: draws around the exploratory ones. As `root` has them when
+    full, with verdicts.
+    """
+    from xlingual_nb.report import confirmation, tables, verdicts
+
+    rng = np.random.default_rng(0)
+    old = pd.concat(
+        tables.read_seeds(ROOT / f"results/laptop/{notebook}/seeds.csv")
+        for notebook in ("07_laboratory", "08_knn_replace")
+    )
+    old = old[(old.corpus == "micro") & (old.paper == "dufter2020")]
+    moments = old.groupby([*again.CELL, old.step.fillna(-1).rank(method="dense")]).value
+    mean, sd = moments.mean().to_dict(), moments.std().to_dict()
+    plan = confirmation.plans()["dufter2020"]
+    (root / confirmation.CONFIRMED).mkdir(parents=True)
+    for table in confirmation.confirmatory_tables([plan]):
+        if table.corpus != "micro":
+            continue
+        percents = [c.runs[0].percent for c in table.entries if c.step]
+        order = sorted({100 if p is None else p for p in percents})
+        rows = []
+        for c in table.entries:
+            percent = None
+            if c.step:
+                percent = 100 if c.runs[0].percent is None else c.runs[0].percent
+            steps = sorted(at[3] for at in mean if at[:3] == (c.table, c.row, c.column))
+            at = steps[order.index(percent)] if c.step else steps[-1]
+            key = (c.table, c.row, c.column, at)
+            value = rng.normal(mean[key], sd[key])
+            run = f"{c.row} {c.seed} {'curve' if c.table == 'figure6' else ''}"
+            place = (c.paper, c.table, c.row, c.column, "micro", c.seed, value, run, percent)
+            rows.append(place)
+        frame = pd.DataFrame(rows, columns=[*tables.OBSERVED, "step"]).assign(made="")
+        frame.to_csv(root / confirmation.CONFIRMED / table.file, index=False)
+    verdicts.write(
+        confirmation.confirmed_verdicts(root), root / confirmation.CONFIRMED / "claims.csv"
+    )
+    return root
+
+
+def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(tmp_path):
+    root = made_up_study(tmp_path)
+    written = pd.read_csv(root / "results/confirmed/claims.csv")
+    assert len(written) >= 18 and (written.verdict == "reproduced").sum() >= 15
+    assert unlike_what_is_written(root) == []
+    path = root / "results/confirmed/07_laboratory-micro.csv"
+    values = pd.read_csv(path)
+    values.loc[values.row == "3 inv-order", "value"] += 0.4
+    values.to_csv(path, index=False)
+    assert ("D-inv-order", "micro") in unlike_what_is_written(root)
+
+
+def test_no_verdict_of_a_family_that_is_not_full(tmp_path):
+    from xlingual_nb.report import confirmation
+
+    root = made_up_study(tmp_path)
+    assert len(confirmation.confirmed_verdicts(root))
+    (root / "results/confirmed/08_knn_replace-micro.csv").unlink()
+    assert confirmation.confirmed_verdicts(root).empty
