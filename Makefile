@@ -1,4 +1,4 @@
-# make reproduce   install, run the laboratory's central contrast, show it, write the report and say where it is
+# make reproduce   install, run the laboratory's central contrast, show it and say where it is
 #                  (ROWS=all: all of the laboratory, about an hour on two cores)
 # make test        install, then lint, library notebooks, unit tests, a smoke pass of every experiment
 # make check       install, then lint, the order of imports and the fast tests, of these what a change reaches: for daily work
@@ -38,13 +38,13 @@ help:
 # and which alone has rows: the original model, the copy read backwards, all three modifications, and untrained ones
 reproduce: $(VENV)/$(if $(filter-out laboratory,$(RUN)),.lab,.runtime)
 	$(VENV)/bin/xlingual run $(RUN) --scale $(SCALE) $(if $(filter laboratory,$(RUN)),$(PART))
-	$(VENV)/bin/xlingual report
 ifeq ($(RUN),laboratory)
 	@$(VENV)/bin/xlingual results laboratory --scale $(SCALE)
 	@$(if $(filter all,$(ROWS)),,echo "All rows of the laboratory (about an hour on two cores): make reproduce ROWS=all")
 endif
+	@echo "Tables, figures and the executed notebooks are in yours/. Pages to read and search, with the reference results: make site"
 
-site report: $(VENV)/.runtime
+site report: $(VENV)/.site
 	$(VENV)/bin/xlingual report
 
 test: lint
@@ -79,16 +79,20 @@ $(VENV)/.torch: constraints.txt
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
-	$(PIP) -e '.[docs]'
+	$(PIP) -e .
 	@touch $@
 
+$(VENV)/.site: $(VENV)/.torch pyproject.toml
+	$(PIP) -e '.[docs]'
+	@touch $@ $(VENV)/.runtime
+
 $(VENV)/.lab: $(VENV)/.torch pyproject.toml
-	$(PIP) -e '.[lab,docs]'
+	$(PIP) -e '.[lab]'
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	$(PIP) -e '.[all]'
-	@touch $@ $(VENV)/.lab $(VENV)/.runtime
+	@touch $@ $(VENV)/.lab $(VENV)/.site $(VENV)/.runtime
 
 clean:
 	rm -rf $(VENV) report build *.egg-info .pytest_cache .ruff_cache

@@ -135,7 +135,7 @@ HEADINGS = [
     "Run it yourself",
     "Provenance",
 ]
-TOLD = [p for p in EXPERIMENTS if "## In short" in p.read_text(encoding="utf-8")]
+TOLD = [p for p in EXPERIMENTS if "## In miniature" in p.read_text(encoding="utf-8")]
 
 
 def cells_of(path):

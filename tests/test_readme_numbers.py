@@ -11,6 +11,7 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.report import readme
 from xlingual_nb.report.answers import reference_verdicts
+from xlingual_nb.report.study_costs import study_costs
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_THE_SITE = "../runs.md", "../claims/index.md"  # pages that `xlingual report` writes
@@ -37,7 +38,7 @@ def test_it_is_short(text):
     plain = re.sub(r"<!--.*?-->|```.*?```|<[^>]*>", "", text, flags=re.S)
     plain = re.sub(r"\]\([^)]*\)", "]", plain)  # without the targets of links
     words = [word for word in re.sub(r"[|*`#\[\]]", " ", plain).split() if re.search(r"\w", word)]
-    assert len(words) < 1350
+    assert len(words) < 1200
 
 
 def test_outside_its_blocks_it_types_no_result(text):
@@ -65,6 +66,27 @@ def test_all_47_tables_and_figures_are_covered(text):
     assert readme.covered("07_laboratory/table1", ROOT) == readme.VALUES
     assert readme.covered("09_data_size/figure1", ROOT) == readme.ORDERING
     assert readme.covered("09_data_size/nothing", ROOT) == readme.MISSING
+
+
+def test_what_reproduce_prints_is_of_the_rows_and_seeds_that_it_makes(text):
+    makefile = dict(re.findall(r"^(ROWS|SEEDS) +\?= (\S+)$", (ROOT / "Makefile").read_text(), re.M))
+    assert makefile["ROWS"] == ",".join(readme.FIRST_ROWS)
+    assert makefile["SEEDS"] == str(readme.FIRST_SEEDS)
+    printed = readme.printed_block()
+    for row in readme.FIRST_ROWS:
+        assert re.search(rf"^  {row} .* \(n = {readme.FIRST_SEEDS}\)", printed, re.M)
+    assert printed in text
+
+
+def test_the_cost_of_paper_scale_is_what_a_plan_says(text):
+    """K's plan is the same with data and without; the laboratory's depends on the length of its text."""
+    names = [f"0{number}" for number in range(1, 7)]
+    (hours, price), *_ = re.findall(r"([\d,]+) \(([\d,]+) USD\) for K", text)
+    ours = study_costs(names, "paper", {}).machines.set_index("machine").loc["H100"]
+    assert float(hours.replace(",", "")) == pytest.approx(ours["card-hours"], rel=0.01)
+    assert float(price.replace(",", "")) == pytest.approx(ours["price USD"], rel=0.01)
+    laboratory = study_costs(["07"], "paper", {}).machines.set_index("machine").loc["H100"]
+    assert laboratory["card-hours"] < 3 and laboratory["price USD"] < 10
 
 
 def test_a_finding_is_a_decided_claim():

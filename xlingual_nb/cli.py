@@ -319,12 +319,14 @@ def report():
 # %% ../nbs/lib/9010_cli.ipynb #81300001
 @app.command()
 def refresh(notebooks: Notebooks = None):
-    """Write notebooks' answers, the tour's map and README's results from the reference results."""
-    from xlingual_nb.report import answers, readme
+    """Write notebooks' answers, the tour's map, README's results and two pages of docs/ from the
+    reference results.
+    """
+    from xlingual_nb.report import answers, docs_pages, readme
 
     changed = answers.refresh(notebooks)
     if not notebooks:
-        changed += readme.refresh_map() + readme.refresh_readme()
+        changed += readme.refresh_map() + readme.refresh_readme() + docs_pages.refresh_docs()
     for path in changed:
         print(f"{short(path)}: written anew")
 

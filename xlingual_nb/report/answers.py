@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['UNITS', 'MINUS', 'PUBLISHED_SIZE', 'SUBJECTS', 'PAPERS', 'READING', 'Finding', 'Series', 'Answer', 'read_answers',
            'wrapped', 'bullet_text', 'effect_text', 'finding_text', 'series_text', 'compared_text',
-           'published_size_table', 'departures_table', 'library_pages', 'imported_modules', 'links_text', 'unsupported',
-           'reference_verdicts', 'answer_text', 'write_cell', 'refresh']
+           'published_size_table', 'departures_table', 'spread_text', 'comparison_table', 'corpus_score', 'score_text',
+           'library_pages', 'imported_modules', 'links_text', 'unsupported', 'reference_verdicts', 'answer_text',
+           'write_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
+from ..papers.published import PAPERS as OF_PAPERS
 from ..papers.published import claims, published
 from . import verdicts
 from .checkout import repository
@@ -97,7 +99,7 @@ class Answer:
     holds : dict
         {claim: verdict} that the sentence stands on; on at least one corpus.
     figure, alt : str
-        A file of `figures/`, and what it shows in words.
+        A file of `figures/`, and what it shows in words; empty for none.
     not_shown : tuple of str
         What must not be concluded.
     published_size : str
@@ -108,19 +110,25 @@ class Answer:
     departures : dict
         A table of models that depart from the paper's text: `file` (with columns arm, row, seed, mu), and
         `names`, what each arm does; empty for none.
+    score : bool
+        Whether the number of claims that hold stands beneath the sentence.
+    comparison : dict
+        A column of a table on several texts: fields of `comparison_table`, and `says`; empty for none.
     """
 
     notebook: str
     answer: str
     findings: tuple[Finding, ...]
     series: tuple[Series, ...]
-    figure: str
-    alt: str
     not_shown: tuple[str, ...]
     holds: dict
+    figure: str = ""
+    alt: str = ""
     published_size: str = ""
     remarks: tuple[str, ...] = ()
     departures: dict = field(default_factory=dict)
+    score: bool = False
+    comparison: dict = field(default_factory=dict)
 
 
 def read_answers(path: Path | None = None) -> dict[str, Answer]:
@@ -298,6 +306,58 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
             )
     return "\n".join(lines)
 
+# %% ../../nbs/lib/8150_answers.ipynb #8150ab02
+def spread_text(score) -> str:
+    """Mean, standard deviation and number of models of one line of a result table."""
+    return f"{score.value:.2f} ± {score.sd:.2f} ({score.n_seeds})"
+
+
+def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: dict) -> str:
+    """A column of a result table on several texts, in markdown: a row a model, a column a text.
+
+    Parameters
+    ----------
+    notebook, table, column : str
+    rows : dict
+        {name: row label}.
+    texts : dict
+        {name: "scale/corpus"}.
+    """
+    by_text = {}
+    for name, place in texts.items():
+        scale, corpus = place.split("/")
+        frame = kept_study(notebook, scale=scale).table(table)
+        frame = frame[(frame.column == column) & (frame.corpus == corpus)]
+        by_text[name] = {score.row: spread_text(score) for score in frame.itertuples()}
+    heading = f"{column_name(column)}, mean ± sd (models)"
+    lines = [f"| {heading} | {' | '.join(texts)} |", "|---" * (len(texts) + 1) + "|"]
+    for name, row in rows.items():
+        scores = " | ".join(by_row[row] for by_row in by_text.values())
+        lines.append(f"| {name} | {scores} |")
+    return "\n".join(lines)
+
+
+def corpus_score(frame: pd.DataFrame, scale: str, corpus: str) -> str:
+    """`54 of 116 (40 hold, 14 do not)`: the papers' own claims on a text, decided and tested."""
+    totals = verdicts.decided_counts(frame, scale).groupby("corpus")[["decided", "tested"]].sum()
+    is_own = verdicts.source_of_claims(frame) == OF_PAPERS
+    is_reproduced = frame.verdict == verdicts.REPRODUCED
+    n_hold = int((is_own & is_reproduced & (frame.corpus == corpus)).sum())
+    decided, tested = totals.loc[corpus]
+    return f"{decided} of {tested} ({n_hold} hold, {decided - n_hold} do not)"
+
+
+def score_text(frames: dict[str, pd.DataFrame]) -> str:
+    """How many of the papers' own claims are decided, of those that could be tested, by text."""
+    micro = corpus_score(frames["laptop"], "laptop", "micro")
+    bible = corpus_score(frames["laptop"], "laptop", "bible")
+    own_size = frames["paper"][frames["paper"].paper == "dufter2020"]
+    published_size = corpus_score(own_size, "paper", "bible")
+    return (
+        "Decided, of the papers' own claims that could be tested: in the microworld "
+        f"{micro}, on the Bible {bible}; with D's small models at the published size {published_size}."
+    )
+
 # %% ../../nbs/lib/8150_answers.ipynb #8150aa02
 SUBJECTS = (
     "microworld",
@@ -391,6 +451,17 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
             f"{lost[0]} = {answer.holds[lost[0]]!r}, which no verdict says any more: write it again"
         )
     parts = ["## In short", wrapped(f"**{answer.answer}**")]
+    if answer.score:
+        parts.append(wrapped(score_text(frames)))
+    bullets = [finding_text(finding, frames) for finding in answer.findings]
+    bullets += [series_text(series, answer.notebook) for series in answer.series]
+    if bullets:
+        parts.append("\n".join(bullets))
+    if answer.comparison:
+        options = dict(answer.comparison)
+        parts += [wrapped(options.pop("says")), comparison_table(**options)]
+    if answer.figure:
+        parts.append(f"![{answer.alt}](../figures/{answer.figure})")
     if answer.published_size:
         parts.append(
             wrapped(
@@ -402,13 +473,10 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
         parts += [wrapped(remark) for remark in answer.remarks]
     if answer.departures:
         parts.append(departures_table(answer.departures, answer.notebook, repository()))
-    bullets = [finding_text(finding, frames) for finding in answer.findings]
-    bullets += [series_text(series, answer.notebook) for series in answer.series]
-    parts.append("\n".join(bullets))
-    parts.append(f"![{answer.alt}](../figures/{answer.figure})")
     limits = "\n".join(wrapped(f"* {limit}", "  ") for limit in answer.not_shown)
     parts.append(f"**What this does not show**\n\n{limits}")
-    parts.append(wrapped(f"*{READING}*"))
+    if answer.findings:
+        parts.append(wrapped(f"*{READING}*"))
     parts.append(links_text(answer, repository()))
     return "\n\n".join(parts)
 

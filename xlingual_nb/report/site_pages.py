@@ -52,7 +52,8 @@ WRITTEN = {  # pages that results are written into, and other places that lead t
     "api/index.rst": "api/index.rst",
     "nbs": "nbs/index.md",
     "nbs/lib": "api/modules.rst",
-    "xlingual_nb/papers": "choices/index.md",
+    "docs/text_and_code.md": "choices/index.md",
+    "docs/contradicted.md": "claims/index.md",
 }
 
 
@@ -99,7 +100,8 @@ def is_page(root: Path, file: str) -> bool:
 
 def doc_files(root: Path) -> list[str]:
     """Texts of the repository that are pages of the site."""
-    names = [f"docs/{p.name}" for p in sorted((root / "docs").glob("*.md")) if p.name != "front.md"]
+    files = [f"docs/{path.name}" for path in sorted((root / "docs").glob("*.md"))]
+    names = [name for name in files if name != "docs/front.md" and name not in WRITTEN]
     others = ["data/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
     return names + [name for name in others if (root / name).is_file()]
 

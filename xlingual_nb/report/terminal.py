@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['UsageError', 'line_of', 'interrupted_message', 'exit_of', 'settle', 'print_table', 'rows_of', 'print_json',
-           'bar_lines', 'print_results', 'listing', 'print_listing', 'parameters_of', 'print_parameters', 'check_out',
-           'assignments', 'short', 'check_stage']
+           'bar_lines', 'column_lines', 'print_results', 'listing', 'print_listing', 'parameters_of',
+           'print_parameters', 'check_out', 'assignments', 'short', 'check_stage']
 
 # %% ../../nbs/lib/8130_terminal.ipynb #6b8871c6
 import json
@@ -108,6 +108,16 @@ def bar_lines(frame, width: int = 40) -> list[str]:
     return lines
 
 
+def column_lines(frame, notebook: str, scale: str) -> list[str]:
+    """One column of a result table as bars, with a heading for each corpus."""
+    remark = ": smoke is no result" if scale == "smoke" else ""
+    lines = []
+    for (table, column, corpus), rows in frame.groupby(["table", "column", "corpus"]):
+        place = f"{notebook}, {table}, {corpus}, scale {scale}"
+        lines += [f"{column} of {place} (| published){remark}", *bar_lines(rows)]
+    return lines
+
+
 def print_results(notebook: str, scale: str, table: str, column: str) -> None:
     """Print a column of a user's table as bars, a block a corpus.
 
@@ -125,10 +135,7 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
     frame = tables.read(path)
     if column not in set(frame.column):
         raise InputError(f"{path} has no column {column!r}: {', '.join(frame.column.unique())}")
-    remark = ": smoke is no result" if scale == "smoke" else ""
-    for corpus, rows in frame[frame.column == column].groupby("corpus"):
-        print(f"{column} of {notebook}, {table}, {corpus}, scale {scale} (| published){remark}")
-        print("\n".join(bar_lines(rows)))
+    print("\n".join(column_lines(frame[frame.column == column], notebook, scale)))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #e7cd7189
 def listing() -> dict:
