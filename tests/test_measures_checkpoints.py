@@ -454,7 +454,7 @@ def test_a_vocabulary_that_needs_a_package_names_it(folder, tmp_path, monkeypatc
     drop("tokenizer.json", "tokenizer_config.json")(copy)
     (copy / "spm.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
     change("config.json", model_type="deberta-v2")(copy)
-    monkeypatch.setattr("xlingual_nb.models.checkpoint_folders.find_spec", lambda name: None)
+    monkeypatch.setattr("xlingual_nb.models.tokenizer_checks.find_spec", lambda name: None)
     assert "pip install sentencepiece" in refusal(copy)
 
 

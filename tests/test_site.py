@@ -118,7 +118,7 @@ def test_links_of_the_repository_lead_to_pages_or_are_text():
     assert target("README.md", "nbs/15_ledger.ipynb") == "nbs/15_ledger.ipynb"
     assert target("README.md", "docs/text_and_code.md") == "choices/index.md"
     assert target("README.md", "docs/contradicted.md") == "claims/index.md"
-    assert target("nbs/01_overlap.ipynb", "lib/4050_pretraining.ipynb").endswith(
+    assert target("nbs/01_overlap.ipynb", "lib/4110_pretraining.ipynb").endswith(
         "api/modules/models.pretraining.rst"
     )
     assert target("docs/reproducibility.md", "../runs.md") == "../runs.md"
