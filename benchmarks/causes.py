@@ -59,7 +59,7 @@ def train(given, sizes) -> pd.DataFrame:
     table = pd.read_csv(given.output, dtype={"row": str}) if given.output.exists() else None
     known = set() if table is None else set(zip(table.arm, table.row, table.seed))
     for arm in given.arms.split(","):
-        for row in ARMS[arm]:
+        for row in [row for row in ARMS[arm] if row in given.rows.split(",")]:
             seeds = [s for s in SEEDS[: given.seeds] if (arm, row, s) not in known]
             for first in range(0, len(seeds), sizes.stack):
                 if time.monotonic() - begun > given.seconds:
@@ -128,6 +128,7 @@ def main(argv=None) -> pd.DataFrame:
     parser.add_argument("command", choices=("train", "compare"))
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--rows", default="1,4", help="identifiers of Table 1")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no model after so many")
     parser.add_argument("--scale", default="laptop")

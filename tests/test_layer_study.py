@@ -118,6 +118,15 @@ def test_settings_differ_from_the_zero_shot_run_in_what_is_trained_alone():
         assert one("untrained, Feat | en | de") == (replace(feat, checkpoint=bare),)
 
 
+def test_zero_shot_trains_all_layers_whatever_a_recipe_freezes():
+    frozen = SMALL.tasks.tuning | {"pos": replace(SMALL.tasks.tuning["pos"], freeze=0)}
+    sizes = replace(SMALL, tasks=SMALL.tasks._replace(tuning=frozen))
+    rows = {c.row: c.runs[0] for c in layers.freezing_cells(sizes, "pos", 0)}
+    ordinary = {c.row: c.runs[0] for c in layers.freezing_cells(SMALL, "pos", 0)}
+    assert rows == ordinary
+    assert rows["en-xx | zero-shot | mean"].settings.freeze is None
+
+
 def test_what_trains_all_layers_is_shared_with_notebook_12():
     theirs = {(c.row, c.column): c for c in zero_shot.cells("laptop", seeds=1)}
     shared = [
