@@ -442,10 +442,10 @@ def test_data_record_and_check(folder):
         assert (
             subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
         )
-    (folder / "bible/en-toy.tsv").write_bytes("GEN.1.1\tIn the beginning\n".encode("utf-8-sig"))
+    (folder / "bible/en-toy.tsv").write_bytes("GEN.1.1\tIn the beginning\n".encode("utf-16"))
     done = xlingual("data", "check", env=env)
     refused(done, "1 of 1 files")
-    assert "changed" in done.stdout and "byte-order mark" in done.stdout
+    assert "changed" in done.stdout and "UTF-16" in done.stdout
     (folder / "bible/en-toy.tsv").unlink()
     refused(xlingual("data", "check", env=env), "1 of 1 files")
 

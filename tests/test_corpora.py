@@ -91,7 +91,7 @@ BAD = [
     ("empty.txt", b"", "is empty"),
     ("blank.txt", b" \n\n", "is empty"),
     ("empty.txt.gz", gzip.compress(b""), "is empty"),
-    ("mark.txt", b"\xef\xbb\xbfone\n", "line 1: the file starts with a byte-order mark"),
+    ("mark.txt", b"\xef\xbb\xbf", "is empty"),
     ("wide.txt", "one\n".encode("utf-16"), "line 1: the text is UTF-16"),
     ("latin.txt", b"one\ntwo\ns\xed\n", "line 3: byte 0xed is not UTF-8"),
     ("latin.txt.gz", gzip.compress(b"s\xed\n"), "line 1: byte 0xed is not UTF-8"),
@@ -118,6 +118,13 @@ def test_bad_files(tmp_path, name, data, said, read):
     (tmp_path / name).write_bytes(data)
     message = one_line(read, tmp_path / name)
     assert said in message and str(tmp_path / name) in message
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_marks_and_line_ends_of_other_systems_are_no_text(tmp_path, mark, end):
+    (tmp_path / "a.txt").write_bytes(f"{mark}one{end}{end}two{end}".encode())
+    assert read_lines(tmp_path / "a.txt") == ["one", "", "two"]
 
 
 def test_missing_file_and_folder(tmp_path):

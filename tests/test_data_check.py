@@ -57,12 +57,6 @@ BROKEN = [  # file, text, line, what the message says
         "byte 0xe4 is not UTF-8: convert the file",
     ),
     (
-        "text/fi.wiki.txt",
-        b"\xef\xbb\xbfSataa.\n",
-        1,
-        "byte-order mark: save it as UTF-8 without BOM",
-    ),
-    (
         "nli/xnli.test.fi.tsv",
         "Sataa.\tOn märkää.\tentailment\nSataa.\tOn kuivaa.\tristiriita\n",
         2,

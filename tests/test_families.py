@@ -196,6 +196,29 @@ def test_perplexity_is_that_of_one_sentence_at_a_time(tmp_path, model_type):
     assert masked_nll(checkpoint, text, "en", rate=1) == (pytest.approx(total, rel=1e-4), 15)
 
 
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
+def test_debertas_own_head_is_opened(tmp_path, model_type):
+    """Released folders do not say which of two heads they hold, and transformers takes the other."""
+    save(tmp_path, model_type, legacy=False)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    del config["legacy"]
+    path.write_text(json.dumps(config))
+    checkpoint = load_checkpoint(tmp_path)
+    assert checkpoint.head is not None
+    text = encode_text(checkpoint, TEXT["en"], "en")
+    model = hf.AutoModelForMaskedLM.from_pretrained(
+        tmp_path, config=hf.AutoConfig.from_pretrained(tmp_path, legacy=False)
+    )
+    total = 0.0
+    for sentence in text:
+        labels = torch.tensor([[-100, *sentence.tolist(), -100]])
+        ids = torch.tensor([[2, *[4] * len(sentence), 3]])
+        with torch.no_grad():
+            total += model(input_ids=ids, labels=labels).loss.item() * len(sentence)
+    assert masked_nll(checkpoint, text, "en", rate=1) == (pytest.approx(total, rel=1e-4), 15)
+
+
 REFUSED = {
     "bart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
     "mbart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),

@@ -262,6 +262,21 @@ def test_a_kill_between_the_models_of_a_stack_takes_up_the_last_common_step(tmp_
         )
 
 
+@pytest.mark.parametrize("keep", [0, 100, -40])
+def test_a_state_that_a_power_cut_has_shortened_is_passed_over(tmp_path, keep):
+    """Zero bytes, a part of the header, all but the last bytes; then training starts anew."""
+    training = Training(6, 24, 1e-2, 10)
+    jobs = jobs_of(tmp_path)
+    loop.pretrain(jobs, SHAPE, training)
+    expected = [(job.folder / "model.safetensors").read_bytes() for job in jobs]
+    (state,) = jobs[0].folder.glob("resume/*.safetensors")
+    state.write_bytes(state.read_bytes()[:keep])
+    (jobs[0].folder / "model.safetensors").unlink()
+    assert loop.last_saved_step(jobs) == 0
+    loop.pretrain(jobs, SHAPE, training)
+    assert [(job.folder / "model.safetensors").read_bytes() for job in jobs] == expected
+
+
 def test_a_log_line_cut_short_is_dropped(tmp_path):
     (tmp_path / "training.jsonl").write_text(
         '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n{"step": 3, "lo'

@@ -15,7 +15,6 @@ import torch
 
 from ..errors import InputError
 from .retrieval import upper_layer
-from ..models.checkpoint_folders import explain_missing_head
 from ..models.encoders import Encoder
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from ..models.static_vectors import VECTOR_FILES
@@ -210,5 +209,5 @@ def remarks(
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")
     lines += folder_remarks(encoder, pooling)
     if encoder.head is None:
-        lines.append(explain_missing_head(encoder.path))
+        lines.append("no perplexity: there is no masked-LM head")
     return [line for line in lines if line]

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['TOKENIZER_FILES', 'read_view', 'read_views', 'missing_shards', 'fix_of_missing_weights', 'fault_of_weights',
            'check_weights', 'fix_of_missing_config', 'check_folder', 'silence_transformers',
-           'unexpected_encoder_weights', 'names_of_weights', 'explain_missing_head', 'check_mlm_head',
-           'unsupported_family_message', 'mismatched_weights', 'explain_failure', 'fix_of_lost_weights', 'read_config',
-           'open_masked_lm', 'load_model']
+           'unexpected_encoder_weights', 'names_of_weights', 'check_mlm_head', 'unsupported_family_message',
+           'mismatched_weights', 'explain_failure', 'fix_of_lost_weights', 'read_config', 'open_masked_lm',
+           'load_model']
 
 # %% ../../nbs/lib/4140_checkpoint_folders.ipynb #c3265cde
 import json
@@ -186,7 +186,7 @@ def fault_of_weights(file: Path, error: Exception) -> str:
 
 
 def check_weights(path: Path) -> None:
-    """Check that a folder has safetensors that open.
+    """Check that a folder has safetensors that open and hold finite numbers.
 
     Parameters
     ----------
@@ -204,8 +204,8 @@ def check_weights(path: Path) -> None:
         )
     for file in files:
         try:
-            with safe_open(file, "pt"):
-                pass
+            with safe_open(file, "pt") as tensors:
+                check_finite_weights(file, tensors)
         except (SafetensorError, OSError) as error:
             raise InputError(fault_of_weights(file, error)) from error
 
@@ -348,26 +348,6 @@ def names_of_weights(path: Path) -> set[str]:
     return names
 
 
-def explain_missing_head(path: Path) -> str:
-    """Why a model has no masked-LM head, and how to open one that `transformers` did not load.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    str
-    """
-    # DeBERTa's own head; by default transformers builds BERT's in its place.
-    if any(name.startswith("lm_predictions.") for name in names_of_weights(path)):
-        return (
-            "no perplexity: the file has DeBERTa's own masked-LM head, lm_predictions; write "
-            '"legacy": false into config.json to open it'
-        )
-    return "no perplexity: there is no masked-LM head"
-
-
 def check_mlm_head(path: Path, model: nn.Module) -> None:
     """Check that a folder's weights have a masked-LM head.
 
@@ -389,7 +369,7 @@ def check_mlm_head(path: Path, model: nn.Module) -> None:
     head = {name for name, _ in model.named_parameters() if not name.startswith(inner)}
     require(
         not in_file or in_file & head,
-        f"{path}: {explain_missing_head(path)}: choose a checkpoint that has one",
+        f"{path}: there is no masked-LM head: choose a checkpoint that has one",
     )
 
 # %% ../../nbs/lib/4140_checkpoint_folders.ipynb #b7a2d915
@@ -528,6 +508,10 @@ def read_config(path: Path) -> transformers.PretrainedConfig:
     declared = load_json(path / "config.json") or {}
     if {"attn_implementation", "_attn_implementation"} & set(declared):
         config._attn_implementation = "eager"
+    # DeBERTa's own masked-LM head; by default transformers builds BERT's in its place.
+    if getattr(config, "legacy", False):
+        names = names_of_weights(path)
+        config.legacy = not any(name.startswith("lm_predictions.") for name in names)
     return config
 
 
@@ -598,7 +582,6 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
             f"{path}: {len(unused)} weights of the file are in no part of the model ({unused[0]}, …): "
             "check that config.json belongs to it (its number of layers first)"
         )
-    check_finite_weights(path, model)
     check_arguments(path, model)
     check_hidden_states(path, model.eval().requires_grad_(False))
     return model.to(device), bool(report["missing_keys"])

@@ -18,24 +18,31 @@ from ..errors import InputError, require
 from .tokenizer_checks import error_summary
 
 # %% ../../nbs/lib/4130_model_checks.ipynb #43eafea6
-def check_finite_weights(path: Path, model: nn.Module) -> None:
+def check_finite_weights(file: Path, tensors) -> None:
     """Check that no weight is NaN or infinite.
 
     Parameters
     ----------
-    path : Path
+    file : Path
         For messages.
-    model : torch.nn.Module
+    tensors : safetensors.safe_open
+        The file, opened: only the tables that are looked at are in memory.
 
     Raises
     ------
     InputError
         It names the first such table.
     """
-    for name, weights in model.named_parameters():
-        if wrong := int((~weights.isfinite()).sum()):
+    for name in tensors.keys():
+        weights = tensors.get_tensor(name)
+        if not weights.is_floating_point() or not weights.numel():
+            continue
+        # A NaN makes both of these NaN, and no copy of the table is made.
+        low, high = weights.aminmax()
+        if not (low.isfinite() and high.isfinite()):
+            wrong = int((~weights.isfinite()).sum())
             raise InputError(
-                f"{path}: {wrong} numbers of {name} are NaN or infinite: copy the model again, or take a "
+                f"{file}: {wrong} numbers of {name} are NaN or infinite: copy the model again, or take a "
                 "checkpoint from before its training diverged"
             )
 

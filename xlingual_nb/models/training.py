@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TrainingJob', 'total_steps', 'job_batch', 'StepBatches', 'create_optimiser', 'state_tensors', 'save_state',
-           'last_saved_step', 'load_state', 'check_finite_losses', 'write_logs', 'read_log', 'clip_gradients_',
-           'training_step', 'save_snapshots', 'initialise_stack', 'load_batches', 'pretrain']
+           'saved_steps', 'last_saved_step', 'load_state', 'check_finite_losses', 'write_logs', 'read_log',
+           'clip_gradients_', 'training_step', 'save_snapshots', 'initialise_stack', 'load_batches', 'pretrain']
 
 # %% ../../nbs/lib/4090_training.ipynb #22a02d0d
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from xlingual_nb.models.mlm_batches import (
@@ -214,7 +215,8 @@ def save_state(jobs, stack, adam, step: int) -> None:
         path = job.folder / "resume" / f"{step:08d}.safetensors"
         path.parent.mkdir(exist_ok=True)
         tensors = {k: t.cpu().contiguous() for k, t in state_tensors(stack, adam, m).items()}
-        with atomic_path(path, durable=False) as temporary:
+        # Forced to the disk, for the older states go once this one is there.
+        with atomic_path(path) as temporary:
             save_file(tensors, temporary)
     # Only now, when every job has the new state: a kill in between leaves a step that all have.
     for job in jobs:
@@ -223,6 +225,27 @@ def save_state(jobs, stack, adam, step: int) -> None:
                 old.unlink()
 
 # %% ../../nbs/lib/4090_training.ipynb #f08d256d
+def saved_steps(job: TrainingJob) -> set[int]:
+    """Steps whose state a job has saved; files that a power cut has cut short are left out.
+
+    Parameters
+    ----------
+    job : TrainingJob
+
+    Returns
+    -------
+    set of int
+    """
+    steps = set()
+    for path in (job.folder / "resume").glob("*.safetensors"):
+        try:
+            with safe_open(path, "pt"):  # compares the header with the file's size
+                steps.add(int(path.stem))
+        except (SafetensorError, OSError):
+            continue
+    return steps
+
+
 def last_saved_step(jobs) -> int:
     """The last step whose state every job has saved.
 
@@ -235,10 +258,7 @@ def last_saved_step(jobs) -> int:
     int
         0 if there is none.
     """
-    steps_of_jobs = [
-        {int(p.stem) for p in (j.folder / "resume").glob("*.safetensors")} for j in jobs
-    ]
-    return max(set.intersection(*steps_of_jobs), default=0)
+    return max(set.intersection(*map(saved_steps, jobs)), default=0)
 
 
 def load_state(jobs, stack, adam, step: int) -> None:

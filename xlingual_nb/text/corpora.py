@@ -121,7 +121,7 @@ def read_lines(path) -> list[str]:
     Raises
     ------
     InputError
-        If the file is missing, empty, truncated, has a byte-order mark or is not UTF-8.
+        If the file is missing, empty, truncated or not UTF-8.
     """
     path = Path(path)
     try:
@@ -138,10 +138,8 @@ def read_lines(path) -> list[str]:
         ) from None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path} line 1: the text is UTF-16: save it as UTF-8")
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise InputError(
-            f"{path} line 1: the file starts with a byte-order mark: save it as UTF-8 without BOM"
-        )
+    # An editor's mark would become an invisible first letter of the first word.
+    data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.strip():
         raise InputError(f"{path} is empty: get it again, or name another file")
     try:
@@ -152,7 +150,7 @@ def read_lines(path) -> list[str]:
             f"{path} line {line}: byte 0x{data[e.start]:02x} is not UTF-8: convert the file, "
             "for instance with iconv -f ISO-8859-1 -t UTF-8"
         ) from None
-    return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 # %% ../../nbs/lib/2010_corpora.ipynb #8ce79b58
 VERSE = re.compile(r"([0-9A-Z]{3})\.(\d+)\.(\d+)")
