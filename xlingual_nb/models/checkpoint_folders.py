@@ -566,7 +566,7 @@ def load_model(path: Path, device: torch.device) -> tuple[nn.Module, bool]:
     Raises
     ------
     InputError
-        For weights that are missing, unused, of other sizes, NaN or infinite, and for a
+        For weights that are missing, unused or of other sizes, and for a
         family that cannot be measured.
     """
     model, report = open_masked_lm(path)
