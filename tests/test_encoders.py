@@ -395,7 +395,7 @@ FAR = '{"model_type": "xlingual-static", "xlingual": {"languages": [{"name": "x"
         (table(np.ones((2 * V, 3))), "files of one space"),
         (
             table(np.where(np.eye(2 * V, H), np.nan, 0)),
-            f"{H} vectors hold NaN or infinity .first: row 0",
+            f"{H} numbers of vectors are NaN or infinite",
         ),
         (write("tokenizer.json", "{}"), "does not open"),
         (drop("tokenizer.json"), "has no tokenizer"),

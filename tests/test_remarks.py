@@ -232,24 +232,3 @@ def test_a_decoders_flag_is_told(tmp_path):
     encoder = load_checkpoint(tmp_path)
     ids = sides(encoder, {"en": ["w5 w6", "w7"], "es": ["w8", "w9"]})
     assert any("is_decoder" in line for line in remarks(encoder, ids))
-
-
-def test_a_head_that_transformers_does_not_open_is_told(tmp_path):
-    config = hf.DebertaV2Config(
-        vocab_size=32,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=24,
-        legacy=False,
-    )
-    tiny_checkpoint(tmp_path, config=config)
-    ids = {"en": ["w5 w6", "w7"], "es": ["w8", "w9"]}
-    encoder = load_checkpoint(tmp_path)
-    assert encoder.head and remarks(encoder, sides(encoder, ids)) == []
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | dict(legacy=True)))
-    encoder = load_checkpoint(tmp_path)
-    (line,) = remarks(encoder, sides(encoder, ids))
-    assert '"legacy": false' in line
