@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from xlingual_nb.errors import InputError, require
-from xlingual_nb.experiments import liu2020_common, zero_shot
+from xlingual_nb.experiments import liu2020_common, liu2020_shifts, zero_shot
 from xlingual_nb.experiments.scales import joint_config
 from xlingual_nb.models.mlm_batches import CLS, ORDER, SEP, first_fit, seeded_generator
 from xlingual_nb.models.pretraining import Language
@@ -55,7 +55,7 @@ IGNORED = -100  # the label of pieces that begin no word, as transformers has it
 def encoder_spec(size: str, corpus: str, steps: int):
     """Notebook 12's encoder for English alone, shortly trained; the seed is one of its own."""
     spec, (kind, entries) = (
-        liu2020_common.shift_model_spec(liu2020_common.shift_study_config(size), 9),
+        liu2020_shifts.shift_model_spec(liu2020_shifts.shift_study_config(size), 9),
         PIECES[corpus],
     )
     text = liu2020_common.text_spec(joint_config(size, corpus), "en", 4000)

@@ -18,7 +18,7 @@ import pandas as pd
 
 from xlingual_nb.cli import assignments
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments.liu2020_common import FROZEN_RATE
+from xlingual_nb.experiments.liu2020_evaluation import FROZEN_RATE
 from xlingual_nb.report.notebooks import grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import write_atomic

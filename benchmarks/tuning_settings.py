@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xlingual_nb.errors import InputError, require
 from xlingual_nb.experiments import zero_shot
-from xlingual_nb.experiments.liu2020_common import shift_model_spec
+from xlingual_nb.experiments.liu2020_shifts import shift_model_spec
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.stages import stage_of

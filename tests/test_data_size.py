@@ -14,7 +14,7 @@ from transformers import BertTokenizer
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import data_size, liu2020_common
+from xlingual_nb.experiments import data_size, liu2020_common, liu2020_evaluation
 from xlingual_nb.experiments.study import unique_runs, entry_value
 from xlingual_nb.measures.contextual_words import Finder
 from xlingual_nb.measures.word_retrieval import (
@@ -249,7 +249,7 @@ def test_random_vectors_hold_nothing_of_any_text(tmp_path):
     """Another text with as many pieces gives the same vectors, which stand at right angles as
     random ones do.
     """
-    spec, store = liu2020_common.random_vectors_spec(SIZES, 0), Store(tmp_path)
+    spec, store = liu2020_evaluation.random_vectors_spec(SIZES, 0), Store(tmp_path)
     said = tuple(
         replace(l, corpus=liu2020_common.text_spec(SIZES, l.name, 120, seed=f"other {l.name}"))
         for l in spec.languages
@@ -288,7 +288,7 @@ def test_first_by_chance_is_what_random_tables_find():
         )["p1"]
 
     hits = [found() for _ in range(400)]
-    told = liu2020_common.chance_precision_at_1(dict(usable=len(gold), words=3, candidates=5))
+    told = liu2020_evaluation.chance_precision_at_1(dict(usable=len(gold), words=3, candidates=5))
     assert np.mean(hits) == pytest.approx(
         told, abs=4 * np.std(hits) / len(hits) ** 0.5
     ) and told == pytest.approx(0.4)
@@ -300,10 +300,10 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
     cells = data_size.cells("laptop", corpus, seeds=1)
     there = {(c.table, c.row, c.column) for c in cells if c.paper == "liu2020a"}
     for table, columns, rows in (
-        ("figure1", set(liu2020_common.COLUMNS), liu2020_common.BASELINES),
+        ("figure1", set(liu2020_common.COLUMNS), liu2020_evaluation.BASELINES),
         (
             "figure2",
-            set(liu2020_common.ACCURACY.values()),
+            set(liu2020_evaluation.ACCURACY.values()),
             ("untrained", "shared strings", "majority"),
         ),
     ):
@@ -312,7 +312,8 @@ def test_every_column_has_its_floors_and_its_ceiling(corpus):
         } == columns
         for floor in rows:
             assert {
-                (table, liu2020_common.baseline_label(floor, "mean"), column) for column in columns
+                (table, liu2020_evaluation.baseline_label(floor, "mean"), column)
+                for column in columns
             } <= there
         mapped = {
             column
@@ -370,7 +371,7 @@ def test_somebodys_checkpoint_is_measured_as_the_run_that_it_was(tmp_path):
     row = f"en-es | {store.path(spec).name} | es"
     assert {c.column for c in cells if c.row == row} == {
         *liu2020_common.COLUMNS,
-        *liu2020_common.ACCURACY.values(),
+        *liu2020_evaluation.ACCURACY.values(),
     }
     assert {c.row for c in cells if store.path(spec).name in c.row} >= {
         row,

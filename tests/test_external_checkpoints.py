@@ -14,7 +14,7 @@ import torch
 import transformers as hf
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import layers, liu2020_common, zero_shot
+from xlingual_nb.experiments import layers, liu2020_shifts, zero_shot
 from xlingual_nb.experiments.k2020_common import untrained_spec
 from xlingual_nb.experiments.study import unique_runs, observe
 from xlingual_nb.models.external import (
@@ -116,7 +116,7 @@ def test_the_study_on_a_small_random_bert(mine, tmp_path):
 
 def test_seeds_are_of_fine_tuning_and_the_untrained_floor_is_drawn_anew(mine, tmp_path):
     pair = [
-        liu2020_common.shift_model_spec(zero_shot.zero_shot_config("smoke", checkpoint=mine), seed)
+        liu2020_shifts.shift_model_spec(zero_shot.zero_shot_config("smoke", checkpoint=mine), seed)
         for seed in (0, 1)
     ]
     store, bare = Store(tmp_path / "runs"), [untrained_spec(spec) for spec in pair]
@@ -331,7 +331,7 @@ def test_a_model_of_the_hub_is_its_revision(hub, mine, tmp_path):
         model_size(spec) == (Shape(2, 16, 1, 32, 512), len(vocabulary())) and spec.shape.layers == 2
     )
     sizes = zero_shot.zero_shot_config("smoke", checkpoint=name)
-    assert sizes.label == "micro-mine" and liu2020_common.shift_model_spec(
+    assert sizes.label == "micro-mine" and liu2020_shifts.shift_model_spec(
         sizes, 2
     ) == ExternalCheckpointSpec(name, "mine", seed=2)
     before = run_id(spec)

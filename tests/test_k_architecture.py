@@ -29,8 +29,10 @@ from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.tasks.nli import NliSpec
 from xlingual_nb.runs import plan
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.config import SCALES, list_corpora
-from xlingual_nb.experiments.scales import bilingual_config, corpus_spec
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.config_files import list_corpora
+from xlingual_nb.experiments.scales import bilingual_config
+from xlingual_nb.experiments.study_data import corpus_spec
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.models.pretraining import Language, PretrainSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec

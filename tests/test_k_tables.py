@@ -21,7 +21,8 @@ from xlingual_nb.experiments import frequency, k2020_common, ordering, overlap, 
 from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.runs import plan, store as stores
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.config import SCALES, list_corpora
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.config_files import list_corpora
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store

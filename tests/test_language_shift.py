@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import language_shift as shift, language_shift_common, liu2020_common
-from xlingual_nb.experiments.language_shift import FIGURE7, TABLE3, SHIFT, TABLE2, cells, grid
-from xlingual_nb.experiments.language_shift_common import (
-    BY_CLASS,
-    FEW_SENTENCES,
-    IDENTITY,
-    ERASURE,
-    TRANSFER,
+from xlingual_nb.experiments import (
+    language_shift as shift,
+    language_shift_common,
+    language_shift_erasure,
+    liu2020_shifts,
 )
-from xlingual_nb.experiments.liu2020_common import (
+from xlingual_nb.experiments.language_shift import FIGURE7, TABLE3, SHIFT, TABLE2, cells, grid
+from xlingual_nb.experiments.language_shift_common import FEW_SENTENCES, TRANSFER
+from xlingual_nb.experiments.language_shift_erasure import BY_CLASS, IDENTITY, ERASURE
+from xlingual_nb.experiments.liu2020_shifts import (
     MEAN,
     scale_layer,
     shift_study_config,
@@ -177,7 +177,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
         50 * (whole["plain el"] + whole["plain zh"])
     )
     names = read_measures(
-        store.path(language_shift_common.identity_spec(SIZES, shift_model_spec(SIZES, 0)))
+        store.path(language_shift_erasure.identity_spec(SIZES, shift_model_spec(SIZES, 0)))
     )
     assert found[IDENTITY, "centred", "Retrieval ρ"] == pytest.approx(
         (names["layer 1 centred retrieval el"] + names["layer 1 centred retrieval zh"]) / 2
@@ -186,7 +186,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
     classes = read_measures(
         store.path(
             IdentityClassesSpec(
-                language_shift_common.identity_spec(SIZES, shift_model_spec(SIZES, 0))
+                language_shift_erasure.identity_spec(SIZES, shift_model_spec(SIZES, 0))
             )
         )
     )
@@ -195,7 +195,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
     )
     tasks = {
         task: read_measures(
-            store.path(language_shift_common.erasure_spec(SIZES, shift_model_spec(SIZES, 0), task))
+            store.path(language_shift_erasure.erasure_spec(SIZES, shift_model_spec(SIZES, 0), task))
         )
         for task in ("nli", "ner")
     }
@@ -284,7 +284,7 @@ def test_what_the_study_refuses(monkeypatch):
     ), "the model reads what it reads"
     one = cells("laptop", "micro", 1, languages="es")
     assert not any("other" in c.row for c in one) and {c.paper for c in one} == {"liu2020b"}
-    monkeypatch.setattr(liu2020_common, "study_config", lambda *given: replace(SIZES, shifts=None))
+    monkeypatch.setattr(liu2020_shifts, "study_config", lambda *given: replace(SIZES, shifts=None))
     with pytest.raises(
         InputError,
         match="^smoke.micro says nothing of shifts: add `shifts` to it, or choose micro$",
@@ -316,7 +316,7 @@ def test_bad_input_is_one_line_before_anything_runs(tmp_path, monkeypatch):
         "the text of en that is turned has fewer than 20 words: a mean of that says nothing"
     )
     with_text('source = "micro/el", sentences = 20')
-    monkeypatch.setattr(liu2020_common, "script_transforms", lambda language: ())
+    monkeypatch.setattr(liu2020_shifts, "script_transforms", lambda language: ())
     assert (
         refused("micro-mine", own=own)
         == "en and el have the same text: give two languages, or each its own"

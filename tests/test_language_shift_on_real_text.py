@@ -14,17 +14,17 @@ from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import language_shift, language_shift_common
-from xlingual_nb.experiments.language_shift_common import (
+from xlingual_nb.experiments import language_shift, language_shift_external
+from xlingual_nb.experiments.language_shift_common import TRANSFER
+from xlingual_nb.experiments.language_shift_external import (
     GAP,
     LOWER,
     LOWERCASED,
-    TRANSFER,
     external_spec,
     checkpoint_cells,
     lowercasing_cells,
 )
-from xlingual_nb.experiments.liu2020_common import shift_study_config
+from xlingual_nb.experiments.liu2020_shifts import shift_study_config
 from xlingual_nb.experiments.study import unique_runs, observe
 from xlingual_nb.measures.language_erasure import identity_cost
 from xlingual_nb.measures.shift_translation import ShiftSpec
@@ -152,7 +152,7 @@ def test_mbert_s_shape_through_notebook_14(folder, mbert):
     wanted = [
         c
         for c in language_shift.cells("smoke", checkpoint=given["checkpoint"])
-        if c.table == language_shift_common.CHECKPOINT_TABLE
+        if c.table == language_shift_external.CHECKPOINT_TABLE
     ]
     told = plan(unique_runs(wanted), Store(folder / "none")).set_index("stage")
     assert (
@@ -208,7 +208,7 @@ def test_the_paper_s_own_model_is_planned_without_a_copy(folder, monkeypatch, tm
             for c in language_shift.cells(
                 "paper", checkpoint="bert-base-multilingual-cased", seeds=1
             )
-            if c.table == language_shift_common.CHECKPOINT_TABLE
+            if c.table == language_shift_external.CHECKPOINT_TABLE
         ]
     )
     (one,) = {r.checkpoint for r in runs}
@@ -369,7 +369,7 @@ def test_lower_case_beside_the_gap(folder):
         {c.table for c in found} == {LOWERCASED}
         and {*wide.index} == {*WORDS}
         and {*wide.columns}
-        == {*language_shift_common.COLUMNS, language_shift_common.WU_DREDZE, GAP}
+        == {*language_shift_external.COLUMNS, language_shift_external.WU_DREDZE, GAP}
     )
     assert (wide["words changed"] == 0).all() and wide.loc["el", "pieces a word, cased"] > wide.loc[
         "en", "pieces a word, cased"
@@ -377,7 +377,7 @@ def test_lower_case_beside_the_gap(folder):
     assert wide.loc["el", GAP] == pytest.approx(56.67 - 66.4)
     others = wide.drop("en").assign(**{"words changed": [0.3, 0.1, 0.2]})
     r = spearmanr(others["words changed"], others[GAP])
-    assert language_shift_common.rank_correlation(others) == (
+    assert language_shift_external.rank_correlation(others) == (
         pytest.approx(r.statistic),
         pytest.approx(r.pvalue),
         3,
@@ -388,9 +388,9 @@ def test_the_other_paper_has_every_language():
     languages = set(published("liu2020b", TRANSFER).column) - {"avg w/o en"}
     assert (
         len(languages) > 10
-        and all(language_shift_common.published_accuracy(l) > 50 for l in languages)
-        and language_shift_common.published_accuracy("xx")
-        != language_shift_common.published_accuracy("xx")
+        and all(language_shift_external.published_accuracy(l) > 50 for l in languages)
+        and language_shift_external.published_accuracy("xx")
+        != language_shift_external.published_accuracy("xx")
     )
 
 

@@ -20,7 +20,7 @@ from xlingual_nb.experiments.layers import (
     layer_labels,
     layers_config,
 )
-from xlingual_nb.experiments.liu2020_common import shift_model_spec
+from xlingual_nb.experiments.liu2020_shifts import shift_model_spec
 from xlingual_nb.experiments.scales import joint_config
 from xlingual_nb.experiments.study import observe, unique_runs
 from xlingual_nb.papers.published import claims, floor_names, published

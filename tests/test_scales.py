@@ -18,19 +18,18 @@ from in_process import no_kernel
 from xlingual_nb import cli, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import frequency, ordering
-from xlingual_nb.experiments.config import SCALES, STUDIES, list_corpora, load_sections
+from xlingual_nb.experiments.config import SCALES, STUDIES
+from xlingual_nb.experiments.config_files import list_corpora, load_sections
 from xlingual_nb.experiments.scales import (
-    available_languages,
     bilingual_config,
-    corpus_spec,
     joint_config,
     laboratory_config,
     laboratory_text,
     load_config,
-    records_spec,
     reference_paper,
     trilingual_config,
 )
+from xlingual_nb.experiments.study_data import available_languages, corpus_spec, records_spec
 from xlingual_nb.microworld import typology
 from xlingual_nb.models.pretraining import PretrainSpec
 from xlingual_nb.papers.published import OURS, claims

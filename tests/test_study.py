@@ -25,7 +25,8 @@ from xlingual_nb.experiments import (
     overlap,
     study,
 )
-from xlingual_nb.experiments.config import SCALES, list_corpora
+from xlingual_nb.experiments.config import SCALES
+from xlingual_nb.experiments.config_files import list_corpora
 from xlingual_nb.experiments.scales import bilingual_config
 from xlingual_nb.experiments.study import (
     TableEntry,

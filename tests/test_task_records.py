@@ -11,7 +11,7 @@ import pytest
 
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import layers, liu2020_common, zero_shot
+from xlingual_nb.experiments import layers, liu2020_shifts, zero_shot
 from xlingual_nb.experiments.study import observe, unique_runs
 from xlingual_nb.experiments.wu2019_common import (
     check_task_records,
@@ -358,7 +358,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
             and sizes.tasks == zero_shot_config(scale).tasks
             and sizes.base == zero_shot_config(scale).base
         )
-        assert [l.name for l in liu2020_common.shift_model_spec(sizes, 0).languages] == [
+        assert [l.name for l in liu2020_shifts.shift_model_spec(sizes, 0).languages] == [
             "en",
             "fr",
             "es",
@@ -372,7 +372,7 @@ def test_five_related_languages_are_a_panel_of_their_own():
 @pytest.mark.parametrize("corpus", ["micro", "micro-five"])
 def test_the_text_of_a_laptop_has_as_many_words_as_its_vocabulary_wants(corpus, tmp_path):
     run(
-        [liu2020_common.shift_model_spec(zero_shot_config("laptop", corpus), 0).tokenizer],
+        [liu2020_shifts.shift_model_spec(zero_shot_config("laptop", corpus), 0).tokenizer],
         Store(tmp_path),
         Inline(),
         progress=False,

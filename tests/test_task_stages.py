@@ -21,7 +21,8 @@ from xlingual_nb.experiments.k2020_common import (
 )
 from xlingual_nb.text.parallel import read_parallel_corpora
 from xlingual_nb.runs.engine import run
-from xlingual_nb.experiments.scales import bilingual_config, corpus_spec
+from xlingual_nb.experiments.scales import bilingual_config
+from xlingual_nb.experiments.study_data import corpus_spec
 from xlingual_nb.text.sources import CorpusSpec, read_corpus
 from xlingual_nb.text.records import read_records
 from xlingual_nb.runs.store import Store

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.experiments import liu2020_common, zero_shot
+from xlingual_nb.experiments import liu2020_shifts, zero_shot
 from xlingual_nb.experiments.wu2019_common import (
     FIGURE,
     pivot_by_language,
@@ -241,7 +241,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
     wanted = cells("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
     assert len(found) == len(wanted) and found.notna().all()
-    spec = liu2020_common.shift_model_spec(SMALL, 0)
+    spec = liu2020_shifts.shift_model_spec(SMALL, 0)
     for task, told in TASKS.items():
         runs = (
             fine_tuned_spec(SMALL, task, spec, "en", evaluation_languages(SMALL, task)),
@@ -289,7 +289,7 @@ def test_floors_are_those_of_the_test_records(store):
             zero = fine_tuned_spec(
                 SMALL,
                 task,
-                liu2020_common.shift_model_spec(SMALL, 0),
+                liu2020_shifts.shift_model_spec(SMALL, 0),
                 "en",
                 evaluation_languages(SMALL, task),
             )
@@ -347,7 +347,7 @@ def test_pieces_seen_are_counted_as_the_paper_says(store):
         .value
     )
     pieces = tokenizers.read_tokenizer(
-        store.path(liu2020_common.shift_model_spec(SMALL, 0).tokenizer)
+        store.path(liu2020_shifts.shift_model_spec(SMALL, 0).tokenizer)
     )
     names = {"documents": ("first", "second"), "nli": ("premise", "hypothesis")}
     for task, told in TASKS.items():
@@ -496,15 +496,15 @@ def test_what_the_study_refuses(monkeypatch):
         "hi",
     )
     one, all_of_them = (
-        liu2020_common.shift_model_spec(zero_shot_config("laptop", languages=l), 0)
+        liu2020_shifts.shift_model_spec(zero_shot_config("laptop", languages=l), 0)
         for l in ("es", "")
     )
     assert one == all_of_them, "the model reads what it reads"
-    monkeypatch.setattr(liu2020_common, "study_config", lambda *given: replace(SMALL, tasks=None))
+    monkeypatch.setattr(liu2020_shifts, "study_config", lambda *given: replace(SMALL, tasks=None))
     with pytest.raises(InputError, match="^smoke.micro says nothing of tasks"):
         zero_shot_config("smoke")
     monkeypatch.setattr(
-        liu2020_common,
+        liu2020_shifts,
         "study_config",
         lambda *given: replace(SMALL, tasks=SMALL.tasks._replace(tuning={})),
     )

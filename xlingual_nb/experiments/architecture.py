@@ -45,7 +45,13 @@ TARGETS = {"es": "Spanish", "hi": "Hindi", "ru": "Russian"}  # as the paper's co
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on Tables 4 to 7?"""
+    """Whether a claim is about Tables 4 to 7.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return any(t.table in TABLES for t in claim.tests)
 
 # %% ../../nbs/04_architecture.ipynb #65236707
@@ -60,40 +66,80 @@ BASELINE = 132.78
 
 @cache
 def table_design(table: str) -> pd.DataFrame:
-    """What a published table asks of each of its models: layers, heads, share of the baseline's
-    parameters.
+    """What a published table varies: layers, heads and share of the baseline's parameters, a row
+    a model.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table, such as `table4`.
+
+    Returns
+    -------
+    pd.DataFrame
     """
     printed = published(PAPER, table)
     wide = printed.pivot(index="row", columns="column", values="value").loc[printed.row.unique()]
-    layers, heads = (wide[column].astype(int) for column in (DEPTH, HEADS))
+    layers = wide[DEPTH].astype(int)
+    heads = wide[HEADS].astype(int)
     return pd.DataFrame(dict(layers=layers, heads=heads, share=wide[MILLIONS] / BASELINE))
 
 
 def count_parameters(sizes: BilingualConfig, shape: Shape) -> int:
-    """Parameters of a shape with this scale's vocabulary and heads of pretraining."""
+    """Number of parameters of a shape with this scale's vocabulary and pretraining heads.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    shape : Shape
+        Shape of the encoder.
+    """
     return parameter_count(shape, sizes.pieces, sizes.switches.get("nsp", False))
 
 # %% ../../nbs/04_architecture.ipynb #d731cf7d
 def shape_by_hidden_size(
     sizes: BilingualConfig, table: str, layers: int, heads: int, n_parameters: float
 ) -> Shape:
-    """The shape whose hidden size comes nearest to the `n_parameters` number of parameters."""
+    """Shape whose hidden size comes nearest to a number of parameters.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    layers : int
+        Number of layers.
+    heads : int
+        Number of attention heads.
+    n_parameters : float
+        Number of parameters wanted.
+    """
     base = sizes.deep.shape
     options = dict(max_tokens=base.max_tokens, positions=base.positions)
     if table != "table7":
-        return shape_near_size(
-            layers, heads, n_parameters, sizes.pieces, sizes.switches.get("nsp", False), **options
-        )
-    candidates = (
-        Shape(layers, 3 * k, heads, 15 * k, **options) for k in range(1, base.hidden)
-    )  # 1 and 3 heads divide alike
+        has_nsp = sizes.switches.get("nsp", False)
+        return shape_near_size(layers, heads, n_parameters, sizes.pieces, has_nsp, **options)
+    # Table 7 compares 1 with 3 heads: hidden sizes that both divide keep the rows comparable
+    candidates = (Shape(layers, 3 * k, heads, 15 * k, **options) for k in range(1, base.hidden))
     return min(candidates, key=lambda shape: abs(count_parameters(sizes, shape) - n_parameters))
 
 
 def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
-    """The encoder behind a row of Tables 4 to 7: its layers and heads, the hidden size that comes
-    nearest to its share of the baseline's parameters, and, if that misses by over 2%, the
-    intermediate size that comes nearest.
+    """Shape of the encoder behind a row of Tables 4 to 7.
+
+    Layers and heads are the row's. The hidden size comes nearest to the row's share of the
+    baseline's parameters; if that misses by more than 2%, the intermediate size makes up for it.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    row : str
+        Label of the row.
     """
     base = sizes.deep.shape
     layers, heads, share = table_design(table).astype(object).loc[row]
@@ -104,20 +150,24 @@ def shape_of(sizes: BilingualConfig, table: str, row: str) -> Shape:
     excess = count_parameters(sizes, nearest) - n_parameters
     if abs(excess) <= 0.02 * n_parameters:
         return nearest
-    parameters_per_unit = layers * (
-        2 * nearest.hidden + 1
-    )  # parameters of one more intermediate unit in every layer
-    return replace(
-        nearest,
-        intermediate=max(
-            nearest.hidden, nearest.intermediate - round(excess / parameters_per_unit)
-        ),
-    )
+    # parameters of one more intermediate unit in every layer: a row, a column and a bias
+    parameters_per_unit = layers * (2 * nearest.hidden + 1)
+    intermediate = nearest.intermediate - round(excess / parameters_per_unit)
+    return replace(nearest, intermediate=max(nearest.hidden, intermediate))
 
 # %% ../../nbs/04_architecture.ipynb #ca3ad6b1
 def architecture_table(sizes: BilingualConfig) -> pd.DataFrame:
-    """A row a model of Tables 4 to 7: its size, the parameters wanted and got, in millions, and by
-    what share the two differ.
+    """Sizes of the models of Tables 4 to 7, a row each.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `wanted` and `got` are millions of parameters, `off` is by what share they differ.
     """
     rows = []
     for table in TABLES:
@@ -132,20 +182,47 @@ def architecture_table(sizes: BilingualConfig) -> pd.DataFrame:
 
 # %% ../../nbs/04_architecture.ipynb #922b19a9
 def table_labels(sizes: BilingualConfig) -> tuple[str, str, str]:
-    """(Paper, what the columns of Tables 4 to 6 call the target, and their rows): ours, by its
-    code, if chosen freely.
+    """Paper, name of the target in the columns of Tables 4 to 6, and its code in their rows.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    tuple[str, str, str]
+        Paper, name, code; of languages that are not the paper's, `ours` and the code twice.
     """
     paper = reference_paper(sizes) if sizes.label == sizes.corpus else OURS
     target = sizes.deep_target
-    return (
-        (paper, TARGETS[target], target) if paper == PAPER and target else (paper, target, target)
-    )
+    name = TARGETS[target] if paper == PAPER and target else target
+    return paper, name, target
 
 
 def size_entries(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, runs: tuple
 ) -> list[TableEntry]:
-    """The columns of sizes: numbers that the row's spec states, and that no run has to find."""
+    """Entries of the columns of sizes, which the row's spec states itself.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    row : str
+        Label of the row.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    runs : tuple
+        Runs of the row's scores; the sizes count as measured once these are done.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     millions = parameter_count(spec.shape, spec.tokenizer.size, spec.nsp) / 1e6
     paper = table_labels(sizes)[0]
     amounts = {
@@ -164,8 +241,27 @@ def size_entries(
 def score_cells(
     sizes: BilingualConfig, table: str, row: str, spec: PretrainSpec, pair, source=True
 ) -> list[TableEntry]:
-    """The columns of Tables 4 to 6, the same of named entities, and retrieval. Without `source`,
-    the scores in Fake-English are left out.
+    """Entries of the columns of Tables 4 to 6 (NLI), the same for NER, and retrieval.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    row : str
+        Label of the row.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    pair : sequence of str
+        Languages of the model, the source first.
+    source : bool
+        With the scores in Fake-English.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     paper, target, _ = table_labels(sizes)
 
@@ -182,7 +278,24 @@ def score_cells(
 def single_target_baselines(
     sizes: BilingualConfig, table: str, base: PretrainSpec, pair
 ) -> list[TableEntry]:
-    """The rows that transfer to Russian must beat in Tables 4 to 6."""
+    """Entries of the baselines that transfer to the target must exceed in Tables 4 to 6.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    base : PretrainSpec
+        Pretraining run that the others vary.
+    pair : sequence of str
+        Languages of the model, the source first.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     source, target = pair
     run = nli_spec(sizes, untrained_spec(base), source, (target,))
     paper, target_name, code = table_labels(sizes)
@@ -218,13 +331,40 @@ def single_target_baselines(
 
 # %% ../../nbs/04_architecture.ipynb #00c8db61
 def spec_with_shape(sizes: BilingualConfig, languages, seed: int, shape: Shape) -> PretrainSpec:
-    """A model of these languages with a shape of its own, trained as the baseline is."""
+    """Pretraining of a model with a shape of its own, on the schedule of the twelve-layer
+    baseline.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of str
+        Languages of the model, the source first.
+    seed : int
+        Seed of the model.
+    shape : Shape
+        Shape of the encoder.
+    """
     return bbert_spec(sizes, languages, seed, shape=shape, training=sizes.deep.training)
 
 
 def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[TableEntry]:
-    """Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in for it at
-    this scale.
+    """Entries of Table 4, 5 or 6: Fake-English with Russian, or with the language that stands in
+    for it at this scale.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     pair = ("enfake", sizes.deep_target)
     table_entries = []
@@ -240,7 +380,26 @@ def single_target_cells(sizes: BilingualConfig, table: str, seed: int) -> list[T
 def table7_language_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, languages, language: str
 ) -> list[TableEntry]:
-    """The cells of a row of Table 7 in one of its languages."""
+    """Entries of a row of Table 7 in one of its languages.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    row : str
+        Label of the row.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    languages : sequence of str
+        Languages of the model, the source first.
+    language : str
+        The language.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     columns = f"XNLI {language}", f"NER {language}", ""
     return evaluation_cells(
         sizes, "table7", row, spec, languages, language, columns, paper=table_labels(sizes)[0]
@@ -248,22 +407,49 @@ def table7_language_cells(
 
 
 def table7_model_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
-    """The rows of models of Table 7: their sizes, and their scores in each language."""
+    """Entries of the models of Table 7: their sizes, and their scores in each language.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of str
+        Languages of the model, the source first.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     table_entries = []
     for row in table_design("table7").index:
         spec = spec_with_shape(sizes, languages, seed, shape_of(sizes, "table7", row))
-        scores = [
-            c
-            for language in languages
-            for c in table7_language_cells(sizes, row, spec, languages, language)
-        ]
+        scores = []
+        for language in languages:
+            scores += table7_language_cells(sizes, row, spec, languages, language)
         table_entries += size_entries(sizes, "table7", row, spec, scores[0].runs) + scores
     return table_entries
 
 
 def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[TableEntry]:
-    """The floors of each column of Table 7; English itself cannot be a language that was never
-    seen.
+    """Entries of the baselines of Table 7, language by language; English itself is never an
+    unseen target.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of str
+        Languages of the model, the source first.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     base = spec_with_shape(sizes, languages, seed, sizes.deep.shape)
     paper = table_labels(sizes)[0]
@@ -292,7 +478,20 @@ def table7_baseline_cells(sizes: BilingualConfig, languages, seed: int) -> list[
 
 
 def table7_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """Table 7: English with every other language in one model, and the floors of each column."""
+    """Entries of Table 7: English with every other language in one model, and their baselines.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     languages = ("en", *sizes.targets)
     return table7_model_cells(sizes, languages, seed) + table7_baseline_cells(
         sizes, languages, seed
@@ -308,22 +507,48 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Every cell of Tables 4 to 7, or those that a `claim` compares; none on a text without a
-    second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
-    more seeds than there are.
+    """Entries of Tables 4 to 7; none on a corpus without a second language.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language, table or claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     names = select_tables(only, TABLES)
-    table_entries = []
+    if not sizes.targets:
+        return select_claim_cells([], claim, sizes.seeds.rest)
     if sizes.deep_tuning:
         sizes = replace(sizes, fine_tuning=sizes.deep_tuning)
-    for seed in choose_seeds(seeds, sizes.seeds.rest) if sizes.targets else ():
+    table_entries = []
+    for seed in choose_seeds(seeds, sizes.seeds.rest):
         for table in names:
-            table_entries += (
-                table7_cells(sizes, seed)
-                if table == "table7"
-                else single_target_cells(sizes, table, seed)
-            )
+            if table == "table7":
+                table_entries += table7_cells(sizes, seed)
+            else:
+                table_entries += single_target_cells(sizes, table, seed)
     return select_claim_cells(deduplicate(table_entries), claim, sizes.seeds.rest)
 
 # %% ../../nbs/04_architecture.ipynb #2d183a43
@@ -336,7 +561,30 @@ def grid(
     own="",
     claim: str = "",
 ) -> list:
-    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own, claim))
 
 # %% ../../nbs/04_architecture.ipynb #ab503a25
@@ -348,8 +596,18 @@ AXES = {
 
 
 def architecture_points(tidy: pd.DataFrame) -> pd.DataFrame:
-    """A row a model of Tables 4 to 6: what the table asks of it, our numbers (the share as it came
-    out) with their deviations (`XNLI Δ sd`), and the published Δ.
+    """A row a model of Tables 4 to 6, for the figures.
+
+    Parameters
+    ----------
+    tidy : pd.DataFrame
+        Means over seeds, as of `report.tables.tidy`.
+
+    Returns
+    -------
+    pd.DataFrame
+        What the table varies (`layers`, `heads`, `share` as it came out), our means with their
+        standard deviations (`XNLI Δ sd`), and the published Δ.
     """
     frames = []
     for table in AXES:

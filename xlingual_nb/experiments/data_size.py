@@ -17,16 +17,18 @@ from xlingual_nb.experiments.liu2020_common import (
     PAPER,
     READINGS,
     SOURCE,
+    queried_targets,
+    study_config,
+    model_spec,
+    retrieval_cells,
+)
+from .liu2020_shifts import checkpoint_name
+from xlingual_nb.experiments.liu2020_evaluation import (
     nli_mapping_cells,
     frozen_nli_baseline_cells,
     nli_cells,
-    queried_targets,
-    checkpoint_name,
     retrieval_mapping_cells,
-    study_config,
     retrieval_baseline_cells,
-    model_spec,
-    retrieval_cells,
 )
 from .config import JointConfig
 from xlingual_nb.experiments.study import (
@@ -43,8 +45,17 @@ MEAN = "mean"
 
 
 def amount_names(sizes: JointConfig) -> dict[int, str]:
-    """What rows call each amount of text: the least is small, the most large, and between them how
-    often the least.
+    """Names of the amounts of text, by number of sentences.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    dict[int, str]
+        `small`, `large`, and between them multiples of the small one.
     """
     smallest, *between, largest = sizes.sentences
     return {
@@ -55,62 +66,130 @@ def amount_names(sizes: JointConfig) -> dict[int, str]:
 
 
 def data_size_label(method: str, amount: str, reading: str, target: str) -> str:
-    """The label of a row: model, amount of text, what is held fixed, language."""
+    """Label of a row: model, amount of text, what is kept equal, language.
+
+    Parameters
+    ----------
+    method : str
+        `bert`, `word2vec`, `fasttext` or `glove`.
+    amount : str
+        Name of the amount of text (`amount_names`).
+    reading : str
+        What more text means, one of `READINGS`.
+    target : str
+        Target language, or `mean` for the mean over the targets.
+    """
     pair = f"{SOURCE}-{'xx' if target == MEAN else target}"
     return f"{pair} | {NAMES.get(method, method)} {amount}, equal {reading} | {target}"
 
 
 def mapped_label(method: str, target: str) -> str:
-    """The label of a ceiling: a method's vectors on the most text, mapped by half of the
+    """Label of a ceiling: vectors on the most text, mapped by a rotation learnt from half of the
     dictionary.
+
+    Parameters
+    ----------
+    method : str
+        `bert`, `word2vec`, `fasttext` or `glove`.
+    target : str
+        Target language, or `mean` for the mean over the targets.
     """
     return f"{SOURCE}-{'xx' if target == MEAN else target} | {NAMES.get(method, method)} large mapped | {target}"
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on the amount of text?"""
+    """Whether a claim is about the amount of text.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return all(t.table in ("figure1", "figure2", "joint") for t in claim.tests)
 
 # %% ../../nbs/09_data_size.ipynb #df1b32e4
 def mean_cell(same: tuple[TableEntry, ...]) -> TableEntry:
-    """One cell over the runs of the same cell in several languages."""
-    *front, target = same[0].row.split(" | ")
-    label = " | ".join([*front, MEAN]).replace(f"{SOURCE}-{target} |", f"{SOURCE}-xx |")
-    return replace(same[0], row=label, runs=tuple(run for c in same for run in c.runs))
+    """Entry of the mean over languages.
+
+    Parameters
+    ----------
+    same : tuple[TableEntry, ...]
+        The same entry in several languages.
+    """
+    first = same[0]
+    *front, target = first.row.split(" | ")
+    row = " | ".join([*front, MEAN]).replace(f"{SOURCE}-{target} |", f"{SOURCE}-xx |")
+    runs = []
+    for entry in same:
+        runs += entry.runs
+    return replace(first, row=row, runs=tuple(runs))
 
 
 def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
-    """The cells of each language, and those of their mean; of all languages the same cells in the
-    same order.
+    """Entries of each language, followed by those of their mean.
+
+    Parameters
+    ----------
+    by_target : list[list[TableEntry]]
+        Entries of each language; the same ones in the same order.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
-    return [*(c for cells in by_target for c in cells), *map(mean_cell, zip(*by_target))]
+    entries = []
+    for entries_of_target in by_target:
+        entries += entries_of_target
+    return entries + [mean_cell(same) for same in zip(*by_target)]
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[TableEntry]:
-    """All rows of a language: every method on every amount of text, the ceilings, the floors."""
-    table_entries = []
+    """Entries of a language in Figure 1: every method on every amount of text, ceilings and
+    baselines.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    readings : sequence of str
+        What more text means, some of `READINGS`.
+    target : str
+        Target language, or `mean` for the mean over the targets.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    entries = []
     for method in sizes.methods:
-        for n, amount in amount_names(sizes).items():
-            for reading in readings:
-                spec = model_spec(sizes, method, n, seed, reading)
-                table_entries += retrieval_cells(
-                    sizes,
-                    "figure1",
-                    data_size_label(method, amount, reading, target),
-                    spec,
-                    target,
-                    seed,
-                )
+        for (n, amount), reading in product(amount_names(sizes).items(), readings):
+            spec = model_spec(sizes, method, n, seed, reading)
+            row = data_size_label(method, amount, reading, target)
+            entries += retrieval_cells(sizes, "figure1", row, spec, target, seed)
         spec = model_spec(sizes, method, max(sizes.sentences), seed, readings[0])
-        table_entries += retrieval_mapping_cells(
-            sizes, "figure1", mapped_label(method, target), spec, target, seed
-        )
-    return table_entries + retrieval_baseline_cells(sizes, "figure1", target, seed)
+        row = mapped_label(method, target)
+        entries += retrieval_mapping_cells(sizes, "figure1", row, spec, target, seed)
+    return entries + retrieval_baseline_cells(sizes, "figure1", target, seed)
 
 
 def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
-    """The rows of a checkpoint that somebody brings, in both figures: the papers' Google BERT, if
-    it is that.
+    """Entries of an external checkpoint (the papers' mBERT, if it is that one) in both figures.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    checkpoint : str
+        Folder, or name on the hub, of an external model; empty for none.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     spec = ExternalCheckpointSpec(
         pin_revision(checkpoint), checkpoint_name(pin_revision(checkpoint))
@@ -129,13 +208,41 @@ def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[Table
 
 # %% ../../nbs/09_data_size.ipynb #f000d66b
 def label_by_target(method: str, amount: str, reading: str):
-    """The labels of a row of Figure 2, by target."""
+    """Labels of a row of Figure 2.
+
+    Parameters
+    ----------
+    method : str
+        `bert`, `word2vec`, `fasttext` or `glove`.
+    amount : str
+        Name of the amount of text (`amount_names`).
+    reading : str
+        What more text means, one of `READINGS`.
+
+    Returns
+    -------
+    callable
+        Maps a target to the label.
+    """
     return lambda target: data_size_label(method, amount, reading, target)
 
 
 def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
-    """The rows of Figure 2: every method on the least and the most text, the ceilings, the
-    floors.
+    """Entries of Figure 2: every method on the least and the most text, ceilings and baselines.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    readings : sequence of str
+        What more text means, some of `READINGS`.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     table_entries = []
     ends = [(n, name) for n, name in amount_names(sizes).items() if name in ("small", "large")]
@@ -154,21 +261,27 @@ def figure2_cells(sizes: JointConfig, readings, seed: int) -> list[TableEntry]:
 
 # %% ../../nbs/09_data_size.ipynb #0b71ca41
 def joint_table_cells(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """The means on the most text, floors and ceilings as cells of the second paper, where they are
-    of the first.
+    """Means on the most text, baselines and ceilings as entries of the second paper, where they
+    are of the first.
+
+    Parameters
+    ----------
+    table_entries : list[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
-    joint = [
-        c
-        for c in table_entries
-        if (c.paper, c.table) == (PAPER, "figure1")
-        and c.row.endswith(f"| {MEAN}")
-        and ("large" in c.row or not c.row.startswith(f"{SOURCE}-"))
-    ]
-
-    def label(name):
-        return name.replace(", equal steps", "").replace(", equal epochs", "")
-
-    return [replace(c, paper="liu2020b", table="joint", row=label(c.row)) for c in joint]
+    joint = []
+    for c in table_entries:
+        is_mean = (c.paper, c.table) == (PAPER, "figure1") and c.row.endswith(f"| {MEAN}")
+        is_baseline = not c.row.startswith(f"{SOURCE}-")
+        if is_mean and ("large" in c.row or is_baseline):
+            row = c.row.replace(", equal steps", "").replace(", equal epochs", "")
+            joint.append(replace(c, paper="liu2020b", table="joint", row=row))
+    return joint
 
 # %% ../../nbs/09_data_size.ipynb #415df3b2
 def cells(
@@ -180,9 +293,34 @@ def cells(
     reading: str = "",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Every cell of Figures 1 and 2. `reading`: one of `READINGS` in the place of the scale's own;
-    `checkpoint`: a model to measure beside. InputError for an unknown scale, corpus, language or
-    reading, or too many seeds.
+    """Entries of Figures 1 and 2.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    reading : str, optional
+        What more text means, one of `READINGS`; empty for the scale's own.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, language or reading does not exist, or there are fewer seeds.
     """
     sizes = study_config(scale, corpus, seeds, languages, own)
     table_entries = []
@@ -206,5 +344,28 @@ def grid(
     reading: str = "",
     checkpoint: str = "",
 ) -> list:
-    """The runs behind the figures, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the figures, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    reading : str, optional
+        What more text means, one of `READINGS`; empty for the scale's own.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own, reading, checkpoint))

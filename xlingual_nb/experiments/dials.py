@@ -52,8 +52,15 @@ BASELINES = {"µ": UNTRAINED, NAMES: "NER F1 untrained"}
 
 # %% ../../nbs/17_dials.ipynb #a428086d
 def overlap_tests(findings: StudyResults) -> list[EffectTest]:
-    """Of µ: what the words have that are not shared. Of transfer: what is above the floor, and
-    whether it follows µ.
+    """Tests of the overlap parameter.
+
+    Of µ: whether words that are not shared profit from those that are. Of transfer: whether it
+    exceeds its baseline, and whether it follows µ.
+
+    Parameters
+    ----------
+    findings : StudyResults
+        Observations and settings of the study.
     """
     high_overlap, low_overlap, none = (dial_label("overlap", share) for share in (0.75, 0.25, 0))
     if findings.score == "µ":
@@ -83,84 +90,113 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
 
 # %% ../../nbs/17_dials.ipynb #e6b4dba9
 def preset_tests(findings: StudyResults) -> list[EffectTest]:
-    """English in other letters has µ alone; all languages that share no word stand in the
-    trends.
+    """Tests of the preset languages. English in another script is measured by µ alone; all
+    languages that share no word with English are in the trends.
+
+    Parameters
+    ----------
+    findings : StudyResults
+        Observations and settings of the study.
     """
     score = findings.score
-    es = "preset | es, no cognates"
-    same = "presets: does English in other letters equal Fake-English?"
-    return [
-        *([compare_rows(findings, same, "preset | en", "order | SVO")] if score == "µ" else []),
-        compare_rows(
-            findings,
-            "presets: do cognates help Spanish beyond its floor?",
-            "preset | es",
-            es,
-            floors=True,
-        ),
-        compare_rows(findings, "presets: Spanish (no cognates) against Russian", es, "preset | ru"),
-        compare_rows(findings, "presets: Russian against Hindi", "preset | ru", "preset | hi"),
-        trend_over_languages(
-            findings,
-            f"presets: does {score} fall with distance from English?",
-            PRESETS_WITHOUT_OVERLAP,
-            "x",
-            "distance",
-        ),
-        trend_over_languages(
-            findings,
-            f"presets: does {score} rise with agreement in order?",
-            PRESETS_WITHOUT_OVERLAP,
-            "tau",
-            "agreement",
-        ),
-    ]
+    spanish = "preset | es, no cognates"
+    tests = []
+    if score == "µ":
+        question = "presets: does English in other letters equal Fake-English?"
+        tests.append(compare_rows(findings, question, "preset | en", "order | SVO"))
+    question = "presets: do cognates help Spanish beyond its floor?"
+    tests.append(compare_rows(findings, question, "preset | es", spanish, floors=True))
+    question = "presets: Spanish (no cognates) against Russian"
+    tests.append(compare_rows(findings, question, spanish, "preset | ru"))
+    question = "presets: Russian against Hindi"
+    tests.append(compare_rows(findings, question, "preset | ru", "preset | hi"))
+    languages = PRESETS_WITHOUT_OVERLAP
+    question = f"presets: does {score} fall with distance from English?"
+    tests.append(trend_over_languages(findings, question, languages, "x", "distance"))
+    question = f"presets: does {score} rise with agreement in order?"
+    tests.append(trend_over_languages(findings, question, languages, "tau", "agreement"))
+    return tests
 
 # %% ../../nbs/17_dials.ipynb #eea57712
 def dial_tests(
     observations: pd.DataFrame, settings: pd.DataFrame, score: str = "µ"
 ) -> list[EffectTest]:
-    """The tests of one score, in order; `settings`: how far each row turns its dial (`dial_distances`)."""
+    """Tests of one score, in the order of the notebook.
+
+    Parameters
+    ----------
+    observations : pd.DataFrame
+        As of `study.observe`.
+    settings : pd.DataFrame
+        Setting of each row, as of `dial_distances`.
+    score : str, default 'µ'
+        Column that the tests are about.
+    """
     findings = StudyResults(observations, settings, score, BASELINES)
-    return [
-        trend_over_models(
-            findings, f"order: does {score} rise with agreement in order?", "order", "agreement"
-        ),
-        compare_rows(findings, "order: SVO against SOV", "order | SVO", "order | SOV"),
-        compare_rows(
-            findings,
-            "order: SOV against every sentence backwards",
-            "order | SOV",
-            "order | inverted",
-        ),
-        *overlap_tests(findings),
-        trend_over_models(
-            findings, f"scrambling: does {score} fall with it?", "scramble", "the share"
-        ),
-        compare_rows(findings, "scrambling: none against all", "scramble | 0", "scramble | 1"),
-        *preset_tests(findings),
-    ]
+    question = f"order: does {score} rise with agreement in order?"
+    tests = [trend_over_models(findings, question, "order", "agreement")]
+    question = "order: SVO against SOV"
+    tests.append(compare_rows(findings, question, "order | SVO", "order | SOV"))
+    question = "order: SOV against every sentence backwards"
+    tests.append(compare_rows(findings, question, "order | SOV", "order | inverted"))
+    tests += overlap_tests(findings)
+    question = f"scrambling: does {score} fall with it?"
+    tests.append(trend_over_models(findings, question, "scramble", "the share"))
+    question = "scrambling: none against all"
+    tests.append(compare_rows(findings, question, "scramble | 0", "scramble | 1"))
+    return tests + preset_tests(findings)
 
 # %% ../../nbs/17_dials.ipynb #b793dcfb
 COLUMNS = {column: name for column, name in LABORATORY.items() if "F1" not in column}
 
 
 def unshared_word_translation(values: dict, share: float) -> float:
-    """Word translation, mean of both layers, over the words that are not shared; NaN where all
-    are.
+    """Word translation τ over the words that are not shared, mean of both layers.
+
+    Shared words count as translated, so that their share is subtracted.
+
+    Parameters
+    ----------
+    values : dict
+        Metrics of a finished run, by name.
+    share : float
+        Share of words in common, 0 to 1.
+
+    Returns
+    -------
+    float
+        NaN where all words are shared.
     """
+    if share >= 1:
+        return float("nan")
     shared = round(share * values["words"]) / values["words"]
-    return (
-        ((values["tau_lower"] + values["tau_upper"]) / 2 - shared) / (1 - shared)
-        if shared < 1
-        else float("nan")
-    )
+    tau = (values["tau_lower"] + values["tau_upper"]) / 2
+    return (tau - shared) / (1 - shared)
 
 # %% ../../nbs/17_dials.ipynb #26567249
 def setting_cells(
     table: str, row: str, measure: MeasureSpec, tagger_spec: NerSpec | None, floor: bool
 ) -> list[TableEntry]:
-    """The cells of a setting for one seed: of an untrained encoder µ and F1 alone."""
+    """Entries of a setting for one seed; of an untrained encoder µ and F1 alone.
+
+    Parameters
+    ----------
+    table : str
+        `dials` or `presets`.
+    row : str
+        Label of the row.
+    measure : MeasureSpec
+        Measure of the model.
+    tagger_spec : NerSpec | None
+        NER tagger on the model; None for none.
+    floor : bool
+        The encoder is the untrained baseline.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     seed = measure.checkpoint.seed
     dial, _, setting = row.partition(" | ")
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
@@ -172,8 +208,12 @@ def setting_cells(
     ]
     if tagger_spec is None:
         return table_entries
-    english, second = (f"f1 {language.name}" for language in measure.checkpoint.languages)
-    metrics = {BASELINES[NAMES]: second} if floor else {NAMES: second, ENGLISH: english}
+    english, second = measure.checkpoint.languages
+    f1_second = f"f1 {second.name}"
+    if floor:
+        metrics = {BASELINES[NAMES]: f1_second}
+    else:
+        metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
     return table_entries + [
         TableEntry(OURS, table, row, column, seed, (tagger_spec,), name, 100.0)
         for column, name in metrics.items()
@@ -181,105 +221,178 @@ def setting_cells(
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) -> list[TableEntry]:
-    """Study A for one seed: every setting of every dial, or the plain ones alone."""
+    """Entries of the typology parameters for one seed (study A).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    base : PretrainSpec
+        Pretraining on English and Fake-English, which every row varies.
+    floor : bool
+        The encoder is the untrained baseline.
+    all_settings : bool
+        Every setting; else the default settings alone.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     sizes = laboratory_config(scale, "micro")
-    table_entries = []
     train, dev, _ = laboratory_text(sizes)
-    requested = [
-        (dial, setting)
-        for dial in DIALS
-        for setting in DIALS[dial]
-        if all_settings or setting in DEFAULT_SETTINGS
-    ]
-    for dial, setting in requested:
-        corpus, chain = fake_english(dial, setting, train)
-        second_dev, second_test = (
-            fake_english(dial, setting, text)[0]
-            for text in (dev, ner_records(scale, "test", train))
-        )
-        measure = mu_spec(
-            base,
-            Language("enfake", corpus, chain),
-            dev,
-            second_dev,
-            sizes.measured,
-            own_words=False,
-        )
-        tagger_spec = ner_spec(scale, measure.checkpoint, train, second_test)
-        table_entries += setting_cells(
-            "dials", dial_label(dial, setting), measure, tagger_spec, floor
-        )
-    return table_entries
+    english_test = ner_records(scale, "test", train)
+    entries = []
+    for dial, settings in DIALS.items():
+        for setting in settings:
+            if not (all_settings or setting in DEFAULT_SETTINGS):
+                continue
+            corpus, chain = fake_english(dial, setting, train)
+            second_dev, _ = fake_english(dial, setting, dev)
+            second_test, _ = fake_english(dial, setting, english_test)
+            second = Language("enfake", corpus, chain)
+            measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=False)
+            tagger = ner_spec(scale, measure.checkpoint, train, second_test)
+            row = dial_label(dial, setting)
+            entries += setting_cells("dials", row, measure, tagger, floor)
+    return entries
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
 def preset_cells(
     scale: str, base: PretrainSpec, floor: bool, presets: dict[str, dict]
 ) -> list[TableEntry]:
-    """Study B for one seed: every preset, with what is changed of it."""
+    """Entries of the preset languages for one seed (study B).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    base : PretrainSpec
+        Pretraining on English and Fake-English; a preset takes the place of Fake-English.
+    floor : bool
+        The encoder is the untrained baseline.
+    presets : dict[str, dict]
+        Changed typology parameters by label, as of `select_presets`.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     sizes = laboratory_config(scale, "micro")
-    table_entries = []
     train, dev, _ = laboratory_text(sizes)
+    english_test = ner_records(scale, "test", train)
+    entries = []
     for label, dials in presets.items():
-        texts = train, dev, ner_records(scale, "test", train)
-        corpus, second_dev, second_test = (
-            set_typology(text, preset_code(label), **dials) for text in texts
-        )
-        second = Language(dials.get("name", preset_code(label)), corpus)
+        code = preset_code(label)
+        second = Language(dials.get("name", code), set_typology(train, code, **dials))
+        second_dev = set_typology(dev, code, **dials)
         measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=True)
-        tagger_spec = (
-            ner_spec(scale, measure.checkpoint, train, second_test) if label != "en" else None
-        )
-        table_entries += setting_cells(
-            "presets", dial_label("preset", label), measure, tagger_spec, floor
-        )
-    return table_entries
+        tagger = None
+        if label != "en":  # English in another script has no names of its own
+            second_test = set_typology(english_test, code, **dials)
+            tagger = ner_spec(scale, measure.checkpoint, train, second_test)
+        row = dial_label("preset", label)
+        entries += setting_cells("presets", row, measure, tagger, floor)
+    return entries
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = ""
 ) -> list[TableEntry]:
-    """Every cell of both studies, of further presets `languages` too; none on a corpus without
-    dials. Raises InputError for an unknown scale, corpus or language, or more seeds than there are.
+    """Entries of both studies: typology parameters one at a time, and preset languages.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Further presets of the microworld with commas between, such as `tr,fr`.
+
+    Returns
+    -------
+    list[TableEntry]
+        Empty for a corpus other than the microworld.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
     presets = select_presets(languages)
-    corpus_name = bilingual_config(scale, corpus).corpus
     sizes = laboratory_config(scale, "micro")
-    table_entries = []
-    all_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
-    n_full_seeds = seeds or min(3, sizes.seeds[0])
+    model_seeds = choose_seeds(seeds, sizes.seeds[0], SEEDS)
+    # the study is one of the microworld; K's study knows which corpora there are
+    corpus_name = bilingual_config(scale, corpus).corpus
     if corpus != "auto" and corpus_name != "micro":
         return []
-    for i, seed in enumerate(all_seeds):
-        for floor, row in ((False, "0 original"), (True, "18 untrained")):
+    # the first seeds run every setting, the others the default settings alone
+    n_full_seeds = seeds or min(3, sizes.seeds[0])
+    table_entries = []
+    for i, seed in enumerate(model_seeds):
+        is_full = i < n_full_seeds
+        for row, is_baseline in (("0 original", False), ("18 untrained", True)):
             base = row_spec(row, sizes, seed)
-            table_entries += dial_cells(scale, base, floor, all_settings=i < n_full_seeds)
-            if i < n_full_seeds:
-                table_entries += preset_cells(scale, base, floor, presets)
+            table_entries += dial_cells(scale, base, is_baseline, all_settings=is_full)
+            if is_full:
+                table_entries += preset_cells(scale, base, is_baseline, presets)
     return table_entries
 
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") -> list:
-    """The runs behind the dials and presets, each once (`xlingual plan` and `xlingual run` read
-    this).
+    """Runs behind both studies, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Further presets of the microworld with commas between, such as `tr,fr`.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, languages))
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
-    """How far each row turns its dial: `x` is Kendall's τ for order, the share for overlap and
-    scrambling, the distance from English for a preset. `tau` is Kendall's τ for all.
+    # the last measure of a row: text and typology are the same for all seeds
+    """How far each row is from English in its typology parameter.
+
+    Parameters
+    ----------
+    cells : list[TableEntry]
+        Entries of both studies.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `table`, `row`, `dial`, `setting`, `x` (Kendall's τ for order, the share for
+        overlap and scrambling, the distance from English for a preset) and `tau` (Kendall's τ for
+        all).
     """
+    measure_of_row = {(c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"}
     rows = []
-    for (table, row), run in {
-        (c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"
-    }.items():
+    for (table, row), measure in measure_of_row.items():
         dial, _, setting = row.partition(" | ")
-        tau = word_order_agreement(run.dev, run.other or run.dev) * (
-            -1 if setting == "inverted" else 1
-        )
+        tau = word_order_agreement(measure.dev, measure.other or measure.dev)
+        if setting == "inverted":
+            tau = -tau  # the text is English; the reversal is a transform of token ids
         if dial == "preset":
             x = distance_from_english(setting)
+        elif dial == "order":
+            x = tau
         else:
-            x = tau if dial == "order" else float(setting)
+            x = float(setting)
         rows.append((table, row, dial, setting, x, tau))
     return pd.DataFrame(rows, columns=["table", "row", "dial", "setting", "x", "tau"])

@@ -20,7 +20,8 @@ import pandas as pd
 from scipy import stats
 
 from .. import microworld
-from .scales import bilingual_config, records_spec
+from .scales import bilingual_config
+from .study_data import records_spec
 from ..measures.multilinguality import MeasureSpec
 from ..measures.statistics import contrast, holm
 from ..microworld import typology
@@ -42,28 +43,64 @@ DEFAULT_SETTINGS = "SVO", 0
 
 
 def dial_label(dial: str, setting) -> str:
-    """The label of a row: `order | SOV`."""
+    """Label of a row, such as `order | SOV`.
+
+    Parameters
+    ----------
+    dial : str
+        Name of the typology parameter.
+    setting : str or float
+        Its value.
+    """
     return f"{dial} | {setting}"
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #aab19fee
 def set_typology(text: CorpusSpec | RecordsSpec, language: str = "en", **dials):
-    """What a text says, in a language of the microworld with dials turned."""
+    """The same text in a language of the microworld with some typology parameters changed.
+
+    Parameters
+    ----------
+    text : CorpusSpec | RecordsSpec
+        Text or records in the microworld.
+    language : str, default 'en'
+        Preset of the microworld that is changed.
+    **dials
+        Typology parameters and their values (`microworld.typology`).
+
+    Returns
+    -------
+    CorpusSpec or RecordsSpec
+        Of the class of `text`.
+    """
     return replace(
         text, source=f"micro/{language}", parameters=text.parameters + tuple(dials.items())
     )
 
 
 def fake_english(dial: str, setting, text) -> tuple:
-    """Fake-English with one dial turned: what it reads of an English text or task, and the
-    transforms of its token ids.
+    """Fake-English with one typology parameter changed.
+
+    Parameters
+    ----------
+    dial : str
+        `order`, `overlap` or `scramble`.
+    setting : str or float
+        Value of the parameter.
+    text : CorpusSpec or RecordsSpec
+        English text or records.
+
+    Returns
+    -------
+    tuple
+        The text that the language reads, and the transforms of its token ids.
     """
     if dial == "overlap":
         return text, (f"enfake({setting:g})" if setting else "enfake",)
     if setting == "inverted":
         return text, ("enfake", "inv_order")
-    return text if setting in DEFAULT_SETTINGS else set_typology(text, **{dial: setting}), (
-        "enfake",
-    )
+    if setting not in DEFAULT_SETTINGS:
+        text = set_typology(text, **{dial: setting})
+    return text, ("enfake",)
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #964bf1ba
 NO_COGNATES = dict(
@@ -89,18 +126,44 @@ ROWS_WITHOUT_OVERLAP = [
 
 
 def preset_code(label: str) -> str:
-    """The preset behind a label: `es` of `es, no cognates`."""
+    """Preset of the microworld behind a label: `es` of `es, no cognates`.
+
+    Parameters
+    ----------
+    label : str
+        Key of `LANGUAGES`.
+    """
     return label.partition(",")[0]
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #3cb042ab
 def label_typology(label: str) -> typology.Typology:
-    """The preset behind a label, with what is changed of it."""
+    """Typology behind a label: its preset with the label's changes.
+
+    Parameters
+    ----------
+    label : str
+        Key of `LANGUAGES`.
+    """
     return typology.preset(preset_code(label), **LANGUAGES.get(label, {}))
 
 
 def select_presets(languages: str) -> dict[str, dict]:
-    """`LANGUAGES`, and presets of the microworld that are named besides, `tr,fr`. Raises InputError
-    for one that is none.
+    """`LANGUAGES`, and further presets of the microworld.
+
+    Parameters
+    ----------
+    languages : str
+        Names of further presets with commas between, such as `tr,fr`.
+
+    Returns
+    -------
+    dict[str, dict]
+        Changed typology parameters by label.
+
+    Raises
+    ------
+    InputError
+        If one of them is no preset.
     """
     named = [l.strip() for l in languages.split(",") if l.strip()]
     for language in named:
@@ -109,15 +172,30 @@ def select_presets(languages: str) -> dict[str, dict]:
 
 
 def distance_from_english(label: str) -> float:
-    """How far the grammar of a preset is from English (`microworld.typology`)."""
+    """Distance of a preset's grammar from English (`microworld.typology`).
+
+    Parameters
+    ----------
+    label : str
+        Key of `LANGUAGES`.
+    """
     return typology.typology_distance(typology.preset("en"), label_typology(label))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #89a52720
 @lru_cache(maxsize=64)
 def corpus_word_types(text: CorpusSpec) -> frozenset[str]:
-    """The word types of a text."""
+    """Word types of a text.
+
+    Parameters
+    ----------
+    text : CorpusSpec
+        Text in the microworld.
+    """
     sentences = sources.load_corpus(text.source, part=text.part, **dict(text.parameters)).sentences
-    return frozenset(w for s in sentences for w in s.split())
+    types = set()
+    for sentence in sentences:
+        types.update(sentence.split())
+    return frozenset(types)
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #599c26ab
 def mu_spec(
@@ -128,8 +206,23 @@ def mu_spec(
     sentences: int,
     own_words: bool,
 ) -> MeasureSpec:
-    """µ between English and a second language that says `dev` as `second_dev`; in all else the checkpoint
-    is `base`.
+    """Multilinguality µ between English and a second language.
+
+    Parameters
+    ----------
+    base : PretrainSpec
+        Pretraining on English and Fake-English.
+    second : Language
+        The language that takes the place of Fake-English.
+    dev : CorpusSpec
+        English development text.
+    second_dev : CorpusSpec
+        The same sentences in the second language.
+    sentences : int
+        Number of sentences measured.
+    own_words : bool
+        The second language has words of its own, so that the vocabulary needs an entry for every
+        word form of both.
     """
     if second != base.languages[1]:
         base = replace(base, languages=(base.languages[0], second), snapshots=())
@@ -146,7 +239,21 @@ def mu_spec(
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #8de29d50
 def ner_records(scale: str, part: str, text: CorpusSpec):
-    """Names in English, as many sentences as K's study takes, in the world of `text`."""
+    """English NER records of the size of K's study, in the microworld of a text.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    part : str
+        Part of the data: `train`, `dev` or `test`.
+    text : CorpusSpec
+        Text whose world (vocabulary, seed) the records share.
+
+    Returns
+    -------
+    RecordsSpec
+    """
     world = tuple((k, v) for k, v in text.parameters if k != "sentences")
     return replace(
         records_spec(bilingual_config(scale, "micro"), "ner", "en", part), parameters=world
@@ -154,8 +261,19 @@ def ner_records(scale: str, part: str, text: CorpusSpec):
 
 
 def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec:
-    """A tagger that learns English names from the features of a model, and is tested on English and
-    on what the second language makes of the same test: `said`.
+    """NER tagger that learns from English features of a model and is tested on English and the
+    second language.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    model : PretrainSpec
+        Pretraining run of the model.
+    text : CorpusSpec
+        Text whose world (vocabulary, seed) the records share.
+    said : RecordsSpec
+        The English test records in the second language.
     """
     train, dev, test = (
         LabelledRecords("en", ner_records(scale, part, text)) for part in ("train", "dev", "test")
@@ -165,34 +283,58 @@ def ner_spec(scale: str, model: PretrainSpec, text: CorpusSpec, said) -> NerSpec
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #726e51d0
 def word_order_agreement(first: CorpusSpec, second: CorpusSpec, sentences: int = 200) -> float:
-    """Kendall's τ between the places of words and of those that say the same in the second text,
-    mean over sentences.
+    """Kendall's τ between word positions in aligned sentences of two languages, mean over
+    sentences.
+
+    Parameters
+    ----------
+    first : CorpusSpec
+        Text in the microworld.
+    second : CorpusSpec
+        The same sentences in another language.
+    sentences : int, default 200
+        Number of sentences.
+
+    Returns
+    -------
+    float
+        1 for the same order, -1 for the reverse.
     """
 
-    def speech(t):
-        parameters = {**dict(t.parameters), "sentences": sentences}
-        return microworld.annotated_corpus(t.source.partition("/")[2], t.part, **parameters)
+    def annotated(text):
+        parameters = {**dict(text.parameters), "sentences": sentences}
+        preset = text.source.partition("/")[2]
+        return microworld.annotated_corpus(preset, text.part, **parameters)
 
-    speeches = [speech(text) for text in (first, second)]
-    pairs = microworld.align_words(*speeches)
-    here, target_positions = pairs[pairs[:, 0].argsort()].T
-    ends = np.flatnonzero(np.diff(speeches[0].rows[here])) + 1
+    first_corpus = annotated(first)
+    pairs = microworld.align_words(first_corpus, annotated(second))
+    in_first_order = pairs[pairs[:, 0].argsort()]
+    first_positions, second_positions = in_first_order.T
+    sentence_ends = np.flatnonzero(np.diff(first_corpus.rows[first_positions])) + 1
 
     def tau(positions):
-        return np.sign(positions[None] - positions[:, None])[
-            np.triu_indices(len(positions), 1)
-        ].mean()
+        signs = np.sign(positions[None] - positions[:, None])
+        return signs[np.triu_indices(len(positions), 1)].mean()
 
-    return float(
-        np.mean(
-            [tau(positions) for positions in np.split(target_positions, ends) if len(positions) > 1]
-        )
-    )
+    by_sentence = np.split(second_positions, sentence_ends)
+    return float(np.mean([tau(positions) for positions in by_sentence if len(positions) > 1]))
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #df546ede
 def trend_test(x, y) -> tuple[float, float]:
-    """(Spearman's ρ, two-sided p): over all permutations for up to eight points, by Student's t for
-    more; NaN where nothing varies.
+    """Spearman's ρ and its two-sided p.
+
+    Parameters
+    ----------
+    x : array_like, shape (n,)
+        First variable.
+    y : array_like, shape (n,)
+        Second variable.
+
+    Returns
+    -------
+    tuple[float, float]
+        ρ and p: by all permutations for up to eight points, by Student's t for more; NaN where a
+        variable is constant.
     """
     x = stats.rankdata(x)
     y = stats.rankdata(y)
@@ -241,7 +383,15 @@ class StudyResults:
     floors: dict[str, str] = field(default_factory=dict)
 
     def at(self, row: str, column: str = "") -> np.ndarray:
-        """The values of a row, by seed; of the score unless another column is named."""
+        """Values of a row in a column, one a seed.
+
+        Parameters
+        ----------
+        row : str
+            Label of the row.
+        column : str, optional
+            Label of the column; by default the score.
+        """
         observations = self.observations
         return (
             observations[
@@ -255,33 +405,56 @@ class StudyResults:
 def trend_over_models(
     findings: StudyResults, question: str, dial: str, by: str, column: str = ""
 ) -> EffectTest:
-    """Does a column rise with the setting of a dial? `by`: what the setting is, in words."""
-    rows = findings.settings[findings.settings.dial == dial].itertuples()
-    pairs = [(row.x, value) for row in rows for value in findings.at(row.row, column)]
-    rho, p = trend_test(*zip(*pairs))
-    return EffectTest(
-        question,
-        f"Spearman of {column or findings.score} with {by}",
-        rho,
-        p,
-        len(pairs),
-        TREND_WORDS,
-    )
+    """Spearman's ρ between a column and the setting of a typology parameter, over all models.
+
+    Parameters
+    ----------
+    findings : StudyResults
+        Observations and settings of the study.
+    question : str
+        The question in words.
+    dial : str
+        Name of the typology parameter.
+    by : str
+        What its setting is, in words.
+    column : str, optional
+        Label of the column; by default the score.
+    """
+    settings = []
+    values = []
+    for row in findings.settings[findings.settings.dial == dial].itertuples():
+        row_values = findings.at(row.row, column)
+        values += list(row_values)
+        settings += [row.x] * len(row_values)
+    rho, p = trend_test(settings, values)
+    comparison = f"Spearman of {column or findings.score} with {by}"
+    return EffectTest(question, comparison, rho, p, len(values), TREND_WORDS)
 
 
 def trend_over_languages(
     findings: StudyResults, question: str, rows: Iterable[str], by: str, words: str
 ) -> EffectTest:
-    """Does the mean score of rows rise with what their settings have under `by`, or with the mean
-    of that column?
+    """Spearman's ρ between the mean score of languages and a property of them.
+
+    Parameters
+    ----------
+    findings : StudyResults
+        Observations and settings of the study.
+    question : str
+        The question in words.
+    rows : Iterable[str]
+        Labels of the rows, a language each; rows without values are left out.
+    by : str
+        Column of the settings, or of the observations (then their means).
+    words : str
+        What `by` is, in words.
     """
-    part = findings.settings[
-        findings.settings.row.isin([row for row in rows if findings.at(row).size])
-    ]
+    measured_rows = [row for row in rows if findings.at(row).size]
+    part = findings.settings[findings.settings.row.isin(measured_rows)]
     x = part[by] if by in part else [findings.at(row, by).mean() for row in part.row]
     rho, p = trend_test(x, [findings.at(row).mean() for row in part.row])
-    words = f"Spearman of mean {findings.score} with {words}, {len(part)} languages"
-    return EffectTest(question, words, rho, p, len(part), TREND_WORDS)
+    comparison = f"Spearman of mean {findings.score} with {words}, {len(part)} languages"
+    return EffectTest(question, comparison, rho, p, len(part), TREND_WORDS)
 
 
 def compare_rows(
@@ -292,8 +465,23 @@ def compare_rows(
     column: str = "",
     floors: bool = False,
 ) -> EffectTest:
-    """Has one row more than another, of the score or of another column; with `floors`, more above
-    its own floor?
+    """Contrast of two rows by Welch's test, of their values or of what they exceed their
+    baselines by.
+
+    Parameters
+    ----------
+    findings : StudyResults
+        Observations and settings of the study.
+    question : str
+        The question in words.
+    more : str
+        Label of the row that the question expects to be higher.
+    less : str
+        Label of the other row.
+    column : str, optional
+        Label of the column; by default the score.
+    floors : bool, default False
+        Subtract each row's own baseline first.
     """
     groups = [findings.at(more, column), findings.at(less, column)]
     if floors:
@@ -309,7 +497,15 @@ def compare_rows(
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #0cc3b3fa
 def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
-    """The answers with Holm's correction over all of them, and with their verdicts."""
+    """The tests with p adjusted by Holm's correction over all of them, and their verdicts.
+
+    Parameters
+    ----------
+    answers : list[EffectTest]
+        Tests of one study.
+    scale : str
+        Name of the scale; nothing is decided at `smoke`.
+    """
 
     def verdict(answer, p):
         if scale == "smoke":
@@ -323,7 +519,17 @@ def add_verdicts(answers: list[EffectTest], scale: str) -> list[EffectTest]:
 
 
 def effect_tests_frame(answers: list[EffectTest]) -> pd.DataFrame:
-    """Answers as a table, a row each."""
+    """The tests as a table, a row each.
+
+    Parameters
+    ----------
+    answers : list[EffectTest]
+        Tests of one study.
+
+    Returns
+    -------
+    pd.DataFrame
+    """
     rows = [
         (a.question, a.comparison, a.effect, a.low, a.high, a.p, a.adjusted, a.n, a.verdict)
         for a in answers

@@ -9,6 +9,7 @@ __all__ = ['PAPER', 'TABLE', 'TAU', 'GOLD', 'ALIGNMENT', 'XNLI', 'TAGS', 'EXTERN
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #6264e260
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from ..errors import require
@@ -35,13 +36,28 @@ PAPER, TABLE = "dufter2020", "table4"
 
 
 def uses_microworld(sizes: BilingualConfig) -> bool:
-    """Whether a study's text is the microworld's."""
+    """Whether a study's text is the microworld's.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    """
     return sizes.corpus.startswith("micro")
 
 
 def table4_languages(sizes: BilingualConfig) -> tuple[str, ...]:
-    """English and the others of D's Table 4: all in the microworld (four at smoke scale), else the
-    study's own.
+    """Languages of D's Table 4, English first.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+
+    Returns
+    -------
+    tuple[str, ...]
+        All of the paper's in the microworld (four at smoke scale); else the study's own.
     """
     if not uses_microworld(sizes):
         return "en", *sizes.targets
@@ -53,8 +69,17 @@ def table4_languages(sizes: BilingualConfig) -> tuple[str, ...]:
 
 
 def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
-    """One model of all these languages. Its vocabulary and the length of its training grow with
-    their number, so that each is read as often as in a pair.
+    """Pretraining of one model on all languages of Table 4.
+
+    Vocabulary and number of steps grow with the number of languages, so that each is read as
+    often as in a bilingual model.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    seed : int
+        Seed of the model.
     """
     languages = table4_languages(sizes)
     training = sizes.many or sizes.base.training
@@ -64,21 +89,39 @@ def multilingual_spec(sizes: BilingualConfig, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #092dbefb
 def word_order_spec(sizes: BilingualConfig, spec: PretrainSpec, language: str) -> OrderSpec:
-    """The order of English and another language, by a model's alignment."""
+    """Kendall's tau between the word orders of English and another language, by a model's word
+    alignment (D appendix B.2).
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    language : str
+        Language code.
+    """
     pair = "en", language
     if uses_microworld(sizes):
-        return OrderSpec(
-            pair, tuple(language_corpus(sizes, l, "dev") for l in pair), spec, words="spaces"
-        )
-    premises_and_hypotheses = (
-        replace(labelled_split(sizes, spec, "nli", l, "dev").records, size=0) for l in pair
-    )
-    return OrderSpec(pair, tuple(premises_and_hypotheses), spec)
+        texts = tuple(language_corpus(sizes, l, "dev") for l in pair)
+        return OrderSpec(pair, texts, spec, words="spaces")
+    nli_texts = []
+    for l in pair:
+        records_of_language = labelled_split(sizes, spec, "nli", l, "dev").records
+        nli_texts.append(replace(records_of_language, size=0))  # 0: all records
+    return OrderSpec(pair, tuple(nli_texts), spec)
 
 
 def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
-    """Parts of speech, learnt in English two thirds up the frozen model, tried in each language of
-    the microworld.
+    """POS tagging by a linear probe two thirds up the frozen model, learnt in English and tested
+    in every language of the microworld.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
     """
 
     def pos_split(language, part):
@@ -104,82 +147,110 @@ TAU, GOLD, ALIGNMENT, XNLI, TAGS = (
 def order_row_cells(
     sizes: BilingualConfig, spec: PretrainSpec, row: str, language: str
 ) -> list[TableEntry]:
-    """What a model says of the order of a language, and in the microworld the truth and the
-    transfer of tags.
+    """Entries of a row of Table 4: word order by the model's alignment and, in the microworld,
+    the true order, the quality of the alignment, and POS accuracy.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    row : str
+        Label of the row.
+    language : str
+        Language code.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
-    order_runs = (word_order_spec(sizes, spec, language),)
+    order_run = word_order_spec(sizes, spec, language)
     cells = []
 
-    def cell(column, runs, metric, unit=1.0):
-        cells.append(TableEntry(PAPER, TABLE, row, column, spec.seed, runs, metric, unit))
+    def add(column, run, metric, unit=1.0):
+        cells.append(TableEntry(PAPER, TABLE, row, column, spec.seed, (run,), metric, unit))
 
-    if language != "en":
-        cell(TAU, order_runs, "root")
+    has_order = language != "en"  # English has no distance to itself
+    if has_order:
+        add(TAU, order_run, "root")
     if not uses_microworld(sizes):
         return cells
-    if language != "en":
-        cell(GOLD, order_runs, "gold root")
-    if language != "en":
-        cell(ALIGNMENT, order_runs, "f1")
-    cell(TAGS, (pos_spec(sizes, spec),), f"accuracy {language}", 100.0)
+    if has_order:
+        add(GOLD, order_run, "gold root")
+        add(ALIGNMENT, order_run, "f1")
+    add(TAGS, pos_spec(sizes, spec), f"accuracy {language}", 100.0)
     return cells
 
 
 def order_cells(sizes: BilingualConfig, seed: int) -> list[TableEntry]:
-    """D's Table 4 for one model, its floors among them; nothing for fewer than three languages
-    beside English.
+    """Entries of D's Table 4 for one model, with its baselines.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of K's study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        Empty for fewer than three languages beside English.
     """
     languages = table4_languages(sizes)
-    cells = []
     if len(languages) < 4:
         return []
     spec = multilingual_spec(sizes, seed)
     nli_runs = (nli_spec(sizes, spec, "en", languages[1:]),)
+    cells = []
     for language in languages:
         cells += order_row_cells(sizes, spec, language, language)
         cells += order_row_cells(sizes, untrained_spec(spec), f"untrained | {language}", language)
         for row, metric in ((language, "accuracy"), (f"majority class | {language}", "majority")):
-            cells.append(
-                TableEntry(
-                    PAPER,
-                    TABLE,
-                    row,
-                    XNLI,
-                    seed,
-                    nli_runs,
-                    f"{metric} {language}|{language}",
-                    100.0,
-                )
-            )
-    order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)  # English has its own order
-    return [
-        *cells,
-        *(
-            TableEntry(PAPER, TABLE, "en", column, seed, nli_runs, amount=1.0)
-            for column in order_columns
-        ),
-    ]
+            name = f"{metric} {language}|{language}"
+            cells.append(TableEntry(PAPER, TABLE, row, XNLI, seed, nli_runs, name, 100.0))
+    order_columns = (TAU, GOLD) if uses_microworld(sizes) else (TAU,)
+    for column in order_columns:
+        # English agrees with its own order
+        cells.append(TableEntry(PAPER, TABLE, "en", column, seed, nli_runs, amount=1.0))
+    return cells
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #a1fe2723
 def order_transfer_correlations(numbers, order: str = TAU, names=(XNLI, TAGS)):
-    """Pearson's r between the column `order` and each of `names` that there is, over the languages,
-    with and without English, and its 95% interval over them: a DataFrame. `numbers`: a row a
-    language, other rows are left out.
+    """Pearson's r over languages between word order and transfer, with its 95% interval.
+
+    Parameters
+    ----------
+    numbers : DataFrame
+        A row a language and a column a number; rows with `|` in their label are left out.
+    order : str, optional
+        Column of the word order.
+    names : sequence of str
+        Columns of transfer; those that are missing are left out.
+
+    Returns
+    -------
+    DataFrame
+        A row for each column of transfer, with and without English; none for fewer than four
+        languages or a constant column.
     """
     import pandas as pd
     from scipy.stats import pearsonr
 
     results = []
-    rows = [row for row in numbers.index if "|" not in row]
-    for name in (n for n in names if {n, order} <= set(numbers)):
-        for english in (False, True):
-            pair = numbers.loc[
-                [row for row in rows if english or row != "en"], [order, name]
-            ].dropna()
-            if len(pair) < 4 or pair.nunique().min() < 2:
-                continue  # constant: no correlation
-            r = pearsonr(*pair.to_numpy().T)
-            results.append((order, name, english, len(pair), r.statistic, *r.confidence_interval()))
+    languages = [row for row in numbers.index if "|" not in row]
+    names = [name for name in names if {name, order} <= set(numbers)]
+    for name, with_english in product(names, (False, True)):
+        rows = [row for row in languages if with_english or row != "en"]
+        pair = numbers.loc[rows, [order, name]].dropna()
+        is_constant = pair.nunique().min() < 2
+        if len(pair) < 4 or is_constant:
+            continue
+        r = pearsonr(*pair.to_numpy().T)
+        interval = r.confidence_interval()
+        results.append((order, name, with_english, len(pair), r.statistic, *interval))
     return pd.DataFrame(
         results, columns=["order", "transfer", "with English", "languages", "r", "from", "to"]
     )
@@ -190,8 +261,25 @@ SCORES = ("root", "coefficient", "share")
 
 
 def external_order_cells(folder: str, sentences: int = 2500) -> list[TableEntry]:
-    """Kendall's tau by the model of a folder, in each language of XNLI. InputError where there is
-    no such data.
+    """Entries of Kendall's tau by the word alignment of an external checkpoint, in each language
+    of XNLI.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the checkpoint.
+    sentences : int, default 2500
+        Number of sentences that are aligned.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the data folder has no XNLI.
     """
     languages = [l for l in records.languages_with_files(["nli/xnli.dev.{}.tsv"]) if l != "en"]
     require(

@@ -8,6 +8,7 @@ __all__ = ['FRONT', 'SINGLE', 'TITLES', 'SNAPSHOTS', 'SHOWN', 'COLUMNS', 'N_SEED
 
 # %% ../../nbs/18_emergence.ipynb #9097883d
 from dataclasses import replace
+from itertools import product
 
 from ..errors import require
 from . import knn_replace
@@ -42,7 +43,14 @@ N_SEEDS = {"front": 3, "single": 1}
 
 
 def permuted_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining with every sentence of both languages permuted, each in its own way."""
+    """The pretraining with every sentence of both languages permuted, each with its own random
+    draws.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
     languages = [
         replace(language, transforms=(*language.transforms, f"permute(1,{number})"))
         for number, language in enumerate(spec.languages)
@@ -51,7 +59,13 @@ def permuted_languages(spec: PretrainSpec) -> PretrainSpec:
 
 
 def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
-    """The pretraining on words drawn from the frequencies of the text, for each language anew."""
+    """The pretraining on words drawn from the text's word frequencies, anew for each language.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
     languages = []
     for number, language in enumerate(spec.languages):
         corpus = replace(language.corpus, transforms=(f"unigram({number})",))
@@ -60,7 +74,22 @@ def frequency_languages(spec: PretrainSpec) -> PretrainSpec:
 
 
 def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """The pretraining behind a row, with snapshots."""
+    """Pretraining behind a row, with snapshots.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Raises
+    ------
+    InputError
+        If there is no such row.
+    """
     require(row in TITLES, f"row {row!r}: choose one of {', '.join(TITLES)}")
     if row in knn_replace.REPLACEMENTS:
         spec = knn_replace.table1_spec(row, sizes, seed)
@@ -75,8 +104,22 @@ def model_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
 
 # %% ../../nbs/18_emergence.ipynb #a4fddefa
 def select_rows(rows: str) -> list[str]:
-    """Rows that the parameter `rows` names: `front`, `all`, or beginnings of names with commas.
-    InputError for one that there is not.
+    """Rows that the parameter `rows` names.
+
+    Parameters
+    ----------
+    rows : str
+        `front`, `all`, or first words of row labels with commas between.
+
+    Returns
+    -------
+    list[str]
+        Labels, keys of `TITLES`.
+
+    Raises
+    ------
+    InputError
+        If there is no such row.
     """
     if rows in ("front", "all"):
         return list(FRONT if rows == "front" else TITLES)
@@ -97,8 +140,32 @@ def cells(
     languages: str = "",
     own: str = "",
 ) -> list[TableEntry]:
-    """Word translation along training. Raises InputError for an unknown scale, corpus, language or
-    row, or more seeds than there are.
+    """Entries of word translation along training.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    rows : str, default 'all'
+        `front`, `all`, or first words of row labels with commas between.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str, optional
+        A user's sizes (a TOML file); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language or a row does not exist, or there are fewer seeds.
     """
     sizes = laboratory_config(scale, corpus, languages, own)
     entries = []
@@ -107,12 +174,12 @@ def cells(
         for seed in choose_seeds(seeds, 1 if scale == "smoke" else n_seeds, SEEDS):
             spec = model_spec(row, sizes, seed)
             points = [point for point in SHOWN if point in spec.snapshots]
-            for percent in (*points, None):
+            # None is the end of training
+            for percent, (column, name) in product((*points, None), COLUMNS.items()):
                 run = TranslationSpec(spec, percent)
-                entries += [
+                entries.append(
                     TableEntry(OURS, "training", row, column, seed, (run,), name, step="step")
-                    for column, name in COLUMNS.items()
-                ]
+                )
     return entries
 
 
@@ -124,5 +191,26 @@ def grid(
     languages: str = "",
     own: str = "",
 ) -> list[TranslationSpec]:
-    """The runs behind the picture, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the figure, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    rows : str, default 'all'
+        `front`, `all`, or first words of row labels with commas between.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str, optional
+        A user's sizes (a TOML file); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TranslationSpec]
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, rows, languages, own))

@@ -29,12 +29,27 @@ RELATED_NOTEBOOKS = (
 
 
 def frequency_row_label(target: str, kind: str) -> str:
-    """The label of a row of Table 3."""
-    return f"{'en-enfake' if target == 'en' else f'enfake-{target}'} | {kind} | {target}"
+    """Label of a row of Table 3.
+
+    Parameters
+    ----------
+    target : str
+        Target language.
+    kind : str
+        A key of `KINDS`.
+    """
+    pair = "en-enfake" if target == "en" else f"enfake-{target}"
+    return f"{pair} | {kind} | {target}"
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on Table 3, or on Tables 1 to 3 together?"""
+    """Whether a claim is about Table 3, or about Tables 1 to 3 together.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     together = any(words in claim.where for words in ("Tables 1 and 2", "Table 2 against 3"))
     return together or all(t.table == "table3" for t in claim.tests)
 
@@ -42,8 +57,32 @@ def belongs_here(claim) -> bool:
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list[TableEntry]:
-    """Every cell of Table 3, or those that a `claim` compares. Raises InputError for an unknown
-    scale, corpus, language or claim, or more seeds than there are.
+    """Entries of Table 3.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language or a claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_cells = []
@@ -62,5 +101,26 @@ def cells(
 def grid(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list:
-    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the table, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own, claim))

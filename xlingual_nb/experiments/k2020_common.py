@@ -14,12 +14,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from xlingual_nb.experiments.scales import (
-    bilingual_config,
-    corpus_spec,
-    reference_paper,
-    records_spec,
-)
+from .scales import bilingual_config, reference_paper
+from .study_data import corpus_spec, records_spec
 from .config import BilingualConfig
 from .study import SEEDS, TableEntry, choose_seeds
 from ..text.parallel import natural_language
@@ -38,28 +34,64 @@ PAPER = "k2020"
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #23c2fd10
 def script_transforms(language: str) -> tuple[str, ...]:
-    """What gives a language its script: Fake-English has English's words, their characters
-    shifted.
+    """Transforms that give a language its script.
+
+    Parameters
+    ----------
+    language : str
+        Language code.
+
+    Returns
+    -------
+    tuple[str, ...]
+        For Fake-English, English's words with shifted characters; none for a natural language.
     """
     return ("cut_words", "unicode_shift") if language == "enfake" else ()
 
 
 def language_corpus(sizes: BilingualConfig, language: str, part: str = "train") -> CorpusSpec:
-    """The corpus of a language, in its own script."""
+    """Spec of the text of a language, in its own script.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    language : str
+        Language code; `enfake` is Fake-English.
+    part : str, default 'train'
+        Part of the data: `train`, `dev` or `test`.
+    """
     return corpus_spec(sizes, natural_language(language), part, script_transforms(language))
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #f30428df
 def joint_vocabulary(
     sizes: BilingualConfig, languages, kind: str = "", size: int = 0
 ) -> TokenizerSpec:
-    """One vocabulary on the text of all languages together (K section 3.1.2)."""
+    """One vocabulary on the text of all languages together (K section 3.1.2).
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of str
+        Languages of the model, the source first.
+    kind : str, optional
+        Kind of subwords (`text.vocabularies.KINDS`); by default the study's.
+    size : int, default 0
+        Number of entries; by default the study's.
+    """
     first, *other_corpora = (language_corpus(sizes, l) for l in languages)
     return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(other_corpora))
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #60f4ec04
 def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:
-    """A chain of text transforms that leaves nothing but word frequencies: words are cut, drawn,
-    and then written.
+    """The text transforms that leave nothing but word frequencies: words are cut and redrawn
+    before the script is applied.
+
+    Parameters
+    ----------
+    chain : tuple[str, ...]
+        Text transforms of the language.
     """
     return "cut_words", "unigram", *(step for step in chain if step != "cut_words")
 
@@ -67,29 +99,58 @@ def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:
 def bbert_spec(
     sizes: BilingualConfig, languages, seed: int, permutation: str = "", frequency=False, **switches
 ) -> PretrainSpec:
-    """A B-BERT of `languages`, the first of which is the source. `permutation` is a transform such
-    as `permute(0.5)`, done to each language with draws of its own; `frequency` leaves nothing of
-    the target but its word frequencies; `switches` are fields of `PretrainSpec`.
+    """Pretraining of a B-BERT (K section 3).
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of str
+        Languages of the model, the source first.
+    seed : int
+        Seed of the model.
+    permutation : str, optional
+        Transform of token ids such as `permute(0.5)` for every language, each with its own random
+        draws; empty for none.
+    frequency : bool
+        Leave nothing of the target languages but their word frequencies (K Table 3).
+    **switches
+        Further fields of `PretrainSpec`.
     """
     model_languages = []
-    for i, name in enumerate(languages):
+    for number, name in enumerate(languages):
         corpus = language_corpus(sizes, name)
-        if frequency and i:
+        is_target = number > 0
+        if frequency and is_target:
             corpus = replace(corpus, transforms=unigram_transforms(corpus.transforms))
-        model_languages.append(
-            Language(name, corpus, (permutation.replace(")", f",{i})"),) * bool(permutation))
-        )
+        transforms = ()
+        if permutation:
+            # the number seeds the transform: permute(0.5) becomes permute(0.5,1)
+            transforms = (permutation.replace(")", f",{number})"),)
+        model_languages.append(Language(name, corpus, transforms))
     shape, training = sizes.base
-    defaults = dict(
+    fields = dict(
         tokenizer=joint_vocabulary(sizes, languages), shape=shape, training=training, seed=seed
     )
-    return PretrainSpec(tuple(model_languages), **defaults | sizes.switches | switches)
+    fields |= sizes.switches
+    fields |= switches
+    return PretrainSpec(tuple(model_languages), **fields)
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #05006146
 def bbert_spec_with_overlap(sizes: BilingualConfig, share: float, seed: int) -> PretrainSpec:
-    """English and a copy of it that keeps a `share` of the piece types in common: overlap set
-    directly, everything else held; each seed draws types of its own. The shift is one of token ids
-    here, so the copy's text is plain.
+    """Pretraining on English and a copy that shares a given share of its subword types.
+
+    Overlap is set directly and everything else is constant. The copy's token ids are shifted, not
+    its characters, so its text is plain English (D footnote 3).
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    share : float
+        Share of subword types in common, 0 to 1.
+    seed : int
+        Seed of the model, and of the draw of types.
     """
     english = language_corpus(sizes, "en")
     languages = Language("enfake", english, (f"enfake({share:g},{seed})",)), Language("en", english)
@@ -100,8 +161,17 @@ def bbert_spec_with_overlap(sizes: BilingualConfig, share: float, seed: int) -> 
 def untrained_spec(
     spec: PretrainSpec | ExternalCheckpointSpec,
 ) -> PretrainSpec | ExternalCheckpointSpec:
-    """The same model before its first step; of one that was brought another at random, of its
-    architecture.
+    """The same model before its first training step: the untrained baseline.
+
+    Parameters
+    ----------
+    spec : PretrainSpec | ExternalCheckpointSpec
+        A pretraining run, or an external checkpoint.
+
+    Returns
+    -------
+    PretrainSpec | ExternalCheckpointSpec
+        For an external checkpoint, a random initialisation of its architecture.
     """
     if isinstance(spec, ExternalCheckpointSpec):
         return replace(spec, fresh=True)
@@ -109,22 +179,55 @@ def untrained_spec(
 
 
 def source_only_spec(spec: PretrainSpec) -> PretrainSpec:
-    """The same model, vocabulary and length of training, on the source alone."""
+    """The same model, vocabulary and length of training, on the source language alone.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
     return replace(spec, languages=spec.languages[:1])
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #0dc237d9
 def text_transforms(spec: PretrainSpec, language: str) -> tuple[str, ...]:
-    """How a model wants text of a language: in the language's script, unless its Fake-English is
-    made of token ids.
+    """Text transforms that a model needs for task data in a language.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    language : str
+        Language code.
+
+    Returns
+    -------
+    tuple[str, ...]
+        The language's script; none where the model's Fake-English is made of shifted token ids.
     """
-    shifted_ids = any(t.startswith("enfake") for l in spec.languages for t in l.transforms)
-    return () if shifted_ids else script_transforms(language)
+    for model_language in spec.languages:
+        if any(transform.startswith("enfake") for transform in model_language.transforms):
+            return ()
+    return script_transforms(language)
 
 
 def labelled_split(
     sizes: BilingualConfig, spec: PretrainSpec, task: str, language: str, part: str
 ) -> LabelledRecords:
-    """A part of a task's data in a language, as a model wants it."""
+    """Labelled records of a task in a language, as a model reads them.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    task : str
+        Name of the task, such as `nli`.
+    language : str
+        Language code.
+    part : str
+        Part of the data: `train`, `dev` or `test`.
+    """
     transforms = text_transforms(spec, language)
     records = records_spec(sizes, task, natural_language(language), part, transforms)
     return LabelledRecords(language, records)
@@ -133,14 +236,45 @@ def labelled_split(
 def nli_test_sets(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, targets
 ) -> tuple[tuple[LabelledRecords, LabelledRecords], ...]:
-    """The source, each target, and the source with the first target (K Table 11)."""
+    """NLI test sets: the source, each target, and premise and hypothesis in different languages,
+    of the source and the first target (K Table 11).
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    source : str
+        Source language, in which tasks are learnt.
+    targets : sequence of str
+        Target languages.
+
+    Returns
+    -------
+    tuple[tuple[LabelledRecords, LabelledRecords], ...]
+        (Premises, hypotheses) of each test set.
+    """
     tests = {l: labelled_split(sizes, spec, "nli", l, "test") for l in (source, *targets)}
     crossed = (tests[source], tests[targets[0]]), (tests[targets[0]], tests[source])
     return *((t, t) for t in tests.values()), *crossed
 
 
 def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -> NliSpec:
-    """Fine-tuned on the source, and stopped on it where the settings have patience."""
+    """NLI fine-tuned on the source and tested on every language; selected on the source's
+    development set where the settings have patience.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    source : str
+        Source language, in which tasks are learnt.
+    targets : sequence of str
+        Target languages.
+    """
     train, dev = (labelled_split(sizes, spec, "nli", source, part) for part in ("train", "dev"))
     tests = nli_test_sets(sizes, spec, source, targets)
     settings = sizes.fine_tuning
@@ -150,7 +284,20 @@ def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -
 def nli_baselines_spec(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, targets
 ) -> NliFloorsSpec:
-    """What the same pairs give away without a lexicon, whatever the model."""
+    """NLI baselines that see no lexicon: what sentence lengths and set differences of the same
+    pairs give away.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    source : str
+        Source language, in which tasks are learnt.
+    targets : sequence of str
+        Target languages.
+    """
     tests = nli_test_sets(sizes, spec, source, targets)
     return NliFloorsSpec(labelled_split(sizes, spec, "nli", source, "train"), tests, tests[0][0])
 
@@ -158,8 +305,23 @@ def nli_baselines_spec(
 def ner_specs(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, targets
 ) -> tuple[NerSpec, ...]:
-    """Taggers trained on the source, with seeds that no other model's taggers have; tested on it
-    and on each target.
+    """NER taggers trained on the source and tested on every language.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    source : str
+        Source language, in which tasks are learnt.
+    targets : sequence of str
+        Target languages.
+
+    Returns
+    -------
+    tuple[NerSpec, ...]
+        `sizes.taggers` of them, with seeds that no other model's taggers share.
     """
     train, dev = (labelled_split(sizes, spec, "ner", source, part) for part in ("train", "dev"))
     tests = tuple(labelled_split(sizes, spec, "ner", l, "test") for l in (source, *targets))
@@ -170,16 +332,31 @@ def ner_specs(
 def retrieval_spec(
     sizes: BilingualConfig, spec: PretrainSpec, source: str, target: str
 ) -> MeasureSpec:
-    """Parallel sentences of source and target, at layer 0 and two thirds up."""
+    """Retrieval between parallel sentences, at layer 0 and two thirds up the encoder.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    source : str
+        Source language, in which tasks are learnt.
+    target : str
+        Target language.
+    """
 
     def dev_corpus(language):
-        return replace(
-            language_corpus(sizes, language, "dev"), transforms=text_transforms(spec, language)
-        )
+        corpus = language_corpus(sizes, language, "dev")
+        return replace(corpus, transforms=text_transforms(spec, language))
 
-    first, second = map(dev_corpus, (source, target))
     return MeasureSpec(
-        spec, first, words="none", sentences=sizes.measured, other=second, pair=(source, target)
+        spec,
+        dev_corpus(source),
+        words="none",
+        sentences=sizes.measured,
+        other=dev_corpus(target),
+        pair=(source, target),
     )
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #02e41fae
@@ -197,13 +374,36 @@ def evaluation_cells(
     minus: str = "",
     paper: str = "",
 ) -> list[TableEntry]:
-    """The cells of a row: accuracy and F1 (percent) on `target`, retrieval between the source,
-    first of `pair`, and it.
+    """Entries of a row: NLI accuracy and NER F1 (percent) in a language, and retrieval between it
+    and the source.
 
-    All languages of the pair are tested in the same runs, so that rows and tables share them. With
-    `minus` the row holds a Δ: the value on that language less the target's. An empty name in
-    `columns` leaves a readout out. `paper`: by default the one that is about the study's languages,
-    else ours.
+    All languages of the pair are tested by the same runs, so that rows and tables share them.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    row : str
+        Label of the row.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    pair : sequence of str
+        Languages of the model, the source first.
+    target : str
+        Language that the row is about.
+    columns : tuple of str
+        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
+    minus : str, optional
+        A language for a Δ: the entries are its value less the target's. Empty for none.
+    paper : str, optional
+        Name of the paper that the entries are compared with; by default `reference_paper`.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     source, *targets = pair
     accuracy_column, f1_column, rho_column = columns
@@ -248,8 +448,28 @@ BASELINE_ROWS = "|".join(("untrained", "never saw", "majority", *FLOORS, CEILING
 def nli_baseline_cells(
     paper: str, table: str, column: str, seed: int, run: NliFloorsSpec, target: str
 ) -> list[TableEntry]:
-    """The rows of a column of NLI that need no model: what a target's pairs give away, and the
-    ceiling.
+    """Entries of the NLI baselines that need no model, and of the ceiling given by the true
+    lexicon.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper that the entries are compared with; by default `reference_paper`.
+    table : str
+        Name of the table, such as `table4`.
+    column : str
+        Label of the column.
+    seed : int
+        Seed of the model.
+    run : NliFloorsSpec
+        As of `nli_baselines_spec`.
+    target : str
+        Target language.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     source = run.said.language
     rows = [(f"{name} | {source} | {target}", f"{name} {target}|{target}") for name in FLOORS]
@@ -262,42 +482,68 @@ def nli_baseline_cells(
 def baseline_cells(
     sizes: BilingualConfig, table: str, pair, base: PretrainSpec, columns=COLUMNS, paper: str = ""
 ) -> list[TableEntry]:
-    """The rows that a claim of transfer must beat, for each target of the model `base`; `paper` as
-    in `evaluation_cells`.
+    """Entries of all baselines that a claim of transfer must exceed, for each target: the
+    untrained model, one that never saw the target, the majority class and the lexicon-free NLI
+    baselines.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    pair : sequence of str
+        Languages of the model, the source first.
+    base : PretrainSpec
+        Pretraining run that the others vary.
+    columns : tuple of str
+        Labels of the columns for accuracy, F1 and retrieval; an empty label leaves that one out.
+    paper : str, optional
+        Name of the paper that the entries are compared with; by default `reference_paper`.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     source, *targets = pair
-    cells = []
     paper = paper or reference_paper(sizes)
+    baselines = {
+        "untrained": untrained_spec(base),
+        "never saw the target": source_only_spec(base),
+    }
+    cells = []
     for target in targets:
-        for name, spec in (
-            ("untrained", untrained_spec(base)),
-            ("never saw the target", source_only_spec(base)),
-        ):
-            cells += evaluation_cells(
-                sizes,
-                table,
-                f"{name} | {source} | {target}",
-                spec,
-                pair,
-                target,
-                columns,
-                paper=paper,
-            )
-        if columns[0]:
-            run = nli_spec(sizes, untrained_spec(base), source, targets)
-            metric = f"majority {target}|{target}"
-            row = f"majority class | {target}"
-            cells.append(
-                TableEntry(paper, table, row, columns[0], base.seed, (run,), metric, 100.0)
-            )
-            without = nli_baselines_spec(sizes, base, source, targets)
-            cells += nli_baseline_cells(paper, table, columns[0], base.seed, without, target)
+        for name, spec in baselines.items():
+            row = f"{name} | {source} | {target}"
+            cells += evaluation_cells(sizes, table, row, spec, pair, target, columns, paper=paper)
+        accuracy_column = columns[0]
+        if not accuracy_column:
+            continue
+        run = nli_spec(sizes, untrained_spec(base), source, targets)
+        metric = f"majority {target}|{target}"
+        row = f"majority class | {target}"
+        cells.append(
+            TableEntry(paper, table, row, accuracy_column, base.seed, (run,), metric, 100.0)
+        )
+        lexicon_free = nli_baselines_spec(sizes, base, source, targets)
+        cells += nli_baseline_cells(paper, table, accuracy_column, base.seed, lexicon_free, target)
     return cells
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #7dd31e07
 def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str) -> float:
-    """The highest of a target's floors among the means of `report.tables.tidy`; NaN where none was
-    measured.
+    """Highest mean among a target's baselines in a column; NaN if none was run.
+
+    Parameters
+    ----------
+    tidy : pd.DataFrame
+        Means over seeds, as of `report.tables.tidy`.
+    source : str
+        Source language, in which tasks are learnt.
+    target : str
+        Target language.
+    column : str
+        Label of the column.
     """
     pair = f"{source} | {target}"
     names = "untrained", "never saw the target", *FLOORS
@@ -308,9 +554,25 @@ def strongest_baseline(tidy: pd.DataFrame, source: str, target: str, column: str
 def load_study_config(
     scale: str, corpus: str, seeds: int, languages: str = "", user_config=""
 ) -> BilingualConfig:
-    """The sizes of a study, for these `languages` as targets, from a user's file `user_config` as well
-    (`experiments.scales`). Raises InputError for an unknown scale, corpus or language, or more seeds
-    than there are.
+    """Sizes of K's study (`experiments.scales`).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    user_config : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
     choose_seeds(seeds, len(SEEDS))
     return bilingual_config(scale, corpus, languages, user_config)

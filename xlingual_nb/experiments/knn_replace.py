@@ -5,31 +5,27 @@
 # %% auto #0
 __all__ = ['PAPER', 'CLAIM_PREFIXES', 'UNCHANGED_ROWS', 'REPLACEMENTS', 'FIGURE7_ROWS', 'FITS', 'LOOKUP_SENTENCES',
            'MAPPING_COLUMNS', 'COLUMNS', 'XNLI_SEEDS', 'TABLES', 'belongs_here', 'Replacement', 'space_spec',
-           'laboratory_space_spec', 'table1_spec', 'mapping_cells', 'mapping_row', 'laboratory_cells', 'figure7_cells',
+           'laboratory_space_spec', 'table1_spec', 'mapping_cells', 'mapping_row', 'laboratory_cells',
            'language_column', 'script_shift', 'script_corpus', 'script_nli_records', 'table3_switches',
            'dictionary_source', 'base_space_spec', 'base_model_spec', 'table3_nli_spec', 'table3_cells',
-           'study_configs', 'cells', 'grid']
+           'study_configs', 'cells', 'base_mapping_cells', 'grid']
 
 # %% ../../nbs/08_knn_replace.ipynb #b8c2c784
+from itertools import product
 from dataclasses import replace
 from typing import NamedTuple
 
 from . import laboratory
 from .k2020_common import CEILING, source_only_spec, untrained_spec
-from xlingual_nb.experiments.config import (
-    LaboratoryConfig,
-    TrilingualConfig,
-    WordVectors,
-    list_corpora,
-)
+from .config import LaboratoryConfig, TrilingualConfig, WordVectors
+from .config_files import list_corpora
 from xlingual_nb.experiments.scales import (
-    corpus_spec,
     laboratory_config,
     laboratory_text,
     reference_paper,
-    records_spec,
     trilingual_config,
 )
+from .study_data import corpus_spec, records_spec
 from xlingual_nb.experiments.study import (
     TableEntry,
     check_choice,
@@ -55,7 +51,13 @@ CLAIM_PREFIXES = "D-knn", "D-xnli"  # how the identifiers of this notebook's cla
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on section 4 or on Table 3?"""
+    """Whether a claim is about section 4 or Table 3.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return claim.id.startswith(CLAIM_PREFIXES)
 
 # %% ../../nbs/08_knn_replace.ipynb #588ee538
@@ -90,31 +92,79 @@ def space_spec(
     source="same",
     draw=0,
 ) -> SpaceSpec:
-    """The languages' own spaces laid over one another, in the first one's; three or more by
-    rotation alone. `source` of the dictionary whose even words are `known`; `draw`: another set of
-    seeds.
+    """Monolingual word vectors mapped into the space of the first language (D section 4); three
+    or more languages by rotation alone.
+
+    Parameters
+    ----------
+    languages : sequence of Language
+        Languages with their texts.
+    tokenizer : TokenizerSpec
+        Vocabulary of all languages.
+    vectors : WordVectors
+        Settings of the word vectors.
+    longest : int
+        Maximum length of an input in tokens.
+    fit : str
+        How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
+        `nothing`.
+    source : str
+        Source of the dictionary whose even words supervise the mapping `known`.
+    draw : int
+        Number of the set of seeds for the word vectors.
     """
-    common = dict(size=vectors.size, window=vectors.window, max_tokens=longest)
-    seeds = range(draw * len(languages), (draw + 1) * len(languages))
-    parts = [
-        EmbedSpec((l,), tokenizer, vectors.method, seed=s, **common)
-        for l, s in zip(languages, seeds)
-    ]
-    half = Dictionary(source, "even") if fit == "known" else None
+    first_seed = draw * len(languages)
+    monolingual = []
+    for seed, language in enumerate(languages, start=first_seed):
+        vectors_of_language = EmbedSpec(
+            (language,),
+            tokenizer,
+            vectors.method,
+            seed=seed,
+            size=vectors.size,
+            window=vectors.window,
+            max_tokens=longest,
+        )
+        monolingual.append(vectors_of_language)
     return SpaceSpec(
-        tuple(parts), fit, rotation=len(languages) > 2, dictionary=half, min_count=vectors.least
+        tuple(monolingual),
+        fit,
+        rotation=len(languages) > 2,
+        dictionary=Dictionary(source, "even") if fit == "known" else None,
+        min_count=vectors.least,
     )
 
 
 def laboratory_space_spec(sizes: LaboratoryConfig, fit: str = "vecmap", draw: int = 0) -> SpaceSpec:
-    """Of English and Fake-English."""
+    """Word vectors of English and Fake-English, mapped into one space.
+
+    Parameters
+    ----------
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    fit : str
+        How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
+        `nothing`.
+    draw : int
+        Number of the set of seeds for the word vectors.
+    """
     train, _, tokenizer = laboratory_text(sizes)
     languages = laboratory.language_pair(train, set(), sizes.language)
     return space_spec(languages, tokenizer, sizes.vectors, sizes.small.max_tokens, fit, draw=draw)
 
 
 def table1_spec(row: str, sizes: LaboratoryConfig, seed: int) -> PretrainSpec:
-    """The pretraining behind a row of Table 1; snapshots for the two of Figure 7."""
+    """Pretraining behind a row of Table 1, with snapshots for the two rows of Figure 7.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    """
     if row in UNCHANGED_ROWS:
         return laboratory.row_spec(row, sizes, seed)
     how = REPLACEMENTS[row]
@@ -135,35 +185,67 @@ MAPPING_COLUMNS = {"P@1": "p1", "MRR": "mrr"}
 
 
 def mapping_cells(paper: str, languages, make_space, draws, source: str) -> list[TableEntry]:
-    """P@1 and MRR of the odd words of a dictionary, from the first language to each other and
-    back.
+    """Entries of word translation by a mapping (P@1 and MRR), from the first language to each
+    other and back, on the odd words of a dictionary.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper that the entries are compared with.
+    languages : sequence of Language
+        Languages with their texts.
+    make_space : callable
+        Maps (fit, draw) to a `SpaceSpec`.
+    draws : iterable of int
+        Numbers of the sets of seeds.
+    source : str
+        Source of the dictionary.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
+    first, *targets = languages
+    dictionary = Dictionary(source, "odd")
     table_entries = []
-    first = languages[0]
-    for name, fit in FITS.items():
-        for number in draws:
-            mapped = make_space(fit, number)
-            for target in languages[1:]:
-                run = WordSpec(
-                    mapped,
-                    (first.name, target.name),
-                    (first.corpus, target.corpus),
-                    Dictionary(source, "odd"),
-                    sentences=LOOKUP_SENTENCES,
-                )
-                table_entries += mapping_row(paper, name, run, number)
-                if fit == "nothing":
-                    table_entries += mapping_row(
-                        paper, "random vectors", run, number, {"MRR": "chance"}
-                    )
+    for (name, fit), draw, target in product(FITS.items(), draws, targets):
+        run = WordSpec(
+            make_space(fit, draw),
+            (first.name, target.name),
+            (first.corpus, target.corpus),
+            dictionary,
+            sentences=LOOKUP_SENTENCES,
+        )
+        table_entries += mapping_row(paper, name, run, draw)
+        if fit == "nothing":
+            # chance is the same for every mapping
+            table_entries += mapping_row(paper, "random vectors", run, draw, {"MRR": "chance"})
     return table_entries
 
 
 def mapping_row(
     paper: str, name: str, run: WordSpec, number: int, columns=MAPPING_COLUMNS
 ) -> list[TableEntry]:
-    """What a run holds of the words of two languages, under the name of a mapping; `columns` and
-    the names in the run.
+    """Entries of one mapping between two languages.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper that the entries are compared with.
+    name : str
+        Label of the mapping.
+    run : WordSpec
+        Word translation by the mapping.
+    number : int
+        Number of the set of seeds.
+    columns : dict[str, str]
+        Metric of each column.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     one, target = run.pair
     return [
@@ -173,7 +255,20 @@ def mapping_row(
 
 # %% ../../nbs/08_knn_replace.ipynb #297518fe
 def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
-    """Table 1, Figure 7 and the mappings of English and Fake-English."""
+    """Entries of Table 1, Figure 7 and the mappings of English and Fake-English.
+
+    Parameters
+    ----------
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    seeds : int
+        Number of seeds; 0 takes the scale's own.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     train, dev, _ = laboratory_text(sizes)
     paper = reference_paper(sizes)
     table_entries = []
@@ -183,20 +278,13 @@ def laboratory_cells(sizes: LaboratoryConfig, seeds: int) -> list[TableEntry]:
             measure = MeasureSpec(table1_spec(row, sizes, seed), dev, sentences=sizes.measured)
             table_entries += laboratory.row_cells("table1", row, measure, paper)
             if row in FIGURE7_ROWS:
-                table_entries += figure7_cells(row, measure, paper)
+                curve = laboratory.row_cells("figure6", row, measure, paper)
+                table_entries += [replace(entry, table="figure7") for entry in curve]
     languages = laboratory.language_pair(train, set(), sizes.language)
     draws = choose_seeds(seeds, sizes.seeds[2])
     return table_entries + mapping_cells(
         paper, languages, lambda *how: laboratory_space_spec(sizes, *how), draws, "same"
     )
-
-
-def figure7_cells(row: str, measure: MeasureSpec, paper: str) -> list[TableEntry]:
-    """All points of a row on Figure 7."""
-    return [
-        replace(cell, table="figure7")
-        for cell in laboratory.row_cells("figure6", row, measure, paper)
-    ]
 
 # %% ../../nbs/08_knn_replace.ipynb #9a6339f4
 COLUMNS = {"en": "ENG", "de": "DEU", "hi": "HIN"}
@@ -204,29 +292,72 @@ XNLI_SEEDS = (1, 42, *range(100, 198))  # D Table 9 names the first three
 
 
 def language_column(language: str) -> str:
-    """What Table 3 calls a language."""
+    """Label of a language's column in Table 3.
+
+    Parameters
+    ----------
+    language : str
+        Language code.
+    """
     return COLUMNS.get(language, language.upper())
 
 
 def script_shift(sizes: TrilingualConfig, language: str) -> tuple[str, ...]:
-    """What gives a language letters of its own."""
+    """Text transforms that give a language characters of its own; none for English.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    language : str
+        Language code.
+    """
     number = ("en", *sizes.targets).index(language)
     return ("cut_words", f"unicode_shift({300_000 * number})") if number else ()
 
 
 def script_corpus(sizes: TrilingualConfig, language: str) -> CorpusSpec:
-    """The training text of a language, in its own letters."""
+    """Spec of the training text of a language, in characters of its own.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    language : str
+        Language code.
+    """
     return corpus_spec(sizes, language, transforms=script_shift(sizes, language))
 
 
 def script_nli_records(sizes: TrilingualConfig, language: str, part: str) -> LabelledRecords:
-    """Pairs of a language, in its own letters."""
+    """NLI records of a language, in characters of its own.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    language : str
+        Language code.
+    part : str
+        Part of the data: `train`, `dev` or `test`.
+    """
     transforms = script_shift(sizes, language)
     return LabelledRecords(language, records_spec(sizes, "nli", language, part, transforms))
 
 # %% ../../nbs/08_knn_replace.ipynb #b3d438c9
 def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
-    """The rows of Table 3 and the switches behind them, with ours."""
+    """Switches of `base_model_spec` behind each row of Table 3, and behind our further rows.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    dict[str, dict]
+        By label.
+    """
     return {
         "0-base original": {},
         f"3-base inv-order[{language_column(sizes.targets[0])}]": dict(inverted=True),
@@ -240,14 +371,35 @@ def table3_switches(sizes: TrilingualConfig) -> dict[str, dict]:
 
 
 def dictionary_source(sizes: TrilingualConfig) -> str:
-    """The source of the words that a mapping is fitted to or asked for."""
+    """Source of the dictionary that mappings are fitted to and evaluated on.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    """
     return "micro" if corpus_spec(sizes, "en").source.startswith("micro/") else "muse"
 
 
 def base_space_spec(
     sizes: TrilingualConfig, languages, tokenizer: TokenizerSpec, fit="vecmap", draw=0
 ) -> SpaceSpec:
-    """Of English and the targets."""
+    """Word vectors of English and the targets, mapped into one space.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    languages : sequence of Language
+        Languages with their texts.
+    tokenizer : TokenizerSpec
+        Vocabulary of all languages.
+    fit : str
+        How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
+        `nothing`.
+    draw : int
+        Number of the set of seeds for the word vectors.
+    """
     longest = sizes.base.shape.max_tokens
     return space_spec(
         languages, tokenizer, sizes.vectors, longest, fit, dictionary_source(sizes), draw
@@ -257,38 +409,74 @@ def base_space_spec(
 def base_model_spec(
     sizes: TrilingualConfig, seed: int, inverted=False, masking="original", fit="vecmap", **switches
 ) -> PretrainSpec:
-    """A BERT of English and the targets (D section 5.1)."""
+    """Pretraining of a BERT on English and the targets (D section 5.1).
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    inverted : bool
+        Reverse the word order of the first target.
+    masking : str
+        How masked tokens are replaced, a value of `PretrainSpec.masking`.
+    fit : str
+        How the spaces are mapped: `vecmap`, `known` (supervised by half of the dictionary) or
+        `nothing`.
+    **switches
+        Further fields of `PretrainSpec`.
+    """
     names = "en", *sizes.targets
     languages = [Language(name, script_corpus(sizes, name)) for name in names]
     first, *corpora = (l.corpus for l in languages)
     tokenizer = TokenizerSpec(first, sizes.pieces, sizes.kind, tuple(corpora))
     shape, training = sizes.base
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))
-    transformed = [
-        replace(l, transforms=("inv_order",) * (inverted and l.name == names[1])) for l in languages
-    ]
     if masking.startswith("knn"):
-        switches |= dict(
-            neighbours=base_space_spec(sizes, languages, tokenizer, fit), nearest=sizes.nearest
-        )
+        switches["neighbours"] = base_space_spec(sizes, languages, tokenizer, fit)
+        switches["nearest"] = sizes.nearest
+    if inverted:
+        languages[1] = replace(languages[1], transforms=("inv_order",))
     return PretrainSpec(
-        tuple(transformed), tokenizer, shape, training, masking, seed=seed, **switches
+        tuple(languages), tokenizer, shape, training, masking, seed=seed, **switches
     )
 
 # %% ../../nbs/08_knn_replace.ipynb #1b62e8b3
 def table3_nli_spec(sizes: TrilingualConfig, spec: PretrainSpec) -> NliSpec:
-    """Fine-tuned on English, asked in every language."""
-    tests = tuple(
-        (t, t) for t in (script_nli_records(sizes, l, "test") for l in ("en", *sizes.targets))
-    )
+    """NLI fine-tuned on English and tested in every language.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
+    tests = []
+    for language in ("en", *sizes.targets):
+        test = script_nli_records(sizes, language, "test")
+        tests.append((test, test))
+    train = script_nli_records(sizes, "en", "train")
     dev = script_nli_records(sizes, "en", "dev") if sizes.fine_tuning.patience else None
-    return NliSpec(
-        spec, script_nli_records(sizes, "en", "train"), tests, sizes.fine_tuning, spec.seed, dev
-    )
+    return NliSpec(spec, train, tuple(tests), sizes.fine_tuning, spec.seed, dev)
 
 
 def table3_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
-    """The rows of Table 3, ours, and the floors, as shares."""
+    """Entries of Table 3, of our further rows and of the baselines, as shares.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    seeds : int
+        Number of seeds; 0 takes the scale's own.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     table_entries = []
     languages = ("en", *sizes.targets)
     paper = reference_paper(sizes)
@@ -326,9 +514,28 @@ TABLES = "table1", "table3"
 def study_configs(
     scale: str, corpus="auto", languages="", own=""
 ) -> tuple[LaboratoryConfig | None, TrilingualConfig | None]:
-    """The sizes of the laboratory and of Table 3, None for what there is not on a corpus; other
-    `languages`, or a file of one's `own`, are for Table 3 alone. InputError for an unknown scale,
-    corpus or language.
+    """Sizes of the laboratory and of Table 3, for what a corpus has of the two.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    languages : str
+        Target languages with commas between, for Table 3 alone; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    tuple[LaboratoryConfig | None, TrilingualConfig | None]
+        None for the one that the corpus does not have.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus or a language does not exist.
     """
     if languages or own:
         return None, trilingual_config(scale, corpus, languages, own)
@@ -345,28 +552,92 @@ def study_configs(
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Every cell of the tables and of Figure 7; `only`: `1` (and the figure), or `3`. InputError
-    for what does not exist, or more seeds than there are.
+    """Entries of the tables and of Figure 7.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        `1` (with Figure 7), `3`, or `all`.
+    languages : str, optional
+        Target languages of Table 3 with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, language or table does not exist, or there are fewer seeds.
     """
     small, large = study_configs(scale, corpus, languages, own)
     tables = select_tables(only, TABLES)
-    table_entries = laboratory_cells(small, seeds) if small and "table1" in tables else []
-    if not large or "table3" not in tables:
-        return table_entries
-    base = base_model_spec(large, XNLI_SEEDS[0])
-    draws = choose_seeds(seeds, large.seeds)
+    table_entries = []
+    if small and "table1" in tables:
+        table_entries += laboratory_cells(small, seeds)
+    if large and "table3" in tables:
+        table_entries += table3_cells(large, seeds)
+        table_entries += base_mapping_cells(large, seeds)
+    return table_entries
 
-    def mapped_space(*how):
-        return base_space_spec(large, base.languages, base.tokenizer, *how)
 
-    mapping_entries = mapping_cells(
-        reference_paper(large), base.languages, mapped_space, draws, dictionary_source(large)
-    )
-    return table_entries + table3_cells(large, seeds) + mapping_entries
+def base_mapping_cells(sizes: TrilingualConfig, seeds: int) -> list[TableEntry]:
+    """Entries of word translation by the mappings of English and the targets of Table 3.
+
+    Parameters
+    ----------
+    sizes : TrilingualConfig
+        Sizes of the study at its scale.
+    seeds : int
+        Number of seeds; 0 takes the scale's own.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    model = base_model_spec(sizes, XNLI_SEEDS[0])
+
+    def mapped_space(fit, draw):
+        return base_space_spec(sizes, model.languages, model.tokenizer, fit, draw)
+
+    draws = choose_seeds(seeds, sizes.seeds)
+    source = dictionary_source(sizes)
+    return mapping_cells(reference_paper(sizes), model.languages, mapped_space, draws, source)
 
 
 def grid(
     scale: str, corpus: str = "auto", seeds: int = 0, only: str = "all", languages: str = "", own=""
 ) -> list:
-    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        `1` (with Figure 7), `3`, or `all`.
+    languages : str, optional
+        Target languages of Table 3 with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own))

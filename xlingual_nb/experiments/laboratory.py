@@ -5,14 +5,16 @@
 # %% auto #0
 __all__ = ['ELSEWHERE', 'PAPER', 'LARGE', 'CENTRAL', 'SINGLE', 'AT_LIKE_FIT', 'SWITCHES', 'COLUMNS', 'LENGTH', 'SEEDS',
            'belongs_here', 'table_rows', 'parse_row_label', 'language_pair', 'row_spec', 'select_rows', 'row_cells',
-           'cells', 'grid']
+           'cells', 'default_seeds', 'grid']
 
 # %% ../../nbs/07_laboratory.ipynb #9ec172da
+from itertools import product
 import re
 from dataclasses import replace
 
 from ..errors import InputError
-from .config import LaboratoryConfig, unknown_key_error
+from .config import LaboratoryConfig
+from .config_files import unknown_key_error
 from .scales import laboratory_config, laboratory_text, reference_paper
 from .study import TableEntry, check_choice, unique_runs, choose_seeds
 from ..measures.multilinguality import MeasureSpec
@@ -29,8 +31,13 @@ ELSEWHERE = (
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on Tables 1, 2 or 10, or on one of the figures, of models without
-    neighbours?
+    """Whether a claim is about Tables 1, 2 or 10 or one of the figures, of models without
+    nearest-neighbour replacement.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
     """
     return not claim.id.startswith(ELSEWHERE)
 
@@ -45,19 +52,27 @@ AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trai
 
 
 def table_rows(table: str) -> list[str]:
-    """Row labels of a published table that this notebook reproduces; for the two figures, the rows
-    that they show; at matched fit, those of Tables 1 and 2 but the large encoder's.
+    """Labels of the rows of a published table that this notebook reproduces.
+
+    Parameters
+    ----------
+    table : str
+        `table1`, `table2`, `table10`, `figure5`, `figure6`, or a table at matched fit.
+
+    Returns
+    -------
+    list[str]
+        For the figures, the rows that they show; at matched fit, without the large encoder.
     """
     if table == "figure6":
         return ["0 original", "15 overparam"]
     if table == "figure5":
         return ["1 lang-pos", "9 lang-pos;inv-order;shift-special;no-random"]
-    left_out = "knn-replace", *["overparam"] * table.endswith(MATCHED)
-    return [
-        row
-        for row in published(PAPER, table).row.unique()
-        if not any(name in row for name in left_out)
-    ]
+    left_out = ["knn-replace"]
+    if table.endswith(MATCHED):
+        left_out.append("overparam")
+    rows = published(PAPER, table).row.unique()
+    return [row for row in rows if not any(name in row for name in left_out)]
 
 # %% ../../nbs/07_laboratory.ipynb #a110638e
 SWITCHES = (
@@ -74,8 +89,22 @@ SWITCHES = (
 
 
 def parse_row_label(row: str) -> tuple[str, set[str], float]:
-    """(identifier, switches, length of training against the usual 100 epochs) of a row label.
-    Raises InputError for another text, or a switch that there is not.
+    """Identifier, switches and length of training of a row label.
+
+    Parameters
+    ----------
+    row : str
+        Label such as `17 lang-pos;no-random (250 epochs)`.
+
+    Returns
+    -------
+    tuple[str, set[str], float]
+        Identifier, switches, and epochs as a multiple of the usual 100.
+
+    Raises
+    ------
+    InputError
+        If the label has another form or names a switch that does not exist.
     """
     match = re.fullmatch(r"(\w+) ([\w;-]+)(?: \((\d+) epochs\))?", row)
     if not match:
@@ -92,56 +121,83 @@ def parse_row_label(row: str) -> tuple[str, set[str], float]:
 def language_pair(
     train: CorpusSpec, switches: set[str], language: str = "en"
 ) -> tuple[Language, Language]:
-    """A language and its copy on one corpus, with the switches that are transforms of text: English
-    and Fake-English.
+    """A language and its fake copy on one corpus, with the switches that are transforms of text.
+
+    Parameters
+    ----------
+    train : CorpusSpec
+        Training text.
+    switches : set[str]
+        Switches of the row (`parse_row_label`).
+    language : str, default 'en'
+        Language code.
+
+    Returns
+    -------
+    tuple[Language, Language]
+        The language (English in the paper) and its copy (Fake-English).
     """
-    without_parallel = "no-parallel" in switches
-    inverted = ("inv_order",) if "inv-order" in switches else ()
-    copy = Language(
-        f"{language}fake", train, ("half(1)",) * without_parallel + ("enfake",) + inverted
-    )
-    return Language(language, train, ("half(0)",) * without_parallel), copy
+    is_parallel = "no-parallel" not in switches
+    original_transforms = () if is_parallel else ("half(0)",)
+    copy_transforms = ("enfake",) if is_parallel else ("half(1)", "enfake")
+    if "inv-order" in switches:
+        copy_transforms += ("inv_order",)
+    original = Language(language, train, original_transforms)
+    return original, Language(f"{language}fake", train, copy_transforms)
 
 # %% ../../nbs/07_laboratory.ipynb #85440ad7
 def row_spec(
     row: str, sizes: LaboratoryConfig, seed: int, reading: str = "paper", longer=1.0
 ) -> PretrainSpec:
-    """The pretraining behind a row, or one `longer` times as long. `reading`='released' follows D's
-    code where it departs from D's text (see the ambiguities).
+    """Pretraining behind a row of D's Tables 1, 2 and 10.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    reading : str, default 'paper'
+        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+    longer : float
+        Train this many times as long as usual.
+
+    Raises
+    ------
+    InputError
+        As `parse_row_label`.
     """
     ident, switches, length = parse_row_label(row)
     train, _, tokenizer = laboratory_text(sizes)
-    large = "overparam" in switches
-    without_parallel = "no-parallel" in switches
-    training = sizes.large_training if large else sizes.training
-    epochs = (
-        0
-        if "untrained" in switches
-        else round(training.epochs * length * longer) * (2 if without_parallel else 1)
-    )
-    masking = (
-        "original"
-        if "no-random" not in switches
-        else "no_random"
-        if reading == "paper"
-        else "no_random_released"
-    )
-    if reading == "released":
+    is_large = "overparam" in switches
+    is_untrained = "untrained" in switches
+    is_released = reading == "released"
+    training = sizes.large_training if is_large else sizes.training
+    epochs = 0 if is_untrained else round(training.epochs * length * longer)
+    if "no-parallel" in switches:
+        epochs *= 2  # each language has half of the text
+    masking = "original"
+    if "no-random" in switches:
+        masking = "no_random_released" if is_released else "no_random"
+    if is_released:
         training = replace(training, early_epsilon=True, still_pad=True)
-        if "untrained" in switches:
+        if is_untrained:
+            # the released code trains its untrained row for one step
             train = replace(train, parameters=train.parameters + (("sentences", 2),))
             epochs = 1
     return PretrainSpec(
         language_pair(train, switches, sizes.language),
         tokenizer,
-        sizes.large if large else sizes.small,
+        sizes.large if is_large else sizes.small,
         replace(training, epochs=epochs),
         masking,
         "lang-pos" in switches,
         "shift-special" in switches,
         seed,
         sizes.snapshots if ident in ("0", "15") else (),
-        visible_padding=reading == "released",
+        visible_padding=is_released,
     )
 
 # %% ../../nbs/07_laboratory.ipynb #63cd7867
@@ -163,12 +219,22 @@ SEEDS = (0, 42, 43, *range(100, 197))  # D Table 9 names the first five
 
 
 def select_rows(rows: str, parameter: str = "rows") -> set[str]:
-    """Identifiers behind the parameter `rows`, or what it is `parameter`. Raises InputError for one
-    that does not exist.
+    """Identifiers of the rows that a parameter names.
+
+    Parameters
+    ----------
+    rows : str
+        `all`, `small` (without the large encoder), or identifiers of rows with commas between.
+    parameter : str, default 'rows'
+        Name of the parameter, for the message.
+
+    Raises
+    ------
+    InputError
+        If there is no such row.
     """
-    row_ids = {
-        parse_row_label(r)[0] for t in ("table1", "table2", "table10") for r in table_rows(t)
-    }
+    labels = [label for table in ("table1", "table2", "table10") for label in table_rows(table)]
+    row_ids = {parse_row_label(label)[0] for label in labels}
     groups = {"all": row_ids, "small": row_ids - set(LARGE)}
     requested = groups[rows] if rows in groups else {r.strip() for r in rows.split(",")}
     if wrong := sorted(requested - row_ids):
@@ -182,26 +248,38 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
 def row_cells(
     table: str, row: str, measure: MeasureSpec, paper: str = PAPER, columns=COLUMNS
 ) -> list[TableEntry]:
-    """The cells of a row for one seed: its columns; on a curve all points of it; of Figure 5 its
-    diagonal.
+    """Entries of a row for one seed: its columns; on a curve (`figure6`) every point of it; of
+    `figure5` the diagonal.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table, such as `table4`.
+    row : str
+        Label of the row.
+    measure : MeasureSpec
+        Measure of the model.
+    paper : str, optional
+        Name of the paper that the entries are compared with.
+    columns : dict[str, str]
+        Metric of each column.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     model = measure.checkpoint
     metrics = {"diagonal": "diagonal"} if table == "figure5" else columns
-    points, step = ((*model.snapshots, None), "step") if table == "figure6" else ((None,), "")
-    return [
-        TableEntry(
-            paper,
-            table,
-            row,
-            column,
-            model.seed,
-            (replace(measure, percent=point),),
-            name,
-            step=step,
-        )
-        for point in points
-        for column, name in metrics.items()
-    ]
+    is_curve = table == "figure6"
+    # None is the end of training
+    points = (*model.snapshots, None) if is_curve else (None,)
+    step = "step" if is_curve else ""
+    entries = []
+    for point, (column, name) in product(points, metrics.items()):
+        run = replace(measure, percent=point)
+        entries.append(TableEntry(paper, table, row, column, model.seed, (run,), name, step=step))
+    return entries
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
 def cells(
@@ -213,47 +291,75 @@ def cells(
     languages: str = "",
     own="",
 ) -> list[TableEntry]:
-    """Every cell of the tables and curves. Raises InputError for an unknown scale, corpus,
-    language, row or reading, or more seeds than there are.
+    """Entries of the tables and curves.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    rows : str, default 'all'
+        `all`, `small` (without the large encoder), or identifiers of rows with commas between.
+    reading : str, default 'paper'
+        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, language, reading or a row does not exist, or there are fewer seeds.
     """
     sizes = laboratory_config(scale, corpus, languages, own)
     row_ids = select_rows(rows)
-    table_entries = []
     if sizes.longer:
         select_rows(",".join(sizes.longer), "longer")
+    check_choice("reading", reading, ("paper", "released"))
     _, dev, _ = laboratory_text(sizes)
-    words = {"paper": "content", "released": "all"}[
-        check_choice("reading", reading, ("paper", "released"))
-    ]
-    for table in (
-        "table1",
-        "table2",
-        "table10",
-        "figure5",
-        "figure6",
-        *(AT_LIKE_FIT if sizes.longer else ()),
-    ):
+    words = "content" if reading == "paper" else "all"
+    paper = reference_paper(sizes)
+    tables = ["table1", "table2", "table10", "figure5", "figure6"]
+    if sizes.longer:
+        tables += AT_LIKE_FIT
+    table_entries = []
+    for table in tables:
         is_matched_fit = table in AT_LIKE_FIT
+        columns = COLUMNS | LENGTH if is_matched_fit else COLUMNS
         for row in table_rows(table):
             ident = parse_row_label(row)[0]
-            n_seeds = sizes.seeds[0 if ident in CENTRAL else 1 if ident in SINGLE else 2]
-            for seed in choose_seeds(seeds, n_seeds, SEEDS) if ident in row_ids else ():
-                spec = row_spec(
-                    row,
-                    sizes,
-                    seed,
-                    reading,
-                    longer=sizes.longer.get(ident, 1) if is_matched_fit else 1,
-                )
+            if ident not in row_ids:
+                continue
+            longer = sizes.longer.get(ident, 1) if is_matched_fit else 1
+            for seed in choose_seeds(seeds, default_seeds(sizes, ident), SEEDS):
+                spec = row_spec(row, sizes, seed, reading, longer)
                 measure = MeasureSpec(spec, dev, words=words, sentences=sizes.measured)
-                table_entries += row_cells(
-                    table,
-                    row,
-                    measure,
-                    reference_paper(sizes),
-                    COLUMNS | LENGTH if is_matched_fit else COLUMNS,
-                )
+                table_entries += row_cells(table, row, measure, paper, columns)
     return table_entries
+
+
+def default_seeds(sizes: LaboratoryConfig, ident: str) -> int:
+    """Number of seeds that a row gets at a scale: the central rows most, the others fewest.
+
+    Parameters
+    ----------
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    ident : str
+        Identifier of the row.
+    """
+    if ident in CENTRAL:
+        return sizes.seeds.central
+    return sizes.seeds.single if ident in SINGLE else sizes.seeds.rest
 
 # %% ../../nbs/07_laboratory.ipynb #f7d7bd33
 def grid(
@@ -265,7 +371,29 @@ def grid(
     languages: str = "",
     own="",
 ) -> list[MeasureSpec]:
-    """The runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read
+    """Runs behind the laboratory's tables, each once (`xlingual plan` and `xlingual run` read
     this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    rows : str, default 'all'
+        `all`, `small` (without the large encoder), or identifiers of rows with commas between.
+    reading : str, default 'paper'
+        `paper`, or `released` for what D's code does otherwise (see the ambiguities).
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[MeasureSpec]
+        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, rows, reading, languages, own))

@@ -5,26 +5,28 @@
 # %% auto #0
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
            'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
-           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'grid']
+           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'translation_table_cells', 'grid']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
+from itertools import product
 from dataclasses import replace
 
 from .k2020_common import untrained_spec
 from xlingual_nb.experiments.language_shift_common import (
     FEW_SENTENCES,
-    IDENTITY,
-    ERASURE,
     TRANSFER,
-    checkpoint_cells,
-    word_class_cells,
     few_sentence_cells,
-    identity_cells,
-    lowercasing_cells,
-    erasure_cells,
     table4_cells,
 )
-from xlingual_nb.experiments.liu2020_common import (
+from .language_shift_external import checkpoint_cells, lowercasing_cells
+from xlingual_nb.experiments.language_shift_erasure import (
+    IDENTITY,
+    ERASURE,
+    word_class_cells,
+    identity_cells,
+    erasure_cells,
+)
+from xlingual_nb.experiments.liu2020_shifts import (
     scale_layer,
     with_average,
     shift_study_config,
@@ -50,7 +52,13 @@ DIRECTIONS = ("en-xx", "xx-en")
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on shifts and what they say?"""
+    """Whether a claim is about language shifts and what they show.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return all(
         t.table in (SHIFT, TABLE2, TABLE3, TRANSFER, FEW_SENTENCES, IDENTITY, ERASURE)
         for t in claim.tests
@@ -73,7 +81,19 @@ COLUMNS = {
 
 
 def shift_columns(sizes: JointConfig) -> dict[str, tuple]:
-    """The columns that a corpus has: where translations are not known there is no gold."""
+    """Columns of the table `shift` that a corpus has: without known translations there is no
+    accuracy.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    dict[str, tuple]
+        By label: metric, layer (of twelve), and the weight at which its baselines are shown.
+    """
     return {
         name: how for name, how in COLUMNS.items() if in_microworld(sizes) or "gold" not in name
     }
@@ -82,102 +102,153 @@ def shift_columns(sizes: JointConfig) -> dict[str, tuple]:
 def shift_rows(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """A row a weight and target, of one way."""
+    """Entries of one direction: a row for each weight and target.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    direction : str
+        `en-xx` or `xx-en`.
+    shifts : dict[str, ShiftSpec]
+        Translation run of each target.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     depth = sizes.base.shape.layers
-    table_entries = []
-    for alpha in sizes.shifts.alphas:
-        for column, (name, layer, _) in shift_columns(sizes).items():
-            metric = shift_metric(scale_layer(layer, depth), alpha, name)
-            for target, runs in with_average(shifts).items():
-                table_entries.append(
-                    TableEntry(
-                        PAPER,
-                        SHIFT,
-                        shift_label(direction, f"alpha {alpha:g}", target),
-                        column,
-                        seed,
-                        runs,
-                        metric,
-                    )
-                )
-    return table_entries
+    runs_of_target = with_average(shifts)
+    entries = []
+    for alpha, column in product(sizes.shifts.alphas, shift_columns(sizes)):
+        name, layer, _ = COLUMNS[column]
+        metric = shift_metric(scale_layer(layer, depth), alpha, name)
+        for target, runs in runs_of_target.items():
+            row = shift_label(direction, f"alpha {alpha:g}", target)
+            entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
+    return entries
 
 # %% ../../nbs/14_language_shift.ipynb #6a9f896d
 def shift_baseline_specs(
     sizes: JointConfig, spec: PretrainSpec, direction: str
 ) -> dict[str, dict[str, ShiftSpec]]:
-    """By floor and target, the runs of what should turn nothing."""
-    depth = spec.shape.layers
+    """Runs of shifts that should translate nothing: along a random orthogonal direction, in the
+    untrained encoder, and towards another language.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    direction : str
+        `en-xx` or `xx-en`.
+
+    Returns
+    -------
+    dict[str, dict[str, ShiftSpec]]
+        By baseline and target.
+    """
     targets = sizes.shifts.targets
-    layers = tuple(
-        sorted({scale_layer(layer, depth) for _, layer, _ in shift_columns(sizes).values()})
-    )
-    options = dict(layers=layers, alphas=(1.0, 3.0))
-    across = dict(along="orthogonal", seed=spec.seed) | options
+    depth = spec.shape.layers
+    layers = {scale_layer(layer, depth) for _, layer, _ in shift_columns(sizes).values()}
+    options = dict(layers=tuple(sorted(layers)), alphas=(1.0, 3.0))
+
+    def runs(model, **changes):
+        return {t: translation_spec(sizes, model, direction, t, **changes) for t in targets}
+
     specs = {
-        "orthogonal": {t: translation_spec(sizes, spec, direction, t, **across) for t in targets}
-    }
-    specs["untrained"] = {
-        t: translation_spec(sizes, untrained_spec(spec), direction, t, **options) for t in targets
+        "orthogonal": runs(spec, along="orthogonal", seed=spec.seed, **options),
+        "untrained": runs(untrained_spec(spec), **options),
     }
     if len(targets) < 2:
         return specs
-    following = dict(zip(targets, (*targets[1:], targets[0])))
-
-    def another_target(target):
-        return following[target], parallel_text(sizes, following[target])
-
-    specs["other"] = {
-        t: translation_spec(
-            sizes, spec, direction, t, along="other", other=another_target(t), **options
+    specs["other"] = {}
+    for target, other in zip(targets, (*targets[1:], targets[0])):
+        options_of_target = dict(along="other", other=(other, parallel_text(sizes, other)))
+        specs["other"][target] = translation_spec(
+            sizes, spec, direction, target, **options_of_target, **options
         )
-        for t in targets
-    }
     return specs
 
 
 def shift_baseline_rows(
     sizes: JointConfig, seed: int, direction: str, spec: PretrainSpec, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """The rows of all floors of one way."""
-    table_entries = []
+    """Entries of the baselines of one direction, the most frequent translation among them.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    direction : str
+        `en-xx` or `xx-en`.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    shifts : dict[str, ShiftSpec]
+        Translation run of each target.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     depth = sizes.base.shape.layers
-    for floor, runs_of in shift_baseline_specs(sizes, spec, direction).items():
-        for column, (name, layer, alpha) in shift_columns(sizes).items():
-            metric = shift_metric(scale_layer(layer, depth), alpha, name)
-            for target, runs in with_average(runs_of).items():
-                table_entries.append(
-                    TableEntry(
-                        PAPER,
-                        SHIFT,
-                        shift_baseline_label(direction, floor, target),
-                        column,
-                        seed,
-                        runs,
-                        metric,
-                    )
-                )
-    metric_names = {
+    columns = shift_columns(sizes)
+    entries = []
+
+    def add(baseline, column, runs_of_target, metric):
+        for target, runs in with_average(runs_of_target).items():
+            row = shift_baseline_label(direction, baseline, target)
+            entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
+
+    for baseline, runs_of_target in shift_baseline_specs(sizes, spec, direction).items():
+        for column, (name, layer, alpha) in columns.items():
+            add(
+                baseline,
+                column,
+                runs_of_target,
+                shift_metric(scale_layer(layer, depth), alpha, name),
+            )
+    metric_of_column = {
         "gold": "gold",
         "gold open": "gold open",
         "BLEU-1 upper": "bleu",
         "BLEU-1 low": "bleu",
     }
-    for column, name in (
-        (column, name) for column, name in metric_names.items() if column in shift_columns(sizes)
-    ):
-        for target, runs in with_average(shifts).items():
-            at = shift_baseline_label(direction, "commonest", target)
-            table_entries.append(
-                TableEntry(PAPER, SHIFT, at, column, seed, runs, f"commonest {name}")
-            )
-    return table_entries
+    for column, name in metric_of_column.items():
+        if column in columns:
+            # the shift's own run measures the most frequent translation
+            add("commonest", column, shifts, f"commonest {name}")
+    return entries
 
 # %% ../../nbs/14_language_shift.ipynb #a2f1149a
 def translation_cells(
     sizes: JointConfig, seed: int, direction: str, shifts: dict[str, ShiftSpec]
 ) -> list[TableEntry]:
-    """BLEU-1 and convert rates by direction (L2, Table 2)."""
+    """Entries of L2's Table 2: BLEU-1 and convert rate of a direction.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    direction : str
+        `en-xx` or `xx-en`.
+    shifts : dict[str, ShiftSpec]
+        Translation run of each target.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     depth = sizes.base.shape.layers
     metrics = {
         "BLEU-1 (layer=11, α=3)": f"layer {scale_layer(11, depth)} alpha 3 bleu",
@@ -185,29 +256,31 @@ def translation_cells(
         "best layer": "best layer",
         "best α": "best alpha",
     }
-    metrics |= {
-        f"convert rate (layer=10, α={a})": shift_metric(
-            scale_layer(10, depth), float(a), "converted"
-        )
-        for a in (1, 2, 3)
-    }
-    return [
-        TableEntry(
-            PAPER,
-            TABLE2,
-            label,
-            direction.replace("xx", target).replace("-", "→"),
-            seed,
-            (run,),
-            name,
-        )
-        for label, name in metrics.items()
-        for target, run in shifts.items()
-    ]
+    for alpha in (1, 2, 3):
+        metric = shift_metric(scale_layer(10, depth), float(alpha), "converted")
+        metrics[f"convert rate (layer=10, α={alpha})"] = metric
+    entries = []
+    for (row, metric), (target, run) in product(metrics.items(), shifts.items()):
+        column = direction.replace("xx", target).replace("-", "→")
+        entries.append(TableEntry(PAPER, TABLE2, row, column, seed, (run,), metric))
+    return entries
 
 
 def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
-    """Sizes of token sets (L2, Table 3), from the runs of English into each target."""
+    """Entries of L2's Table 3: sizes of token sets, from the runs of English into each target.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the model.
+    shifts : dict[str, ShiftSpec]
+        Translation run of each target.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
 
     def cell(label, column, run, name):
         return TableEntry(PAPER, TABLE3, label, column, seed, (run,), f"types {name}")
@@ -223,25 +296,30 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
 
 
 def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
-    """Convert rate and BLEU-1 by weight and layer (L2, Figures 7 and 8)."""
+    """Entries of L2's Figures 7 and 8: convert rate and BLEU-1 by weight and layer.
 
-    def cell(table, layer, alpha, name):
-        return TableEntry(
-            PAPER,
-            table,
-            f"α {alpha:g}",
-            f"layer {layer}",
-            seed,
-            (run,),
-            shift_metric(layer, alpha, name),
-        )
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    run : ShiftSpec
+        Translation run of the figures.
 
-    return [
-        cell(table, layer, alpha, name)
-        for table, name in ((FIGURE7, "converted"), (FIGURE8, "bleu"))
-        for alpha in sizes.shifts.alphas
-        for layer in range(sizes.base.shape.layers + 1)
-    ]
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    figures = ((FIGURE7, "converted"), (FIGURE8, "bleu"))
+    layers = range(sizes.base.shape.layers + 1)
+    entries = []
+    for (figure, name), alpha, layer in product(figures, sizes.shifts.alphas, layers):
+        metric = shift_metric(layer, alpha, name)
+        row = f"α {alpha:g}"
+        entries.append(TableEntry(PAPER, figure, row, f"layer {layer}", seed, (run,), metric))
+    return entries
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
 def language_shift_config(
@@ -252,17 +330,50 @@ def language_shift_config(
     own="",
     checkpoint: str = "",
 ) -> JointConfig:
-    """The sizes of the study; of a section with verses to test on (`natural`), on the encoder of a
-    `checkpoint`, which takes the place of ours. InputError as of `shift_study_config` and
-    `with_checkpoint`.
+    """Sizes of the study.
+
+    A checkpoint takes the place of our model where the section has verses to test it on
+    (`text.test`); elsewhere it is measured beside ours.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+
+    Raises
+    ------
+    InputError
+        As `shift_study_config` and `with_checkpoint`.
     """
     sizes = shift_study_config(scale, corpus, seeds, languages, own)
     return with_checkpoint(sizes, checkpoint) if checkpoint and "test" in sizes.text else sizes
 
 
 def pretrained_cells(sizes: JointConfig, seeds: int) -> list[TableEntry]:
-    """What is asked of a pretrained encoder without its masked-LM head: which part of a language's
-    identity is a mean.
+    """Entries of a pretrained encoder without its masked-LM head: how much of a language's
+    identity is its mean vector.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seeds : int
+        Number of seeds; 0 takes the scale's own.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
@@ -278,39 +389,82 @@ def cells(
     own="",
     checkpoint: str = "",
 ) -> list[TableEntry]:
-    """Every cell of the tables and figures; `checkpoint`: a folder to measure beside, or in the
-    place of ours (`language_shift_config`). Raises InputError for what that refuses, and for a
-    checkpoint without XNLI.
+    """Entries of the tables and figures.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model to measure beside ours or in its place
+        (`language_shift_config`); empty for none.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        As `language_shift_config`, or if there is a checkpoint and no XNLI.
     """
     sizes = language_shift_config(scale, corpus, seeds, languages, own, checkpoint)
     if sizes.checkpoint:
         return pretrained_cells(sizes, seeds)
-    table_entries = []
+    entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
-        spec = shift_model_spec(sizes, seed)
-        for direction in DIRECTIONS:
-            shifts = {
-                target: translation_spec(sizes, spec, direction, target)
-                for target in sizes.shifts.targets
-            }
-            table_entries += shift_rows(sizes, seed, direction, shifts) + shift_baseline_rows(
-                sizes, seed, direction, spec, shifts
-            )
-            table_entries += translation_cells(sizes, seed, direction, shifts)
-            if direction == "en-xx":
-                table_entries += token_set_cells(seed, shifts) + heatmap_cells(
-                    sizes, seed, shifts.get("el", shifts[sizes.shifts.targets[0]])
-                )
-        table_entries += (
-            table4_cells(sizes, seed)
-            + few_sentence_cells(sizes, seed)
-            + identity_cells(sizes, seed)
-        )
-        table_entries += word_class_cells(sizes, seed) + erasure_cells(sizes, seed)
-    table_entries = [
-        replace(cell, paper=shift_paper(sizes)) for cell in table_entries
-    ] + lowercasing_cells()
-    return deduplicate(table_entries + (checkpoint_cells(sizes, checkpoint) if checkpoint else []))
+        entries += translation_table_cells(sizes, seed)
+        entries += table4_cells(sizes, seed)
+        entries += few_sentence_cells(sizes, seed)
+        entries += identity_cells(sizes, seed)
+        entries += word_class_cells(sizes, seed)
+        entries += erasure_cells(sizes, seed)
+    entries = [replace(entry, paper=shift_paper(sizes)) for entry in entries]
+    entries += lowercasing_cells()
+    if checkpoint:
+        entries += checkpoint_cells(sizes, checkpoint)
+    return deduplicate(entries)
+
+
+def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
+    """Entries of token translation for one model: the table `shift`, L2's Tables 2 and 3 and the
+    heatmaps.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    spec = shift_model_spec(sizes, seed)
+    targets = sizes.shifts.targets
+    entries = []
+    for direction in DIRECTIONS:
+        shifts = {t: translation_spec(sizes, spec, direction, t) for t in targets}
+        entries += shift_rows(sizes, seed, direction, shifts)
+        entries += shift_baseline_rows(sizes, seed, direction, spec, shifts)
+        entries += translation_cells(sizes, seed, direction, shifts)
+        if direction == "en-xx":
+            # the paper's heatmaps are of Greek
+            heatmap_target = "el" if "el" in targets else targets[0]
+            entries += token_set_cells(seed, shifts)
+            entries += heatmap_cells(sizes, seed, shifts[heatmap_target])
+    return entries
 
 
 def grid(
@@ -321,5 +475,27 @@ def grid(
     own="",
     checkpoint: str = "",
 ) -> list:
-    """The runs behind it, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the tables and figures, each once (`xlingual plan` and `xlingual run` read
+    this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own, checkpoint))

@@ -22,7 +22,13 @@ from ..tasks.baselines import FLOORS
 
 # %% ../../nbs/06_mixed_pairs.ipynb #78e7e239
 def belongs_here(claim) -> bool:
-    """Is this a claim on Table 11?"""
+    """Whether a claim is about Table 11.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return any(t.table == "table11" for t in claim.tests)
 
 # %% ../../nbs/06_mixed_pairs.ipynb #95db8eae
@@ -38,7 +44,27 @@ COLUMNS = tuple(f"XNLI {premise}-{hypothesis}" for premise, hypothesis in LANGUA
 def language_pair_cells(
     sizes: BilingualConfig, row: str, spec: PretrainSpec, target: str, metric: str = "accuracy"
 ) -> list[TableEntry]:
-    """The cells of one model: the same pairs, answered in four ways."""
+    """Entries of one model: the same test pairs with premise and hypothesis in every combination
+    of languages.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    row : str
+        Label of the row.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    target : str
+        Target language.
+    metric : str, default 'accuracy'
+        `accuracy`, `majority`, or the name of a lexicon-free baseline.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     make_spec = nli_baselines_spec if metric in FLOORS else nli_spec
     language = {"enfake": "enfake", "target": target}
     paper = reference_paper(sizes)
@@ -61,8 +87,30 @@ def language_pair_cells(
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Every cell of Table 11; none on a text without a second language. Raises InputError for an
-    unknown scale, corpus or language, or more seeds than there are.
+    """Entries of Table 11; none on a corpus without a second language.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_entries = []
@@ -91,7 +139,25 @@ def cells(
 
 # %% ../../nbs/06_mixed_pairs.ipynb #4dc3a297
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
-    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of
+    """Runs behind the table, each once (`xlingual plan` and `xlingual run` read this); all of
     them are also Table 1's.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, languages, own))

@@ -36,36 +36,69 @@ TABLES = {
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on Tables 8 to 10?"""
+    """Whether a claim is about Tables 8 to 10.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return any(t.table in TABLES for t in claim.tests)
 
 # %% ../../nbs/05_objective.ipynb #9af59055
 def variant_spec(sizes: BilingualConfig, column: str, pair, seed: int) -> PretrainSpec:
-    """The model behind a column of Tables 8, 9 and 10."""
+    """Pretraining of the model behind a column of Tables 8, 9 and 10.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    column : str
+        Label of the column.
+    pair : sequence of str
+        Languages of the model, the source first.
+    seed : int
+        Seed of the model.
+    """
     if column in TABLES["table8"]:
         return bbert_spec(
             sizes, pair, seed, **sizes.paired._asdict(), inputs="pairs", nsp=column == "NSP"
         )
     if column in TABLES["table9"]:
         return bbert_spec(sizes, pair, seed, markers=column == "With Lang-id")
-    spellings = dict(
-        Char=("characters", sizes.characters),
-        WordPiece=(sizes.kind, sizes.pieces),
-        Word=("words", sizes.words),
-    )
-    return bbert_spec(
-        sizes,
-        pair,
-        seed,
-        tokenizer=joint_vocabulary(sizes, pair, *spellings[column]),
-        training=sizes.spelt,
-    )
+    kind, size = {
+        "Char": ("characters", sizes.characters),
+        "WordPiece": (sizes.kind, sizes.pieces),
+        "Word": ("words", sizes.words),
+    }[column]
+    tokenizer = joint_vocabulary(sizes, pair, kind, size)
+    return bbert_spec(sizes, pair, seed, tokenizer=tokenizer, training=sizes.spelt)
 
 # %% ../../nbs/05_objective.ipynb #77ccdf0e
 def column_cells(
     sizes: BilingualConfig, table: str, column: str, target: str, seed: int
 ) -> list[TableEntry]:
-    """A column for one pair: Fake-English, the target, the loss between them, and the floors."""
+    """Entries of a column for one target: Fake-English, the target, the Δ between them, and the
+    baselines.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    column : str
+        Label of the column.
+    target : str
+        Target language.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     pair = ("enfake", target)
     name = f"enfake-{target} | enfake"
     tasks = (f"XNLI {column}", f"NER {column}", "")
@@ -82,14 +115,19 @@ def column_cells(
 
 
 def with_table_fine_tuning(sizes: BilingualConfig, table: str) -> BilingualConfig:
-    """The sizes of a table: Table 10, which has encoders of characters, may be fine-tuned in a way
-    of its own.
+    """Sizes with the fine-tuning of a table: Table 10, whose encoders read characters, may have
+    its own.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
     """
-    return (
-        replace(sizes, fine_tuning=sizes.spelt_tuning or sizes.fine_tuning)
-        if table == "table10"
-        else sizes
-    )
+    if table == "table10" and sizes.spelt_tuning:
+        return replace(sizes, fine_tuning=sizes.spelt_tuning)
+    return sizes
 
 # %% ../../nbs/05_objective.ipynb #60004c5e
 def cells(
@@ -101,9 +139,34 @@ def cells(
     own="",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Every cell of Tables 8 to 10, or those that a `claim` compares; none on a text without a
-    second language. Raises InputError for an unknown scale, corpus, language, table or claim, or
-    more seeds than there are.
+    """Entries of Tables 8 to 10; none on a corpus without a second language.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language, table or claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     names = select_tables(only, TABLES)
@@ -125,5 +188,28 @@ def grid(
     own="",
     claim: str = "",
 ) -> list:
-    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    only : str, default 'all'
+        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, only, languages, own, claim))

@@ -47,21 +47,51 @@ RELEASED_TABLE = "table2-released"  # Table 2 once more, permuted as the release
 
 
 def permutation_row_label(target: str, amount: str) -> str:
-    """The label of a row of Table 2."""
-    return (
-        f"{'en-enfake' if target == 'en' else f'enfake-{target}'} | permutation {amount} | {target}"
-    )
+    """Label of a row of Table 2.
+
+    Parameters
+    ----------
+    target : str
+        Target language.
+    amount : str
+        Amount of permutation as the table prints it, a key of `AMOUNTS`.
+    """
+    pair = "en-enfake" if target == "en" else f"enfake-{target}"
+    return f"{pair} | permutation {amount} | {target}"
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on K's Table 2 alone, in one reading or the other, or on D's Table 4?"""
-    tables = dict(zip(PAPERS, (("table2", RELEASED_TABLE), ("table4",)))).get(claim.paper, ())
-    return all(t.table in tables for t in claim.tests) and "against" not in claim.where
+    """Whether a claim is about K's Table 2 alone, in either reading, or about D's Table 4.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
+    tables = {"k2020": ("table2", RELEASED_TABLE), "dufter2020": ("table4",)}
+    is_on_these_tables = all(t.table in tables.get(claim.paper, ()) for t in claim.tests)
+    return is_on_these_tables and "against" not in claim.where
 
 # %% ../../nbs/02_ordering.ipynb #7d0e3e65
 def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[float, float]:
-    """(Neighbours, all pairs) of pieces of a sentence that still stand in their old order after a
-    permutation, mean over sentences of these lengths, 2 or more. 0.5 is chance.
+    """Share of subword pairs of a sentence that keep their order under a permutation, mean over
+    sentences.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Lengths of the sentences in subwords, 2 or more.
+    p : float
+        Probability of the permutation.
+    reading : str
+        Name of the transform, a key of `READINGS`.
+    seed : int, default 0
+        Seed of the permutation.
+
+    Returns
+    -------
+    tuple[float, float]
+        Of neighbouring pairs, and of all pairs; 0.5 is chance.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
@@ -79,8 +109,25 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc
 def permutation_cells(sizes, table: str, reading: str, target: str, seed: int) -> list[TableEntry]:
-    """The rows of a target in a table, by how much of the text is permuted in this reading, and
-    their floors.
+    """Entries of a target for every amount of permutation, with their baselines.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    reading : str
+        Name of the transform, a key of `READINGS`.
+    target : str
+        Target language.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     pair = ("enfake", target)
     target_cells = []
@@ -102,22 +149,55 @@ def cells(
     checkpoint: str = "",
     claim: str = "",
 ) -> list[TableEntry]:
-    """Every cell of K's Table 2; for the study's own languages and the text's reading also those of
-    the released code's and of D's Table 4; or those that a `claim` compares. Raises InputError for
-    an unknown scale, corpus, language, reading or claim, or more seeds than there are.
+    """Entries of K's Table 2; for the study's own languages and the paper's reading, also of the
+    released code's reading and of D's Table 4.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    reading : str, default 'permute'
+        Name of the transform, a key of `READINGS`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language, the reading or a claim does not exist, or there are
+        fewer seeds.
     """
     check_choice("reading", reading, READINGS)
     sizes = load_study_config(scale, corpus, seeds, languages, own)
-    table_cells = []
     is_full_study = not (languages or own) and reading == "permute"
-    tables = {"table2": reading} | ({RELEASED_TABLE: "permute_released"} if is_full_study else {})
+    reading_of_table = {"table2": reading}
+    if is_full_study:
+        reading_of_table[RELEASED_TABLE] = "permute_released"
+    table_cells = []
     for seed in choose_seeds(seeds, sizes.seeds[0]):
-        for (table, table_reading), target in product(tables.items(), (*sizes.targets, "en")):
-            table_cells += permutation_cells(sizes, table, table_reading, target, seed)
+        for table, target in product(reading_of_table, (*sizes.targets, "en")):
+            table_cells += permutation_cells(sizes, table, reading_of_table[table], target, seed)
         if is_full_study:
             table_cells += order_cells(sizes, seed)
     table_cells = select_claim_cells(deduplicate(table_cells), claim, sizes.seeds[0])
-    return table_cells + (external_order_cells(checkpoint) if checkpoint else [])
+    if checkpoint:
+        table_cells += external_order_cells(checkpoint)
+    return table_cells
 
 
 def grid(
@@ -130,5 +210,30 @@ def grid(
     checkpoint: str = "",
     claim: str = "",
 ) -> list:
-    """The runs behind the tables, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the tables, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    reading : str, default 'permute'
+        Name of the transform, a key of `READINGS`.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    checkpoint : str, optional
+        Folder, or name on the hub, of an external model; empty for none.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, reading, languages, own, checkpoint, claim))

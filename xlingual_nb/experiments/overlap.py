@@ -4,9 +4,12 @@
 
 # %% auto #0
 __all__ = ['SHARES', 'GAIN', 'MARK', 'belongs_here', 'cells', 'overlap_row_cells', 'grid', 'contribution_pairs',
-           'wordpiece_contributions', 'encoded_texts', 'subword_overlap', 'same_length_share']
+           'wordpiece_contributions', 'is_significantly_higher', 'encoded_texts', 'subword_overlap',
+           'same_length_share']
 
 # %% ../../nbs/01_overlap.ipynb #344de335
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
@@ -32,7 +35,13 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/01_overlap.ipynb #8f917b09
 def belongs_here(claim) -> bool:
-    """Is this a claim on Table 1 alone?"""
+    """Whether a claim is about Table 1 alone.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return all(t.table == "table1" for t in claim.tests) and "Tables" not in claim.where
 
 # %% ../../nbs/01_overlap.ipynb #52859f38
@@ -42,25 +51,47 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list[TableEntry]:
-    """Every cell of Table 1, and of the models whose overlap is set; or those that a `claim`
-    compares. Raises InputError for an unknown scale, corpus, language or claim, or more seeds than
-    there are.
+    """Entries of Table 1, and of the models whose subword overlap is set directly.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus, a language or a claim does not exist, or there are fewer seeds.
     """
     sizes = load_study_config(scale, corpus, seeds, languages, own)
     table_cells = []
     for seed in choose_seeds(seeds, sizes.seeds.main):
-        for pair in [(source, target) for target in sizes.targets for source in ("en", "enfake")]:
-            row = f"{'-'.join(pair)} | {' | '.join(pair)}"
+        for target, source in product(sizes.targets, ("en", "enfake")):
+            pair = source, target
+            row = f"{source}-{target} | {source} | {target}"
             spec = bbert_spec(sizes, pair, seed)
-            table_cells += evaluation_cells(
-                sizes, "table1", row, spec, pair, pair[1]
-            ) + baseline_cells(sizes, "table1", pair, spec)
+            table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
+            table_cells += baseline_cells(sizes, "table1", pair, spec)
         pair = ("enfake", "en")
-        spec = bbert_spec(sizes, ("enfake", "en"), seed)
+        spec = bbert_spec(sizes, pair, seed)
         for target in pair:
-            table_cells += evaluation_cells(
-                sizes, "table1", f"en-enfake | enfake | {target}", spec, pair, target
-            )
+            row = f"en-enfake | enfake | {target}"
+            table_cells += evaluation_cells(sizes, "table1", row, spec, pair, target)
         table_cells += baseline_cells(sizes, "table1", pair, spec)
         for share in SHARES:
             table_cells += overlap_row_cells(sizes, share, seed)
@@ -68,29 +99,66 @@ def cells(
 
 # %% ../../nbs/01_overlap.ipynb #0747bfd0
 def overlap_row_cells(sizes, share: float, seed: int) -> list[TableEntry]:
-    """The model whose languages share so many piece types, and the same model untrained; of the one
-    that shares none, what it knows in Fake-English, too: token ids are shifted there instead of
-    letters (D footnote 3).
+    """Entries of the model whose languages share a given share of subword types, and of the same
+    model untrained.
+
+    Token ids are shifted here, not characters (D footnote 3). The model without overlap is also
+    tested on Fake-English.
+
+    Parameters
+    ----------
+    sizes : BilingualConfig
+        Sizes of the study at its scale.
+    share : float
+        Share of subword types in common, 0 to 1.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     pair = ("enfake", "en")
     spec = bbert_spec_with_overlap(sizes, share, seed)
-    row = f"enfake {share:.0%} shared"
-    rows = [("en-enfake", spec, "en"), ("untrained", untrained_spec(spec), "en")]
-    if share == 0:
-        rows.append(("en-enfake", spec, "enfake"))
-    return [
-        c
-        for name, row_spec, target in rows
-        for c in evaluation_cells(
-            sizes, "table1", f"{name} | {row} | {target}", row_spec, pair, target
-        )
+    name = f"enfake {share:.0%} shared"
+    rows = [
+        (f"en-enfake | {name} | en", spec, "en"),
+        (f"untrained | {name} | en", untrained_spec(spec), "en"),
     ]
+    if share == 0:
+        rows.append((f"en-enfake | {name} | enfake", spec, "enfake"))
+    row_cells = []
+    for row, row_spec, target in rows:
+        row_cells += evaluation_cells(sizes, "table1", row, row_spec, pair, target)
+    return row_cells
 
 # %% ../../nbs/01_overlap.ipynb #4dc3a297
 def grid(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", claim: str = ""
 ) -> list:
-    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the table, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    claim : str, optional
+        Claim ids with commas between; only the entries that these need. Empty for all.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own, claim))
 
 # %% ../../nbs/01_overlap.ipynb #7ac21c73
@@ -98,7 +166,14 @@ GAIN, MARK = "XNLI Word-piece Contribution", "NER significant at 0.05"
 
 
 def contribution_pairs(targets) -> list[tuple[str, str]]:
-    """The rows whose difference is what common pieces are worth, and the paper's last two."""
+    """Pairs of rows whose difference is the contribution of shared subwords, the paper's last
+    pair included.
+
+    Parameters
+    ----------
+    targets : sequence of str
+        Target languages.
+    """
     target_pairs = [
         tuple(f"{source}-{t} | {source} | {t}" for source in ("en", "enfake")) for t in targets
     ]
@@ -106,47 +181,76 @@ def contribution_pairs(targets) -> list[tuple[str, str]]:
 
 
 def wordpiece_contributions(observations: pd.DataFrame, targets=("es", "hi", "ru")) -> pd.DataFrame:
-    """Further observations: the accuracy that the first row of each pair has more than the second,
-    by seed, and 1 if its F1 is significantly higher, else 0 (with one seed: none); seed by seed
-    where one model is tested in both.
-    """
-    at = {k: part.set_index("seed") for k, part in observations.groupby(["row", "column"])}
+    """The contribution of shared subwords, as further observations (K Table 1).
 
-    def measured_rows(rows, column):
-        return [at[row, column] for row in rows if (row, column) in at]
+    For each pair of rows: accuracy with shared subwords less accuracy without, by seed, and
+    whether F1 is significantly higher (1 or 0; none for a single seed). Rows of one model are
+    compared seed by seed.
+
+    Parameters
+    ----------
+    observations : pd.DataFrame
+        As of `study.observe`.
+    targets : sequence of str
+        Target languages.
+
+    Returns
+    -------
+    pd.DataFrame
+        With the columns of `observations`.
+    """
+    by_cell = {k: part.set_index("seed") for k, part in observations.groupby(["row", "column"])}
+
+    def measured_pair(rows, column):
+        return [by_cell[row, column] for row in rows if (row, column) in by_cell]
 
     results = []
     for rows in contribution_pairs(targets):
-        if len(row_pair := measured_rows(rows, "XNLI Accuracy")) == 2:
-            contribution = row_pair[0].assign(
-                column=GAIN, value=row_pair[0].value - row_pair[1].value
-            )
-            results.append(contribution.dropna(subset="value").reset_index())
-        if (
-            len(row_pair := measured_rows(rows, "NER F1-Score")) == 2
-            and min(map(len, row_pair)) > 1
-        ):
-            first, second = (t.value for t in row_pair)
-            is_paired = not set(row_pair[0].run_id).isdisjoint(row_pair[1].run_id)
-            difference = (
-                contrast([(first - second).dropna()], [1])
-                if is_paired
-                else contrast([first, second], [1, -1])
-            )
-            is_significant = difference.p_above() < 0.05
-            results.append(
-                row_pair[0].head(1).assign(column=MARK, value=float(is_significant)).reset_index()
-            )
-    return (
-        pd.concat([observations.head(0), *results])[observations.columns]
-        if results
-        else observations.head(0)
-    )
+        accuracy = measured_pair(rows, "XNLI Accuracy")
+        if len(accuracy) == 2:
+            shared, disjoint = accuracy
+            gain = shared.assign(column=GAIN, value=shared.value - disjoint.value)
+            results.append(gain.dropna(subset="value").reset_index())
+        f1 = measured_pair(rows, "NER F1-Score")
+        if len(f1) == 2 and min(map(len, f1)) > 1:
+            mark = f1[0].head(1).assign(column=MARK, value=float(is_significantly_higher(*f1)))
+            results.append(mark.reset_index())
+    if not results:
+        return observations.head(0)
+    return pd.concat([observations.head(0), *results])[observations.columns]
+
+
+def is_significantly_higher(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    """Whether the values of one row are significantly above those of another (one-sided, 0.05).
+
+    Parameters
+    ----------
+    first, second : DataFrame
+        Observations by seed. Rows of the same runs are compared seed by seed, others by Welch's
+        test.
+    """
+    of_the_same_runs = not set(first.run_id).isdisjoint(second.run_id)
+    if of_the_same_runs:
+        difference = contrast([(first.value - second.value).dropna()], [1])
+    else:
+        difference = contrast([first.value, second.value], [1, -1])
+    return difference.p_above() < 0.05
 
 # %% ../../nbs/01_overlap.ipynb #0e76fcf2
 def encoded_texts(spec: PretrainSpec, store) -> list[Encoded]:
-    """What each language of a model reads; nothing while the store lacks a text or the
-    vocabulary.
+    """Token ids of each language's training text, as a model reads them.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    list[Encoded]
+        Empty while the store lacks a text or the vocabulary.
     """
     runs = spec.tokenizer, *(l.corpus for l in spec.languages)
     if not all(map(store.has, runs)):
@@ -158,18 +262,43 @@ def encoded_texts(spec: PretrainSpec, store) -> list[Encoded]:
 
 
 def subword_overlap(spec: PretrainSpec, store) -> dict[str, float] | None:
-    """Piece types and tokens that the two texts of a model have in common (`transforms.type_token_overlap`);
-    None while the store lacks the texts or their vocabulary.
+    """Subword types and tokens that both training texts of a model contain
+    (`transforms.type_token_overlap`).
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    dict[str, float] | None
+        None while the store lacks the texts or their vocabulary.
     """
-    return transforms.type_token_overlap(*texts) if (texts := encoded_texts(spec, store)) else None
+    texts = encoded_texts(spec, store)
+    return transforms.type_token_overlap(*texts) if texts else None
 
 # %% ../../nbs/01_overlap.ipynb #4274ac94
 def same_length_share(spec: PretrainSpec, store) -> float | None:
-    """The share of sentences that both languages of a model, one a disguise of the other, cut into
-    equally many pieces; None while the store lacks the texts or their vocabulary.
+    """Share of sentences that both languages of a model, one the disguise of the other, split
+    into equally many subwords.
+
+    Parameters
+    ----------
+    spec : PretrainSpec
+        Pretraining run of the model.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    float | None
+        None while the store lacks the texts or their vocabulary.
     """
-    return (
-        float(np.equal(*(text.lengths for text in texts)).mean())
-        if (texts := encoded_texts(spec, store))
-        else None
-    )
+    texts = encoded_texts(spec, store)
+    if not texts:
+        return None
+    first, second = texts
+    return float(np.equal(first.lengths, second.lengths).mean())

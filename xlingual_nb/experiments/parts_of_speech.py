@@ -38,30 +38,62 @@ BASELINES, CEILING = ("untrained", "random", "shared strings"), "mapped"
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on Table 1?"""
+    """Whether a claim is about Table 1.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return all(t.table == TABLE for t in claim.tests)
 
 # %% ../../nbs/11_parts_of_speech.ipynb #d2737094
 def table1_languages(sizes: JointConfig) -> tuple[str, ...]:
-    """Those of the paper's six languages that are there; none of them: all that are."""
+    """Targets of the table: those of the paper's six that the study has; if none, all of the
+    study's.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    """
     six = tuple(l for l in published(PAPER, TABLE).column.unique() if l in queried_targets(sizes))
     return six or queried_targets(sizes)
 
 
 def pos_records(sizes: JointConfig) -> tuple[RecordsSpec, ...]:
-    """English with its parts of speech: the microworld's, or Universal Dependencies."""
+    """English words with parts of speech: the microworld's, or Universal Dependencies.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    """
     if sizes.corpus.startswith("micro"):
         world = tuple((k, v) for k, v in sizes.text["train"].parameters if k == "vocabulary")
         return (RecordsSpec("pos", f"micro/{SOURCE}", "train", 4000, world),)
-    lines = (RecordsSpec("pos", "ud/en-lines", part) for part in ("train", "dev", "test"))
-    return *lines, RecordsSpec("pos", "ud/en-pud", "test")
+    lines = [RecordsSpec("pos", "ud/en-lines", part) for part in ("train", "dev", "test")]
+    return (*lines, RecordsSpec("pos", "ud/en-pud", "test"))
 
 # %% ../../nbs/11_parts_of_speech.ipynb #22563ead
 def word_classes_spec(
     sizes: JointConfig, spec, target: str, identical: bool = True, mapped: bool = False
 ) -> WordClassesSpec:
-    """The words of English and a target by part of speech, over the whole dictionary or what is not
-    spelt alike in it; `mapped`: over half of it, English rotated by the other half.
+    """Word retrieval by part of speech, between English and a target.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    spec : run spec
+        Run that makes the model: a pretraining, word vectors or an external checkpoint.
+    target : str
+        Target language.
+    identical : bool, default True
+        With pairs of identical strings.
+    mapped : bool, default False
+        Map English by a rotation learnt from half of the dictionary, and test on the other half;
+        else test on the whole dictionary.
     """
     asked_for = replace(
         sizes.dictionary, part=sizes.dictionary.part if mapped else "all", identical=identical
@@ -75,7 +107,18 @@ def word_classes_spec(
 
 
 def metric_or_nan(name: str):
-    """What draws a number from a run; NaN for a class without a pair."""
+    """Reads a metric from a run; NaN for a part of speech without a pair.
+
+    Parameters
+    ----------
+    name : str
+        Name of the metric.
+
+    Returns
+    -------
+    callable
+        Maps a run's metrics to a number.
+    """
 
     def read_value(values):
         return values.get(name, float("nan"))
@@ -84,12 +127,29 @@ def metric_or_nan(name: str):
 
 # %% ../../nbs/11_parts_of_speech.ipynb #e5f6b70a
 def table1_method(sizes: JointConfig) -> str:
-    """BERT, or else the first method of a corpus."""
+    """Method of the table: BERT, else the first method of the corpus.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    """
     return "bert" if "bert" in sizes.methods else sizes.methods[0]
 
 
 def table_address(sizes: JointConfig) -> tuple[str, str]:
-    """Whose table it is, and its name."""
+    """Paper and name of the table.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    tuple[str, str]
+        The paper's Table 1 for BERT; else a table of ours, named by the method.
+    """
     return (
         (reference_paper(sizes), TABLE)
         if table1_method(sizes) == "bert"
@@ -105,76 +165,135 @@ def class_row(
     seed: int,
     mapped: bool = False,
 ) -> list[TableEntry]:
-    """A row: what the runs of a model hold of a class, (whose, which number), in each language and
-    on average.
+    """Entries of a row in each language and on average.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    spec : run spec
+        Run that makes the model: a pretraining, word vectors or an external checkpoint.
+    row : str
+        Label of the row.
+    source_and_metric : tuple[str, str]
+        How words are retrieved, such as `found noun` or `strings noun`, and the metric.
+    seed : int
+        Seed of the model.
+    mapped : bool, default False
+        Map English by a rotation learnt from half of the dictionary.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
     source, number = source_and_metric
-    runs, unlike = (
-        [word_classes_spec(sizes, spec, l, identical, mapped) for l in table1_languages(sizes)]
-        for identical in (True, False)
-    )
+    languages = table1_languages(sizes)
+    runs = tuple(word_classes_spec(sizes, spec, l, True, mapped) for l in languages)
+    non_identical = tuple(word_classes_spec(sizes, spec, l, False, mapped) for l in languages)
+    paper, table = table_address(sizes)
 
-    def cell(column, of, among="all"):
-        return TableEntry(
-            *table_address(sizes),
-            row,
-            column,
-            seed,
-            tuple(of),
-            metric_or_nan(f"{source} {among} {number}"),
-        )
+    def entry(column, entry_runs, candidates="all"):
+        metric = metric_or_nan(f"{source} {candidates} {number}")
+        return TableEntry(paper, table, row, column, seed, entry_runs, metric)
 
-    each = [cell(l, [run]) for l, run in zip(table1_languages(sizes), runs)]
-    return [*each, cell(MEAN, runs), cell(OWN_CLASS, runs, "own"), cell(WITHOUT_IDENTICAL, unlike)]
+    entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
+    entries.append(entry(MEAN, runs))
+    entries.append(entry(OWN_CLASS, runs, "own"))
+    entries.append(entry(WITHOUT_IDENTICAL, non_identical))
+    return entries
 
 
 def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Every row for one model: classes, floors, ceilings, and how many pairs each class has."""
+    """Entries of every row for one model: parts of speech, baselines, the supervised mapping
+    (ceiling), and the number of pairs.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     n_sentences = max(sizes.sentences)
-    table_entries = []
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
-    untrained_model = untrained_spec(bert_spec(sizes, n_sentences, seed))
+    untrained = untrained_spec(bert_spec(sizes, n_sentences, seed))
+    entries = []
     for name in CLASSES:
-        table_entries += class_row(sizes, trained, name, (f"found {name}", "mrr"), seed)
-        table_entries += class_row(
-            sizes, untrained_model, f"untrained | {name}", (f"found {name}", "mrr"), seed
-        )
-        table_entries += class_row(
-            sizes, trained, f"random | {name}", (f"found {name}", "chance"), seed
-        )
-        table_entries += class_row(
-            sizes, trained, f"shared strings | {name}", (f"strings {name}", "mrr"), seed
-        )
-        table_entries += class_row(
-            sizes, trained, f"{CEILING} | {name}", (f"found {name}", "mrr"), seed, mapped=True
-        )
-        table_entries += [
-            TableEntry(
-                "ours",
-                "pairs",
-                name,
-                l,
-                seed,
-                (word_classes_spec(sizes, trained, l),),
-                metric_or_nan(f"found {name} pairs"),
-            )
-            for l in table1_languages(sizes)
-        ]
-    return table_entries
+        retrieved = f"found {name}"
+        strings = f"strings {name}"
+        entries += class_row(sizes, trained, name, (retrieved, "mrr"), seed)
+        entries += class_row(sizes, untrained, f"untrained | {name}", (retrieved, "mrr"), seed)
+        entries += class_row(sizes, trained, f"random | {name}", (retrieved, "chance"), seed)
+        entries += class_row(sizes, trained, f"shared strings | {name}", (strings, "mrr"), seed)
+        ceiling_row = f"{CEILING} | {name}"
+        entries += class_row(sizes, trained, ceiling_row, (retrieved, "mrr"), seed, mapped=True)
+        n_pairs = metric_or_nan(f"{retrieved} pairs")
+        for language in table1_languages(sizes):
+            run = word_classes_spec(sizes, trained, language)
+            entries.append(TableEntry("ours", "pairs", name, language, seed, (run,), n_pairs))
+    return entries
 
 # %% ../../nbs/11_parts_of_speech.ipynb #2a305110
 def cells(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> list[TableEntry]:
-    """Every cell of Table 1. Raises InputError for an unknown scale, corpus or language, or more
-    seeds than there are.
+    """Entries of Table 1.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
     sizes = study_config(scale, corpus, seeds, languages, own)
-    return deduplicate(
-        [c for seed in choose_seeds(seeds, sizes.seeds) for c in seed_cells(sizes, seed)]
-    )
+    entries = []
+    for seed in choose_seeds(seeds, sizes.seeds):
+        entries += seed_cells(sizes, seed)
+    return deduplicate(entries)
 
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:
-    """The runs behind the table, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind the table, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own))

@@ -50,27 +50,66 @@ class TableEntry:
 
 # %% ../../nbs/lib/7020_study.ipynb #59f36feb
 def load_metrics(run, store) -> dict:
-    """What tables may draw from a finished run, by name (`runs.stages`)."""
+    """Metrics of a finished run by name, as its stage declares them (`runs.stages`).
+
+    Parameters
+    ----------
+    run : run spec
+        Run that the entries read their numbers from.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    dict
+        All numbers that tables may read from the run.
+    """
     return stage_of(run).values(store.verified_path(run))
 
 
 def entry_value(cell: TableEntry, metrics: list[dict]) -> float:
-    """The number of a cell, from what each of its runs holds. Raises InputError for a name that a
-    run does not hold.
+    """Number of a table entry: the mean over its runs, in the entry's unit.
+
+    Parameters
+    ----------
+    cell : TableEntry
+        A table entry.
+    metrics : list[dict]
+        Metrics of each of the entry's runs, in their order; not read where the entry states its
+        own amount.
+
+    Raises
+    ------
+    InputError
+        If a run has no metric of that name.
     """
     if cell.amount is not None:
         return cell.amount
 
-    def one(values):
-        return get_metric(values, cell.metric) - (
-            get_metric(values, cell.minus) if cell.minus else 0.0
-        )
+    def value_of_run(values):
+        value = get_metric(values, cell.metric)
+        if cell.minus:
+            value -= get_metric(values, cell.minus)
+        return value
 
-    return cell.unit * float(np.mean([one(values) for values in metrics]))
+    return cell.unit * float(np.mean([value_of_run(values) for values in metrics]))
 
 
 def get_metric(values: dict, name) -> float:
-    """What a run holds under a name, or what a function makes of all of it."""
+    """One metric of a finished run.
+
+    Parameters
+    ----------
+    values : dict
+        Metrics of a finished run, by name.
+    name : str or callable
+        Name of the metric, or a function of all metrics.
+
+    Raises
+    ------
+    InputError
+        If the run has no metric of that name.
+    """
     if callable(name):
         return name(values)
     if name not in values:
@@ -79,19 +118,45 @@ def get_metric(values: dict, name) -> float:
 
 # %% ../../nbs/lib/7020_study.ipynb #b68b5cc3
 def is_complete(cell: TableEntry, store) -> bool:
-    """Whether the store has all runs of a cell."""
+    """Whether the store has every run of a table entry.
+
+    Parameters
+    ----------
+    cell : TableEntry
+        A table entry.
+    store : Store
+        Store of finished runs.
+    """
     return all(store.has(run) for run in cell.runs)
 
 
 def observe(cells: Iterable[TableEntry], store, corpus: str) -> pd.DataFrame:
-    """One row a cell for which the store has all runs: `report.tables.OBSERVED`, with the id of its
-    first run, and `step`, NaN off a curve.
+    """Observations of the table entries whose runs are all in the store, a row each.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+    store : Store
+        Store of finished runs.
+    corpus : str
+        Label of the corpus, for the column of that name.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `report.tables.OBSERVED`, with the id of the entry's first run, and `step`: the
+        training step of a point on a curve, else NaN.
     """
     metrics_of = cache(lambda run: load_metrics(run, store))
     rows = []
-    for c in (c for c in cells if is_complete(c, store)):
+    for c in cells:
+        if not is_complete(c, store):
+            continue
         step = metrics_of(c.runs[0])[c.step] if c.step else float("nan")
-        number = entry_value(c, [metrics_of(run) for run in c.runs] if c.amount is None else [])
+        # an entry that states its own amount needs no metrics
+        metrics = [metrics_of(run) for run in c.runs] if c.amount is None else []
+        number = entry_value(c, metrics)
         rows.append(
             (c.paper, c.table, c.row, c.column, corpus, c.seed, number, run_id(c.runs[0]), step)
         )
@@ -105,24 +170,61 @@ ADDRESS_COLUMNS = ["paper", "table", "row", "column", "seed", "run_id"]
 
 
 def address(cell: TableEntry) -> tuple:
-    """What finds the observation of a cell: `ADDRESS_COLUMNS`, by its first run."""
+    """Key that joins a table entry with its observation: `ADDRESS_COLUMNS`, by its first run.
+
+    Parameters
+    ----------
+    cell : TableEntry
+        A table entry.
+    """
     return cell.paper, cell.table, cell.row, cell.column, cell.seed, run_id(cell.runs[0])
 
 
 def addresses(observations: pd.DataFrame) -> list[tuple]:
-    """The address of each observation."""
+    """Address of each observation (`address`).
+
+    Parameters
+    ----------
+    observations : pd.DataFrame
+        As of `observe`.
+    """
     return list(observations.reindex(columns=ADDRESS_COLUMNS).itertuples(index=False, name=None))
 
 
 def select_observed(cells: Iterable[TableEntry], observations: pd.DataFrame) -> list[TableEntry]:
-    """Those of the cells that observations hold."""
+    """The table entries that have an observation.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+    observations : pd.DataFrame
+        As of `observe`.
+
+    Returns
+    -------
+    list[TableEntry]
+        Those of `cells` that are observed, in their order.
+    """
     measured = set(addresses(observations))
     return [c for c in cells if address(c) in measured]
 
 
 def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd.DataFrame:
-    """Seeds measured of seeds wanted, where some are not there: a row a table row, a column a
-    column of it.
+    """How many seeds of how many are there, for each row and column that lacks some.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+    observations : pd.DataFrame
+        As of `observe`.
+
+    Returns
+    -------
+    pd.DataFrame
+        Rows and columns of the table; a cell is text such as `2 of 3`, empty where nothing is
+        missing.
     """
     measured = set(addresses(observations))
     frame = pd.DataFrame(
@@ -138,17 +240,44 @@ def missing_cells(cells: Iterable[TableEntry], observations: pd.DataFrame) -> pd
 
 # %% ../../nbs/lib/7020_study.ipynb #80429d88
 def deduplicate(cells: list[TableEntry]) -> list[TableEntry]:
-    """The cells without repeats."""
+    """The table entries without repeats: the last of several entries of one number wins.
 
-    def address(c):
+    Parameters
+    ----------
+    cells : list[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    list[TableEntry]
+        In the order of their last occurrence.
+    """
+
+    def key(c):
+        # points of a curve differ in their run alone
         return c.paper, c.table, c.row, c.column, c.seed, c.runs if c.step else ()
 
-    return list({address(c): c for c in reversed(cells)}.values())[::-1]
+    first_of_reversed = {key(c): c for c in reversed(cells)}
+    return list(first_of_reversed.values())[::-1]
 
 
 def unique_runs(cells: Iterable[TableEntry]) -> list:
-    """The runs behind the cells, each once."""
-    return list(dict.fromkeys(run for c in cells for run in c.runs))
+    """Run specs behind the table entries, each once, in the order of first use.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
+    runs = {}
+    for cell in cells:
+        runs |= dict.fromkeys(cell.runs)
+    return list(runs)
 
 # %% ../../nbs/lib/7020_study.ipynb #2181224e
 def make_missing_runs(
@@ -159,10 +288,24 @@ def make_missing_runs(
     patient: bool = True,
     executor=None,
 ) -> None:
-    """Make what the store lacks, up to `stack` models of a shape as one program.
+    """Run whatever the store lacks of the table entries.
 
-    `executor`: default the one that the command line or the environment names (`runs.cluster`), else
-    on a CPU a group of runs a core (`patient`), or one group after the other, as on a GPU.
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+    store : Store
+        Store of finished runs.
+    stack : int, default 1
+        How many models of one shape train as one program.
+    device : str, default 'cpu'
+        `cpu` or `cuda`.
+    patient : bool, default True
+        On a CPU, run one group of runs a core in processes of their own; else one group after the
+        other in this process, as on a GPU.
+    executor : Executor, optional
+        Where the runs are made; default is the one that the command line or the environment names
+        (`runs.cluster`), else as `patient` says.
     """
     import os
     from xlingual_nb.runs import executors
@@ -177,8 +320,17 @@ def make_missing_runs(
 
 # %% ../../nbs/lib/7020_study.ipynb #532073e6
 def protocol(cells: Iterable[TableEntry]) -> pd.DataFrame:
-    """The grid as a table: the number of seeds of each row and column, empty where there is no such
-    cell.
+    """The grid of a study as a table: the number of seeds of each row and column.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    pd.DataFrame
+        Rows and columns as in the paper's table; empty where there is no such entry.
     """
     frame = pd.DataFrame(
         [(c.row, c.column, c.seed) for c in cells], columns=["row", "column", "seeds"]
@@ -193,8 +345,21 @@ SEEDS = tuple(range(100))
 def choose_seeds(
     seeds: int | tuple[int, ...], default: int, available: tuple[int, ...] = SEEDS
 ) -> tuple[int, ...]:
-    """The first `seeds` of those `available`; 0: as many as are `default` at the scale; a tuple names
-    the seeds themselves. InputError for more than there are.
+    """The first seeds of those that a study may use.
+
+    Parameters
+    ----------
+    seeds : int | tuple[int, ...]
+        Number of seeds; 0 takes the scale's own. A tuple names the seeds themselves.
+    default : int
+        How many the scale asks for, taken where `seeds` is 0.
+    available : tuple[int, ...], optional
+        All seeds, in order of use.
+
+    Raises
+    ------
+    InputError
+        If there are not so many.
     """
     if isinstance(seeds, tuple):
         return seeds
@@ -204,8 +369,19 @@ def choose_seeds(
 
 # %% ../../nbs/lib/7020_study.ipynb #b670ccb7
 def select_tables(only: str, tables: Iterable[str]) -> list[str]:
-    """Those of a notebook's tables, or figures, that its parameter `only` names: `all`, or numbers
-    such as `4,7`. Raises InputError for one that is not there.
+    """Tables of a notebook that its parameter `only` names.
+
+    Parameters
+    ----------
+    only : str
+        Numbers of tables or figures with commas between, such as `4,7`, or `all`.
+    tables : Iterable[str]
+        Names of all its tables or figures, such as `table4`.
+
+    Raises
+    ------
+    InputError
+        If a number names none of them.
     """
     numbers = {table.removeprefix("table").removeprefix("figure"): table for table in tables}
     named = list(numbers) if only == "all" else [n.strip() for n in only.split(",")]
@@ -217,8 +393,21 @@ def select_tables(only: str, tables: Iterable[str]) -> list[str]:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """The value of a parameter that has to be one of those `choices`. Raises InputError that names
-    them.
+    """The value of a parameter, if it is one of its choices.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter, for the message.
+    value : str
+        Its value.
+    choices : Iterable[str]
+        The values that it may have.
+
+    Raises
+    ------
+    InputError
+        If the value is not among `choices`; the message lists them.
     """
     if value in choices:
         return value
@@ -228,8 +417,19 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 # %% ../../nbs/lib/7020_study.ipynb #61c1a1b1
 def compared_and_precondition_keys(claim) -> tuple[set, set]:
-    """(Reading of the table, row, column) of all that a claim compares, floors that a test takes
-    away included; and of what it only asks of them: rows alive or learnt, and their floors.
+    """What a claim compares in its tables, and what it only needs as a precondition.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+
+    Returns
+    -------
+    tuple[set, set]
+        Keys (reading of the table, row, column). First: rows that the tests compare, with the
+        baselines that a test subtracts. Second: rows that must be above their baseline or have
+        learnt the source task, with their baselines.
     """
     compared = set()
     preconditions = set()
@@ -257,16 +457,35 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
 def select_claim_cells(
     cells: Iterable[TableEntry], ids: str, default_seeds: int
 ) -> list[TableEntry]:
-    """The cells that some claims compare, `ids` with commas, with what their rows state of
-    themselves, and of what they want alive or learnt, and its floors, those of the first `default_seeds`
-    seeds; all cells where no claim is named. Raises InputError for a claim that is not there or
-    compares nothing here.
+    """The table entries that some claims need.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        All entries of the study.
+    ids : str
+        Claim ids with commas between; empty for all entries.
+    default_seeds : int
+        Preconditions (rows above baseline, source task learnt) are checked on the first
+        `default_seeds` seeds alone.
+
+    Returns
+    -------
+    list[TableEntry]
+        Entries that the claims compare, on all seeds; their preconditions; and the amounts that
+        the selected rows state of themselves (a number of parameters, say).
+
+    Raises
+    ------
+    InputError
+        If there is no such claim, or it compares no row of this study.
     """
     cells = list(cells)
-    claims = {c.id: c for c in published.claims()}
-    selected = set()
     if not ids:
         return cells
+    claims = {c.id: c for c in published.claims()}
+    precondition_seeds = SEEDS[:default_seeds]
+    selected = set()
 
     def table_key(c):
         printed = published.stand_in(c.paper).printed
@@ -281,27 +500,37 @@ def select_claim_cells(
         paper_cells = [c for c in cells if c.paper == claims[name].paper]
         if compared.isdisjoint(map(table_key, paper_cells)):
             raise InputError(f"claim={ids!r}: {name} compares no row of this study")
-        selected.update(
-            c
-            for c in paper_cells
-            if table_key(c) in compared
-            or (table_key(c) in preconditions and c.seed in SEEDS[:default_seeds])
-        )
+        for c in paper_cells:
+            key = table_key(c)
+            is_precondition = key in preconditions and c.seed in precondition_seeds
+            if key in compared or is_precondition:
+                selected.add(c)
     rows = {(c.table, c.row, c.seed) for c in selected}
-    return [
-        c
-        for c in cells
-        if c in selected or (c.amount is not None and (c.table, c.row, c.seed) in rows)
-    ]
+
+    def is_stated_by_selected_row(c):
+        return c.amount is not None and (c.table, c.row, c.seed) in rows
+
+    return [c for c in cells if c in selected or is_stated_by_selected_row(c)]
 
 # %% ../../nbs/lib/7020_study.ipynb #78df185b
 def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
-    """What the numbers of a study rest on: its data and its code by their digests, and its runs,
-    twelve characters each.
+    """Digests of the data, the code and the runs that a study's numbers rest on.
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `of` (data, code or runs), `what` and `digest`, shortened to twelve characters.
     """
     runs = unique_runs(cells)
-    data = {name: digest[:12] for run in runs for name, digest in source_digests(run).items()}
-    rows = [("data", *named) for named in sorted(data.items())]
+    data = {}
+    for run in runs:
+        data |= source_digests(run)
+    rows = [("data", name, digest[:12]) for name, digest in sorted(data.items())]
     rows += [("code", stage, digest_of(code)[:12]) for stage, code in code_behind(runs).items()]
     rows.append(("runs", str(len(runs)), " ".join(sorted(run_id(run)[:12] for run in runs))))
     return pd.DataFrame(rows, columns=["of", "what", "digest"])

@@ -10,18 +10,21 @@ __all__ = ['FIGURE3', 'FIGURE4', 'AMOUNTS', 'FULL_INPUT', 'MEAN', 'READINGS', 'C
            'grid']
 
 # %% ../../nbs/10_window_size.ipynb #c58f82f7
+from itertools import product
 from dataclasses import replace
 from functools import partial
 
 from ..errors import InputError
-from . import liu2020_common
+from . import liu2020_common, liu2020_evaluation
 from .k2020_common import untrained_spec
 from xlingual_nb.experiments.liu2020_common import (
     SOURCE,
     word_retrieval_spec,
     non_identical_options,
 )
-from .scales import corpus_spec, reference_paper
+from .liu2020_shifts import with_average
+from .scales import reference_paper
+from .study_data import corpus_spec
 from .config import JointConfig
 from xlingual_nb.experiments.study import (
     SEEDS,
@@ -42,34 +45,76 @@ AMOUNTS, FULL_INPUT, MEAN = ("small", "large"), "whole", "mean"
 
 
 def window_label(model: str, target: str = MEAN) -> str:
-    """The label of a row: `en-es | BERT small, 20 pieces | es`; the mean is over the targets."""
+    """Label of a row, such as `en-es | BERT small, 20 pieces | es`.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model in row labels.
+    target : str, optional
+        Target language, or `mean` for the mean over the targets.
+    """
     return f"{SOURCE}-{'xx' if target == MEAN else target} | {model} | {target}"
 
 
 def bert_label(amount: str, pieces) -> str:
-    """A BERT by how much text it has, and in slices of how many pieces it reads it."""
-    return (
-        f"BERT {amount}, {pieces} pieces"
-        if pieces != FULL_INPUT
-        else f"BERT {amount}, {FULL_INPUT}"
-    )
+    """Name of a BERT: its amount of text, and the length of its inputs.
+
+    Parameters
+    ----------
+    amount : str
+        `small` or `large`.
+    pieces : int or str
+        Maximum number of subwords in an input, or `whole`.
+    """
+    inputs = FULL_INPUT if pieces == FULL_INPUT else f"{pieces} pieces"
+    return f"BERT {amount}, {inputs}"
 
 
 def word2vec_label(window: int) -> str:
-    """A Word2Vec on little text by its window."""
+    """Name of a Word2Vec on the small amount of text.
+
+    Parameters
+    ----------
+    window : int
+        Its window in tokens.
+    """
     return f"Word2Vec {AMOUNTS[0]}, window {window}"
 
 
 def belongs_here(claim) -> bool:
-    """Is this a claim on windows?"""
+    """Whether a claim is about windows.
+
+    Parameters
+    ----------
+    claim : published.Claim
+        A claim of the registry.
+    """
     return all(t.table in (FIGURE3, FIGURE4) for t in claim.tests)
 
 # %% ../../nbs/10_window_size.ipynb #349664a6
 def window_config(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own=""
 ) -> JointConfig:
-    """The sizes of the study, with the text, targets and encoder of windows. Raises InputError for
-    what `liu2020_common.study_config` refuses, and for a corpus without windows.
+    """Sizes of the study of windows.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+
+    Raises
+    ------
+    InputError
+        As `liu2020_common.study_config`, or if the corpus has no windows.
     """
     sizes = liu2020_common.study_config(scale, corpus, seeds, languages, own)
     windows = sizes.windows
@@ -92,7 +137,17 @@ READINGS = ("tokens", "inputs")
 
 
 def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
-    """The schedule of a model whose inputs are slices of at most so many pieces."""
+    """Schedule of a model whose inputs are slices.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    pieces : int
+        Maximum number of subwords in an input; 0 for whole inputs.
+    reading : str
+        Name of the reading, where the paper leaves several open.
+    """
     training = sizes.base.training
     times = sizes.windows.typical / pieces
     if check_choice("reading", reading, READINGS) == "tokens":
@@ -105,7 +160,21 @@ def sliced_schedule(sizes: JointConfig, pieces: int, reading: str) -> Training:
 def window_bert_spec(
     sizes: JointConfig, sentences: int, pieces: int, seed: int, reading: str = "tokens"
 ) -> PretrainSpec:
-    """A BERT on running text, in whole inputs (0) or in slices of so many pieces."""
+    """Pretraining of a BERT on running text, in whole inputs or in slices.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    sentences : int
+        Number of sentences of each language.
+    pieces : int
+        Maximum number of subwords in an input; 0 for whole inputs.
+    seed : int
+        Seed of the model.
+    reading : str, default 'tokens'
+        Name of the reading, where the paper leaves several open.
+    """
     shape, training = sizes.base
     if pieces:
         shape = replace(shape, max_tokens=pieces + 2, positions=shape.position_table)
@@ -117,7 +186,22 @@ COLUMNS, PERPLEXITY_COLUMN = ("MRR", "MRR without identical"), "Perpl. dev / uni
 
 
 def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
-    """Word retrieval for each target; BERT reads what is too long for it in slices."""
+    """Word retrieval by a model for each target; BERT reads what is too long for it in slices.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    spec : run spec
+        Run that makes the model: a pretraining, word vectors or an external checkpoint.
+    **readings
+        Fields of `WordSpec` other than the study's.
+
+    Returns
+    -------
+    dict
+        By target.
+    """
     overflow = {"beyond": "slice"} if isinstance(spec, PretrainSpec) else {}
     return {
         target: word_retrieval_spec(sizes, spec, target, **overflow, **readings)
@@ -128,25 +212,55 @@ def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:
 def retrieval_rows(
     sizes: JointConfig, table: str, label, spec, seed: int, metric="mrr", make_run=lambda run: run
 ) -> list[TableEntry]:
-    """A row a target and one for their mean: `label` names them, `metric` is what is read off the
-    runs that `make_run` makes of the retrievals.
+    """Entries of word retrieval for each target and for their mean.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    label : callable
+        Maps a target to the label of its row.
+    spec : run spec
+        Run that makes the model: a pretraining, word vectors or an external checkpoint.
+    seed : int
+        Seed of the model.
+    metric : str or callable
+        Metric of the runs.
+    make_run : callable
+        Maps each retrieval to the run that is read; by default the retrieval itself.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
     """
+    paper = reference_paper(sizes)
     table_entries = []
-    for column, readings in zip(COLUMNS, ({}, non_identical_options(sizes))):
-        runs_by_target = {
-            target: (make_run(run),)
-            for target, run in retrieval_specs(sizes, spec, **readings).items()
-        }
-        runs_by_target[MEAN] = tuple(run for runs in runs_by_target.values() for run in runs)
-        table_entries += [
-            TableEntry(reference_paper(sizes), table, label(target), column, seed, runs, metric)
-            for target, runs in runs_by_target.items()
-        ]
+    for column, options in zip(COLUMNS, ({}, non_identical_options(sizes))):
+        retrievals = retrieval_specs(sizes, spec, **options)
+        runs_of_target = with_average({t: make_run(run) for t, run in retrievals.items()})
+        for target, runs in runs_of_target.items():
+            table_entries.append(
+                TableEntry(paper, table, label(target), column, seed, runs, metric)
+            )
     return table_entries
 
 
 def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> TableEntry:
-    """The cell that says whether a model has learnt to read."""
+    """Entry that tells whether a model has learnt: its perplexity as a share of the unigram
+    model's.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    model : str
+        Name of the model in row labels.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    """
     dev = tuple(corpus_spec(sizes, language, "dev") for language in (SOURCE, *sizes.targets))
     return TableEntry(
         reference_paper(sizes),
@@ -160,8 +274,20 @@ def perplexity_cell(sizes: JointConfig, model: str, spec: PretrainSpec) -> Table
 
 
 def is_untrained_row(tidy, maximum: float):
-    """Which lines of a tidy table are scores of a model that has not learnt to read: one whose
-    perplexity is above the share `maximum` of the unigram's. Its mapped vectors are no better.
+    """Marks the scores of models that have not learnt: their perplexity is above a share of the
+    unigram model's.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Means over seeds, as of `report.tables.tidy`.
+    maximum : float
+        Highest share of the unigram perplexity that counts as learnt.
+
+    Returns
+    -------
+    Series of bool
+        One value a row of `tidy`; mapped vectors count with their model.
     """
     model = (
         tidy.corpus
@@ -173,17 +299,44 @@ def is_untrained_row(tidy, maximum: float):
 
 # %% ../../nbs/10_window_size.ipynb #983df0c5
 def as_figure3(table_entries: list[TableEntry]) -> list[TableEntry]:
-    """Cells of XNLI, which notebook 09 has as its Figure 2, in Figure 3."""
+    """Entries of NLI, which are Figure 2 in notebook 09, as entries of Figure 3.
+
+    Parameters
+    ----------
+    table_entries : list[TableEntry]
+        Table entries of the study.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     return [replace(cell, table=FIGURE3) for cell in table_entries]
 
 # %% ../../nbs/10_window_size.ipynb #e0c3ce40
 def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[TableEntry]:
-    """The rows that need no training."""
+    """Entries of the baselines of word retrieval: the untrained encoder, random vectors and
+    similar strings.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     spec = untrained_spec(window_bert_spec(sizes, sizes.sentences[0], 0, seed))
 
     def rows(name, **options):
         return retrieval_rows(
-            sizes, table, partial(liu2020_common.baseline_label, name), spec, seed, **options
+            sizes, table, partial(liu2020_evaluation.baseline_label, name), spec, seed, **options
         )
 
     def string_floors(run):
@@ -199,7 +352,27 @@ def window_baseline_rows(sizes: JointConfig, table: str, seed: int) -> list[Tabl
 def window_mapping_rows(
     sizes: JointConfig, table: str, model: str, spec, seed: int
 ) -> list[TableEntry]:
-    """The rows of a model whose English is rotated onto each target."""
+    """Entries of a model whose English is mapped to each target by a rotation learnt from half of
+    the dictionary.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    table : str
+        Name of the table, such as `table4`.
+    model : str
+        Name of the model in row labels.
+    spec : run spec
+        Run that makes the model: a pretraining, word vectors or an external checkpoint.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
 
     def map_supervised(run):
         return WordFloorsSpec(run, sizes.learnt)
@@ -211,41 +384,80 @@ def window_mapping_rows(
 
 # %% ../../nbs/10_window_size.ipynb #e10b7188
 def slice_lengths(sizes: JointConfig, seed: int) -> tuple[int, ...]:
-    """The pieces of an input in each model of a seed; 0: whole inputs."""
-    return 0, *sizes.windows.slices, *(sizes.windows.once if seed == SEEDS[0] else ())
+    """Maximum number of subwords in an input, for each model of a seed.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    tuple[int, ...]
+        0 stands for whole inputs.
+    """
+    lengths = (0, *sizes.windows.slices)
+    if seed == SEEDS[0]:
+        lengths += sizes.windows.once
+    return lengths
 
 
 def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
-    """Figure 3 for one seed."""
-    table_entries = []
-    for amount, sentences in zip(AMOUNTS, sizes.sentences):
-        for pieces in slice_lengths(sizes, seed):
-            spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
-            model = bert_label(amount, pieces or FULL_INPUT)
-            table_entries += [
-                *retrieval_rows(sizes, FIGURE3, partial(window_label, model), spec, seed),
-                perplexity_cell(sizes, model, spec),
-            ]
-            table_entries += as_figure3(
-                liu2020_common.nli_cells(sizes, spec, partial(window_label, model), seed)
+    """Entries of Figure 3 for one seed: BERT by the length of its inputs, with the baselines.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    reading : str
+        Name of the reading, where the paper leaves several open.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    entries = []
+    for (amount, sentences), pieces in product(
+        zip(AMOUNTS, sizes.sentences), slice_lengths(sizes, seed)
+    ):
+        spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
+        model = bert_label(amount, pieces or FULL_INPUT)
+        label = partial(window_label, model)
+        entries += retrieval_rows(sizes, FIGURE3, label, spec, seed)
+        entries.append(perplexity_cell(sizes, model, spec))
+        entries += as_figure3(liu2020_evaluation.nli_cells(sizes, spec, label, seed))
+        if not pieces:
+            mapped_label = partial(window_label, f"{model}, mapped")
+            entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
+            entries += as_figure3(
+                liu2020_evaluation.nli_mapping_cells(
+                    sizes, spec, mapped_label, seed, beyond="slice"
+                )
             )
-            if pieces:
-                continue
-            mapped_entries = liu2020_common.nli_mapping_cells(
-                sizes, spec, partial(window_label, f"{model}, mapped"), seed, beyond="slice"
-            )
-            table_entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed) + as_figure3(
-                mapped_entries
-            )
-    return (
-        table_entries
-        + window_baseline_rows(sizes, FIGURE3, seed)
-        + as_figure3(liu2020_common.frozen_nli_baseline_cells(sizes, seed))
-    )
+    entries += window_baseline_rows(sizes, FIGURE3, seed)
+    return entries + as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
 
 
 def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
-    """Figure 4 for one seed, on little text."""
+    """Entries of Figure 4 for one seed: Word2Vec by its window, on the small amount of text.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
     table_entries = []
     for window in (sizes.window, *sizes.windows.spans):
         spec = liu2020_common.static_spec(
@@ -267,12 +479,36 @@ def cells(
     own="",
     reading: str = "tokens",
 ) -> list[TableEntry]:
-    """Every cell of both figures. Raises InputError for what `window_config` refuses, and for an unknown
-    reading.
+    """Entries of Figures 3 and 4.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    reading : str, default 'tokens'
+        Name of the reading, where the paper leaves several open.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+
+    Raises
+    ------
+    InputError
+        As `window_config`, or if there is no such reading.
     """
+    check_choice("reading", reading, READINGS)
     sizes = window_config(scale, corpus, seeds, languages, own)
     table_entries = []
-    check_choice("reading", reading, READINGS)
     for seed in choose_seeds(seeds, sizes.seeds, SEEDS):
         if "bert" in sizes.methods:
             table_entries += bert_cells(sizes, seed, reading)
@@ -283,5 +519,26 @@ def cells(
 def grid(
     scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="", reading="tokens"
 ) -> list:
-    """The runs behind both figures, each once (`xlingual plan` and `xlingual run` read this)."""
+    """Runs behind both figures, each once (`xlingual plan` and `xlingual run` read this).
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale, one of `config.SCALES`.
+    corpus : str, default 'auto'
+        Name of a corpus of that scale; `auto` takes the first whose data are there.
+    seeds : int, default 0
+        Number of seeds; 0 takes the scale's own.
+    languages : str, optional
+        Target languages with commas between; empty takes the section's own.
+    own : str or dict
+        A user's sizes (a TOML file, or a dict like one); empty for the shipped sizes.
+    reading : str
+        As of `cells`.
+
+    Returns
+    -------
+    list
+        Run specs, without duplicates.
+    """
     return unique_runs(cells(scale, corpus, seeds, languages, own, reading))

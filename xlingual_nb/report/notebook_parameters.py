@@ -20,7 +20,8 @@ from inspect import signature
 from pathlib import Path
 
 from ..errors import InputError
-from ..experiments.config import STUDIES, list_corpora
+from ..experiments.config import STUDIES
+from ..experiments.config_files import list_corpora
 from .checkout import check_places, readable_root
 from ..text.corpora import data_folder
 
