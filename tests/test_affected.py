@@ -59,5 +59,5 @@ def test_a_test_depends_on_what_it_calls_and_on_what_runs_on_import(monkeypatch)
     assert state(here, "rank") != usual
     assert state("measures/embeddings.py", "") != usual, "a constant of a module that is imported"
     assert state(here, "hits") == usual and state(there, "") == usual
-    page = "nbs/lib/5020_retrieval.ipynb"
+    page = "nbs/lib/5030_retrieval.ipynb"
     assert affected.state_of((f"{here}:rank",), (page,), "tests/test_affected.py") != usual

@@ -9,7 +9,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.measures.embeddings import sentence_vectors
 from xlingual_nb.measures.perplexity import masked_perplexity
-from xlingual_nb.measures.probe import encode_text, probe
+from xlingual_nb.measures.probe import encode_text, mu_rows, probe
 from xlingual_nb.measures.remarks import remarks
 from xlingual_nb.measures.retrieval import multilinguality, precision_at_1
 from xlingual_nb.text.tokenizers import Encoded
@@ -38,6 +38,19 @@ def test_every_ordered_pair_and_layer(model):
         )
     perplexity = table[table["measure"] == "perplexity"].set_index("source")["value"]
     assert perplexity["ru"] == pytest.approx(masked_perplexity(model, parallel["ru"], "ru"))
+
+
+def test_a_further_measure_leaves_mu_as_it_is():
+    def row(measure, source, target, layer, value):
+        return dict(measure=measure, source=source, target=target, layer=layer, value=value, n=9)
+
+    rows = []
+    for measure, value in (("rho", 0.2), ("tau", 0.6)):
+        for source, target in (("en", "de"), ("de", "en")):
+            rows += [row(measure, source, target, layer, value) for layer in (0, 2)]
+    (mu,) = mu_rows(rows, depth=3)
+    assert mu["value"] == pytest.approx(0.4)
+    assert mu_rows([row("cka", "en", "de", 0, 1.0), *rows], depth=3) == [mu]
 
 
 def test_all_layers_by_default(model):

@@ -21,7 +21,20 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #016f8695
 def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
-    """Every sentence cut to its first `limit` tokens, or with `end=True` to its last."""
+    """Every sentence cut to its first or last tokens.
+
+    Parameters
+    ----------
+    sentences : Encoded
+    limit : int
+        Tokens that a sentence may have.
+    end : bool
+        Keep the last `limit` tokens, not the first: of a sentence that is read backwards.
+
+    Returns
+    -------
+    Encoded
+    """
     if not end or not len(sentences):
         return sentences.truncate(limit)
     lengths = sentences.lengths
@@ -35,8 +48,24 @@ def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #85edf3cf
 def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
-    """The sentences as this view can take them, and how many were cut; InputError for none, empty
-    ones, or foreign ids.
+    """The sentences as a view can take them: cut where they are too long.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    sentences : Encoded
+    view : LanguageView or str
+
+    Returns
+    -------
+    sentences : Encoded
+    n_truncated : int
+        Sentences that were cut.
+
+    Raises
+    ------
+    InputError
+        For no sentences, empty ones, or token ids that the language does not have.
     """
     view, (low, high) = encoder.view(view), token_id_range(encoder, view)
     limit = encoder.max_length(view)
@@ -58,8 +87,20 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #2d549dac
 def batches(lengths, budget: int) -> list[np.ndarray]:
-    """Sentence numbers in batches, shortest first; size x (longest + 2) within `budget` tokens, or
-    a single sentence.
+    """Sentences of similar length in batches.
+
+    Parameters
+    ----------
+    lengths : ndarray, shape (sentences,)
+        Content tokens of each.
+    budget : int
+        Tokens of a batch: its size times the longest sentence with two special tokens. A
+        longer sentence is a batch alone.
+
+    Returns
+    -------
+    list of ndarray
+        Indices of the sentences of each batch, the shortest first.
     """
     order = np.argsort(lengths, kind="stable")
     width = lengths[order] + 2
@@ -74,12 +115,36 @@ def batches(lengths, budget: int) -> list[np.ndarray]:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #0ce241d5
 def default_budget(encoder: Encoder) -> int:
-    """Tokens a batch: what stays in the cache of a core, or fills a GPU."""
+    """Tokens of a batch: what stays in the cache of a core, or fills a GPU.
+
+    Parameters
+    ----------
+    encoder : Encoder
+
+    Returns
+    -------
+    int
+    """
     return 2048 if encoder.device.type == "cpu" else 32768
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #4a0b27f3
 def check_layers(encoder: Encoder, layers) -> tuple[int, ...]:
-    """Layers as a tuple of ints between 0 (embeddings) and the model's depth, or InputError."""
+    """Check layers against the depth of an encoder.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    layers : int or iterable of int
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    InputError
+        If there is none, or one is not between 0 (the embeddings) and the depth.
+    """
     layers = (layers,) if isinstance(layers, int) else tuple(int(layer) for layer in layers)
     bad = [layer for layer in layers if not 0 <= layer <= encoder.depth]
     if bad or not layers:
@@ -90,8 +155,22 @@ def check_layers(encoder: Encoder, layers) -> tuple[int, ...]:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #6e5c5daa
 def run_layers(encoder: Encoder, sentences: Encoded, view, layers, budget=None):
-    """Batch by batch: sentence numbers and, by layer, the vectors of their content tokens (tokens,
-    H), in order.
+    """Vectors of content tokens, batch by batch.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    sentences : Encoded
+    view : LanguageView or str
+    layers : int or iterable of int
+    budget : int, optional
+        As in `batches`; `default_budget` by default.
+
+    Returns
+    -------
+    iterator of (ndarray, dict of Tensor)
+        Indices of the batch's sentences, and by layer the vectors (tokens, H) of their
+        content tokens, in order.
     """
     layers = check_layers(encoder, layers)
     groups = batches(sentences.lengths, budget or default_budget(encoder))
@@ -100,8 +179,16 @@ def run_layers(encoder: Encoder, sentences: Encoded, view, layers, budget=None):
 # %% ../../nbs/lib/5010_embeddings.ipynb #922b19a9
 @dataclass(frozen=True)
 class States:
-    """Content token vectors `vectors[layer]` (tokens, H), sentence i in rows `starts[i]:starts[i +
-    1]`; `truncated` cut.
+    """Vectors of the content tokens of some sentences.
+
+    Attributes
+    ----------
+    vectors : dict of Tensor, shape (tokens, H)
+        By layer; `states[layer]` is short for it.
+    starts : ndarray, shape (sentences + 1,)
+        Sentence i is in rows `starts[i]:starts[i + 1]`.
+    truncated : int
+        Sentences that were cut to what the encoder takes.
     """
 
     vectors: dict[int, torch.Tensor]
@@ -112,18 +199,58 @@ class States:
         return self.vectors[layer]
 
     def sentence(self, layer, i):
+        """Vectors of the tokens of one sentence.
+
+        Parameters
+        ----------
+        layer : int
+        i : int
+            Index of the sentence.
+
+        Returns
+        -------
+        Tensor, shape (tokens, H)
+        """
         return self.vectors[layer][self.starts[i] : self.starts[i + 1]]
 
     def means(self, layer):
-        """Mean vector of each sentence, (sentences, H)."""
+        """Mean vector of each sentence.
+
+        Parameters
+        ----------
+        layer : int
+
+        Returns
+        -------
+        Tensor, shape (sentences, H)
+        """
         lengths = torch.from_numpy(np.diff(self.starts)).to(self.vectors[layer].device)
         return torch.segment_reduce(self.vectors[layer], "mean", lengths=lengths)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #b6e7fb6c
 def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=None) -> States:
-    """Vectors of all content tokens (no [CLS], [SEP]) at the given layers (0: embeddings), float32
-    on its device. Sentences too long for the encoder are cut and counted. InputError for layers and
-    ids that it does not have.
+    """Vectors of all content tokens ([CLS] and [SEP] left out) at some layers.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    sentences : Encoded
+        Those that are too long for the encoder are cut and counted.
+    view : LanguageView or str
+    layers : int or iterable of int
+        0 is the embeddings.
+    budget : int, optional
+        As in `batches`.
+
+    Returns
+    -------
+    States
+        On the encoder's device.
+
+    Raises
+    ------
+    InputError
+        For layers or token ids that the encoder lacks.
     """
     sentences, truncated = fit(encoder, sentences, view)
     vectors = {}
@@ -141,8 +268,22 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
 def sentence_vectors(
     encoder: Encoder, sentences: Encoded, view, layers, budget=None
 ) -> dict[int, torch.Tensor]:
-    """For each layer the mean of every sentence's content token vectors, (sentences, H) (Dufter &
-    Schütze 2020, 2.2.1).
+    """The mean of every sentence's content token vectors (Dufter & Schütze 2020, 2.2.1).
+
+    Parameters
+    ----------
+    encoder : Encoder
+    sentences : Encoded
+    view : LanguageView or str
+    layers : int or iterable of int
+        0 is the embeddings.
+    budget : int, optional
+        As in `batches`.
+
+    Returns
+    -------
+    dict of Tensor, shape (sentences, H)
+        By layer.
     """
     sentences, _ = fit(encoder, sentences, view)
     means = {}
@@ -158,15 +299,40 @@ def sentence_vectors(
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #45bb4ec2
 def word_vectors(encoder: Encoder, ids, view, layers, budget=None) -> dict[int, torch.Tensor]:
-    """For each layer the vectors (words, H) of token ids, each fed alone: `[CLS] id [SEP]` (Dufter
-    & Schütze 2020, A.1).
+    """Vectors of token ids, each fed alone: `[CLS] id [SEP]` (Dufter & Schütze 2020, A.1).
+
+    Parameters
+    ----------
+    encoder : Encoder
+    ids : array-like of int, shape (words,)
+        Of the language, its offset included.
+    view : LanguageView or str
+    layers : int or iterable of int
+        0 is the embeddings.
+    budget : int, optional
+        As in `batches`.
+
+    Returns
+    -------
+    dict of Tensor, shape (words, H)
+        By layer.
     """
     ids = np.asarray(ids, np.int32)
     return sentence_vectors(encoder, Encoded(ids, np.arange(len(ids) + 1)), view, layers, budget)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #54122da9
 def content_ids(encoder: Encoder, view) -> np.ndarray:
-    """All token ids of a view's language but its special tokens."""
+    """All token ids of a view's language but its special tokens.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    view : LanguageView or str
+
+    Returns
+    -------
+    ndarray, shape (ids,)
+    """
     view, (low, high) = encoder.view(view), token_id_range(encoder, view)
     return np.setdiff1d(
         np.arange(low, high),
@@ -175,8 +341,20 @@ def content_ids(encoder: Encoder, view) -> np.ndarray:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #cb8efcca
 def position_similarity(encoder: Encoder) -> np.ndarray:
-    """Cosines (positions, positions) between the learned position embeddings (Dufter & Schütze
-    2020, Figures 5 and 8).
+    """Cosines between the learned position embeddings (Dufter & Schütze 2020, Figures 5 and 8).
+
+    Parameters
+    ----------
+    encoder : Encoder
+
+    Returns
+    -------
+    ndarray, shape (positions, positions)
+
+    Raises
+    ------
+    InputError
+        If the encoder has no learned position embeddings.
     """
     if encoder.positions is None:
         raise InputError(
@@ -187,8 +365,18 @@ def position_similarity(encoder: Encoder) -> np.ndarray:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #dbf72fa1
 def principal_components(X: np.ndarray, n=2) -> np.ndarray:
-    """Coordinates (rows, n) of centred rows along their first principal axes; each axis' largest
-    loading is positive.
+    """Coordinates of centred rows along their first principal axes.
+
+    Parameters
+    ----------
+    X : array-like, shape (rows, H)
+    n : int
+        Number of axes.
+
+    Returns
+    -------
+    ndarray, shape (rows, n), float64
+        The sign of an axis is such that its largest loading is positive.
     """
     X = np.asarray(X, np.float64)
     X = X - X.mean(0)
@@ -201,8 +389,25 @@ def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
     """Word types of all languages along their first two principal components (Dufter & Schütze
     2020, Figure 4).
 
-    Columns language, id, token, x, y. `views`: all that it declares; `ids`: token ids by language,
-    else all content.
+    Parameters
+    ----------
+    encoder : Encoder
+    views : iterable of LanguageView or str, optional
+        By default all that the encoder declares.
+    ids : dict of array-like of int, optional
+        Token ids by language; by default all but special tokens.
+    layer : int
+        0 is the embeddings.
+
+    Returns
+    -------
+    DataFrame
+        Columns language, id, token, x and y.
+
+    Raises
+    ------
+    InputError
+        If the encoder declares no languages and `views` is missing.
     """
     views = [encoder.view(view) for view in views or encoder.views]
     if not views:
