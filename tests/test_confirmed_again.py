@@ -2,6 +2,7 @@
 values that stand in for a study where none is full.
 """
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -132,6 +133,21 @@ def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(tmp_path):
     values.loc[values.row == "3 inv-order", "value"] += 0.4
     values.to_csv(path, index=False)
     assert ("D-inv-order", "micro") in unlike_what_is_written(root)
+
+
+def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
+    from xlingual_nb.report import confirmation
+
+    root = made_up_study(tmp_path)
+    (root / "results/laptop").mkdir()
+    shutil.copy(ROOT / "results/laptop/verdicts.csv", root / "results/laptop")
+    scores = confirmation.confirmation_scores(confirmation.compared_verdicts(root))
+    scores = scores.set_index(["paper", "corpus"])
+    full, other = scores.loc["dufter2020", "micro"], scores.loc["dufter2020", "bible"]
+    outcomes = full[list(confirmation.OUTCOMES)]
+    assert outcomes.sum() == full.planned and full[confirmation.NOT_RUN] == 0
+    assert full[confirmation.CONFIRMED_SAME] >= 15
+    assert other[confirmation.NOT_RUN] == other.planned > 0
 
 
 def test_no_verdict_of_a_family_that_is_not_full(tmp_path):

@@ -17,6 +17,7 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
 from xlingual_nb.report import site, site_claims, site_data, site_pages, site_papers, site_runs
+from xlingual_nb.report.confirmation import compared_verdicts
 from xlingual_nb.report.labels import column_name, row_name
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
@@ -61,11 +62,23 @@ def test_the_score_counts_what_was_tested(reference):
 
 def test_a_claim_s_page_has_its_test_history_and_values(reference):
     (claim,) = [c for c in published.claims() if c.id == "D-inv-order"]
-    page = site_claims.claim_page(claim, reference)
+    page = site_claims.claim_page(claim, reference, compared_verdicts(reference.root))
     assert claim.says in page and "xlingual why D-inv-order" in page
     for amendment in claim.amended:
         assert amendment.when in page
     assert re.search(r'runs\.html#laptop-07_laboratory-table1/\d+"', page)
+
+
+def test_a_claim_s_page_says_what_is_planned_on_fresh_seeds_or_why_nothing_is(reference):
+    compared = compared_verdicts(reference.root)
+    claims = {claim.id: claim for claim in published.claims()}
+    (planned,) = compared[(compared.claim == "D-late") & (compared.corpus == "micro")].itertuples()
+    text = site_claims.fresh_seeds(claims["D-late"], compared)
+    assert f"{planned.n:.0f} seeds, power {planned.power:.2f}" in text
+    (left_out,) = compared[(compared.claim == "D-no-parallel") & (compared.corpus == "micro")].why
+    assert left_out and left_out in site_claims.fresh_seeds(claims["D-no-parallel"], compared)
+    ours = next(claim for claim in claims.values() if claim.whose == published.OURS)
+    assert site_claims.fresh_seeds(ours, compared) == ""
 
 
 @pytest.mark.parametrize("test", [t for c in published.claims() for t in c.tests][::9])

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LABORATORY', 'FIRST_ROWS', 'FIRST_SEEDS', 'VALUES', 'ORDERING', 'MISSING', 'findings_block', 'printed_block',
-           'notebooks_block', 'score_block', 'covered', 'coverage_block', 'replace_block', 'readme_text', 'refresh_map',
-           'refresh_readme']
+           'notebooks_block', 'confirmation_sentence', 'score_block', 'covered', 'coverage_block', 'replace_block',
+           'readme_text', 'refresh_map', 'refresh_readme']
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d733
 import re
@@ -26,6 +26,12 @@ from xlingual_nb.report.answers import (
     write_cell,
 )
 from .checkout import repository
+from xlingual_nb.report.confirmation import (
+    NOT_RUN,
+    OUTCOMES,
+    compared_verdicts,
+    confirmation_scores,
+)
 from .reference_results import kept_study
 from .terminal import column_lines
 from ..runs.files import write_atomic
@@ -88,8 +94,24 @@ def notebooks_block(template: dict, folder: str = "nbs/") -> str:
     return "\n".join(lines)
 
 # %% ../../nbs/lib/8160_readme.ipynb #81607da1
-def score_block(frames: dict[str, pd.DataFrame]) -> str:
-    """How many of the papers' own claims are decided, and how many models decide them."""
+def confirmation_sentence(scores: pd.DataFrame) -> str:
+    """How many verdicts are planned to be tested once more on fresh seeds, and what came of those that
+    were (`report.confirmation.confirmation_scores`).
+    """
+    total = scores.drop(columns=["paper", "corpus"]).sum()
+    n_run = total.planned - total[NOT_RUN]
+    outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if name != NOT_RUN)
+    so_far = f"of {n_run} run, {outcomes}" if n_run else "none run yet"
+    return (
+        f"These verdicts are exploratory; {total.planned} are planned on fresh seeds, by tests fixed beforehand "
+        f"(`xlingual confirm`), {so_far}."
+    )
+
+
+def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
+    """How many of the papers' own claims are decided, how many models decide them, and how many are
+    tested once more.
+    """
     frame = frames["laptop"]
     is_own = verdicts.source_of_claims(frame) == PAPERS
     n_seeds = frame[is_own & frame.verdict.isin(verdicts.DECIDED)].n_seeds
@@ -97,7 +119,7 @@ def score_block(frames: dict[str, pd.DataFrame]) -> str:
     return wrapped(
         f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb). **Seeds:** a "
         f"verdict rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, {n_small} of these {len(n_seeds)} on "
-        "five or fewer."
+        f"five or fewer. {confirmation_sentence(confirmation_scores(compared_verdicts(root)))}"
     )
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d03f
@@ -154,7 +176,7 @@ def readme_text(text: str, root: Path) -> str:
     frames = reference_verdicts(root)
     blocks = {
         "findings": findings_block(template, frames),
-        "score": score_block(frames),
+        "score": score_block(frames, root),
         "printed": printed_block(),
         "notebooks": notebooks_block(template),
         "coverage": coverage_block(template, root),

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['WHOSE', 'HEAD', 'FACTS', 'WIDTH', 'LEFT', 'STEP', 'place_name', 'number_link', 'claim_row', 'claim_rows',
-           'claim_table', 'score_table', 'claims_page', 'table_title', 'describe_test', 'verdict_table',
-           'interval_picture', 'interval_lines', 'values_behind', 'history', 'tables_behind', 'figure_html',
-           'claim_page', 'commands', 'claim_pages']
+           'claim_table', 'score_table', 'confirmation_table', 'claims_page', 'table_title', 'describe_test',
+           'verdict_table', 'interval_picture', 'interval_lines', 'values_behind', 'fresh_seeds', 'history',
+           'tables_behind', 'figure_html', 'claim_page', 'commands', 'claim_pages']
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000002
 import re
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 
 import pandas as pd
 
@@ -19,7 +20,9 @@ from ..papers import published
 from ..papers.published import Claim, Comparison
 from . import verdicts
 from .answers import PAPERS
+from .confirmation import compared_verdicts, confirmation_scores
 from .labels import column_name, corpus_name, row_name
+from .placebo import worst_rates
 from .provenance import rerun_command
 from .scores import score
 from .site_data import FigureNote, ResultTable, Study
@@ -114,6 +117,28 @@ def score_table(judged: pd.DataFrame, up: str = "") -> str:
     return html_table(head, rows, caption, numbers=range(2, len(head)), name="xl-score")
 
 
+def confirmation_table(root: Path, up: str = "") -> str:
+    """Exploratory and confirmed verdicts side by side: how many claims have each outcome on fresh seeds,
+    and how often the exploratory ones are wrong where nothing is to be found.
+    """
+    scores = confirmation_scores(compared_verdicts(root))
+    measured = worst_rates(root / "benchmarks/results/placebo.csv", "laptop")
+    scores = scores.merge(measured, "left", ["paper", "corpus"]).fillna("")
+    counted = scores.columns[2:-2]
+    rows = []
+    for row in scores.to_dict("records"):
+        name = link(f"{up}papers/{row['paper']}.html", PAPERS[row["paper"]][0])
+        counts = [str(row[column] or "") for column in counted]
+        rates = [escape(str(row[column])) for column in measured.columns[2:]]
+        rows.append([name, escape(place_name(row["corpus"])), *counts, *rates])
+    head = ["paper", "corpus", *counted, *measured.columns[2:]]
+    caption = (
+        "The papers' own claims: tested and decided on exploratory seeds; planned and run on fresh ones; and how "
+        "often placebo studies of the exploratory tables hold any wrong verdict"
+    )
+    return html_table(head, rows, caption, numbers=range(2, 2 + len(counted)))
+
+
 def claims_page(study: Study) -> str:
     """The page of all claims."""
     claims = published.claims()
@@ -130,7 +155,15 @@ def claims_page(study: Study) -> str:
         f"{len(claims)} claims, each with a statistical test that was written down with it. Small scales show whether "
         "an effect is there, not how large it was in the paper."
     )
-    return page_text("Claims", intro, fold("What the verdicts mean", legend), table)
+    fresh = paragraph(
+        "The verdicts below are exploratory: tests were amended and seeds added after results had been seen. What "
+        "stands in `papers/*/plan.toml` is tested once more on seeds that nobody has looked at, with tests and numbers "
+        "of seeds fixed beforehand. **Confirmed**: decided on the same side. **Reversed**: on the other one. **First "
+        "decided**: the exploratory seeds had left it open. **Not confirmed**: the fresh seeds do."
+    )
+    on_fresh_seeds = [fresh, confirmation_table(study.root, "../")] if not study.is_user else []
+    blocks = [fold("What the verdicts mean", legend), *on_fresh_seeds, table]
+    return page_text("Claims", intro, *blocks)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000a
 def table_title(name: str) -> str:
@@ -268,6 +301,21 @@ def values_behind(claim: Claim, tables: list[ResultTable]) -> str:
     return html_table(head, lines, "Values compared; each leads to its runs", numbers=[3, 4, 5])
 
 
+def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
+    """What is planned of a claim on fresh seeds, a row a corpus, and what came of it; empty for a claim
+    that no plan names.
+    """
+    rows = []
+    for row in compared[compared.claim == claim.id].itertuples():
+        planned = "" if row.why else f"{row.n:.0f} seeds, power {row.power:.2f}"
+        after = verdict_html(row.confirmed) if row.confirmed else escape(row.why or row.outcome)
+        before = verdict_html(row.exploratory)
+        rows.append([escape(place_name(row.corpus)), before, escape(planned), after])
+    head = ["corpus", "exploratory", "planned", "on fresh seeds"]
+    caption = "Exploratory verdict, and the one on seeds that nobody had looked at"
+    return html_table(head, rows, caption) if rows else ""
+
+
 def history(claim: Claim) -> str:
     """How the test of a claim was changed after results had been seen."""
     if not claim.amended:
@@ -308,8 +356,12 @@ def figure_html(figure: FigureNote, tables: list[ResultTable], up: str = "../") 
     )
 
 
-def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -> str:
-    """The page of a claim; `around` are the claims before and after it."""
+def claim_page(
+    claim: Claim, study: Study, compared: pd.DataFrame, around: tuple[str, str] = ("", "")
+) -> str:
+    """The page of a claim; `compared` has its verdicts on fresh seeds (`report.confirmation`), `around`
+    the claims before and after it.
+    """
     judged = study.verdicts
     rows = list(judged[judged.claim == claim.id].itertuples())
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)
@@ -331,6 +383,8 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
         shown = [figure_html(figure, study.tables) for figure in figures[:2]]
         rest = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
         blocks += ["## Figures", *shown, *rest]
+    if fresh := fresh_seeds(claim, compared):
+        blocks += ["## On fresh seeds", fresh]
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]
     before, after = around
     steps = [
@@ -363,7 +417,8 @@ def claim_pages(study: Study) -> dict[str, str]:
     claims = published.claims()
     names = ["", *(claim.id for claim in claims), ""]
     pages = {"claims/index.md": claims_page(study)}
+    compared = compared_verdicts(study.root)
     for at, claim in enumerate(claims):
         around = names[at], names[at + 2]
-        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, around)
+        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, compared, around)
     return pages

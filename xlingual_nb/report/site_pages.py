@@ -25,7 +25,7 @@ from .answers import PAPERS, library_pages
 from .notebooks import heading
 from .placebo import worst_rates
 from .reference_results import agreement, in_words
-from .site_claims import place_name, figure_html, score_table
+from .site_claims import confirmation_table, place_name, figure_html, score_table
 from .site_data import ResultTable, Study
 from xlingual_nb.report.site_html import (
     fold,
@@ -269,6 +269,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
         "faults": faults_note(faults),
         "readme": readme_start(root),
         "score": score_table(study.verdicts) if len(study.verdicts) else "",
+        "confirmation": confirmation_table(root),
         "grid": grid(study),
         "finished": finished_links(root),
         "placebo": placebo_table(root),
