@@ -144,7 +144,8 @@ def count(task: Task, mixture, steps, step: int) -> dict[str, float]:
     """Counted on the engine's batch of a step: tokens, what padding and packing make of them, FLOPs
     with each kind of attention.
     """
-    batch, models = steps[step], len(steps.jobs)
+    (batch,) = steps[step]
+    models = len(steps.jobs)
     lengths = [mixture.lengths[order(step)].astype(float) for order in steps.samplers]
     tokens, own = (sum(f(n) for n in lengths) / models for f in (np.sum, lambda n: np.sum(n * n)))
     packed = float(sum(r.count * r.length**2 for r in batch.rows))
@@ -235,9 +236,9 @@ class Engine:
             raise InputError(f"{self.total} steps are all there is: take fewer --rounds or --steps")
         with clock(self.device) as taken:
             for step in range(first, self.done):
-                batch = next(self.batches).to(self.device)
+                shards = next(self.batches)
                 self.loop.training_step(
-                    self.stack, self.adam, batch, step, self.total, self.task.training
+                    self.stack, self.adam, shards, step, self.total, self.task.training
                 )
         counts = [
             count(self.task, self.mixture, self.steps, step) for step in range(first, self.done)

@@ -186,7 +186,7 @@ def test_epsilon_before_the_correction(checkpoint, doubles, early):
         stack.flat[0].detach().clone(),
     )
     for step in range(4):
-        training_step(stack, adam, batch, step=step, steps=10**12, training=training)
+        training_step(stack, adam, [batch], step=step, steps=10**12, training=training)
         kept.append(stack.flat[0].grad.numpy().copy())
     theirs = released_adam(start.numpy(), kept, 0.01, 0.1)
     assert (np.abs(stack.flat[0].detach().numpy() - theirs).max() < 1e-9) == early

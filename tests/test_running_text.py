@@ -219,7 +219,7 @@ def test_a_step_of_an_opening_depends_on_its_number_alone(store, tokenizer):
     training = Training(batch=8, opening=4, opening_slice=8)
     begun, resumed = (loop.StepBatches([job], training, first, 6) for first in (0, 3))
     for ahead, step in enumerate(range(3, 6)):
-        assert torch.equal(begun[step].ids, resumed[ahead].ids)
+        assert torch.equal(begun[step][0].ids, resumed[ahead][0].ids)
 
 
 def test_what_is_off_is_not_in_the_name_of_a_run():

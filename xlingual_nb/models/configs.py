@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASKING', 'HEADS', 'FROZEN', 'SCHEMES', 'POOLS', 'OVERFLOW', 'MAX_CACHED_VALUES', 'Shape', 'parameter_count',
-           'shape_near_size', 'Training', 'scheduled_learning_rate', 'scheduled_epsilon', 'Masking', 'FineTuning',
-           'Tagging', 'LinearTagging', 'Readout', 'LanguageView', 'step_flops']
+           'shape_near_size', 'is_power_of_two', 'Training', 'scheduled_learning_rate', 'scheduled_epsilon', 'Masking',
+           'FineTuning', 'Tagging', 'LinearTagging', 'Readout', 'LanguageView', 'step_flops']
 
 # %% ../../nbs/lib/4020_configs.ipynb #49ac0dd2
 from dataclasses import dataclass
@@ -133,6 +133,20 @@ def shape_near_size(
     return shape(nearest)
 
 # %% ../../nbs/lib/4020_configs.ipynb #85aaff45
+def is_power_of_two(n: int) -> bool:
+    """Whether n is 1, 2, 4, 8 …
+
+    Parameters
+    ----------
+    n : int
+
+    Returns
+    -------
+    bool
+    """
+    return n >= 1 and n & (n - 1) == 0
+
+
 @dataclass(frozen=True)
 class Training:
     """Length and optimiser settings of pretraining (D section 2.1, Table 9).
@@ -165,6 +179,10 @@ class Training:
     sines : bool
         Initialise the position embeddings with sinusoids (Vaswani et al. 2017, section 3.5)
         instead of noise; they are trained from there.
+    shards : int
+        Parts, a power of two, into which a batch is cut. Their gradients are summed: one part after
+        the other on one device (gradient accumulation), or on several at once. Each part draws
+        dropout masks of its own.
     """
 
     epochs: int = 100
@@ -183,6 +201,7 @@ class Training:
     opening_rate: float = 0.5
     opening_slice: int = 0
     sines: bool = False
+    shards: int = 1
 
     def __post_init__(self):
         require(self.epochs >= 0, f"epochs={self.epochs}: give 0 (untrained) or more")
@@ -204,6 +223,10 @@ class Training:
             min(self.opening, self.opening_slice) >= 0 and 0 < self.opening_rate <= 1,
             f"opening={self.opening}, opening_rate={self.opening_rate}, opening_slice={self.opening_slice}: "
             "no negative counts, a share above 0",
+        )
+        require(
+            is_power_of_two(self.shards) and self.shards <= self.batch,
+            f"shards={self.shards}, batch={self.batch}: give 1, 2, 4, 8 …, at most one an example",
         )
 
 # %% ../../nbs/lib/4020_configs.ipynb #d10b8349

@@ -33,7 +33,7 @@ def random_int16(n: int, seed: int, device) -> torch.Tensor:
 class Dropout:
     """Dropout masks of one training step, scaled by 1 / (1 - p).
 
-    They depend on seed, step and row length alone, so that a resumed training draws the same ones.
+    They depend on seed, step, row length and shard alone, so that a resumed training draws the same ones.
 
     Parameters
     ----------
@@ -45,12 +45,15 @@ class Dropout:
     step : int
     rows : tuple of RowGroup
     device : torch.device or str
+    shard : int, optional
+        Which part of a batch that is cut into several.
     """
 
-    def __init__(self, p: float, shape: Shape, seeds, step: int, rows, device="cpu"):
+    def __init__(self, p: float, shape: Shape, seeds, step: int, rows, device="cpu", shard=None):
         self.shape = shape
         self.rows = rows
         self.models = len(seeds)
+        self.shard = () if shard is None else (shard,)
         self.pools = [self.draw(p, seeds, step, r, device) for r in rows]
 
     def per_row(self, length):
@@ -88,7 +91,7 @@ class Dropout:
         n = rows.count * ((1 + 2 * self.shape.layers) * hidden + self.shape.layers * attention)
         pool = torch.empty(len(seeds), n, device=device)
         for m, seed in enumerate(seeds):
-            rng = seeded_generator(DROPOUT, seed, step, rows.length)
+            rng = seeded_generator(DROPOUT, seed, step, rows.length, *self.shard)
             if pool.is_cuda:
                 bits = random_int16(n, int(rng.integers(1 << 62)), device)
             else:

@@ -18,8 +18,10 @@ from ..errors import InputError
 from .mlm_batches import PAD
 from .configs import Shape
 from xlingual_nb.models.stacked_batches import (
+    LabelCounts,
     RowGroup,
     StackedBatch,
+    count_labels,
 )
 from xlingual_nb.models.stacked_batches import (  # noqa: F401, importable from here too
     pad_and_stack,
@@ -513,7 +515,7 @@ def next_sentence_logits(stack: BatchedModels, x) -> torch.Tensor:
     return stacked_linear(stack, pooled, "seq_relationship")
 
 # %% ../../nbs/lib/4070_encoder.ipynb #b79bfe8a
-def mean_cross_entropy(scores, labels) -> torch.Tensor:
+def mean_cross_entropy(scores, labels, count=None) -> torch.Tensor:
     """Mean cross-entropy of each model.
 
     Parameters
@@ -522,21 +524,27 @@ def mean_cross_entropy(scores, labels) -> torch.Tensor:
         Logits.
     labels : LongTensor, shape (M, n)
         -100 is left out.
+    count : LongTensor, shape (M,), optional
+        What the sums are divided by, in place of the number of labels.
 
     Returns
     -------
     Tensor, shape (M,)
         0 for a model without labels.
     """
+    count = (labels >= 0).sum(1) if count is None else count
     losses = F.cross_entropy(
         scores.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none"
     )
     # In a small batch a model may have no masked token at all.
-    return losses.view(labels.shape).sum(1) / (labels >= 0).sum(1).clamp(min=1)
+    return losses.view(labels.shape).sum(1) / count.clamp(min=1)
 
 # %% ../../nbs/lib/4070_encoder.ipynb #da4e3fda
 def training_losses(
-    stack: BatchedModels, batch: StackedBatch, dropout: Dropout | None = None
+    stack: BatchedModels,
+    batch: StackedBatch,
+    dropout: Dropout | None = None,
+    counts: LabelCounts | None = None,
 ) -> torch.Tensor:
     """Pretraining loss of each model.
 
@@ -548,20 +556,25 @@ def training_losses(
     stack : BatchedModels
     batch : StackedBatch
     dropout : Dropout, optional
+    counts : LabelCounts, optional
+        Labels in all shards of a batch, of which this one is a part: then the losses of the shards
+        add up to that of the batch.
 
     Returns
     -------
     Tensor, shape (M,)
     """
+    counts = counts or count_labels([batch])
     x = hidden_layers(stack, batch, dropout)[-1]
 
     def states_at(indices):
         return x.gather(1, indices[..., None].expand(-1, -1, x.shape[-1]))
 
-    loss = mean_cross_entropy(mlm_logits(stack, states_at(batch.masked)), batch.labels)
+    scores = mlm_logits(stack, states_at(batch.masked))
+    loss = mean_cross_entropy(scores, batch.labels, counts.masked)
     if not stack.nsp:
         return loss
     # Hugging Face's classes: 0 for "continued", 1 for "random".
     labels = torch.where(batch.follows < 0, -100, 1 - batch.follows)
     next_logits = next_sentence_logits(stack, states_at(batch.opening))
-    return loss + mean_cross_entropy(next_logits, labels)
+    return loss + mean_cross_entropy(next_logits, labels, counts.examples)

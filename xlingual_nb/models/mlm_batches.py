@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['steps_per_epoch', 'BatchSampler', 'UnpackedBatch', 'assemble_batch', 'sample_neighbours', 'word_draws', 'mask_tokens',
            'pad_examples', 'first_fit', 'packing_cost', 'choose_row_lengths', 'slice_examples', 'packed_slots', 'Batch',
-           'fill_rows', 'make_batch']
+           'fill_rows', 'make_batch', 'batch_of_rows', 'cut_batch']
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #344de335
 from dataclasses import dataclass, replace
@@ -532,3 +532,57 @@ def make_batch(
         opening=slots[cls_tokens].reshape(-1, 3),
         follows=dataset.follows[indices if has_nsp else []],
     )
+
+# %% ../../nbs/lib/4040_mlm_batches.ipynb #4020ab02
+def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
+    """Some rows of a batch.
+
+    Parameters
+    ----------
+    batch : Batch
+    first, last : ndarray, shape (2,)
+        The first row of each group, and the one after its last.
+
+    Returns
+    -------
+    Batch
+    """
+
+    def is_inside(slots):
+        group, row = slots[:, 0], slots[:, 1]
+        return (row >= first[group]) & (row < last[group])
+
+    def moved(slots):
+        return np.stack([slots[:, 0], slots[:, 1] - first[slots[:, 0]], slots[:, 2]], 1)
+
+    groups = []
+    for group, begin, end in zip(batch.groups, first, last):
+        groups.append({name: values[begin:end] for name, values in group.items()})
+    is_masked = is_inside(batch.masked)
+    is_opening = is_inside(batch.opening)
+    return Batch(
+        tuple(groups),
+        moved(batch.masked[is_masked]),
+        batch.labels[is_masked],
+        opening=moved(batch.opening[is_opening]),
+        follows=batch.follows[is_opening],
+    )
+
+
+def cut_batch(batch: Batch, shards: int) -> list[Batch]:
+    """A batch as several, which together have its rows in their order.
+
+    Parameters
+    ----------
+    batch : Batch
+    shards : int
+        Number of parts.
+
+    Returns
+    -------
+    list of Batch
+        Their groups may be empty.
+    """
+    n_rows = np.array([len(group["ids"]) for group in batch.groups])
+    edges = [n_rows * shard // shards for shard in range(shards + 1)]
+    return [batch_of_rows(batch, first, last) for first, last in zip(edges, edges[1:])]

@@ -10,7 +10,6 @@ __all__ = ['SUBWORDS_PER_WORD', 'drop_transforms', 'evaluation_transforms', 'tok
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #a70a506a
 import math
-import os
 import time
 from dataclasses import replace
 
@@ -23,7 +22,8 @@ from xlingual_nb.models.configs import (
     step_flops,
 )
 from .mlm_batches import UNK
-from ..runs.executors import device
+from ..runs.executors import cores, device
+from ..runs.ranks import Ranks
 from ..runs.stages import declare
 from ..text import tokenizers, transforms, vocabularies
 from ..text.corpora import Corpus
@@ -455,7 +455,7 @@ def throttled_report(specs, progress, pause: float = 0.5):
     return report
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #ff96660f
-def make_pretraining(specs, folders, store, progress):
+def make_pretraining(specs, folders, store, progress, ranks=Ranks()):
     """Pretrain a group of specs with equal `stack_key`.
 
     Specs that differ in their number of steps after all train one group after the other.
@@ -468,6 +468,8 @@ def make_pretraining(specs, folders, store, progress):
     store : Store
     progress : callable
         Called with (spec, steps done, steps in all).
+    ranks : Ranks
+        The processes that train these models together.
 
     Raises
     ------
@@ -483,12 +485,20 @@ def make_pretraining(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         job = training_job(spec, folder, tokenizer, store)
         groups.setdefault(loop.total_steps(job, training), []).append((spec, job))
-    # So that a GPU does not wait for the masking and packing of its batches.
-    workers = 0 if device() == "cpu" else max(2, os.cpu_count() - 4)
+    # So that a GPU does not wait for the masking and packing of its batches. Each of `ranks` has some.
+    workers = 0 if device() == "cpu" else min(8, max(2, cores() // ranks.size - 4))
     for members in groups.values():
         report = throttled_report([spec for spec, _ in members], progress)
         jobs = [job for _, job in members]
-        loop.pretrain(jobs, shape, training, device=device(), progress=report, workers=workers)
+        loop.pretrain(
+            jobs,
+            shape,
+            training,
+            device=device(),
+            progress=report,
+            workers=workers,
+            ranks=ranks,
+        )
 
 # %% ../../nbs/lib/4110_pretraining.ipynb #1a811cce
 SUBWORDS_PER_WORD = {"words": 1.0, "characters": 5.0}  # by kind of tokenizer; 1.3 for all others
@@ -568,4 +578,10 @@ def pretraining_cost(spec: PretrainSpec) -> dict:
     }
 
 
-declare(PretrainSpec, make_pretraining, group=stack_key, cost=pretraining_cost)
+declare(
+    PretrainSpec,
+    make_pretraining,
+    group=stack_key,
+    cost=pretraining_cost,
+    shards=lambda spec: spec.training.shards,
+)

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['TrainingJob', 'total_steps', 'job_batch', 'StepBatches', 'create_optimiser', 'state_tensors', 'save_state',
            'saved_steps', 'last_saved_step', 'load_state', 'check_finite_losses', 'write_logs', 'read_log',
-           'clip_gradients_', 'training_step', 'save_snapshots', 'initialise_stack', 'load_batches', 'pretrain']
+           'clip_gradients_', 'shard_gradients', 'sum_in_pairs', 'training_step', 'save_snapshots', 'initialise_stack',
+           'load_batches', 'pretrain']
 
 # %% ../../nbs/lib/4090_training.ipynb #22a02d0d
 import json
@@ -23,6 +24,7 @@ from xlingual_nb.models.mlm_batches import (
     SLICES,
     PretrainingDataset,
     BatchSampler,
+    cut_batch,
     seeded_generator,
     make_batch,
     choose_row_lengths,
@@ -43,7 +45,9 @@ from xlingual_nb.models.configs import (
     scheduled_epsilon,
     scheduled_learning_rate,
 )
+from .stacked_batches import count_labels
 from ..runs.files import atomic_path, write_atomic
+from ..runs.ranks import Ranks
 from xlingual_nb.models.hub_format import (
     hub_config,
     save_checkpoint,
@@ -125,9 +129,10 @@ def job_batch(
 
 # %% ../../nbs/lib/4090_training.ipynb #7f036b27
 class StepBatches(torch.utils.data.Dataset):
-    """The stacked batches of all steps, a map-style dataset for torch's DataLoader.
+    """The batches of all steps, a map-style dataset for torch's DataLoader.
 
-    A batch depends on its step alone, so that workers can prepare it ahead of time.
+    An item is a list of the shards of a batch, each with all models stacked. A batch depends on its
+    step alone, so that workers can prepare it ahead of time.
 
     Parameters
     ----------
@@ -153,10 +158,11 @@ class StepBatches(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         step = self.first + i
-        batches = []
+        shards_of_jobs = []
         for job, sampler in zip(self.jobs, self.samplers):
-            batches.append(job_batch(job, self.training, sampler(step), step, self.rows))
-        return stack_batches(batches)
+            batch = job_batch(job, self.training, sampler(step), step, self.rows)
+            shards_of_jobs.append(cut_batch(batch, self.training.shards))
+        return [stack_batches(shards) for shards in zip(*shards_of_jobs)]
 
 # %% ../../nbs/lib/4090_training.ipynb #54a11d28
 def create_optimiser(stack: BatchedModels, training: Training):
@@ -376,26 +382,31 @@ def clip_gradients_(stack: BatchedModels, limit: float) -> None:
     for flat in stack.flat:
         flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
 
-# %% ../../nbs/lib/4090_training.ipynb #4d6ca30f
-def training_step(
-    stack: BatchedModels, adam, batch, step: int, steps: int, training: Training
-) -> torch.Tensor:
-    """One optimiser step of all batched models.
+# %% ../../nbs/lib/4090_training.ipynb #4090ab01
+def shard_gradients(
+    stack: BatchedModels, shards: list, number: int, counts, step: int, training: Training
+) -> list[torch.Tensor]:
+    """What one shard of a batch adds to its losses and gradients.
 
     Parameters
     ----------
     stack : BatchedModels
-    adam : torch.optim.AdamW
-    batch : StackedBatch
-    step, steps : int
-        This step, and the number of steps of the training.
+    shards : list of StackedBatch
+    number : int
+        Which of them.
+    counts : LabelCounts
+        Of all shards.
+    step : int
     training : Training
 
     Returns
     -------
-    Tensor, shape (M,)
-        Losses before the step.
+    list of Tensor
+        Losses (M,), and the gradient of each of `stack.flat`.
     """
+    shard = shards[number].to(stack.device)
+    if not shard.rows:  # fewer rows than shards
+        return [torch.zeros(len(stack), device=stack.device), *map(torch.zeros_like, stack.flat)]
     dropout = None
     if training.dropout:
         dropout = Dropout(
@@ -403,21 +414,88 @@ def training_step(
             stack.shape,
             stack.seeds,
             step=step,
-            rows=batch.rows,
+            rows=shard.rows,
             device=stack.device,
+            shard=number if len(shards) > 1 else None,
         )
     with torch.autocast(
         stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
     ):
-        loss = training_losses(stack, batch, dropout)
+        loss = training_losses(stack, shard, dropout, counts)
     stack.backward(loss)
+    return [loss.detach(), *(flat.grad for flat in stack.flat)]
+
+
+def sum_in_pairs(compute, first: int, count: int) -> list[torch.Tensor]:
+    """Sum of what several shards add, in an order that does not depend on who adds.
+
+    The sum is that of its two halves, each summed in the same way. So processes that have a half or a
+    quarter of the shards, and then add what they have, come to the same bits as one that has all.
+
+    Parameters
+    ----------
+    compute : callable
+        Gives the tensors of a shard, by its number.
+    first, count : int
+        The first shard, and how many there are: a power of two.
+
+    Returns
+    -------
+    list of Tensor
+    """
+    if count == 1:
+        return compute(first)
+    half = count // 2
+    left = sum_in_pairs(compute, first, half)
+    right = sum_in_pairs(compute, first + half, half)
+    return [a.add_(b) for a, b in zip(left, right)]
+
+# %% ../../nbs/lib/4090_training.ipynb #4d6ca30f
+def training_step(
+    stack: BatchedModels,
+    adam,
+    shards: list,
+    step: int,
+    steps: int,
+    training: Training,
+    ranks: Ranks = Ranks(),
+) -> torch.Tensor:
+    """One optimiser step of all batched models.
+
+    Parameters
+    ----------
+    stack : BatchedModels
+    adam : torch.optim.AdamW
+    shards : list of StackedBatch
+        The batch, in one part or several.
+    step, steps : int
+        This step, and the number of steps of the training.
+    training : Training
+    ranks : Ranks
+        The processes that share the shards.
+
+    Returns
+    -------
+    Tensor, shape (M,)
+        Losses before the step.
+    """
+    counts = count_labels(shards).to(stack.device)
+
+    def compute(number):
+        return shard_gradients(stack, shards, number, counts, step, training)
+
+    share = len(shards) // ranks.size
+    own_sums = sum_in_pairs(compute, ranks.rank * share, share)
+    loss, *gradients = ranks.sum_over_all(own_sums)
+    for flat, gradient in zip(stack.flat, gradients):
+        flat.grad = gradient
     clip_gradients_(stack, training.clip)
     for group in adam.param_groups:
         group.update(
             lr=scheduled_learning_rate(training, step, steps), eps=scheduled_epsilon(training, step)
         )
     adam.step()
-    return loss.detach()
+    return loss
 
 # %% ../../nbs/lib/4090_training.ipynb #e4046e20
 def save_snapshots(jobs, stack, configs, step: int) -> None:
@@ -482,7 +560,7 @@ def initialise_stack(
 
 # %% ../../nbs/lib/4090_training.ipynb #59a36540
 def load_batches(jobs, training: Training, first: int, steps: int, workers: int):
-    """DataLoader of the stacked batches.
+    """DataLoader of the batches.
 
     Parameters
     ----------
@@ -515,6 +593,7 @@ def pretrain(
     progress=lambda done, total: None,
     workers=0,
     save_interval=60.0,
+    ranks: Ranks = Ranks(),
 ) -> None:
     """Pretrain one model a job, all as one batch, and save a checkpoint in each job's folder.
 
@@ -533,6 +612,8 @@ def pretrain(
         Processes that prepare batches ahead of time (for a GPU).
     save_interval : float
         Seconds between saved states, about.
+    ranks : Ranks
+        The processes that train these models together; the first of them writes.
 
     Raises
     ------
@@ -550,14 +631,17 @@ def pretrain(
     first = last_saved_step(jobs)
     load_state(jobs, stack, adam, first)
     logs = [read_log(j.folder, first) for j in jobs]
+    batches = load_batches(jobs, training, first, steps, workers)
+    if ranks.rank > 0:
+        jobs, logs = [], []  # only the first process writes
     log_interval = max(1, steps // 100)  # about 100 lines, whatever the length
     last_saved = time.monotonic()
     # Sum since the last line of the log. It stays on the device: to ask for a number every step
     # would make the CPU wait for the GPU.
     loss = 0.0
-    for step, batch in enumerate(load_batches(jobs, training, first, steps, workers), first):
+    for step, shards in enumerate(batches, first):
         save_snapshots(jobs, stack, configs, step)
-        loss = loss + training_step(stack, adam, batch.to(device), step, steps, training)
+        loss = loss + training_step(stack, adam, shards, step, steps, training, ranks)
         done = step + 1
         if done % log_interval == 0 or done == steps:
             mean = loss / (done - step // log_interval * log_interval)

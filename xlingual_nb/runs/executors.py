@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'GRACE', 'Job', 'Failure', 'pack', 'attempt', 'Inline', 'clean_environment', 'Stop', 'serve', 'Worker',
-           'cores', 'Processes', 'device']
+           'cores', 'Processes', 'device', 'devices_of_a_run']
 
 # %% ../../nbs/lib/1090_executors.ipynb #604490ef
 import os
@@ -304,3 +304,17 @@ class Processes:
 def device() -> str:
     """The device that runs are made on, as torch names it."""
     return os.environ.get("XLINGUAL_DEVICE", "cpu")
+
+# %% ../../nbs/lib/1090_executors.ipynb #1090ab01
+def devices_of_a_run() -> int:
+    """How many devices (processes, on the CPU) train one model together.
+
+    Raises
+    ------
+    InputError
+        Unless XLINGUAL_DEVICES is a power of two.
+    """
+    value = os.environ.get("XLINGUAL_DEVICES", "1")
+    if value not in {str(2**k) for k in range(10)}:
+        raise InputError(f"{value} devices for a run: give 1, 2, 4, 8 …")
+    return int(value)

@@ -48,6 +48,9 @@ class Stage:
     values: Callable[[Path], dict] = (
         read_measures  # the numbers that tables draw from a finished run, by name
     )
+    shards: Callable[[object], int] | None = (
+        None  # the most processes, a power of two, that make a run together; `make` then takes `ranks`
+    )
 
     @property
     def name(self) -> str:
