@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'DATA', 'app', 'data_app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes',
-           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'ExecutorName', 'Address', 'Workers', 'ConfirmNotebook',
-           'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
-           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles',
-           'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
+           'Keep', 'Batch', 'Jobs', 'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers',
+           'ConfirmNotebook', 'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder',
+           'Languages', 'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut',
+           'Titles', 'Layer', 'Theme', 'Sums', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
            'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_',
            'init', 'claims_', 'why', 'probe', 'animate', 'named_folder', 'data_list', 'data_check', 'data_get']
 
@@ -212,6 +212,10 @@ def list_(notebook: Notebook = "", as_json: Json = False):
 Machines = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Your own table of GPUs and prices, as TOML.")
 ]
+Devices = Annotated[
+    int,
+    typer.Option(min=1, help="GPUs that train one model, where its batches are cut into shards."),
+]
 
 
 @app.command()
@@ -222,13 +226,14 @@ def plan(
     store: StoreOption = "",
     sizes: Sizes = None,
     machines: Machines = None,
+    devices: Devices = 1,
     as_json: Json = False,
 ):
     """What a run would cost: runs needed and found, hours and price on GPUs, the dearest rows."""
     from xlingual_nb.report.study_costs import costs_as_json, print_costs, study_costs
 
     settings = notebook_values(parameter, store, sizes, notebooks)
-    costs = study_costs(notebooks or [], scale, settings, store, machines)
+    costs = study_costs(notebooks or [], scale, settings, store, machines, devices)
     print_json(costs_as_json(costs)) if as_json else print_costs(costs)
 
 # %% ../nbs/lib/9010_cli.ipynb #ff616624
@@ -260,12 +265,13 @@ def run(
     executor: ExecutorName = "",
     address: Address = "",
     workers: Workers = 0,
+    devices: Devices = 1,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
     from xlingual_nb.report.batches import run_notebooks
     from xlingual_nb.runs.cluster import executor_for_kernels
 
-    with executor_for_kernels(executor, address, workers) as start_cluster:
+    with executor_for_kernels(executor, address, workers, devices) as start_cluster:
         if batch:
             others = notebooks or sizes or keep
             run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster)

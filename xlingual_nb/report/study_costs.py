@@ -98,7 +98,9 @@ def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, s
     return list(dict.fromkeys(specs)), rows, not_planned, store
 
 
-def study_costs(names, scale: str, settings: dict, store: str = "", machines=None) -> StudyCosts:
+def study_costs(
+    names, scale: str, settings: dict, store: str = "", machines=None, devices: int = 1
+) -> StudyCosts:
     """What the notebooks `names` (none: all that have a grid) still cost at a scale.
 
     Parameters
@@ -112,6 +114,8 @@ def study_costs(names, scale: str, settings: dict, store: str = "", machines=Non
         Folder of the store (default: the notebooks' own).
     machines : path, optional
         A table of machines in place of `runs/machines.toml`.
+    devices : int
+        GPUs that a run may have, where its batches are cut into shards.
 
     Raises
     ------
@@ -136,9 +140,9 @@ def study_costs(names, scale: str, settings: dict, store: str = "", machines=Non
         gpus = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(
             stages.drop(columns=gpus),
-            machine_costs(nodes, table),
+            machine_costs(nodes, table, devices),
             rows,
-            machine_costs(left, table),
+            machine_costs(left, table, devices),
             measured_speeds(specs, place),
             not_planned,
         )

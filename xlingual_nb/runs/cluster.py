@@ -20,12 +20,14 @@ from pathlib import Path
 
 from ..errors import InputError
 from xlingual_nb.runs.executors import (
+    DEVICES,
     Failure,
     Inline,
     Job,
     Processes,
     clean_environment,
     cores,
+    devices_of_a_run,
     pack,
 )
 from .files import free_space
@@ -56,9 +58,10 @@ def visible_gpus() -> list[str]:
 
 
 def local_cluster(workers: int = 0, device: str = "cpu"):
-    """A dask cluster of this machine: `workers` workers of one slot (0: one a core, or one a GPU).
+    """A dask cluster of this machine: `workers` workers of one slot (0: one a core, or one a GPU, or
+    for as many GPUs as a run is to have).
 
-    Raises InputError where there are fewer GPUs than workers.
+    Raises InputError where there are too few GPUs for the workers.
     """
     require_dask()
     import logging
@@ -68,16 +71,20 @@ def local_cluster(workers: int = 0, device: str = "cpu"):
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
     gpus = visible_gpus() if device != "cpu" else []
-    if device != "cpu" and len(gpus) < max(workers, 1):
-        raise InputError(f"{max(workers, 1)} GPUs are asked for, and this machine has {len(gpus)}")
+    n_gpus = devices_of_a_run()  # of a worker
+    if device != "cpu" and len(gpus) < max(workers, 1) * n_gpus:
+        raise InputError(
+            f"{max(workers, 1) * n_gpus} GPUs are asked for, and this machine has {len(gpus)}"
+        )
     options = dict(nthreads=1, memory_limit=0, dashboard_address=None, silence_logs=logging.ERROR)
     specs = {}
-    for i in range(workers or len(gpus) or cores()):
+    for i in range(workers or len(gpus) // n_gpus or cores()):
         environment = QUIET | {"PYTHONPATH": clean_environment()["PYTHONPATH"]}
         mine = options | dict(env=environment)
         if gpus:
+            visible = ",".join(gpus[i * n_gpus : (i + 1) * n_gpus])
             mine = options | dict(
-                env=environment | {"CUDA_VISIBLE_DEVICES": gpus[i]}, resources={LABEL: 1}
+                env=environment | {"CUDA_VISIBLE_DEVICES": visible}, resources={LABEL: 1}
             )
         specs[i] = dict(cls=SubprocessWorker, options=dict(name=str(i), worker_kwargs=mine))
     has_bokeh = importlib.util.find_spec("bokeh") is not None  # which the dashboard is drawn with
@@ -529,15 +536,15 @@ def uses_cluster() -> bool:
 
 
 @contextmanager
-def executor_for_kernels(name: str = "", address: str = "", workers: int = 0):
-    """Have notebooks that are executed inside use an executor.
+def executor_for_kernels(name: str = "", address: str = "", workers: int = 0, devices: int = 1):
+    """Have notebooks that are executed inside use an executor, and so many devices for each run.
 
     Yields a function of the device that starts the cluster which `name` asks for (dask without an
     address, or a batch system). It serves all notebooks, and ends at the end.
     """
     if name not in batch_systems() and (name or address):
         make_executor(name, address, workers)  # raises for what does not exist
-    before = {variable: os.environ.get(variable) for variable in VARIABLES}
+    before = {variable: os.environ.get(variable) for variable in (*VARIABLES, DEVICES)}
     clusters = []
 
     def start(device: str = "cpu"):
@@ -551,6 +558,9 @@ def executor_for_kernels(name: str = "", address: str = "", workers: int = 0):
     if name:
         os.environ.update(zip(VARIABLES, (name, address, str(workers))))
     try:
+        if devices != 1:
+            os.environ[DEVICES] = str(devices)
+            devices_of_a_run()  # raises for a number that is no power of two
         yield start
     finally:
         for cluster in clusters:

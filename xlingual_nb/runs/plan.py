@@ -29,7 +29,7 @@ _all_ = ["stage_digests"]
 @dataclass
 class Node:
     """A run to be made: its spec, its id, the ids of the runs to be made before it, its depth among
-    these, its FLOPs, the bytes that it leaves.
+    these, its FLOPs, the bytes that it leaves, and how many devices may make it together.
     """
 
     spec: object
@@ -38,6 +38,7 @@ class Node:
     depth: int
     weight: float = 0.0
     size: float = 0.0
+    shards: int = 1
 
 
 def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
@@ -63,6 +64,7 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
         node = Node(spec, key, parent_ids, depth)
         node.weight = float(cost.get("flops", 0.0))
         node.size = float(cost.get("bytes", 0.0))
+        node.shards = stage.shards(spec) if stage.shards else 1
         nodes[key] = node
 
     with one_look():

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 
-from .executors import Failure, Worker
+from .executors import Failure, Worker, devices_of_a_run
 
 # %% ../../nbs/lib/1160_remote.ipynb #1160ab02
 IDLE = 120.0  # seconds without a job after which a warm process is ended
@@ -154,5 +154,10 @@ def fault_of(report: dict, ours: dict, folder) -> str:
     if report["gpus"] == 0:
         return (
             f"{host} has no GPU that torch can use: start its worker on a GPU node, or choose cpu"
+        )
+    if report["gpus"] is not None and report["gpus"] < devices_of_a_run():
+        return (
+            f"a worker on {host} sees {report['gpus']} GPUs, and a run is to have {devices_of_a_run()} "
+            "(--devices): give it more in CUDA_VISIBLE_DEVICES"
         )
     return ""
