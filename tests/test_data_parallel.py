@@ -8,6 +8,7 @@ import torch
 from xlingual_nb.errors import InputError
 from xlingual_nb.models import training as loop
 from xlingual_nb.models.configs import Shape, Training
+from xlingual_nb.models.gradients import shard_gradients, sum_in_pairs
 from xlingual_nb.models.stacked_batches import count_labels
 from xlingual_nb.models.pretraining import Language, PretrainSpec, training_job
 from xlingual_nb.runs.engine import run
@@ -59,9 +60,9 @@ def test_gradients_of_shards_add_up_to_those_of_the_batch(store, tmp_path, shard
 
     def sums(batch):
         def compute(number):
-            return loop.shard_gradients(stack, batch, number, count_labels(batch), 7, training)
+            return shard_gradients(stack, batch, number, count_labels(batch), 7, training)
 
-        return loop.sum_in_pairs(compute, 0, len(batch))
+        return sum_in_pairs(compute, 0, len(batch))
 
     for whole, summed in zip(sums(complete), sums(parts)):
         difference = (whole - summed).norm(dim=-1) / whole.norm(dim=-1)
@@ -75,7 +76,7 @@ def test_shards_have_dropout_masks_of_their_own(store, tmp_path):
     first, _ = loop.StepBatches(both, training, 0, 50)[0]
     twice = [first, first]
     losses = [
-        loop.shard_gradients(stack, twice, number, count_labels(twice), 0, training)[0]
+        shard_gradients(stack, twice, number, count_labels(twice), 0, training)[0]
         for number in (0, 1, 0)
     ]
     assert torch.equal(losses[0], losses[2]) and not torch.equal(losses[0], losses[1])

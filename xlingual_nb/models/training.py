@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['TrainingJob', 'total_steps', 'job_batch', 'StepBatches', 'create_optimiser', 'state_tensors', 'save_state',
            'saved_steps', 'last_saved_step', 'load_state', 'check_finite_losses', 'write_logs', 'read_log',
-           'clip_gradients_', 'shard_gradients', 'sum_in_pairs', 'training_step', 'save_snapshots', 'initialise_stack',
-           'load_batches', 'pretrain']
+           'clip_gradients_', 'training_step', 'save_snapshots', 'initialise_stack', 'load_batches', 'pretrain']
 
 # %% ../../nbs/lib/4090_training.ipynb #22a02d0d
 import json
@@ -32,9 +31,7 @@ from xlingual_nb.models.mlm_batches import (
     steps_per_epoch,
 )
 from xlingual_nb.models.encoder import (
-    Dropout,
     BatchedModels,
-    training_losses,
     pick_device,
     stack_batches,
 )
@@ -45,6 +42,7 @@ from xlingual_nb.models.configs import (
     scheduled_epsilon,
     scheduled_learning_rate,
 )
+from .gradients import shard_gradients, sum_in_pairs
 from .stacked_batches import count_labels
 from ..runs.files import atomic_path, write_atomic
 from ..runs.ranks import Ranks
@@ -381,74 +379,6 @@ def clip_gradients_(stack: BatchedModels, limit: float) -> None:
     norm = torch.stack([flat.grad.square().sum(1) for flat in stack.flat]).sum(0).sqrt()
     for flat in stack.flat:
         flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0)[:, None])
-
-# %% ../../nbs/lib/4090_training.ipynb #4090ab01
-def shard_gradients(
-    stack: BatchedModels, shards: list, number: int, counts, step: int, training: Training
-) -> list[torch.Tensor]:
-    """What one shard of a batch adds to its losses and gradients.
-
-    Parameters
-    ----------
-    stack : BatchedModels
-    shards : list of StackedBatch
-    number : int
-        Which of them.
-    counts : LabelCounts
-        Of all shards.
-    step : int
-    training : Training
-
-    Returns
-    -------
-    list of Tensor
-        Losses (M,), and the gradient of each of `stack.flat`.
-    """
-    shard = shards[number].to(stack.device)
-    if not shard.rows:  # fewer rows than shards
-        return [torch.zeros(len(stack), device=stack.device), *map(torch.zeros_like, stack.flat)]
-    dropout = None
-    if training.dropout:
-        dropout = Dropout(
-            training.dropout,
-            stack.shape,
-            stack.seeds,
-            step=step,
-            rows=shard.rows,
-            device=stack.device,
-            shard=number if len(shards) > 1 else None,
-        )
-    with torch.autocast(
-        stack.flat[0].device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
-    ):
-        loss = training_losses(stack, shard, dropout, counts)
-    stack.backward(loss)
-    return [loss.detach(), *(flat.grad for flat in stack.flat)]
-
-
-def sum_in_pairs(compute, first: int, count: int) -> list[torch.Tensor]:
-    """Sum of what several shards add, in an order that does not depend on who adds.
-
-    The sum is that of its two halves, each summed in the same way. So processes that have a half or a
-    quarter of the shards, and then add what they have, come to the same bits as one that has all.
-
-    Parameters
-    ----------
-    compute : callable
-        Gives the tensors of a shard, by its number.
-    first, count : int
-        The first shard, and how many there are: a power of two.
-
-    Returns
-    -------
-    list of Tensor
-    """
-    if count == 1:
-        return compute(first)
-    half = count // 2
-    left = sum_in_pairs(compute, first, half)
-    right = sum_in_pairs(compute, first + half, half)
-    return [a.add_(b) for a, b in zip(left, right)]
 
 # %% ../../nbs/lib/4090_training.ipynb #4d6ca30f
 def training_step(
