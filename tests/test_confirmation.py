@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import power
 from xlingual_nb.papers import published
@@ -94,3 +95,13 @@ def test_the_power_of_a_planned_test_is_what_simulation_gives(n, effect, sds):
     )
     p = stats.ttest_ind(first, second, axis=1, equal_var=False, alternative="greater").pvalue
     assert (p < level).mean() == pytest.approx(power(effect, sds, [1, 1], n, level), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [(("07",), "name the corpus as well"), (("07", "--corpus", "wiki"), "is in no plan")],
+)
+def test_a_table_that_is_not_planned_is_an_error_of_one_line(words, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["confirm", *words])
+    assert ended.value.code == 2 and message in capsys.readouterr().err

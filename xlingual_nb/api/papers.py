@@ -63,8 +63,8 @@ def results_folder() -> Path:
 def scale_folder(scale: str) -> Path:
     """The reference results of a scale. InputError, with those that there are, for another."""
     folder = results_folder() / scale
-    scales = sorted(path.name for path in results_folder().iterdir() if path.is_dir())
-    require(folder.is_dir(), f"scale={scale!r}: there are reference results of {', '.join(scales)}")
+    scales = sorted(path.parent.name for path in results_folder().glob("*/verdicts.csv"))
+    require(scale in scales, f"scale={scale!r}: there are reference results of {', '.join(scales)}")
     return folder
 
 

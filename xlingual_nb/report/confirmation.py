@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['CONFIRMED', 'STACK', 'RECORD', 'CONFIRMED_SAME', 'REVERSED', 'FIRST', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT',
            'OUTCOMES', 'notebooks_behind', 'fresh_cells', 'claim_entries', 'ConfirmatoryTable', 'with_free_entries',
-           'confirmatory_tables', 'runs_left', 'progress_table', 'find_table', 'write_values', 'write_record',
-           'run_table', 'confirmed_values', 'examine_planned', 'is_full', 'confirmed_verdicts', 'read_confirmed',
-           'outcome_of', 'compared_verdicts', 'confirmation_scores']
+           'confirmatory_tables', 'runs_left', 'tables_with_data', 'progress_table', 'find_table', 'write_values',
+           'write_record', 'run_table', 'confirmed_values', 'examine_planned', 'is_full', 'confirmed_verdicts',
+           'read_confirmed', 'outcome_of', 'compared_verdicts', 'confirmation_scores']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..errors import require
+from ..errors import InputError, require
 from xlingual_nb.experiments.study import (
     TableEntry,
     compared_and_precondition_keys,
@@ -110,13 +109,15 @@ def with_free_entries(
     return deduplicate([*entries, *(c for c in cells if c.runs and runs.issuperset(c.runs))])
 
 
-def confirmatory_tables(only: Iterable[Plan] | None = None) -> list[ConfirmatoryTable]:
-    """What all plans ask for, a notebook and corpus each. InputError where data are missing."""
+def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
+    """What all plans ask for, or those on a corpus; a notebook and corpus each. InputError where data
+    are missing.
+    """
     needed = {}
     seeds = {}
-    for plan in plans().values() if only is None else only:
+    for plan in plans().values():
         for planned in plan.claims:
-            if planned.cut:
+            if planned.cut or (corpus and planned.corpus != corpus):
                 continue
             for notebook, entries in claim_entries(plan, planned).items():
                 key = notebook, plan.scale, planned.corpus
@@ -143,13 +144,23 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
     )
 
 
+def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
+    """The tables whose text is here; of the others `tell` is told what is missing."""
+    found = []
+    corpora = dict.fromkeys(c.corpus for plan in plans().values() for c in plan.claims)
+    for name in [corpus] if corpus else corpora:
+        try:
+            found += confirmatory_tables(name)
+        except InputError as error:
+            tell(f"{name}: {error}")
+    return found
+
+
 def progress_table(store, corpus: str = "") -> pd.DataFrame:
     """A row a notebook and corpus: claims, models and runs in all, and what of these is left."""
     rows = []
     speed = calibrate() / cores()
-    for table in confirmatory_tables():
-        if corpus and table.corpus != corpus:
-            continue
+    for table in tables_with_data(corpus):
         claims = [
             planned.id
             for plan in plans().values()
@@ -180,7 +191,7 @@ STACK = 3  # models of a shape that train as one program
 
 def find_table(notebook: str, corpus: str) -> ConfirmatoryTable:
     """The table of a notebook and corpus. InputError where no plan has it."""
-    found = [t for t in confirmatory_tables() if (t.notebook, t.corpus) == (notebook, corpus)]
+    found = [table for table in confirmatory_tables(corpus) if table.notebook == notebook]
     require(found, f"{notebook} on {corpus!r} is in no plan: `xlingual confirm` lists what is")
     return found[0]
 
@@ -275,6 +286,8 @@ def examine_planned(
 def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
     """Whether all tables of a family are written."""
     written = set(values[values.corpus == corpus].notebook)
+    if not written.issuperset(planned.notebook for planned in plan.family(corpus)):
+        return False  # before cells are asked for, whose text may not be here
     return all(
         notebook in written
         for planned in plan.family(corpus)

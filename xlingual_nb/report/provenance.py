@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHORT', 'INDEX', 'json_text', 'index_entry', 'index_entries', 'SpecIndex', 'read_index', 'reference_values',
-           'figure_runs', 'grid_specs', 'write_index', 'restored_spec', 'rerun_command', 'run_facts', 'facts_behind',
-           'behind_figure', 'behind_row', 'decision_text', 'behind_claim', 'behind']
+           'figure_runs', 'grid_specs', 'confirmatory_entries', 'write_index', 'restored_spec', 'rerun_command',
+           'run_facts', 'facts_behind', 'behind_figure', 'behind_row', 'decision_text', 'behind_claim', 'behind']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
 import hashlib
@@ -21,7 +21,9 @@ import pandas as pd
 
 from ..errors import InputError, require
 from ..papers import published
+from ..experiments.study import unique_runs
 from . import tables, verdicts
+from .confirmation import CONFIRMED, confirmatory_tables, confirmed_values
 from .labels import corpus_parameters
 from .notebook_parameters import parameters
 from .notebooks import experiments
@@ -228,8 +230,20 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
         return {run_id(spec)[:SHORT]: spec for cell in cells for spec in cell.runs}
 
 
+def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
+    """The entries of all runs behind the values on fresh seeds (`report.confirmation`), from the
+    earlier index where it has them.
+    """
+    wanted = set(confirmed_values(root).run_id.str[:SHORT])
+    known = earlier.ancestors(sorted(wanted & set(earlier.entries)))
+    if wanted <= set(known):
+        return {short: earlier.entries[short] for short in known}
+    written = [t for t in confirmatory_tables() if (Path(root) / CONFIRMED / t.file).is_file()]
+    return index_entries(run for table in written for run in unique_runs(table.entries))
+
+
 def write_index(root: Path, tell=print) -> Path:
-    """Write the index of all runs behind the reference results and the figures.
+    """Write the index of all runs behind the reference results, those on fresh seeds and the figures.
 
     Specs come from the grids of today; where the data of a grid are not here, or a run was made
     under an earlier reading, from the index that there is.
@@ -259,6 +273,7 @@ def write_index(root: Path, tell=print) -> Path:
         )
         for short in earlier.ancestors(sorted(wanted - set(specs))):
             entries.setdefault(short, earlier.entries[short])
+    entries |= confirmatory_entries(root, earlier)
     lines = [json.dumps({"id": short} | entries[short], ensure_ascii=False) for short in entries]
     write_atomic(path, "".join(line + "\n" for line in sorted(lines)))
     tell(f"{len(entries)} runs in {INDEX}")
