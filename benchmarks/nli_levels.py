@@ -65,7 +65,7 @@ def right(classifier, pairs: list[dict]) -> float:
 
 
 def simulated(level: str, draws: int, train: int, test: int) -> list[tuple]:
-    """Rows of a level: its floors, and a classifier of words whose lexicon is right for a share of
+    """Rows of a level: its baselines, and a classifier of words whose lexicon is right for a share of
     the types.
     """
     known, asked = (
@@ -137,35 +137,29 @@ def measured(kind: str, level: str, seed: int, store: Store) -> tuple[tuple, lis
 
 
 def picture(frame: pd.DataFrame):
-    """A panel a level: accuracy against the share of words right, the highest floor without a
+    """A panel a level: accuracy against the share of words right, the strongest baseline without a
     lexicon, our models.
     """
-    import matplotlib.pyplot as plt
     from xlingual_nb.report import figures as draw
 
     draw.style()
     levels = list(dict.fromkeys(frame.level))
-    figure, axes = plt.subplots(
-        1, len(levels), figsize=(3.6 * len(levels), 3.4), sharey=True, squeeze=False
-    )
-    for ax, level in zip(axes[0], levels):
+    figure, axes = draw.panels(len(levels), height=2.6, sharey=True)
+    for ax, level in zip(axes, levels):
         part = frame[frame.level == level]
         line = part[part.what == "simulated"].groupby("tau").target.agg(["mean", "min", "max"])
-        ax.fill_between(
-            line.index, line["min"], line["max"], color=draw.INK[3], alpha=0.5, linewidth=0
-        )
+        band = dict(color=draw.INK[3], alpha=0.5, linewidth=0, label="range over lexicons")
+        ax.fill_between(line.index, line["min"], line["max"], **band)
         ax.plot(line.index, line["mean"], color=draw.INK[1], label="lexicon with a share right")
         floor = part[part.what.isin([*FLOORS, "untrained", "never saw the target"])].target.max()
-        ax.axhline(floor, color=draw.INK[0], linestyle=":", label="highest floor")
+        ax.axhline(floor, color=draw.INK[0], linestyle=":", label="strongest baseline")
         models = part[part.what == "trained"]
         look = dict(color=draw.INK[2], markeredgecolor=draw.INK[0], label="our models")
         if len(models):
             ax.plot(models.tau, models.target, "D", **look)
-        ax.set(title=level, xlabel="word translation τ", xlim=(0, 1), ylim=(0.2, 1))
-    axes[0][0].set_ylabel("accuracy in the target")
-    figure.tight_layout()
-    names = dict(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), **names)
+        ax.set(title=f"{level} pairs", xlabel="word translation τ", xlim=(0, 1), ylim=(0.2, 1))
+    axes[0].set_ylabel("accuracy in the target")
+    draw.legend_below(figure, axes)
     return figure
 
 
@@ -227,7 +221,7 @@ def main(arguments=None) -> pd.DataFrame:
     frame = keep(rows)
     caption = (
         "NLI in a target language against the share of words translated right: simulated on the words that "
-        "differ (band: over lexicons drawn), the highest floor, and models of English with Fake-English, where "
+        "differ (band: over lexicons drawn), the strongest baseline, and models of English with Fake-English, where "
         "there are any (microworld)"
     )
     draw.save(picture(frame), args.output.with_suffix(".png"), caption, specs)

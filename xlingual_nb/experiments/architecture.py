@@ -591,7 +591,7 @@ def grid(
 AXES = {
     "table4": ("layers", "depth"),
     "table5": ("heads", "attention heads"),
-    "table6": ("share", "parameters, share of the reference encoder's"),
+    "table6": ("share", "parameters, share of reference"),
 }
 
 

@@ -457,11 +457,11 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
     bullets += [series_text(series, answer.notebook) for series in answer.series]
     if bullets:
         parts.append("\n".join(bullets))
+    if answer.figure:
+        parts.append(f"![{answer.alt}](../figures/{answer.figure})")
     if answer.comparison:
         options = dict(answer.comparison)
         parts += [wrapped(options.pop("says")), comparison_table(**options)]
-    if answer.figure:
-        parts.append(f"![{answer.alt}](../figures/{answer.figure})")
     if answer.published_size:
         parts.append(
             wrapped(

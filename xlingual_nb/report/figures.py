@@ -11,6 +11,7 @@ __all__ = ['INK', 'GREY', 'PAGE', 'SMALLEST', 'style', 'panels', 'legend_below',
 # %% ../../nbs/lib/8030_figures.ipynb #44754961
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -96,16 +97,35 @@ def keys_below(figure, looks: dict, columns: int = 4) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def label_points(ax, points: dict, size: float = SMALLEST) -> None:
-    """Name points of a panel, `{label: (x, y)}`, each where it lies on no other name and no point.
+def label_points(
+    ax, points: dict, size: float = SMALLEST, half_width: float = 2, others: Iterable = ()
+) -> None:
+    """Name points of a panel, each where its name lies on no other name and no point.
 
     To be called when the limits of the panel are settled.
+
+    Parameters
+    ----------
+    ax : Axes
+    points : dict
+        {label: (x, y)}.
+    size : float
+        Of the letters, in points.
+    half_width : float
+        Half the width of a mark, in pixels: a tick is wider than a dot.
+    others : iterable of (x, y)
+        Further points, without names, that no name may lie on.
     """
     from matplotlib.transforms import Bbox
 
     ax.figure.draw_without_rendering()
-    spots = {label: ax.transData.transform(place) for label, place in points.items()}
-    dots = [Bbox.from_extents(x - 2, y - 2, x + 2, y + 2) for x, y in spots.values()]
+
+    def box_around(place, reach: float):
+        x, y = ax.transData.transform(place)
+        return Bbox.from_extents(x - reach, y - 2, x + reach, y + 2)
+
+    dots = [box_around(place, half_width) for place in points.values()]
+    dots += [box_around(place, 2) for place in others]
     taken: list = []
     for label, (x, y) in points.items():
         best = None
