@@ -325,9 +325,7 @@ def report():
 # %% ../nbs/lib/9010_cli.ipynb #81300001
 @app.command()
 def refresh(notebooks: Notebooks = None):
-    """Write notebooks' answers, the tour's map, README's results and two pages of docs/ from the
-    reference results.
-    """
+    """Write what notebooks, README and docs/ say of the reference results from these."""
     from xlingual_nb.report import answers, docs_pages, readme
 
     changed = answers.refresh(notebooks)
@@ -362,9 +360,7 @@ def init(
     print(f"Notebooks are in {short(unpack_notebooks(folder) / 'nbs')}: run xlingual in {folder}")
 
 # %% ../nbs/lib/9010_cli.ipynb #5b7d0c15
-Claims = Annotated[
-    str, typer.Argument(metavar="WHICH", help="A paper (K, W, D, L1, L2) or a claim (K-order).")
-]
+Claims = Annotated[str, typer.Argument(metavar="WHICH", help="A paper, K, or a claim, K-order.")]
 ClaimScale = Annotated[str, typer.Option(help="Whose verdicts: laptop or paper.")]
 ClaimVerdict = Annotated[str, typer.Option("--verdict", help="Only these: contradicted, ...")]
 
