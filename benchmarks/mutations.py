@@ -34,8 +34,8 @@ MUTATIONS = [
     Mutation(
         "of perplexities the highest baseline counts",
         "report/claim_tests.py",
-        '(min if "Perpl." in column else max)',
-        '(max if "Perpl." in column else max)',
+        'strongest = min if "Perpl." in column else max',
+        "strongest = max",
         "test_claim_tests.py",
     ),
     Mutation(

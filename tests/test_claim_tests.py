@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from xlingual_nb.report.claim_tests import strongest_baseline
+from xlingual_nb.report.claim_tests import ClaimTest
 
 MEANS = {"untrained": [0.2, 0.4], "majority": [0.5, 0.5]}
 
@@ -21,7 +21,7 @@ def test_strongest_baseline_is_the_highest_score_or_the_lowest_perplexity(column
     def look_up(table, row, column):
         return pd.Series(MEANS[row])
 
-    assert strongest_baseline(claim, test, look_up, "0 original") == strongest
+    assert ClaimTest(claim, test, look_up).strongest_baseline("0 original") == strongest
 
 
 def test_a_baseline_that_was_not_run_does_not_count():
@@ -31,5 +31,5 @@ def test_a_baseline_that_was_not_run_does_not_count():
     def only_untrained(table, row, column):
         return pd.Series(MEANS[row]) if row == "untrained" else None
 
-    assert strongest_baseline(claim, test, only_untrained, "0 original") == "untrained"
-    assert strongest_baseline(claim, test, lambda *_: None, "0 original") is None
+    assert ClaimTest(claim, test, only_untrained).strongest_baseline("0 original") == "untrained"
+    assert ClaimTest(claim, test, lambda *_: None).strongest_baseline("0 original") is None

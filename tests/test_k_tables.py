@@ -120,7 +120,7 @@ def test_every_row_that_a_claim_names_is_in_the_grid(claim):
             continue
         floors = {
             f
-            for row in claim_tests.living_rows(claim, test)
+            for row in claim_tests.precondition_rows(claim, test)
             for f in claim_tests.baseline_labels(claim, test, row)
         }
         wanted = {

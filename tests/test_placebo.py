@@ -9,7 +9,7 @@ import pytest
 
 from xlingual_nb.papers import published as ledger
 from xlingual_nb.report import placebo, tables
-from xlingual_nb.report.claim_tests import RunValues
+from xlingual_nb.report.claim_values import RunValues
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = placebo.kept_cells(ROOT / "results", "laptop", "micro")

@@ -9,7 +9,8 @@ from scipy import stats
 
 from xlingual_nb.papers.published import Claim, Comparison
 from xlingual_nb.papers import published as ledger
-from xlingual_nb.report import claim_tests, tables, verdicts as V
+from xlingual_nb.report import preconditions, tables, verdicts as V
+from xlingual_nb.report.claim_tests import ClaimTest
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import contrast, holm
 
@@ -627,8 +628,8 @@ def test_where_a_column_is_a_model_other_rows_tell_what_it_has_learnt():
     asked = replace(c, tests=(columns,))
 
     def told(left, right):
-        return claim_tests.source_task_learnt(
-            asked, columns, look_into({"left": left, "right": right})
+        return preconditions.source_task_learnt(
+            ClaimTest(asked, columns, look_into({"left": left, "right": right}))
         )
 
     def look_into(homes):

@@ -26,7 +26,7 @@ from xlingual_nb.measures.word_retrieval import WordSpec
 from xlingual_nb.models.pretraining import pretraining_dataset
 from xlingual_nb.models.configs import parameter_count
 from xlingual_nb.papers.published import claims, floor_names
-from xlingual_nb.report.claim_tests import LEARNT, SHARE
+from xlingual_nb.report.preconditions import LEARNT, SHARE
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store

@@ -29,7 +29,7 @@ from xlingual_nb.experiments.study import (
 from ..papers import published
 from . import tables, verdicts
 from .checkout import readable_root, repository
-from .claim_tests import RunValues
+from .claim_values import RunValues
 from .confirmation_plan import Plan, PlannedClaim, claim_to_test, plans
 from .labels import corpus_parameters
 from .notebooks import commit_of

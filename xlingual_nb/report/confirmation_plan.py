@@ -23,7 +23,7 @@ import pandas as pd
 from ..errors import InputError, require
 from ..papers import published
 from . import tables, verdicts
-from .claim_tests import ALPHA, Levels, chance, seed_groups
+from .claim_tests import ALPHA, ClaimTest, Levels, chance, seed_groups
 from .study_verdicts import examined_claims
 from .verdicts import Examined
 from ..runs.files import write_atomic
@@ -170,7 +170,7 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
     """
     with_n = []
     for test, o in zip(examined.claim.tests, examined.outcomes):
-        groups, _ = seed_groups(examined.claim, test, examined.look_up)
+        groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
         # of a spread of zero nothing is known, and a column's spread does not stand for it
         spreads = [
             np.sqrt(max(g.own_variance, g.least_variance)) if g.own_variance > 0 else 0.0

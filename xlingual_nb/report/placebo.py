@@ -18,7 +18,8 @@ from scipy import stats
 from ..papers import published
 from . import tables
 from .tables import is_floor
-from .claim_tests import ALPHA, Outcome, RunValues, outcome
+from .claim_tests import ALPHA, ClaimTest, outcome
+from .claim_values import RunValues
 from .verdicts import correct, examine_claims
 
 # %% ../../nbs/lib/8070_placebo.ipynb #4bed22f7
@@ -159,8 +160,8 @@ WORLDS = {"untrained": untrained_world, "shuffled": shuffled_world, "one conditi
 # %% ../../nbs/lib/8070_placebo.ipynb #383d1501
 def holds(claim, look_up) -> bool | None:
     """Whether a claim is true of the means that `look_up` knows; None where rows were not run."""
-    outcomes = [outcome(claim, test, look_up) for test in claim.tests]
-    if not all(isinstance(o, Outcome) for o in outcomes):
+    outcomes = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
+    if any(o.missing for o in outcomes):
         return None
     return all(min(o.distances()) > 0 for o in outcomes)
 

@@ -12,7 +12,8 @@ import pandas as pd
 
 from ..papers import published
 from ..papers.published import Claim
-from .claim_tests import SCALE, Outcome, outcome, published_values
+from .claim_tests import SCALE, ClaimTest, Outcome, outcome
+from .claim_values import published_values
 
 # %% ../../nbs/lib/8190_printed_claims.ipynb #81900005
 HOLDS, FAILS, NOT_PRINTED = "holds", "fails", "not printed"
@@ -28,8 +29,9 @@ def printed_claim(claim: Claim) -> dict:
     """A claim on the printed numbers of its paper; `effect`, `test` and `margin` are those of the
     tightest of its tests.
     """
-    found = [outcome(claim, test, published_values(claim.paper)) for test in claim.tests]
-    outcomes = [one for one in found if isinstance(one, Outcome)]
+    look_up = published_values(claim.paper)
+    results = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
+    outcomes = [result for result in results if not result.missing]
     row = dict(paper=claim.paper, claim=claim.id, where=claim.where, whose=claim.whose)
     if not outcomes:
         return row | dict(tests=0, outcome=NOT_PRINTED)
