@@ -3,6 +3,7 @@ that fails, one that is stopped, one that is there already.
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -128,6 +129,42 @@ def test_a_batch_from_start_to_end(clone):
     source = clone / "nbs/01_counts.ipynb"
     source.write_text(source.read_text().replace("'seeds'", "'number'"))
     assert not batches.finished(entries[0]), "the notebook is another now"
+
+
+RUNS = """
+import os
+from toy_stages import Count, Store, run
+from xlingual_nb.runs.cluster import executor_of_environment
+print('in', os.getcwd())
+run([Count(3), Count(4)], Store('runs'), executor_of_environment())
+"""
+
+
+def test_notebooks_on_the_workers_of_a_cluster(clone):
+    """On the only worker, which makes the runs that the notebook asks for beside it."""
+    pytest.importorskip("distributed")
+    notebook(clone / "nbs/04_runs.ipynb", RUNS, parameters=PARAMETERS)
+    options = ["--executor", "dask", "--workers", "1", "--on-workers"]
+    command = [sys.executable, "-m", "xlingual_nb", "run", "04", "02", "01", *options]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    home = clone / "yours/results/smoke"
+    assert done.returncode == 1, done.stdout + done.stderr
+    for name in ("01_counts", "04_runs"):
+        assert (home / f"{name}/{name}.ipynb").exists() and f"{name}: done" in done.stdout
+    assert f"in {clone}" in (home / "04_runs/04_runs.log").read_text()
+    assert len(list((clone / "runs").rglob("value.txt"))) == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert "1 of 3 notebooks failed: 02_fails (yours/results/smoke/02_fails/02_fails.log)" in last
+    assert "so far" in (home / "02_fails/02_fails.failed.ipynb").read_text()
+    assert "ZeroDivisionError" in (home / "02_fails/02_fails.log").read_text()
+
+
+def test_notebooks_on_workers_need_a_cluster(clone):
+    with pytest.raises(InputError, match="--on-workers needs a cluster"):
+        batches.run_notebooks(["01"], "smoke", {}, on_workers=True)
 
 
 def is_running(process_id: int) -> bool:

@@ -21,7 +21,8 @@ from xlingual_nb.runs.cluster import (
     make_executor,
 )
 from xlingual_nb.runs.engine import RunsFailed, run
-from xlingual_nb.runs.executors import Inline, Processes
+from xlingual_nb.runs.executors import Inline, Processes, devices_of_a_run
+from xlingual_nb.runs.remote import fault_of
 from xlingual_nb.runs.store import Store, check_runs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -181,6 +182,14 @@ def test_what_a_worker_lacks_is_said_in_one_line(store, tmp_path, monkeypatch, l
     assert not steps(store.root) and not list(store.root.glob(".seen*"))
 
 
+def test_a_worker_with_too_few_gpus_for_a_run_is_not_used(monkeypatch):
+    report = dict(host="node", version="1", digest="d", gpus=2, store="")
+    monkeypatch.setenv("XLINGUAL_DEVICES", "2")
+    assert not fault_of(report, report, "runs")
+    monkeypatch.setenv("XLINGUAL_DEVICES", "4")
+    assert "sees 2 GPUs, and a run is to have 4" in fault_of(report, report, "runs")
+
+
 def test_no_scheduler_and_no_worker(store, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no dask scheduler answers at tcp://127.0.0.1:1"):
         monkeypatch.setattr("distributed.Client", _refusing)
@@ -255,6 +264,11 @@ def test_executors_by_name(monkeypatch):
         executor = executor_of_environment("cuda")
     assert (executor.address, executor.device, executor.threads) == ("tcp://head:8786", "cuda", 4)
     assert executor_of_environment() is None
+    with executor_for_kernels("dask", "tcp://head:8786", devices=4):
+        assert devices_of_a_run() == 4
+    assert devices_of_a_run() == 1
+    with pytest.raises(InputError, match="6 devices"), executor_for_kernels(devices=6):
+        pass
     with pytest.raises(
         InputError, match="executor 'ray': choose from inline, processes, dask, slurm"
     ):

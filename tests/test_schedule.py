@@ -40,6 +40,20 @@ def test_no_schedule_beats_its_bounds(seed):
         assert max(path, total / cards) <= span <= path + total / cards, cards
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_that_can_be_shared_end_earlier_on_several_cards(seed):
+    nodes = random_graph(seed)
+    for n, node in enumerate(nodes.values()):
+        node.shards = (1, 4)[n % 2]
+    total = sum(node.weight for node in nodes.values())
+    paths = [max(chain_lengths(nodes, devices).values()) for devices in (1, 2, 4, 8)]
+    assert paths[0] > paths[1] > paths[2] == paths[3]
+    assert makespan(nodes, 1, 8) == total, "one card is one card"
+    for devices, path in zip((2, 4), paths[1:]):
+        assert max(path, total / 8) <= makespan(nodes, 8, devices) <= total
+    assert makespan(nodes, 4 * len(nodes), 4) == paths[2]
+
+
 def test_rows_add_up_and_leave_what_others_need(tmp_path):
     counts = [Count(n) for n in (2, 3, 5)]
     first, second = Total(tuple(counts[:2])), Total(tuple(counts[1:]))

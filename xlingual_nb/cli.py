@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes', 'Keep', 'Batch', 'Jobs',
-           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'ConfirmNotebook', 'Corpus',
-           'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages', 'Texts',
-           'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles', 'Layer',
-           'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values',
+           'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'ConfirmNotebook',
+           'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
+           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles',
+           'Layer', 'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values',
            'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_',
            'why', 'probe', 'animate']
 
@@ -177,7 +177,7 @@ Jobs = Annotated[int, typer.Option(help="Notebooks that run at once.")]
 
 
 def run_batch_file(
-    batch: str, jobs: int, others, scale: str, parameter, store: str, start_cluster
+    batch: str, jobs: int, others, scale: str, parameter, store: str, start_cluster, on_workers
 ) -> None:
     """Execute a batch; `-p` and `--store` go to all entries, `--scale` to those that name none."""
     from xlingual_nb.report.batches import read_batch, run_batch
@@ -187,7 +187,7 @@ def run_batch_file(
             "--batch names notebooks and parameters itself: leave out NB, --sizes, --keep"
         )
     entries = read_batch(batch, notebook_values(parameter, store, None, None), scale)
-    run_batch(entries, jobs, start_cluster=start_cluster)
+    run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
 
 # %% ../nbs/lib/9010_cli.ipynb #6b14f388
 Notebook = Annotated[
@@ -249,6 +249,9 @@ Address = Annotated[
 Workers = Annotated[
     int, typer.Option(min=0, help="Processes, or workers of a cluster (0: one a core, or a GPU).")
 ]
+OnWorkers = Annotated[
+    bool, typer.Option("--on-workers", help="Execute the notebooks too on the cluster's workers.")
+]
 
 
 @app.command()
@@ -265,6 +268,7 @@ def run(
     address: Address = "",
     workers: Workers = 0,
     devices: Devices = 1,
+    on_workers: OnWorkers = False,
 ):
     """Execute notebooks into yours/results/SCALE/; what the store has is not made again."""
     from xlingual_nb.report.batches import run_notebooks
@@ -273,10 +277,10 @@ def run(
     with executor_for_kernels(executor, address, workers, devices) as start_cluster:
         if batch:
             others = notebooks or sizes or keep
-            run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster)
+            run_batch_file(batch, jobs, others, scale, parameter, store, start_cluster, on_workers)
             return
         settings = notebook_values(parameter, store, sizes, notebooks)
-        run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster)
+        run_notebooks(notebooks or [], scale, settings, keep, jobs, start_cluster, on_workers)
 
 # %% ../nbs/lib/9010_cli.ipynb #237b92df
 ConfirmNotebook = Annotated[

@@ -179,6 +179,9 @@ class Dask:
         How often a job is tried again after its process died, and after its worker was lost.
     patience : float
         Seconds without any worker after which the study ends: a batch system's queue may be long.
+    holds_slot : bool
+        Whether a job takes a worker's slot. A notebook does not: it waits for the runs that it asks for,
+        which may come to the same worker.
     tell : callable
         Is given each line for people.
     """
@@ -195,6 +198,7 @@ class Dask:
         deaths: int = 2,
         losses: int = 10,
         patience: float = 86400.0,
+        holds_slot: bool = True,
         tell=print,
     ):
         self.address = address
@@ -204,6 +208,7 @@ class Dask:
         self.deaths = deaths
         self.losses = losses
         self.patience = patience
+        self.holds_slot = holds_slot
         self.tell = tell
         self._cluster = self._client = self._mark = None
         self._reset()
@@ -410,6 +415,7 @@ class Dask:
             task.packed,
             self.threads,
             environment,
+            self.holds_slot,
             workers=[address],
             key=key,
             pure=False,

@@ -80,17 +80,20 @@ def do_packed(
 def remote_job():
     """The function that a dask worker runs for a job."""
 
-    def run_job(name, packed, threads, environment):
-        from distributed import get_worker
+    def run_job(name, packed, threads, environment, holds_slot):
+        from distributed import get_worker, secede
         from xlingual_nb.runs.remote import do_packed
 
         worker = get_worker()
         key = worker.get_current_task()
+        if not holds_slot:
+            secede()  # the worker may take another job beside this one
 
         def is_wanted():
             task = worker.state.tasks.get(key)
             is_working = worker.status.name in ("running", "paused")
-            return is_working and task is not None and task.state == "executing"
+            is_held = task is not None and task.state in ("executing", "long-running")
+            return is_working and is_held
 
         return do_packed(name, packed, threads, environment, is_wanted)
 
