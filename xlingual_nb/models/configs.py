@@ -81,7 +81,7 @@ def parameter_count(shape: Shape, vocabulary: int, nsp: bool = False) -> int:
     Examples
     --------
     >>> parameter_count(Shape(12, 768, 12, 3072, 512, 512), 119_547)  # mBERT
-    178566653
+    177974523
     """
     h = shape.hidden
     i = shape.intermediate
