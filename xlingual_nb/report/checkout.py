@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'YOURS', 'repository', 'readable_root', 'unpack_notebooks', 'data_home', 'same_data', 'check_place',
-           'check_places']
+           'check_places', 'say_read_only']
 
 # %% ../../nbs/lib/8010_checkout.ipynb #0ac10002
 import os
@@ -122,3 +122,15 @@ def check_places(values: dict) -> None:
             folders["store"] = root  # what a store has may be all that is needed
     for name, folder in folders.items():
         check_place(name, Path(folder))
+
+# %% ../../nbs/lib/8010_checkout.ipynb #8010ab01
+def say_read_only() -> None:
+    """Say that the clone cannot be written in, if it cannot: at the head of a notebook, before it
+    computes anything, since it stops later unless it is given other folders.
+    """
+    try:
+        check_place("results", repository() / YOURS)
+    except InputError as error:
+        print(
+            f"{error}; the same goes for store and figures (-p store=... -p results=... -p figures=...)"
+        )

@@ -16,11 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
-from IPython.display import HTML, Image, Markdown, display
+from IPython.display import display
 
 from ..experiments.study import TableEntry, unique_runs, missing_cells, select_observed
 from ..papers.published import Ambiguity, Claim, claims
 from . import figures, tables, verdicts
+from .plain_display import HTML, Image, Markdown
 from .labels import NO_RESULT, column_name, corpus_name, named
 from xlingual_nb.report.reference_results import (
     Kept,

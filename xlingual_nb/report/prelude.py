@@ -24,7 +24,7 @@ from ..experiments.study import make_missing_runs, observe, protocol, provenance
 from ..papers.published import ambiguities, printed_value, published
 from . import figures as draw
 from . import tables, verdicts
-from .checkout import repository
+from .checkout import repository, say_read_only
 from xlingual_nb.report.labels import (
     axis_name,
     column_name,
@@ -59,6 +59,7 @@ from xlingual_nb.report.reference_results import (
 from .study_verdicts import claims_of
 
 warnings.filterwarnings("ignore", message="IProgress not found")
+say_read_only()
 
 _all_ = [SCALES, ambiguities, axis_name, choices, claim_table, claim_verdicts, claims_of]
 _all_ += [collect_values, column_name, compare, completeness, corpus_name, cost_table, display]
