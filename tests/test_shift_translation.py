@@ -12,11 +12,12 @@ import torch
 from xlingual_nb import microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import mean_shift, shift_translation
-from xlingual_nb.measures.shift_translation import ShiftSpec
+from xlingual_nb.measures.shift_translation import ShiftSpec, said_twice
 from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
+from xlingual_nb.experiments.language_shift import turned_sentence, word_glosses
 from xlingual_nb.models.configs import LanguageView, Shape, Training
 from xlingual_nb.models.static_vectors import save_static
 from xlingual_nb.runs.engine import run
@@ -175,6 +176,22 @@ def test_a_run_holds_every_layer_and_alpha(store):
     )
     sentences = json.loads((store.path(spec) / "sentences.json").read_text())
     assert len(sentences) == 3 * 3 * 3 and {row["alpha"] for row in sentences} == {0.0, 1.0, 40.0}
+
+
+def test_a_sentence_as_it_turns_has_the_concept_of_each_word(store):
+    run([WANTED], store, Inline(), progress=False)
+    turned = turned_sentence(WANTED, store, layer=1).set_index("what")
+    assert list(turned.index) == ["en", "α 0", "α 1", "α 40", "es, reference"]
+    source, reference = turned.loc["en"], turned.loc["es, reference"]
+    assert source.sentence == " ".join(said_twice(WANTED, store)[0][0].split())
+    known = word_glosses(told("en")) | word_glosses(told("es"))
+    assert source.gloss.split() == [known[word] for word in source.sentence.split()]
+    content = {gloss for gloss in source.gloss.split() if gloss.startswith(("noun", "verb"))}
+    assert content and content <= set(reference.gloss.split()), "they say the same"
+
+
+def test_text_from_elsewhere_has_no_gloss():
+    assert word_glosses(CorpusSpec("bible/en-web")) == {}
 
 
 def test_a_number_of_the_run_by_hand(store):

@@ -5,12 +5,17 @@
 # %% auto #0
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
            'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
-           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'translation_table_cells', 'grid']
+           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'translation_table_cells', 'grid',
+           'word_glosses', 'turned_sentence']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
+import json
 from itertools import product
 from dataclasses import replace
 
+import pandas as pd
+
+from .. import microworld
 from .k2020_common import untrained_spec
 from xlingual_nb.experiments.language_shift_common import (
     FEW_SENTENCES,
@@ -42,7 +47,9 @@ from xlingual_nb.experiments.liu2020_shifts import (
 )
 from .config import JointConfig
 from .study import TableEntry, unique_runs, deduplicate, choose_seeds
-from ..measures.shift_translation import ShiftSpec
+from ..measures.shift_translation import ShiftSpec, said_twice
+from ..microworld.lexicon import N_BUNDLES
+from ..text.sources import CorpusSpec
 from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/14_language_shift.ipynb #fa2f7672
@@ -499,3 +506,52 @@ def grid(
         Run specs, without duplicates.
     """
     return unique_runs(cells(scale, corpus, seeds, languages, own, checkpoint))
+
+# %% ../../nbs/14_language_shift.ipynb #a11612f2
+def word_glosses(text: CorpusSpec) -> dict[str, str]:
+    """The concept of each word of a language of the microworld, by its name: `not`, `noun7`.
+
+    Parameters
+    ----------
+    text : CorpusSpec
+        A text in that language; of text from elsewhere no word has a gloss.
+    """
+    if not text.source.startswith("micro/"):
+        return {}
+    parameters = dict(text.parameters) | {"sentences": 4000}
+    annotated = microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
+    world, lexicon = annotated.meanings.world, annotated.lexicon
+    codes = {int(code) for code in annotated.codes}
+    return {lexicon.form(code): world.gloss(code // N_BUNDLES) for code in codes}
+
+
+def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.DataFrame:
+    """What the masked-LM head says of a sentence at each weight of the shift (L2 Table 1).
+
+    Parameters
+    ----------
+    run : ShiftSpec
+    store : Store
+        It has the run.
+    layer : int
+    number : int
+        Which of the sentences that the run keeps.
+
+    Returns
+    -------
+    DataFrame
+        The sentence, a row a weight, and the reference; columns what, sentence, gloss.
+    """
+    glosses = {}
+    for text in run.texts:
+        glosses |= word_glosses(text)
+    source, reference = (" ".join(side[number].split()) for side in said_twice(run, store))
+    lines = json.loads((store.path(run) / "sentences.json").read_text())
+    rows = [(run.pair[0], source)]
+    for line in lines:
+        if (line["sentence"], line["layer"]) == (number, layer):
+            rows.append((f"α {line['alpha']:g}", line["text"]))
+    rows.append((f"{run.pair[1]}, reference", reference))
+    frame = pd.DataFrame(rows, columns=["what", "sentence"])
+    glossed = [" ".join(glosses.get(word, "·") for word in s.split()) for s in frame.sentence]
+    return frame.assign(gloss=glossed if glosses else "")
