@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RUNS', 'runs_app', 'Json', 'RunId', 'StoreOption', 'SHOWN', 'open_store', 'one_run', 'runs_list', 'provenance_of',
            'print_provenance', 'runs_show', 'runs_make', 'runs_index', 'runs_stale', 'runs_why', 'runs_accept',
-           'runs_record', 'runs_stamp', 'runs_check', 'runs_prune']
+           'runs_record', 'runs_stamp', 'runs_check', 'runs_unwanted', 'runs_prune']
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8140aa02
 import json
@@ -242,6 +242,36 @@ def runs_check(store: StoreOption = ""):
     )
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
+@runs_app.command("unwanted")
+def runs_unwanted(
+    scale: Annotated[
+        str, typer.Option(help="Only the grids of this scale (default: of all).")
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of the grids (0: the usual).")] = 0,
+    store: StoreOption = "",
+    as_json: Json = False,
+):
+    """Runs that no notebook's grid asks for today: of earlier sizes, but also of more seeds than
+    usual, other languages, another reading or sizes of your own.
+    """
+    from xlingual_nb.experiments.config import SCALES, check_scale
+    from xlingual_nb.report.unwanted_runs import unwanted_runs, wanted_runs
+
+    at = open_store(store)
+    scales = [check_scale(scale)] if scale else list(SCALES)
+    wanted, not_planned = wanted_runs(scales, seeds)
+    frame = unwanted_runs(at, wanted)
+    if as_json:
+        return print_json(rows_of(frame.drop(columns="spec")))
+    columns = ["run_id", "stage", "created", "bytes"]
+    print_table(frame.assign(run_id=frame.run_id.str[:12])[columns], "every run is wanted")
+    for reason in not_planned:
+        print(f"not looked at: {reason}")
+    if len(frame):
+        size = frame["bytes"].sum() / 1e6
+        print(f"{len(frame)} runs, {size:.1f} MB: xlingual runs prune ID... removes those named")
+
+
 @runs_app.command("prune")
 def runs_prune(
     run_id: Annotated[

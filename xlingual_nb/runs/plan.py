@@ -42,8 +42,19 @@ class Node:
 
 
 def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
-    """The runs to be made so that `specs` are all found, inputs first. A look without code takes
-    stale runs for found.
+    """The runs to be made so that `specs` are all found, inputs first.
+
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    view : StoreView
+        State of the store; a view without code takes stale runs for found.
+
+    Returns
+    -------
+    dict[str, Node]
+        By run id.
     """
     nodes = {}
     visited = set()
@@ -98,9 +109,14 @@ def encoder_step() -> tuple[Callable, int]:
 def calibrate(seconds: float = 0.4) -> float:
     """FLOP/s that training may reach on this machine with all its cores to itself.
 
-    The best of the steps of a small encoder over `seconds`, times the cores. One core is measured,
-    as one trains a model, by its processor time: other work on the machine hardly counts. Random
-    numbers elsewhere stay as they are.
+    The best of the steps of a small encoder, times the cores. One core is measured, as one trains
+    a model, by its processor time: other work on the machine hardly counts. Random numbers
+    elsewhere stay as they are.
+
+    Parameters
+    ----------
+    seconds : float, default 0.4
+        How long to measure.
     """
     import torch
 
@@ -148,12 +164,17 @@ class MachineTable:
 
 
 def load_machines(file: Path | None = None) -> MachineTable:
-    """The table of machines in a TOML file (default: `runs/machines.toml` of the package).
+    """The table of machines in a TOML file.
+
+    Parameters
+    ----------
+    file : Path | None, optional
+        By default `runs/machines.toml` of the package.
 
     Raises
     ------
     InputError
-        For a file that is not there, is no TOML, or lacks a number.
+        If the file is not there, is no TOML, or lacks a number.
     """
     file = Path(file or source_of("xlingual_nb.runs").with_name("machines.toml"))
     try:
@@ -185,7 +206,13 @@ def _machine(file, name, row) -> Machine:
 
 # %% ../../nbs/lib/1120_plan.ipynb #69fb4b9d
 def ancestors_by_id(specs) -> dict[str, object]:
-    """Every run that `specs` need, themselves included, by id."""
+    """Every run that some runs need, themselves included, by id.
+
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    """
     specs_by_id = {}
 
     def visit(spec):
@@ -199,7 +226,13 @@ def ancestors_by_id(specs) -> dict[str, object]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #37173408
 def code_behind(specs) -> dict[str, dict[str, str]]:
-    """`stages.stage_code` of `specs` and of all that they need."""
+    """Definitions of every stage behind some runs, as of `stages.stage_code`.
+
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    """
     return stage_code({spec.stage for spec in ancestors_by_id(specs).values()})
 
 # %% ../../nbs/lib/1120_plan.ipynb #6a7c7c20
@@ -207,7 +240,20 @@ COUNTS = ("runs", "found", "stale", "to make", "FLOPs", "gigabytes")
 
 
 def count_by_state(specs, view: StoreView) -> dict[str, dict]:
-    """What `specs` need, added up by stage: numbers under the names of `COUNTS`."""
+    """What some runs need, counted by stage.
+
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    view : StoreView
+        State of a store at one time.
+
+    Returns
+    -------
+    dict[str, dict]
+        By stage, the numbers named in `COUNTS`.
+    """
     make = missing_nodes(specs, view)
     rows = {}
     for key, spec in ancestors_by_id(specs).items():
@@ -228,32 +274,49 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4
 def plan(specs, store: Store, speed: float | None = None) -> pd.DataFrame:
-    """What `specs` need, one row a stage and a last one for the whole.
+    """What some runs need and cost, a row a stage and a last one for all.
 
-    Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours on
-    named GPUs. `speed` is FLOP/s of this machine (default: measured, half a second).
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    store : Store
+        Store of runs.
+    speed : float | None, optional
+        FLOP/s of this machine; by default measured, in half a second.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns: runs, found, stale, to make (stale ones too), FLOPs, gigabytes, hours here, hours
+        on named GPUs.
     """
     with one_look():
         rows = count_by_state(specs, StoreView(store, code_behind(specs)))
     order = [stage for stage in declared_stages() if stage in rows]
-    frame = (
-        pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS)
-        .reindex(order)
-        .rename_axis("stage")
-    )
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=COUNTS)
+    frame = frame.reindex(order).rename_axis("stage")
     frame.loc["all"] = frame.sum()
     frame = frame.astype(dict.fromkeys(("runs", "found", "stale", "to make"), int))
-    frame["hours here"] = (
-        frame.FLOPs / (speed or (calibrate() if frame.FLOPs["all"] else 1.0)) / 3600
-    )
+    has_cost = bool(frame.FLOPs["all"])
+    if not speed:
+        speed = calibrate() if has_cost else 1.0
+    frame["hours here"] = frame.FLOPs / speed / 3600
     for machine in load_machines().machines:
         frame[f"hours {machine.name}"] = frame.FLOPs / machine.speed / 3600
     return frame.reset_index()
 
 # %% ../../nbs/lib/1120_plan.ipynb #9818f089
 def flat_fields(spec, prefix: str = "") -> dict:
-    """The plain fields of a spec and of all specs inside it, by dotted name; members of a tuple of
+    """Plain fields of a spec and of all specs inside it, by dotted name; members of a tuple of
     specs are numbered.
+
+    Parameters
+    ----------
+    spec : run spec
+        A frozen dataclass with a `stage`.
+    prefix : str, optional
+        Beginning of the names.
     """
     out = {}
     for f in fields(spec):
@@ -270,8 +333,19 @@ def flat_fields(spec, prefix: str = "") -> dict:
 
 # %% ../../nbs/lib/1120_plan.ipynb #f9f308c0
 def results(specs, store: Store) -> pd.DataFrame:
-    """One row for each of `specs` that has measures, in order: run_id, fields by dotted name, keys
-    of measures.json.
+    """Measures of the runs that have some, a row each, in order.
+
+    Parameters
+    ----------
+    specs : iterable of run spec
+        Specs of runs.
+    store : Store
+        Store of runs.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns run_id, fields by dotted name, and keys of measures.json.
     """
     available = [s for s in specs if store.has(s) and (store.path(s) / "measures.json").exists()]
     return pd.DataFrame(

@@ -28,8 +28,13 @@ def _fields(kind: type) -> tuple:
 
 
 def class_spelling(kind: type) -> str:
-    """What a run id calls a class of specs: its stage, else the `spelling` of the class itself, else
+    """Name of a spec class in run ids: its stage, else the `spelling` of the class itself, else
     its name.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass.
     """
     return getattr(kind, "stage", None) or vars(kind).get(SPELLING, kind.__name__)
 
@@ -58,8 +63,24 @@ def _named(spec, with_defaults: bool = False) -> dict:
 
 
 def plain_value(value, with_defaults: bool = False):
-    """A spec as JSON-ready plain values; fields at their default are left out, unless `with_defaults` field
-    is wanted. TypeError for what is neither a plain value nor a dataclass.
+    """A spec as JSON-ready plain values.
+
+    Parameters
+    ----------
+    value : object
+        A spec, or a value of one of its fields.
+    with_defaults : bool, default False
+        With fields at their default, which are left out otherwise.
+
+    Returns
+    -------
+    object
+        Dicts, lists and scalars; a dict of a dataclass has the key `is`, its `class_spelling`.
+
+    Raises
+    ------
+    TypeError
+        For what is neither a plain value nor a dataclass.
     """
     if is_dataclass(value):
         return {
@@ -92,7 +113,13 @@ def _spelt(value) -> tuple[str, bool]:
 
 
 def canonical(spec) -> str:
-    """The one JSON spelling of a spec."""
+    """The one JSON spelling of a spec.
+
+    Parameters
+    ----------
+    spec : run spec
+        A frozen dataclass with a `stage`.
+    """
     return _spelt(spec)[0]
 
 
@@ -109,7 +136,13 @@ def _kept(spec, name: str, make):
 
 # %% ../../nbs/lib/1010_spec.ipynb #1a5ebad7
 def spec_classes(spec: type) -> list[type]:
-    """A spec class and every dataclass that its fields may hold, and theirs."""
+    """A spec class, every dataclass that its fields may hold, and theirs.
+
+    Parameters
+    ----------
+    spec : type
+        The spec class.
+    """
     classes = []
     todo = [spec]
     while todo:
@@ -123,30 +156,46 @@ def spec_classes(spec: type) -> list[type]:
 
 
 def restore(content, spec: type, *alternatives: type):
-    """The spec that `plain_value` has made into plain values; fields that are not told get their default
-    of today.
+    """The spec behind plain values, the inverse of `plain_value`.
 
-    `alternatives`: classes of inputs that the fields do not tell of, subclasses for one.
+    Parameters
+    ----------
+    content : object
+        Plain values of a spec; fields that are left out get today's defaults.
+    spec : type
+        The spec class.
+    *alternatives : type
+        Classes of inputs that the fields' types do not name, such as subclasses.
+
+    Returns
+    -------
+    run spec
     """
-    classes = [kind for top in (*alternatives, spec) for kind in reversed(spec_classes(top))]
-    kinds = {class_spelling(kind): kind for kind in classes}
+    kinds = {}
+    for top in (*alternatives, spec):
+        for kind in reversed(spec_classes(top)):
+            kinds[class_spelling(kind)] = kind
 
-    def back(value):
+    def restored(value):
         if isinstance(value, list):
-            return tuple(map(back, value))
+            return tuple(map(restored, value))
         if not isinstance(value, dict):
             return value
         kind = kinds[value["is"]]
         names = {spelling: name for name, spelling, _ in _fields(kind)}
-        members = {names.get(key, key): back(v) for key, v in value.items() if key != "is"}
+        members = {names.get(key, key): restored(v) for key, v in value.items() if key != "is"}
         return kind(**members)
 
-    return back(content)
+    return restored(content)
 
 # %% ../../nbs/lib/1010_spec.ipynb #a63a409f
 def parents(spec) -> tuple:
-    """The runs that this run reads: specs with a stage, found in its fields, in order and without
-    repeats.
+    """The runs that a run reads: specs with a stage among its fields, in order, without repeats.
+
+    Parameters
+    ----------
+    spec : run spec
+        A frozen dataclass with a `stage`.
     """
     return _kept(spec, "_parents", lambda: tuple(dict.fromkeys(_inputs(_values(spec)))))
 
@@ -175,12 +224,17 @@ def _readers(spec) -> tuple:
 
 
 def source_digests(spec) -> dict[str, str]:
-    """What is read at the ends of the graph, each file by its name with the digest of its bytes."""
-    return {
-        name: digest
-        for reader in _readers(spec)
-        for name, digest in reader.source_digests().items()
-    }
+    """Digests of the files that a run and its inputs read, by name.
+
+    Parameters
+    ----------
+    spec : run spec
+        A frozen dataclass with a `stage`.
+    """
+    digests = {}
+    for reader in _readers(spec):
+        digests |= reader.source_digests()
+    return digests
 
 # %% ../../nbs/lib/1010_spec.ipynb #9a5194ff
 _LOOK: ContextVar[dict | None] = ContextVar("look", default=None)
@@ -198,8 +252,17 @@ def one_look():
 
 
 def run_id(spec) -> str:
-    """SHA-256 (hex) over the canonical spec and the digests of its sources. InputError for a
-    missing source.
+    """Id of a run: SHA-256 (hex) over the canonical spec and the digests of its sources.
+
+    Parameters
+    ----------
+    spec : run spec
+        A frozen dataclass with a `stage`.
+
+    Raises
+    ------
+    InputError
+        If a source is missing.
     """
     cache = _LOOK.get()
     if cache is not None and id(spec) in cache:

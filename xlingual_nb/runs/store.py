@@ -29,33 +29,57 @@ SCAFFOLD = ("begun.json", "progress.json", "manifest.json", "resume")
 
 
 def products(folder: Path) -> list[Path]:
-    """The files of a run folder that belong to the run, sorted: everything but the scaffold and
-    dot-files.
+    """The files of a run folder that are its result, sorted: without scaffold and dot-files.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
     """
-    files = (p for p in folder.rglob("*") if p.is_file())
-    return sorted(
-        p
-        for p in files
-        if p.relative_to(folder).parts[0] not in SCAFFOLD and not p.name.startswith(".")
-    )
+    files = []
+    for path in folder.rglob("*"):
+        is_scaffold = path.relative_to(folder).parts[0] in SCAFFOLD or path.name.startswith(".")
+        if path.is_file() and not is_scaffold:
+            files.append(path)
+    return sorted(files)
 
 
 def strip(folder: Path):
-    """Remove from a finished run what only helped to make it."""
-    for extra in [folder / n for n in SCAFFOLD if n != "manifest.json"] + list(folder.rglob(".*")):
-        shutil.rmtree(extra, ignore_errors=True) if extra.is_dir() else extra.unlink(
-            missing_ok=True
-        )
+    """Remove from a finished run what only helped to make it.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
+    """
+    scaffold = [folder / name for name in SCAFFOLD if name != "manifest.json"]
+    for extra in scaffold + list(folder.rglob(".*")):
+        if extra.is_dir():
+            shutil.rmtree(extra, ignore_errors=True)
+        else:
+            extra.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:
-    """Digest of a file's bytes."""
+    """SHA-256 (hex) of a file's bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 # %% ../../nbs/lib/1070_store.ipynb #a8ec94a0
 def file_records(folder: Path) -> dict:
-    """The products of a run folder, as its manifest lists them: {file: size and sha256}."""
+    """Size and digest of each product of a run folder, as its manifest lists them.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
+    """
     return {
         str(p.relative_to(folder)): dict(size=p.stat().st_size, sha256=sha256(p))
         for p in products(folder)
@@ -63,21 +87,29 @@ def file_records(folder: Path) -> dict:
 
 
 def fingerprint(folder: Path) -> str | None:
-    """One digest for all products of a finished run (but for its log, which tells the time); None
-    when it is not there.
+    """One digest for all products of a finished run but its log, which tells the time; None when
+    it is not there.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
     """
     files = (load_json(folder / "manifest.json") or {}).get("files")
     if not files:
         return None
-    content = json.dumps(
-        {n: f["sha256"] for n, f in files.items() if n != "log.jsonl"}, sort_keys=True
-    )
-    return hashlib.sha256(content.encode()).hexdigest()
+    digests = {name: file["sha256"] for name, file in files.items() if name != "log.jsonl"}
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 def is_complete(folder: Path) -> bool:
     """Whether the manifest is there and each file that it lists has its size. Cheap; `problems`
     reads every byte.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
     """
     manifest = load_json(folder / "manifest.json")
     try:
@@ -89,8 +121,13 @@ def is_complete(folder: Path) -> bool:
 
 # %% ../../nbs/lib/1070_store.ipynb #32130a25
 def problems(folder: Path) -> list[str]:
-    """What is wrong with a run folder, file by file, reading every byte; empty when it is as it was
-    made.
+    """What is wrong with a run folder, file by file, reading every byte; empty when it is as it
+    was made.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of a run.
     """
     manifest = load_json(folder / "manifest.json")
     if not isinstance(manifest, dict) or "files" not in manifest:
@@ -166,21 +203,49 @@ class Store:
             ) from None
 
     def path(self, spec) -> Path:
-        """The final folder of a run, there or not."""
+        """The final folder of a run, there or not.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        """
         key = run_id(spec)
         return self.root / spec.stage / key[:2] / key
 
     def partial(self, spec) -> Path:
-        """The folder in which a run is made; it outlives a kill."""
+        """The folder in which a run is made; it outlives a kill.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        """
         return self.root / "partial" / run_id(spec)
 
     def has(self, spec) -> bool:
-        """Whether the run is there and whole (sizes are looked at, bytes are not)."""
+        """Whether the run is there and complete (sizes are compared, bytes are not).
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        """
         return is_complete(self.path(spec))
 
     def verified_path(self, spec) -> Path:
-        """The folder of a finished run, to read from. Raises InputError when it is not there, or
-        not as it was made; the first time in a process all bytes are read.
+        """The folder of a finished run, to read from; the first time in a process all of its
+        bytes are read.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+
+        Raises
+        ------
+        InputError
+            If the run is not there, or not as it was made.
         """
         folder = self.path(spec)
         if not self.has(spec):
@@ -200,20 +265,55 @@ class Store:
         return folder
 
     def pruning(self, *run_ids: str) -> str:
-        """The command that removes runs of this store, for messages."""
+        """The command that removes runs of this store, for messages.
+
+        Parameters
+        ----------
+        *run_ids : str
+            Ids of runs.
+        """
         return f"xlingual runs prune {' '.join(key[:16] for key in run_ids)} --store {shlex.quote(str(self.root))}"
 
     def read(self, spec, name: str = "measures.json"):
-        """A JSON product of a finished run. Raises InputError as `sound` does."""
+        """A JSON product of a finished run.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        name : str
+            Name of the file.
+
+        Returns
+        -------
+        object
+            Its content.
+
+        Raises
+        ------
+        InputError
+            As `verified_path`.
+        """
         return json.loads((self.verified_path(spec) / name).read_text(encoding="utf-8"))
 
     @contextmanager
     def lock(self, spec, wait: bool = True, ready=None):
-        """Hold the right to make `spec`; yields True when it is ours. Waits while a living owner
-        has it, if `wait`.
+        """Hold the right to make a run.
 
-        `ready()` says whether there is nothing left to do (default: the run is there); then it
-        yields False. A lock is taken over from an owner that is dead (see `runs.files`).
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        wait : bool, default True
+            Wait while a living owner has the lock. A lock of an owner that is dead is taken over
+            (`runs.files`).
+        ready : callable
+            Says whether there is nothing left to do; by default, whether the run is there.
+
+        Yields
+        ------
+        bool
+            True when the right is ours and there is something to do.
         """
         ready = ready or (lambda: self.has(spec))
         key = run_id(spec)
@@ -236,18 +336,41 @@ class Store:
             lock.release()
 
     def is_held(self, spec) -> bool:
-        """Whether this store object holds the lock of a run, still."""
+        """Whether this store object still holds the lock of a run.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        """
         lock = self._locks.get(run_id(spec))
         return lock is not None and lock.is_held()
 
     def maker(self, spec) -> str:
-        """Who holds the lock of a run and where it lies, for people; empty when nobody does."""
+        """Who holds the lock of a run, and where the lock is, for messages; empty when nobody
+        does.
+
+        Parameters
+        ----------
+        spec : run spec
+            A frozen dataclass with a `stage`.
+        """
         lock = Lock(self.root / "locks" / run_id(spec))
         return lock.describe_owner() if lock.path.exists() else ""
 
     def aside(self, folder: Path) -> Path:
-        """A folder out of the way in one rename, so that nothing half-removed is seen in its place;
-        where it lies now.
+        """Move a folder out of the way in one rename, so that nothing half-removed is seen in its
+        place.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder.
+
+        Returns
+        -------
+        Path
+            Where it is now.
         """
         trash = self.root / "trash" / f"{folder.name}.{uuid.uuid4().hex[:8]}"
         trash.parent.mkdir(exist_ok=True)
@@ -260,8 +383,17 @@ COLUMNS = ["run_id", "stage", "state", "created", "seconds", "bytes", "spec", "p
 
 
 def list_runs(store: Store) -> pd.DataFrame:
-    """One row a run, the `COLUMNS`; state is `found`, `damaged` or `partial`, spec canonical
-    JSON.
+    """All runs of a store, a row each.
+
+    Parameters
+    ----------
+    store : Store
+        Store of runs.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `COLUMNS`; `state` is `found`, `damaged` or `partial`, `spec` is canonical JSON.
     """
     finished = [p for p in store.root.glob("*/??/*") if p.is_dir() and len(p.name) == 64]
     return pd.DataFrame(
@@ -288,45 +420,66 @@ def _row(folder: Path) -> dict:
 
 
 def check_runs(store: Store) -> pd.DataFrame:
-    """Reads every byte of every finished run: one row (run_id, stage, problem, path) a fault; empty
-    when all is well.
+    """Read every byte of every finished run.
+
+    Parameters
+    ----------
+    store : Store
+        Store of runs.
+
+    Returns
+    -------
+    pd.DataFrame
+        A row a fault (run_id, stage, problem, path); empty when all is well.
     """
-    rows = [
-        dict(run_id=r.run_id, stage=r.stage, problem=p, path=r.path)
-        for r in list_runs(store).itertuples()
-        if r.state != "partial"
-        for p in problems(Path(r.path))
-    ]
+    rows = []
+    for run in list_runs(store).itertuples():
+        if run.state == "partial":
+            continue
+        for problem in problems(Path(run.path)):
+            rows.append((run.run_id, run.stage, problem, run.path))
     return pd.DataFrame(rows, columns=["run_id", "stage", "problem", "path"])
 
 # %% ../../nbs/lib/1070_store.ipynb #dac2328a
 def prune_runs(
     store: Store, run_ids=(), partial_days: float = 7.0, dry: bool = False
 ) -> pd.DataFrame:
-    """Remove the finished runs `run_ids`, damaged runs, partial folders untouched for
-    `partial_days`, and the trash (with what a proof that was killed has left).
-
-    Returns the rows of `list_runs` that went; `dry` only says what would go. Runs that somebody is
+    """Remove named runs, damaged runs, old partial folders and the trash; runs that somebody is
     making stay.
+
+    Parameters
+    ----------
+    store : Store
+        Store of runs.
+    run_ids : iterable of str
+        Ids of finished runs to remove.
+    partial_days : float, default 7.0
+        Partial folders untouched for so many days go.
+    dry : bool, default False
+        Only say what would go.
+
+    Returns
+    -------
+    pd.DataFrame
+        The rows of `list_runs` that went, or with `dry` would go.
     """
     frame = list_runs(store)
-    doomed = set(run_ids)
+    named = set(run_ids)
 
-    def old(path):
+    def is_old(path):
         touched = max((p.stat().st_mtime for p in Path(path).rglob("*")), default=0)
         return time.time() - touched > partial_days * 86400
 
-    def goes(row):
-        return (
-            old(row.path)
-            if row.state == "partial"
-            else row.run_id in doomed or row.state == "damaged"
-        )
+    def is_doomed(row):
+        if row.state == "partial":
+            return is_old(row.path)
+        return row.run_id in named or row.state == "damaged"
 
-    go = [goes(row) for row in frame.itertuples()]
-    gone = [row.Index for row in frame[go].itertuples() if dry or _remove(store, row)]
-    if not dry:  # what a kill in the last step of `publish` may have left
-        proofs = [p for p in store.root.glob(".proof-*") if old(p)]
+    doomed = [is_doomed(row) for row in frame.itertuples()]
+    gone = [row.Index for row in frame[doomed].itertuples() if dry or _remove(store, row)]
+    if not dry:
+        # left by proofs that were killed, and by kills in the last step of `publish`
+        proofs = [path for path in store.root.glob(".proof-*") if is_old(path)]
         for folder in (*store.root.glob("trash/*"), *proofs):
             shutil.rmtree(folder, ignore_errors=True)
         for row in frame[frame.state == "found"].drop(index=gone, errors="ignore").itertuples():
@@ -335,8 +488,19 @@ def prune_runs(
 
 
 def prune_locks(store: Store, dry: bool = False) -> list[Path]:
-    """Remove the locks of owners that are gone, or elsewhere and silent for an hour; `dry` only
-    says which.
+    """Remove the locks of owners that are gone, or on another machine and silent for an hour.
+
+    Parameters
+    ----------
+    store : Store
+        Store of runs.
+    dry : bool, default False
+        Only say what would go.
+
+    Returns
+    -------
+    list[Path]
+        The locks that went, or with `dry` would go.
     """
     return [path for path in sorted(store.root.glob("locks/[0-9a-f]*")) if Lock(path).clear(dry)]
 
