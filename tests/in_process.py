@@ -2,8 +2,11 @@
 one and importing everything again takes longer than a smoke pass itself.
 """
 
+import ast
+import dis
 import os
 from contextlib import contextmanager
+from types import CodeType
 
 import matplotlib
 import nbformat
@@ -15,24 +18,76 @@ from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
 
 
+def bound_and_used(code: CodeType) -> tuple[set[str], set[str]]:
+    """The names that code of a cell binds, and those that it takes from elsewhere."""
+    first, used_inside = {}, set()
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_NAME", "LOAD_GLOBAL", "STORE_NAME"):
+            first.setdefault(step.argval, step.opname)
+        elif isinstance(step.argval, CodeType):
+            used_inside |= bound_and_used(step.argval)[1]
+    bound = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
+    used = {name for name, way in first.items() if way != "STORE_NAME"}
+    return bound, used | (used_inside - bound)
+
+
+def cells_for_parameters(cells) -> dict[int, str]:
+    """{place: source} of what depends on the parameters of an experiment.
+
+    From the parameters on these are whole cells; before them the imports, and of the cells that
+    bind what is used later all but a last line that shows something. The rest, the miniature and
+    what shows the reference results, is the same in every run.
+    """
+
+    def names(lines):
+        return bound_and_used(compile(ast.Module(lines, []), "cell", "exec"))
+
+    code = {n: cell["source"] for n, cell in enumerate(cells) if cell["cell_type"] == "code"}
+    (start,) = (n for n in code if "parameters" in cells[n]["metadata"].get("tags", ()))
+    chosen = {n: ast.parse(source).body for n, source in code.items()}
+    left_out = {}
+    for n in range(start):
+        lines = chosen.get(n, [])
+        if lines and isinstance(lines[-1], ast.Expr):
+            lines.pop()
+        chosen[n] = [line for line in lines if isinstance(line, (ast.Import, ast.ImportFrom))]
+        left_out[n] = [line for line in lines if line not in chosen[n]]
+    while True:
+        used = set().union(*(names(lines)[1] for lines in chosen.values()))
+        more = [n for n, lines in left_out.items() if names(lines)[0] & used]
+        if not more:
+            sources = {n: ast.unparse(ast.Module(lines, [])) for n, lines in chosen.items()}
+            return sources | {n: source for n, source in code.items() if n >= start}
+        for n in more:
+            chosen[n] += left_out.pop(n)
+
+
 class InProcess(Engine):
     """A papermill engine whose kernel is a shell in this process."""
+
+    all_cells = True
 
     @classmethod
     def execute_managed_notebook(cls, manager, kernel_name, **options):
         shell = CaptureShell(mpl_format="png")
+        chosen = {} if cls.all_cells else cells_for_parameters(manager.nb.cells)
         for index, cell in enumerate(manager.nb.cells):
             if cell.cell_type == "code":
-                cell.outputs = [nbformat.from_dict(output) for output in shell.run(cell.source)]
+                outputs = shell.run(chosen.get(index, cell.source))
+                cell.outputs = [nbformat.from_dict(output) for output in outputs]
             if shell.exc:
                 manager.cell_exception(cell, index)
                 return
 
 
 @contextmanager
-def no_kernel():
-    """`notebooks.run_notebook` runs in this process, and what cells change of it is put back."""
+def no_kernel(all_cells=True):
+    """`notebooks.run_notebook` runs in this process, and what cells change of it is put back.
+
+    `all_cells`: those too that do not depend on the parameters.
+    """
     with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context():
+        patch.setattr(InProcess, "all_cells", all_cells)
         patch.setattr(notebooks, "announcing", lambda name, say: InProcess)
         folder, environment, declared = os.getcwd(), dict(os.environ), dict(stages._DECLARED)
         try:

@@ -2,17 +2,18 @@
 notebooks on partial results. (test_notebooks.py runs them at smoke scale.)
 """
 
-import json
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError
 from fake_store import FakeStore
+from in_process import cells_for_parameters
 from xlingual_nb.experiments import architecture, mixed_pairs, objective, overlap, study
 from xlingual_nb.experiments.architecture import (
     DEPTH,
@@ -561,7 +562,7 @@ def test_vocabularies_of_table_10_fit_their_text(key):
 
 
 def execute(name, tmp_path, monkeypatch, observe=None, **given):
-    """All cells of a notebook in this process, what the last line of each gives rendered; the names
+    """The cells of a notebook in this process, what the last line of each gives rendered; the names
     that it leaves.
     """
     from IPython.core.interactiveshell import InteractiveShell
@@ -570,14 +571,13 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     for module in (study, reference_results) if observe else ():
         monkeypatch.setattr(module, "observe", observe)
     shell = InteractiveShell()
-    for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        done = shell.run_cell("".join(cell["source"]), store_history=False)
+    cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", 4).cells
+    for place, source in sorted(cells_for_parameters(cells).items()):
+        done = shell.run_cell(source, store_history=False)
         done.raise_error()
         if hasattr(done.result, "_repr_html_"):
             done.result._repr_html_()
-        if "parameters" in cell["metadata"].get("tags", ()):
+        if "parameters" in cells[place].metadata.get("tags", ()):
             shell.user_ns.update(
                 dict(make_missing=False, device="cpu")
                 | {n: str(tmp_path / n) for n in ("store", "results", "figures")}

@@ -2,7 +2,6 @@
 is what other code finds, and the notebooks show whatever a store has.
 """
 
-import ast
 import csv
 import json
 from dataclasses import replace
@@ -10,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import matplotlib
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +17,7 @@ from scipy import stats
 
 from xlingual_nb.errors import InputError
 from fake_store import FakeStore
+from in_process import cells_for_parameters
 from xlingual_nb.experiments import frequency, k2020_common, ordering, overlap, study
 from xlingual_nb.tasks.baselines import FLOORS
 from xlingual_nb.runs import plan, store as stores
@@ -567,18 +568,17 @@ def partial_store(folder, kinds, share):
 
 
 def executed(name, monkeypatch, tmp_path, store, **given):
-    """The names that are there when all cells of a notebook have run in this process."""
+    """The names that are there when the cells of a notebook have run in this process."""
     matplotlib.use("agg")
     monkeypatch.setattr(stores, "Store", store)
     monkeypatch.setattr(
         plan, "plan", lambda *a, **k: pd.DataFrame({"FLOPs": [0.0], "hours": [0.0]})
     )
     names = {}
-    for cell in json.loads((ROOT / "nbs" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        exec(compile(ast.parse("".join(cell["source"])), name, "exec"), names)
-        if "parameters" in cell["metadata"].get("tags", []):
+    cells = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", 4).cells
+    for place, source in sorted(cells_for_parameters(cells).items()):
+        exec(compile(source, name, "exec"), names)
+        if "parameters" in cells[place].metadata.get("tags", []):
             names.update(
                 make_missing=False,
                 results=str(tmp_path),

@@ -9,8 +9,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from in_process import no_kernel
+from in_process import cells_for_parameters, no_kernel
 from nbdev.test import test_nb as run_cells
+from nbformat.v4 import new_code_cell, new_markdown_cell
 from recomputed import unlike_its_seeds
 
 from xlingual_nb.measures import (
@@ -81,13 +82,13 @@ AGAIN = {
 }
 
 
-def smoke(path, tmp_path, store, given=LESS, in_a_kernel=False):
+def smoke(path, tmp_path, store, given=LESS, in_a_kernel=False, all_cells=True):
     known = notebooks.parameters(path)
     places = {name: str(tmp_path / name) for name in ("results", "figures")}
     places["store"] = str(store.root)
     own = {name: place for name, place in places.items() if name in known}
     own |= given.get(path.stem, {})
-    with nullcontext() if in_a_kernel else no_kernel():
+    with nullcontext() if in_a_kernel else no_kernel(all_cells):
         executed = notebooks.run_notebook(path, "smoke", own, out=tmp_path / "executed")
     assert (
         executed == tmp_path / "executed/smoke" / path.stem / f"{path.stem}.ipynb"
@@ -119,7 +120,33 @@ def test_experiment_without_data(path, tmp_path, shared_store, monkeypatch):
     ],
 )
 def test_experiment_with_data(path, tmp_path, shared_store):
-    smoke(path, tmp_path, shared_store, given=WITH_DATA | AGAIN)
+    """All that depends on the text; the rest has run without it."""
+    smoke(path, tmp_path, shared_store, given=WITH_DATA | AGAIN, all_cells=False)
+
+
+def test_of_the_cells_before_the_parameters_a_run_takes_those_that_it_uses():
+    cells = [new_markdown_cell("# Title")]
+    cells += map(
+        new_code_cell,
+        (
+            "import numpy as np\nminiature = 1\nminiature",
+            "def double(n):\n    return times * n\ndouble(4)",
+            "times = 2",
+            "[scale for scale in range(3)]",
+        ),
+    )
+    cells.append(new_code_cell("scale = 1", metadata=dict(tags=["parameters"])))
+    cells.append(new_code_cell("np.array(double(scale))  # the whole cell"))
+    chosen = cells_for_parameters(cells)
+    assert chosen == {
+        0: "",
+        1: "import numpy as np",
+        2: "def double(n):\n    return times * n",
+        3: "times = 2",
+        4: "",
+        5: "scale = 1",
+        6: "np.array(double(scale))  # the whole cell",
+    }
 
 
 # ---- experiments are told in one order: what was found first, then how to run it
