@@ -57,7 +57,7 @@ def test_library_notebook(path, monkeypatch, capsys):
 
 # the tour has little text; deep models, row after row alike
 LESS = {"00_start_here": dict(sentences=200), "04_architecture": dict(only="6,7")}
-IN_A_KERNEL = "00_start_here", "06_mixed_pairs"
+IN_A_KERNEL = "00_start_here", "18_emergence"
 WITHOUT_RESULTS = "00_start_here", "15_ledger"  # a tour, and a page that reads what others wrote
 # Other text. These do not treat it as the microworld's text, or as another of them does:
 WITH_DATA = {
