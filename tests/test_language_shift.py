@@ -136,6 +136,7 @@ def test_one_model_reads_all_languages_and_no_text_is_a_translation():
     )
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_a_smoke_run_holds_what_the_cells_draw(shared_store):
     parts = TABLE2, TABLE3, FIGURE7, TRANSFER, IDENTITY, FEW_SENTENCES, BY_CLASS, ERASURE
     store, wanted = (

@@ -244,6 +244,7 @@ def store(shared_store):
     return shared_store
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_a_smoke_run_holds_what_the_cells_draw(store):
     wanted = cells("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
@@ -266,6 +267,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
             )
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_of_as_many_texts_in_each_language_the_whole_is_the_mean_and_chance_a_share(store):
     found = observe(cells("smoke", only="2"), store, "micro").set_index("row").value
     said = Counter(

@@ -237,6 +237,7 @@ def store(shared_store):
     return shared_store
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_a_smoke_run_holds_what_the_cells_draw(store):
     wanted = cells("smoke")
     found = observe(wanted, store, "micro").set_index(["table", "row", "column"]).value
@@ -262,6 +263,7 @@ def test_a_smoke_run_holds_what_the_cells_draw(store):
             )
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_floors_are_those_of_the_test_records(store):
     found = observe(cells("smoke"), store, "micro").set_index(["table", "row", "column"]).value
 
@@ -337,6 +339,7 @@ def test_points_of_figure_3_are_the_tables_own_runs_and_one_cheap_run_a_task():
     assert not {c.row.split(" | ")[2] for c in points} & {"en", *zero_shot.MEANS}
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_pieces_seen_are_counted_as_the_paper_says(store):
     """By a plain count over the records, piece by piece: V_obs / V_test, and so much of all pieces
     of the test.
@@ -430,6 +433,7 @@ def test_the_claim_on_overlap_is_decided_by_its_correlation(slope, verdict):
     assert list(judged.verdict) == [verdict]
 
 
+@pytest.mark.slow  # the first to ask makes a smoke study
 def test_the_labels_of_a_training_set_are_the_same_in_every_language(store):
     for task in ("documents", "nli"):
 
