@@ -1,5 +1,5 @@
-"""Confirmed verdicts made again from plan and values by seed: no line here is the package's, but for the
-values that stand in for a study where none is full.
+"""Confirmed verdicts made again from plan and values by seed, with no line of the package; and the
+study on fresh seeds: when it is read, what its record says.
 """
 
 import shutil
@@ -11,6 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import test_verdicts_again as again
+import toy_stages as toys
+
+from xlingual_nb.errors import InputError
+from xlingual_nb.experiments.study import TableEntry
+from xlingual_nb.report import confirmation, provenance, tables, verdicts
+from xlingual_nb.runs.executors import Inline
+from xlingual_nb.runs.spec import run_id
+from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -87,8 +95,6 @@ def test_confirmed_verdicts_follow_from_plan_and_values():
 @pytest.fixture(autouse=True)
 def one_family(monkeypatch):
     """Plans of one family, D in the microworld, so that tests need no data and little time."""
-    from xlingual_nb.report import confirmation
-
     plan = confirmation.plans()["dufter2020"]
     micro = replace(plan, claims=tuple(plan.family("micro")))
     monkeypatch.setattr(confirmation, "plans", lambda: {"dufter2020": micro})
@@ -99,9 +105,6 @@ def made_up_study(root):
     """Fresh values of D in the microworld: draws around the exploratory ones. As `root` has them when
     full, with verdicts.
     """
-    from xlingual_nb.report import confirmation, tables, verdicts
-    from xlingual_nb.runs.spec import run_id
-
     rng = np.random.default_rng(0)
     old = pd.concat(
         tables.read_seeds(ROOT / f"results/laptop/{notebook}/seeds.csv")
@@ -146,8 +149,6 @@ def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(tmp_path):
 
 
 def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
-    from xlingual_nb.report import confirmation
-
     root = made_up_study(tmp_path)
     (root / "results/laptop").mkdir()
     shutil.copy(ROOT / "results/laptop/verdicts.csv", root / "results/laptop")
@@ -160,8 +161,6 @@ def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
 
 
 def test_a_claim_that_was_cut_leaves_its_family_and_says_why(tmp_path, monkeypatch, one_family):
-    from xlingual_nb.report import confirmation
-
     root = made_up_study(tmp_path)
     claims = [replace(c, cut="no time") if c.id == "D-late" else c for c in one_family.claims]
     cut = replace(one_family, claims=tuple(claims))
@@ -172,8 +171,6 @@ def test_a_claim_that_was_cut_leaves_its_family_and_says_why(tmp_path, monkeypat
 
 
 def test_the_index_of_runs_has_those_on_fresh_seeds(tmp_path):
-    from xlingual_nb.report import confirmation, provenance
-
     root = made_up_study(tmp_path)
     entries = provenance.confirmatory_entries(root, provenance.SpecIndex({}))
     assert set(confirmation.confirmed_values(root).run_id.str[:12]) <= set(entries)
@@ -182,9 +179,37 @@ def test_the_index_of_runs_has_those_on_fresh_seeds(tmp_path):
 
 
 def test_no_verdict_of_a_family_that_is_not_full(tmp_path):
-    from xlingual_nb.report import confirmation
-
     root = made_up_study(tmp_path)
     assert len(confirmation.confirmed_verdicts(root))
     (root / "results/confirmed/08_knn_replace-micro.csv").unlink()
     assert confirmation.confirmed_verdicts(root).empty
+
+
+def test_a_table_is_read_when_it_is_full_and_the_record_says_how_far_it_is(tmp_path, monkeypatch):
+    """A run that fails leaves a note, and no value; the same table goes on from there."""
+    (tmp_path / "settings.ini").write_text("")
+    (tmp_path / "nbs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path / "runs")
+    bad = toys.Total((toys.Count(3, 1, fault="user"),))
+    runs = [toys.Total((toys.Count(3, 0),)), bad]
+    entries = [
+        TableEntry(
+            "dufter2020", "table1", "0 original", "µ", seed, (run,), lambda held: held["total"]
+        )
+        for seed, run in zip((200, 201), runs, strict=True)
+    ]
+    table = confirmation.ConfirmatoryTable("07_laboratory", "micro", tuple(entries))
+    with pytest.raises(InputError):
+        confirmation.run_table(table, store, Inline())
+    (note,) = confirmation.read_record(tmp_path).itertuples()
+    assert (note.runs, note.made) == ("4", "2")
+    assert not (tmp_path / confirmation.CONFIRMED / table.file).exists()
+    with pytest.raises(InputError, match="none is read before"):
+        confirmation.write_values(table, store)
+    mended = replace(entries[1], runs=(toys.Total((toys.Count(3, 1),)),))
+    confirmation.run_table(replace(table, entries=(entries[0], mended)), store, Inline())
+    (note,) = confirmation.read_record(tmp_path).itertuples()
+    assert (note.runs, note.made) == ("4", "4")
+    values = pd.read_csv(tmp_path / confirmation.CONFIRMED / table.file)
+    assert list(values.seed) == [200, 201]

@@ -6,8 +6,8 @@
 __all__ = ['CONFIRMED', 'STACK', 'RECORD', 'CONFIRMED_SAME', 'REVERSED', 'FIRST', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT',
            'OUTCOMES', 'notebooks_behind', 'fresh_cells', 'claim_entries', 'ConfirmatoryTable', 'with_free_entries',
            'confirmatory_tables', 'runs_left', 'tables_with_data', 'progress_table', 'find_table', 'write_values',
-           'write_record', 'run_table', 'confirmed_values', 'examine_planned', 'is_full', 'confirmed_verdicts',
-           'read_confirmed', 'outcome_of', 'compared_verdicts', 'confirmation_scores']
+           'read_record', 'write_record', 'run_table', 'confirmed_values', 'examine_planned', 'is_full',
+           'confirmed_verdicts', 'read_confirmed', 'outcome_of', 'compared_verdicts', 'confirmation_scores']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
 from dataclasses import dataclass, replace
@@ -213,6 +213,12 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
 RECORD = ["notebook", "corpus", "commit", "day", "runs", "made", "hours planned", "hours taken"]
 
 
+def read_record(root: Path) -> pd.DataFrame:
+    """What `write_record` has noted of each table that was begun; without rows where none was."""
+    path = Path(root) / CONFIRMED / "record.csv"
+    return pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame(columns=RECORD)
+
+
 def write_record(table: ConfirmatoryTable, store) -> Path:
     """Note in `results/confirmed/record.csv` how many runs of a table are made, and the hours of a core
     that these took, beside what had been planned for all of them (`runs.plan`).
@@ -234,7 +240,7 @@ def write_record(table: ConfirmatoryTable, store) -> Path:
     row["hours taken"] = round(seconds.reindex(map(run_id, made)).sum() / 3600, 2)
     path = repository() / CONFIRMED / "record.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame(columns=RECORD)
+    before = read_record(repository())
     is_same = (before.notebook == table.notebook) & (before.corpus == table.corpus)
     record = pd.concat([before[~is_same], pd.DataFrame([row]).astype(str)])
     write_atomic(path, tables.text(record[RECORD].sort_values(["notebook", "corpus"])))
