@@ -14,7 +14,7 @@ from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import power
 from xlingual_nb.papers import published
-from xlingual_nb.report import confirmation_plan
+from xlingual_nb.report import confirmation_plan, provenance, tables
 from xlingual_nb.report.confirmation_plan import claim_to_test, plans, read_plan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,3 +105,15 @@ def test_a_table_that_is_not_planned_is_an_error_of_one_line(words, message, cap
     with pytest.raises(SystemExit) as ended:
         cli.main(["confirm", *words])
     assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("results/confirmed/*-*.csv")), ids=lambda p: p.stem
+)
+def test_every_value_of_a_full_table_is_of_a_fresh_seed_and_says_what_made_it(path):
+    values = tables.read_seeds(path)
+    firsts = values.paper.map({paper: plan.first_seed for paper, plan in plans().items()})
+    assert (values.seed >= firsts).all() and (values.seed < firsts + confirmation_plan.MOST).all()
+    assert values.made.str.fullmatch("[0-9a-f]{12}").all()
+    index = provenance.read_index(ROOT)
+    assert set(values.run_id.str[: provenance.SHORT]) <= set(index.entries)
