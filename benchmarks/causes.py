@@ -3,9 +3,9 @@
     python benchmarks/causes.py train --store runs --arms released,padding --seconds 1000
     python benchmarks/causes.py compare
 
-`train` adds a line a model to the table. `compare` holds each difference against the same seeds of the row
-as the paper's text has it, which are among the reference results. README.md beside this file says what
-each difference would have to show.
+`train` adds a line a model to the table. `compare` holds each difference, here and at the published size,
+against the same seeds of the row as the paper's text has it, which are among the reference results.
+README.md beside this file says what each difference would have to show.
 """
 
 import argparse
@@ -83,32 +83,33 @@ def line(arm: str, row: str, spec: MeasureSpec, store: Store) -> dict:
     return label | {name: values[name] for name in MEASURES}
 
 
-def text_values(given, sizes) -> pd.DataFrame:
-    """The reference results of rows 1 and 4 as the paper's text has them, a line a model."""
-    path = ROOT / "results" / given.scale / "07_laboratory" / "seeds.csv"
-    kept = pd.read_csv(path)
-    kept = kept[(kept.table == "table1") & (kept.corpus == sizes.label)]
-    kept = kept[kept.row.isin([LABELS["1"], LABELS["4"]]) & kept.column.isin(MEASURES.values())]
+def text_values(scale: str, corpus: str) -> pd.DataFrame:
+    """The reference results of Table 1's rows as the paper's text has them, a line a model."""
+    kept = pd.read_csv(ROOT / "results" / scale / "07_laboratory" / "seeds.csv")
+    kept = kept[(kept.table == "table1") & (kept.corpus == corpus)]
+    kept = kept[kept.column.isin(MEASURES.values())]
     wide = kept.pivot(index=["row", "seed"], columns="column", values="value").reset_index()
     wide["row"] = wide.row.str.split().str[0]
     return wide.rename(columns={column: name for name, column in MEASURES.items()})
 
 
-def compare(given, sizes) -> pd.DataFrame:
-    """Mean µ with a difference and without, what it adds with its 95% interval over paired seeds, and
-    how the model fits its text.
+def effects(table: pd.DataFrame, scale: str, corpus: str) -> pd.DataFrame:
+    """What each difference adds to µ, with its 95% interval over paired seeds, and how the models fit
+    their text.
     """
-    table = pd.read_csv(given.output, dtype={"row": str})
-    both = table.merge(text_values(given, sizes), on=["row", "seed"], suffixes=("", "_text"))
+    text = text_values(scale, corpus)
+    both = table.merge(text, on=["row", "seed"], suffixes=("", "_text"))
     lines = []
-    for (row, arm), part in both.groupby(["row", "arm"], sort=False):
+    for (row, arm), part in both[both.arm != "paper"].groupby(["row", "arm"], sort=False):
         added = contrast([part.mu - part.mu_text], [1.0])
         low, high = added.interval()
         lines.append(
             {
+                "scale": scale,
+                "corpus": corpus,
                 "row": LABELS[row],
                 "difference": arm,
-                "seeds": len(part),
+                "models": len(part),
                 "µ, text": part.mu_text.mean(),
                 "µ": part.mu.mean(),
                 "added": added.value,
@@ -119,6 +120,21 @@ def compare(given, sizes) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+def compare(given, sizes) -> pd.DataFrame:
+    """The effects at this size and at the published one, which are also written down."""
+    tables = {
+        (given.scale, sizes.label): given.output,
+        ("paper", "bible"): ROOT / "benchmarks/results/published-size.csv",
+    }
+    frames = []
+    for where, path in tables.items():
+        if path.exists():
+            frames.append(effects(pd.read_csv(path, dtype={"row": str}), *where))
+    frame = pd.concat(frames, ignore_index=True)
+    write_atomic(given.summary, frame.to_csv(index=False, float_format="%.4g"))
+    return frame
 
 
 def main(argv=None) -> pd.DataFrame:
@@ -134,6 +150,9 @@ def main(argv=None) -> pd.DataFrame:
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--corpus", default="micro")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/causes.csv")
+    parser.add_argument(
+        "--summary", type=Path, default=ROOT / "benchmarks/results/causes-compared.csv"
+    )
     given = parser.parse_args(argv)
     sizes = laboratory_config(given.scale, given.corpus)
     return {"train": train, "compare": compare}[given.command](given, sizes)

@@ -962,9 +962,16 @@ def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
 
     text = table[["row", "seed", "mu", "perplexity_train"]].drop_duplicates(["row", "seed"])
     monkeypatch.setattr(causes, "text_values", lambda *_: text.assign(mu=text.mu - 0.1))
-    added = causes.main(["compare", *places]).set_index(["row", "difference"]).added
-    assert added["4 no-random", "split"] == pytest.approx(0.1)
-    assert len(added) == 3
+    effects = causes.effects(table, "smoke", "micro").set_index(["row", "difference"])
+    assert effects.added["4 no-random", "split"] == pytest.approx(0.1)
+    assert (effects.models == 2).all() and len(effects) == 3
+
+
+def test_the_kept_effects_of_causes_follow_from_its_models(loaded, tmp_path):
+    kept = SCRIPT.with_name("results") / "causes-compared.csv"
+    again = tmp_path / "again.csv"
+    loaded("causes").main(["compare", "--summary", str(again)])
+    assert again.read_text() == kept.read_text()
 
 
 @pytest.mark.parametrize(

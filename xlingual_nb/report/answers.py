@@ -108,8 +108,9 @@ class Answer:
     remarks : tuple of str
         Paragraphs beneath that table.
     departures : dict
-        A table of models that depart from the paper's text: `file` (with columns arm, row, seed, mu), and
-        `names`, what each arm does; empty for none.
+        A table of models that depart from the paper's text: `file` (with columns arm, row, seed, mu),
+        `effects` (columns row, difference, added, low, high: µ less that of the same seeds by the text),
+        and `names`, what each arm does; empty for none.
     score : bool
         Whether the number of claims that hold stands beneath the sentence.
     comparison : dict
@@ -292,17 +293,22 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     study = kept_study(notebook, scale="paper").table("table1")
     study = study[study.column == "µ"]
     frame = pd.read_csv(root / departures["file"], dtype={"row": str})
+    effects = pd.read_csv(root / departures["effects"])
+    effects = effects[effects.scale == "paper"].set_index(["row", "difference"])
     lines = [
-        "| what differs from the paper's text | row | µ of each model | mean | by the text | published |",
-        "|---|---|---|---|---|---|",
+        "| what differs from the paper's text | row | µ of each model | mean | by the text | published | "
+        "added, same seeds |",
+        "|---|---|---|---|---|---|---|",
     ]
     for arm, name in departures["names"].items():
         for ident, group in frame[frame.arm == arm].groupby("row"):
             (text,) = study[study.row.str.startswith(f"{ident} ")].itertuples()
             models = ", ".join(f"{mu:.2f}" for mu in group.mu)
+            effect = effects.loc[text.row, arm]
+            added = f"{effect.added:+.2f} [{effect.low:.2f}, {effect.high:.2f}]".replace("-", MINUS)
             lines.append(
                 f"| {name} | {row_name(text.row)} | {models} | {group.mu.mean():.2f} | {text.value:.2f} "
-                f"(n = {text.n_seeds}) | {text.published:.2f} |"
+                f"(n = {text.n_seeds}) | {text.published:.2f} | {added} |"
             )
     return "\n".join(lines)
 
