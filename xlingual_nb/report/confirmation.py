@@ -6,10 +6,12 @@
 __all__ = ['CONFIRMED', 'STACK', 'RECORD', 'CONFIRMED_SAME', 'REVERSED', 'FIRST', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT',
            'OUTCOMES', 'notebooks_behind', 'fresh_cells', 'claim_entries', 'ConfirmatoryTable', 'with_free_entries',
            'confirmatory_tables', 'runs_left', 'tables_with_data', 'progress_table', 'find_table', 'write_values',
-           'read_record', 'write_record', 'run_table', 'confirmed_values', 'examine_planned', 'is_full',
-           'confirmed_verdicts', 'read_confirmed', 'outcome_of', 'compared_verdicts', 'confirmation_scores']
+           'read_record', 'processor_seconds', 'record_row', 'write_record', 'run_table', 'confirmed_values',
+           'examine_planned', 'is_full', 'confirmed_verdicts', 'read_confirmed', 'outcome_of', 'compared_verdicts',
+           'confirmation_scores']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
+import os
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -210,7 +212,10 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
     return path
 
 
-RECORD = ["notebook", "corpus", "commit", "day", "runs", "made", "hours planned", "hours taken"]
+RECORD = [
+    *("notebook", "corpus", "commit", "day", "runs", "made"),
+    *("hours planned", "processor hours", "hours"),
+]
 
 
 def read_record(root: Path) -> pd.DataFrame:
@@ -219,29 +224,43 @@ def read_record(root: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame(columns=RECORD)
 
 
-def write_record(table: ConfirmatoryTable, store) -> Path:
-    """Note in `results/confirmed/record.csv` how many runs of a table are made, and the hours of a core
-    that these took, beside what had been planned for all of them (`runs.plan`).
+def processor_seconds() -> float:
+    """What this process and those that it has started and seen end have used of a processor."""
+    return sum(os.times()[:4])
+
+
+def record_row(table: ConfirmatoryTable, store) -> dict:
+    """What the record says of a table (`RECORD`): its runs, how many of them are made and their hours by
+    the clock, in which others may have used the machine too; and the hours of a core planned for all
+    (`runs.plan`).
     """
     runs = ancestors_by_id(unique_runs(table.entries)).values()
     made = [spec for spec in runs if store.has(spec)]
-    cost = [stage_of(spec).cost for spec in runs]
-    flops = sum(of(spec).get("flops", 0.0) for of, spec in zip(cost, runs) if of)
+    costs = [(stage_of(spec).cost, spec) for spec in runs]
+    flops = sum(cost(spec).get("flops", 0.0) for cost, spec in costs if cost)
     seconds = list_runs(store).set_index("run_id").seconds
-    row = dict(
-        notebook=table.notebook,
-        corpus=table.corpus,
-        commit=commit_of(repository())[:12],
-        day=date.today().isoformat(),
-        runs=len(runs),
-        made=len(made),
-    )
-    row["hours planned"] = round(flops / (calibrate() / cores()) / 3600, 2)
-    row["hours taken"] = round(seconds.reindex(map(run_id, made)).sum() / 3600, 2)
+    return {
+        "notebook": table.notebook,
+        "corpus": table.corpus,
+        "commit": commit_of(repository())[:12],
+        "day": date.today().isoformat(),
+        "runs": len(runs),
+        "made": len(made),
+        "hours planned": round(flops / (calibrate() / cores()) / 3600, 2),
+        "hours": round(seconds.reindex(map(run_id, made)).sum() / 3600, 2),
+    }
+
+
+def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
+    """Note in `results/confirmed/record.csv` how far a table is, and what it took; `spent` seconds of a
+    processor are added to those that were noted before.
+    """
     path = repository() / CONFIRMED / "record.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     before = read_record(repository())
     is_same = (before.notebook == table.notebook) & (before.corpus == table.corpus)
+    earlier = before[is_same]["processor hours"].astype(float).sum()
+    row = record_row(table, store) | {"processor hours": round(earlier + spent / 3600, 3)}
     record = pd.concat([before[~is_same], pd.DataFrame([row]).astype(str)])
     write_atomic(path, tables.text(record[RECORD].sort_values(["notebook", "corpus"])))
     return path
@@ -251,10 +270,11 @@ def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK
     """Make what is missing of a table; write its values, and the verdicts of every family that is full
     with them. Gives the files. How far it came is noted even where it is stopped.
     """
+    began = processor_seconds()
     try:
         make_missing_runs(list(table.entries), store, stack, executor=executor)
     finally:
-        record = write_record(table, store)
+        record = write_record(table, store, processor_seconds() - began)
     written = [record, write_values(table, store)]
     judged = confirmed_verdicts(repository())
     if len(judged):
