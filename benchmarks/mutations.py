@@ -153,15 +153,15 @@ MUTATIONS = [
     Mutation(
         "a lock is taken that somebody has",
         "runs/files.py",
-        "            if self.path.exists() and not self._abandoned():\n",
+        "            if not create_once(own, self.path) and not self._take_over(own):\n",
         "            if False:\n",
         "test_store.py",
     ),
     Mutation(
         "every lock is ours",
         "runs/files.py",
-        'return (self.owner() or {}).get("name") == self.name',
-        'return (self.owner() or {}).get("name") != ""',
+        'return owner_in(self.path).get("name") == self.name',
+        'return owner_in(self.path).get("name") != ""',
         "test_store.py",
     ),
     Mutation(

@@ -78,19 +78,6 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for part in parts for item in part]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """What is imported here is compiled for later sessions too, and for the processes that tests
-    start, where the environment asks for no bytecode as containers do.
-    """
-    wanted = sys.dont_write_bytecode
-    sys.dont_write_bytecode = False
-    try:
-        return (yield)
-    finally:
-        sys.dont_write_bytecode = wanted
-
-
 def pytest_collection_finish(session):
     """What was collected stays: looking through it again and again for garbage took a third of the
     time.
