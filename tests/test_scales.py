@@ -880,7 +880,7 @@ def test_table_2_on_english_and_finnish(finnish, tmp_path, monkeypatch):
     """
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     places = {name: str(tmp_path / name) for name in ("store", "results", "figures")}
-    with no_kernel():
+    with no_kernel(all_cells=False):
         made = notebooks.run_notebook(
             "02", "smoke", {"own": str(finnish / "fi.toml"), **places}, out=tmp_path / "out"
         )
