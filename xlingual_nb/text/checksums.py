@@ -11,13 +11,16 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..runs.files import write_atomic
+from .layouts import ORIGINAL
 
 # %% ../../nbs/lib/2120_checksums.ipynb #6032b9a1
 CHECKSUM_FILE = "SHA256SUMS"
 
 
 def data_files(folder: Path) -> list[Path]:
-    """The data files in the sub-folders of a folder, without hidden ones; broken links included.
+    """The data files in the sub-folders of a folder, broken links included.
+
+    Hidden files and the originals that `xlingual data convert` leaves are none.
 
     Parameters
     ----------
@@ -30,7 +33,8 @@ def data_files(folder: Path) -> list[Path]:
     """
 
     def hidden(p):
-        return any(part.startswith(".") for part in p.relative_to(folder).parts)
+        names = p.relative_to(folder).parts
+        return p.suffix == ORIGINAL or any(part.startswith(".") for part in names)
 
     def file(p):
         return p.is_file() or (p.is_symlink() and not p.exists())

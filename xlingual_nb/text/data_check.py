@@ -6,7 +6,8 @@
 __all__ = ['LINK', 'SPLIT_PATTERN', 'LAYOUT', 'format_count', 'format_label_counts', 'describe_bible', 'describe_text',
            'describe_nli', 'describe_ner', 'describe_dictionary', 'describe_documents', 'describe_language_id',
            'describe_sentence_pairs', 'describe_alignment', 'describe_treebank', 'describe_tokenized_text',
-           'describe_vocabulary', 'FileKind', 'describe_file', 'nonparallel_xnli_files', 'check_data_folder']
+           'describe_vocabulary', 'FileKind', 'describe_file', 'nearest_name', 'nonparallel_xnli_files',
+           'check_data_folder']
 
 # %% ../../nbs/lib/2130_data_check.ipynb #1c84d691
 import re
@@ -409,7 +410,29 @@ def describe_file(path: Path, folder: Path) -> tuple[str, str]:
         except InputError as error:
             return "", str(error)
     shapes = ", ".join(kind.example_names for kind in kinds) or f"folders: {', '.join(LAYOUT)}"
-    return f"nothing reads a file of this name ({shapes})", ""
+    return f"nothing reads a file of this name ({shapes}){nearest_name(name, kinds)}", ""
+
+
+def nearest_name(name: str, kinds: list[FileKind]) -> str:
+    """What to do with a name that only its capitals or its compression keep from being read.
+
+    Parameters
+    ----------
+    name : str
+    kinds : list of FileKind
+        Of its folder.
+
+    Returns
+    -------
+    str
+        Empty for other names.
+    """
+    if (stem := re.sub(r"\.(bz2|xz|zst|zip|7z)$", "", name)) != name:
+        return f": decompress it to {stem}, or compress that by gzip"
+    lower = name.lower()
+    if lower != name and any(re.fullmatch(kind.pattern, lower) for kind in kinds):
+        return f": call it {lower}"
+    return ""
 
 # %% ../../nbs/lib/2130_data_check.ipynb #ddea9883
 def nonparallel_xnli_files(folder: Path) -> dict[Path, str]:

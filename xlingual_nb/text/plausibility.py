@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MARKUP', 'CONTROL', 'LONG_SENTENCE', 'LINE_CHECKS', 'SCRIPTS', 'SCRIPT_OF', 'PART', 'has_markup', 'has_control',
            'is_mojibake', 'has_no_letters', 'is_long', 'LineCheck', 'script_share', 'text_findings', 'label_findings',
-           'leaked_share', 'leak_findings', 'records_in', 'file_findings', 'plausibility']
+           'pair_findings', 'leaked_share', 'leak_findings', 'records_in', 'file_findings', 'plausibility']
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #89722cf8
 import re
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .corpora import read_lines
+from .layouts import foreign_layout
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #fe661ffe
 MARKUP = re.compile(
@@ -238,6 +239,35 @@ def label_findings(labels: list[str]) -> tuple[list[str], bool]:
     return [], False
 
 
+def pair_findings(rows: list[list[str]]) -> tuple[list[str], bool]:
+    """What is odd about pairs of sentences with a label.
+
+    Parameters
+    ----------
+    rows : list of list of str
+        Premise, hypothesis and label.
+
+    Returns
+    -------
+    findings : list of str
+    is_wrong : bool
+        Whether the file is certainly wrong.
+    """
+    findings, is_wrong = text_findings([f"{premise} {hypothesis}" for premise, hypothesis, _ in rows])
+    n_parsed = sum(row[0].startswith("( ") and row[0].endswith(" )") for row in rows)
+    if n_parsed:
+        findings.append(
+            f"{n_parsed / len(rows):.1%} of the premises are parse trees in brackets: take the columns of "
+            "plain sentences, sentence1 and sentence2"
+        )
+        is_wrong |= n_parsed > len(rows) / 2
+    n_equal = sum(row[0].strip() == row[1].strip() for row in rows)
+    if n_equal > 0.05 * len(rows):
+        findings.append(f"{n_equal / len(rows):.1%} of the pairs say the same twice: leave them out")
+    of_labels, label_is_wrong = label_findings([row[2].strip() for row in rows])
+    return findings + of_labels, is_wrong or label_is_wrong
+
+
 PART = re.compile(r"(?:.*\.)?(train|dev|test)(?:\..*)?")
 
 
@@ -313,7 +343,8 @@ def records_in(path: Path) -> list[str]:
 def file_findings(path: Path, folder: Path) -> tuple[list[str], bool]:
     """What is odd about one file of a data folder.
 
-    Files that cannot be read have no findings: their readers say why.
+    A file of another layout has that one finding. Files that cannot be read have none: their
+    readers say why.
 
     Parameters
     ----------
@@ -328,6 +359,10 @@ def file_findings(path: Path, folder: Path) -> tuple[list[str], bool]:
         Whether the file is certainly wrong.
     """
     kind = path.relative_to(folder).parts[0]
+    layout = foreign_layout(path, kind)
+    of_layout = [f"is of another layout, {layout}"] if layout else []
+    if layout and kind != "doc":
+        return of_layout, False
     language = re.split(r"[-.]", path.name)[0]
     try:
         lines = read_lines(path)
@@ -338,8 +373,14 @@ def file_findings(path: Path, folder: Path) -> tuple[list[str], bool]:
     if kind == "bible":
         return text_findings([line.split("\t", 1)[-1] for line in lines], language)
     rows = [line.split("\t") for line in lines if line.strip()]
+    if kind == "nli" and all(len(row) == 3 for row in rows):
+        return pair_findings(rows)
     if kind == "doc" and all(len(row) == 2 for row in rows):
-        return label_findings([row[1].strip() for row in rows])
+        of_labels, is_wrong = label_findings([row[1].strip() for row in rows])
+        # Our reader would take the topics for texts.
+        return of_labels + of_layout, is_wrong or bool(layout)
+    if of_layout:
+        return of_layout, False
     if kind == "ner":
         tags = [line.split()[-1] for line in lines if len(line.split()) > 1]
         if tags and set(tags) == {"O"}:
