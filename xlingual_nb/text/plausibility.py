@@ -253,7 +253,9 @@ def pair_findings(rows: list[list[str]]) -> tuple[list[str], bool]:
     is_wrong : bool
         Whether the file is certainly wrong.
     """
-    findings, is_wrong = text_findings([f"{premise} {hypothesis}" for premise, hypothesis, _ in rows])
+    findings, is_wrong = text_findings(
+        [f"{premise} {hypothesis}" for premise, hypothesis, _ in rows]
+    )
     n_parsed = sum(row[0].startswith("( ") and row[0].endswith(" )") for row in rows)
     if n_parsed:
         findings.append(
@@ -263,7 +265,9 @@ def pair_findings(rows: list[list[str]]) -> tuple[list[str], bool]:
         is_wrong |= n_parsed > len(rows) / 2
     n_equal = sum(row[0].strip() == row[1].strip() for row in rows)
     if n_equal > 0.05 * len(rows):
-        findings.append(f"{n_equal / len(rows):.1%} of the pairs say the same twice: leave them out")
+        findings.append(
+            f"{n_equal / len(rows):.1%} of the pairs say the same twice: leave them out"
+        )
     of_labels, label_is_wrong = label_findings([row[2].strip() for row in rows])
     return findings + of_labels, is_wrong or label_is_wrong
 
