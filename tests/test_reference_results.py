@@ -29,7 +29,15 @@ from xlingual_nb.experiments.study import (
     observe,
 )
 from xlingual_nb.papers.published import claims, value as published_value
-from xlingual_nb.report import notebooks, reference_results, site_pages, tables, verdicts
+from xlingual_nb.report import (
+    agreement,
+    notebooks,
+    reference_results,
+    reusable_values,
+    site_pages,
+    tables,
+    verdicts,
+)
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.runs import spec
 from xlingual_nb.runs.engine import run
@@ -228,7 +236,7 @@ def of_two_seeds(**changed):
         reference_results.cells_of("03_frequency", scale="laptop", corpus="micro", seeds=3)
     )
     frame = observed("03_frequency", seeds=2, keep=cells.__contains__)
-    made = {address(c): name for c, name in zip(cells, reference_results.code_fingerprints(cells))}
+    made = {address(c): name for c, name in zip(cells, reusable_values.code_fingerprints(cells))}
     at, _ = written(
         "03_frequency",
         frame.assign(**{"made": list(map(made.get, addresses(frame)))} | changed),
@@ -240,11 +248,11 @@ def of_two_seeds(**changed):
 def test_a_kept_study_grows_by_the_seeds_that_it_lacks(clone):
     cells, at = of_two_seeds()
     before = tables.read_seeds(at.tables / "seeds.csv")
-    held = reference_results.reusable_values(cells, at, "micro")
-    assert reference_results.missing_entries(cells, held) == [c for c in cells if c.seed == 2], (
+    held = reusable_values.reusable_values(cells, at, "micro")
+    assert reusable_values.missing_entries(cells, held) == [c for c in cells if c.seed == 2], (
         "the seeds that are there are not made again"
     )
-    found = reference_results.collect_values(cells, held, at.store, "micro")
+    found = reusable_values.collect_values(cells, held, at.store, "micro")
 
     def in_order(frame):
         return tables.in_order(frame[before.columns]).reset_index(drop=True)
@@ -266,18 +274,18 @@ def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, 
         )
         if c.row == row
     ]
-    asked = reference_results.with_kept(more, at, "micro")
+    asked = reusable_values.with_kept(more, at, "micro")
     assert {c.seed for c in asked if c.row == row} == set(range(4)) and {
         c.seed for c in asked if c.row != row
     } == {0, 1}
     assert {c.row for c in asked} == {c.row for c in cells} and len(asked) == len(set(asked))
     assert {
         c.row
-        for c in reference_results.missing_entries(
-            asked, reference_results.reusable_values(asked, at, "micro")
+        for c in reusable_values.missing_entries(
+            asked, reusable_values.reusable_values(asked, at, "micro")
         )
     } == {row}, "the rest is not made again"
-    assert reference_results.with_kept(more, replace(at, keep=False), "micro") == more
+    assert reusable_values.with_kept(more, replace(at, keep=False), "micro") == more
     assert (
         call(
             "run",
@@ -299,7 +307,7 @@ def test_some_rows_with_more_seeds_stand_beside_the_rest_of_what_is_kept(clone, 
 def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
     cells, at = of_two_seeds(made="0" * 12)
     with pytest.raises(InputError, match="leave out keep"):
-        reference_results.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
+        reusable_values.with_kept([c for c in cells if c.row == cells[0].row], at, "micro")
 
 
 @pytest.mark.parametrize(
@@ -310,9 +318,7 @@ def test_what_would_be_made_otherwise_does_not_stand_by_itself(clone):
 def test_what_was_made_otherwise_is_made_again(clone, changed):
     cells, at = of_two_seeds(**changed)
     assert (
-        reference_results.missing_entries(
-            cells, reference_results.reusable_values(cells, at, "micro")
-        )
+        reusable_values.missing_entries(cells, reusable_values.reusable_values(cells, at, "micro"))
         == cells
     )
 
@@ -321,17 +327,15 @@ def test_a_number_that_is_kept_under_another_name_is_taken_over(clone):
     """The plain model of one table is that of the next."""
     cells, at = of_two_seeds()
     named = [replace(c, table="table9", row=f"plain {c.row}") for c in cells]
-    held = reference_results.reusable_values(
+    held = reusable_values.reusable_values(
         named,
         replace(at, reference=reference_results.kept_study("05_objective", scale="laptop")),
         "micro",
     )
-    assert reference_results.missing_entries(named, held) == [
+    assert reusable_values.missing_entries(named, held) == [
         c for c in named if c.seed == 2
     ] and set(held.table) == {"table9"}
-    assert (
-        held.value.tolist() == reference_results.reusable_values(cells, at, "micro").value.tolist()
-    )
+    assert held.value.tolist() == reusable_values.reusable_values(cells, at, "micro").value.tolist()
 
 
 def test_a_notebook_keeps_the_number_that_it_has(clone):
@@ -342,7 +346,7 @@ def test_a_notebook_keeps_the_number_that_it_has(clone):
     elsewhere.mkdir(exist_ok=True)
     mine.assign(value=mine.value + 1).to_csv(elsewhere / "seeds.csv", index=False)
     held, others = (
-        reference_results.reusable_values(
+        reusable_values.reusable_values(
             cells,
             replace(at, reference=reference_results.kept_study(name, scale="laptop")),
             "micro",
@@ -366,15 +370,13 @@ def test_a_difference_is_taken_of_the_two_numbers_that_are_kept(clone):
     (loss,) = (c for c in of_run if c.minus)
     frame = pd.DataFrame([address(c) for c in of_run], columns=ADDRESS_COLUMNS)
     frame = frame.assign(
-        corpus="micro", value=[90.0, 50.0, 7.0], made=reference_results.code_fingerprints(of_run)
+        corpus="micro", value=[90.0, 50.0, 7.0], made=reusable_values.code_fingerprints(of_run)
     )
     at, _ = written("05_objective", frame, keep=True)
     at = replace(at, reference=reference_results.kept_study("05_objective"))
 
     def taken(cells):
-        return (
-            reference_results.reusable_values(cells, at, "micro").set_index("row").value.to_dict()
-        )
+        return reusable_values.reusable_values(cells, at, "micro").set_index("row").value.to_dict()
 
     assert of_run[2] == loss and taken(of_run)[loss.row] == 40 and taken([loss]) == {loss.row: 40}
     seeds = tables.read_seeds(at.tables / "seeds.csv")
@@ -406,14 +408,12 @@ def test_of_one_run_all_numbers_are_of_one_making(tmp_path):
         ]
     run(first.runs, store, progress=False)
     found = (
-        reference_results.collect_values([first, other, *more], held, store, "micro")
+        reusable_values.collect_values([first, other, *more], held, store, "micro")
         .set_index(["column", "seed"])
         .value
     )
     assert found["twice", 0] == 2 * found["c", 0] >= 0 and found["c", 1] == -1 and len(found) == 3
-    assert reference_results.collect_values(
-        [first, other], held, store, "micro"
-    ).value.tolist() == [
+    assert reusable_values.collect_values([first, other], held, store, "micro").value.tolist() == [
         -1,
         -1,
     ]
@@ -441,8 +441,8 @@ def test_what_is_read_otherwise_is_made_again(clone, changed):
     asked = [other(c) if c.seed == 0 else c for c in cells]
     assert {
         c.seed
-        for c in reference_results.missing_entries(
-            asked, reference_results.reusable_values(asked, at, "micro")
+        for c in reusable_values.missing_entries(
+            asked, reusable_values.reusable_values(asked, at, "micro")
         )
     } == {0, 2}
 
@@ -450,10 +450,10 @@ def test_what_is_read_otherwise_is_made_again(clone, changed):
 def test_a_study_of_ones_own_takes_nothing_over(clone):
     cells, _ = of_two_seeds()
     at = reference_results.output_folders("03_frequency", "laptop")
-    held = reference_results.reusable_values(cells, at, "micro")
+    held = reusable_values.reusable_values(cells, at, "micro")
     assert (
-        reference_results.missing_entries(cells, held) == cells
-        and reference_results.collect_values(cells, held, at.store, "micro").empty
+        reusable_values.missing_entries(cells, held) == cells
+        and reusable_values.collect_values(cells, held, at.store, "micro").empty
     )
 
 
@@ -464,13 +464,13 @@ def toy_cell(seed, runs):
 def test_another_usual_value_is_another_making(monkeypatch):
     """The id of a run leaves out what is as usual."""
     before = toys.Total((toys.Count(3, 0),))
-    name, (made,) = run_id(before), reference_results.code_fingerprints([toy_cell(0, (before,))])
+    name, (made,) = run_id(before), reusable_values.code_fingerprints([toy_cell(0, (before,))])
     (pause,) = (f for f in fields(toys.Count) if f.name == "pause")
     monkeypatch.setattr(pause, "default", 0.5)
     spec._fields.cache_clear()
     after = toys.Total((toys.Count(3, 0, pause=0.5),))
     try:
-        assert run_id(after) == name and reference_results.code_fingerprints(
+        assert run_id(after) == name and reusable_values.code_fingerprints(
             [toy_cell(0, (after,))]
         ) != [made]
     finally:
@@ -480,15 +480,15 @@ def test_another_usual_value_is_another_making(monkeypatch):
 def test_other_data_of_any_of_its_runs_is_another_making(monkeypatch):
     """The id of the first run stands beside a number; a mean over languages has others."""
     cell = toy_cell(0, tuple(toys.Total((toys.Count(3, n),)) for n in range(3)))
-    told, usual = reference_results.code_fingerprints([cell]), reference_results.run_id
+    told, usual = reusable_values.code_fingerprints([cell]), reference_results.run_id
 
     def moved(run):
         return usual(run)[::-1] if run == cell.runs[2] else usual(run)
 
-    monkeypatch.setattr(reference_results, "run_id", moved)
+    monkeypatch.setattr(reusable_values, "run_id", moved)
     assert (
-        reference_results.code_fingerprints([cell]) != told
-        and reference_results.code_fingerprints([toy_cell(0, cell.runs[:1])]) != told
+        reusable_values.code_fingerprints([cell]) != told
+        and reusable_values.code_fingerprints([toy_cell(0, cell.runs[:1])]) != told
     )
 
 
@@ -509,10 +509,10 @@ def test_values_held_and_values_of_the_store_come_together(tmp_path):
     held = observe(cells[1:2], store, "micro").assign(
         seed=0, value=-1.0, run_id=run_id(cells[0].runs[0]), made="held"
     )
-    found = reference_results.collect_values(cells, held, store, "micro").set_index("seed")
+    found = reusable_values.collect_values(cells, held, store, "micro").set_index("seed")
     assert (
         found.made.tolist()
-        == ["held", reference_results.code_fingerprints(cells)[1], reference_results.STALE]
+        == ["held", reusable_values.code_fingerprints(cells)[1], reusable_values.STALE]
         and found.value[0] == -1
         and found.value[1] >= 0
     )
@@ -731,7 +731,7 @@ def test_welch_and_holm_by_other_means():
     rng = np.random.default_rng(5)
     mine = {f"row {i}": rng.normal(i, 1 + i, size=2 + i) for i in range(5)}
     theirs = {row: rng.normal(3, 2, size=4) for row in mine}
-    both = reference_results.agreement(tidied(mine), tidied(theirs, run="b")).set_index("row")
+    both = agreement.agreement(tidied(mine), tidied(theirs, run="b")).set_index("row")
     p = {row: stats.ttest_ind(mine[row], theirs[row], equal_var=False).pvalue for row in mine}
     assert both.p.to_dict() == pytest.approx(p, rel=1e-9)
     ordered = sorted(p, key=p.get)
@@ -751,10 +751,8 @@ def test_a_table_agrees_with_the_runs_that_it_was_written_from():
     )
     theirs = mine.assign(value=[float(f"{x:.6g}") for x in mine.value])
     assert (
-        reference_results.agreement(mine, theirs).equal.all()
-        and not reference_results.agreement(
-            mine, theirs.assign(value=theirs.value + 1e-5)
-        ).equal.any()
+        agreement.agreement(mine, theirs).equal.all()
+        and not agreement.agreement(mine, theirs.assign(value=theirs.value + 1e-5)).equal.any()
     )
 
 
@@ -774,20 +772,20 @@ def test_studies_that_are_alike_differ_at_the_stated_rate():
             **names
         )
 
-    wrong = sum(reference_results.agreement(draw(), draw()).differ.any() for _ in range(200))
+    wrong = sum(agreement.agreement(draw(), draw()).differ.any() for _ in range(200))
     assert 0 < wrong <= stats.binom.ppf(0.999, 200, 0.05)
-    assert reference_results.agreement(draw(30.0), draw()).differ.mean() > 0.8
+    assert agreement.agreement(draw(30.0), draw()).differ.mean() > 0.8
 
 
 def test_what_cannot_be_tested_is_said_so():
     one = tidied({"a": [1.0], "b": [1.0, 2.0], "c": [4.0, 4.0], "d": [1.0, 2.0, 4.0]})
     two = tidied({"a": [1.0], "b": [7.0], "c": [5.0, 5.0], "d": [1.0, 2.0, 3.0]}, run="b")
-    both = reference_results.agreement(one, two).set_index("row")
+    both = agreement.agreement(one, two).set_index("row")
     assert (
         both.p.isna().to_dict() == {"a": True, "b": True, "c": True, "d": False}
         and not both.differ.any()
     )
-    assert reference_results.in_words(both.reset_index()) == [
+    assert agreement.in_words(both.reset_index()) == [
         "table3 (micro): 4 cells in both; of 1 tested (Welch, Holm over the table) 0 differ; 3 cannot be tested, "
         "without a spread over seeds."
     ]
@@ -799,11 +797,9 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
     live = tables.tidy(frame)
     plainly = f"table3 (micro): all {len(live)} cells are equal, and come from the same runs."
     for tidy in (live, tables.read(mine.tables / "table3.csv")):
-        assert reference_results.in_words(
-            reference_results.agreement(tidy, at.reference.tables())
-        ) == [plainly]
+        assert agreement.in_words(agreement.agreement(tidy, at.reference.tables())) == [plainly]
     elsewhere = frame.assign(value=frame.value + 1e-3)
-    both = reference_results.agreement(tables.tidy(elsewhere), live)
+    both = agreement.agreement(tables.tidy(elsewhere), live)
     assert not both.equal.any() and both.p.notna().all() and not both.differ.any(), (
         "another machine: other digits"
     )
@@ -812,8 +808,8 @@ def test_the_same_runs_with_the_same_values_are_said_plainly(clone):
 def test_curves_are_compared_step_by_step():
     frame = observed("07_laboratory", seeds=2, rows="0")
     tidy = tables.tidy(frame[frame.table == "figure6"])
-    assert reference_results.agreement(tidy, tidy).equal.all() and len(
-        reference_results.agreement(tidy, tidy)
+    assert agreement.agreement(tidy, tidy).equal.all() and len(
+        agreement.agreement(tidy, tidy)
     ) == len(tidy)
 
 

@@ -38,7 +38,7 @@ from xlingual_nb.report.notebooks import (
     run_notebook,
     runnable,
 )
-from .reference_results import check_keep
+from .reusable_values import check_keep
 from .terminal import short
 from ..runs.cluster import Dask, uses_cluster
 from ..runs.executors import Job

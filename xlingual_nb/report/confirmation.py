@@ -35,7 +35,8 @@ from .claim_values import RunValues
 from .confirmation_plan import Plan, PlannedClaim, claim_to_test, plans
 from .labels import corpus_parameters
 from .notebooks import commit_of
-from .reference_results import HELD, cells_of, collect_values
+from .reference_results import cells_of
+from .reusable_values import HELD, collect_values
 from .study_verdicts import notebook_claims
 from ..runs.executors import cores
 from ..runs.files import write_atomic

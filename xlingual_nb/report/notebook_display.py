@@ -23,13 +23,8 @@ from ..papers.published import Ambiguity, Claim, claims
 from . import figures, tables, verdicts
 from .plain_display import HTML, Image, Markdown
 from .labels import NO_RESULT, column_name, corpus_name, named
-from xlingual_nb.report.reference_results import (
-    Kept,
-    OutputFolders,
-    agreement,
-    describe_outdated,
-    in_words,
-)
+from .reference_results import Kept, OutputFolders, describe_outdated
+from .agreement import agreement, in_words
 from .scores import MARKS
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #bc6fd7a9

@@ -46,15 +46,12 @@ from xlingual_nb.report.notebook_display import (
     word_table,
     write_figure,
 )
-from xlingual_nb.report.reference_results import (
+from .reference_results import kept_study, may_keep, output_folders, write_results
+from xlingual_nb.report.reusable_values import (
     collect_values,
-    kept_study,
-    may_keep,
     missing_entries,
-    output_folders,
     reusable_values,
     with_kept,
-    write_results,
 )
 from .study_verdicts import claims_of
 

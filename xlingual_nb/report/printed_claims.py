@@ -21,13 +21,28 @@ COLUMNS = ["paper", "claim", "where", "whose", "tests", "effect", "test", "margi
 
 
 def tightest(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome that lies least far inside the region of its test, or farthest outside."""
+    """The outcome nearest to the bound of its test, or farthest outside.
+
+    Parameters
+    ----------
+    outcomes : Iterable[Outcome]
+        Outcomes of one claim.
+    """
     return min(outcomes, key=lambda one: min(one.distances()))
 
 
 def printed_claim(claim: Claim) -> dict:
-    """A claim on the printed numbers of its paper; `effect`, `test` and `margin` are those of the
-    tightest of its tests.
+    """A claim on the printed numbers of its paper.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+
+    Returns
+    -------
+    dict
+        `effect`, `test` and `margin` are those of the tightest of its tests.
     """
     look_up = published_values(claim.paper)
     results = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
@@ -65,6 +80,12 @@ def printed_claims(claims: Iterable[Claim] | None = None) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8190_printed_claims.ipynb #81900007
 def printed_counts(table: pd.DataFrame) -> pd.DataFrame:
-    """How many claims of each paper, the paper's own and ours, hold on its printed numbers."""
+    """How many claims of each paper, its own and ours, hold on its printed numbers.
+
+    Parameters
+    ----------
+    table : pd.DataFrame
+        As of `printed_claims`.
+    """
     counts = table.groupby(["paper", "whose"]).outcome.value_counts().unstack(fill_value=0)
     return counts.reindex(columns=[HOLDS, FAILS, NOT_PRINTED], fill_value=0).reset_index()

@@ -18,7 +18,8 @@ import pandas as pd
 from ..errors import InputError
 from ..experiments.study import ADDRESS_COLUMNS, address, select_observed
 from . import tables
-from .reference_results import Kept, code_fingerprints, current_grid
+from .reference_results import Kept, current_grid
+from .reusable_values import code_fingerprints
 from ..runs.files import write_atomic
 from ..runs.plan import ancestors_by_id
 from ..runs.proofs import accept_stage, ancestors

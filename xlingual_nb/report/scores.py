@@ -26,7 +26,13 @@ MARKS = {
 
 
 def by_scale(names) -> list[str]:
-    """Scales from small to large; a folder of another name goes last."""
+    """Names of scales from small to large; another name goes last.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of scales.
+    """
     return sorted(names, key=lambda s: ([*SCALES, s].index(s), s))
 
 # %% ../../nbs/lib/8110_scores.ipynb #81100006
@@ -34,8 +40,17 @@ TEXTS = ("side", "above_baseline", "by_language", "carried_by", "note")
 
 
 def read_verdicts(results: Path) -> pd.DataFrame:
-    """All `results/<scale>/verdicts.csv` as one frame with a `scale` column, scales in order of
-    size; empty when nothing was run.
+    """All `results/<scale>/verdicts.csv` as one frame.
+
+    Parameters
+    ----------
+    results : Path
+        The folder of results.
+
+    Returns
+    -------
+    pd.DataFrame
+        With a column `scale`, in order of size; without rows where nothing was run.
     """
     files = {p.parent.name: p for p in Path(results).glob("*/verdicts.csv")}
     texts = dict.fromkeys(TEXTS, "")
@@ -49,7 +64,18 @@ def read_verdicts(results: Path) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8110_scores.ipynb #81100008
 def score(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """How many claims have each verdict, one row a paper, scale and corpus."""
+    """How many claims have each verdict.
+
+    Parameters
+    ----------
+    verdicts : pd.DataFrame
+        Verdicts of one or several scales.
+
+    Returns
+    -------
+    pd.DataFrame
+        A row a paper, scale and corpus.
+    """
     keys = [c for c in ("paper", "scale", "corpus") if c in verdicts]
     counts = (
         verdicts.groupby(keys, sort=False, dropna=False)["verdict"]

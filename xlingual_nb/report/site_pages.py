@@ -24,7 +24,7 @@ from ..papers import published
 from .answers import PAPERS, library_pages
 from .notebooks import heading
 from .placebo import worst_rates
-from .reference_results import agreement, in_words
+from .agreement import agreement, in_words
 from .site_claims import confirmation_table, place_name, figure_html, score_table
 from .site_data import ResultTable, Study
 from xlingual_nb.report.site_html import (

@@ -20,8 +20,14 @@ from . import tables, verdicts
 def notebook_claims(
     notebook: str, papers: Iterable[str]
 ) -> tuple[list[published.Claim], tuple[str, ...]]:
-    """The claims that an experiment is about, of the `papers` that it has values of unless its
-    module names its `PAPERS`; and the notebooks whose values these claims need as well.
+    """The claims that an experiment is about, and the notebooks whose values they need as well.
+
+    Parameters
+    ----------
+    notebook : str
+        File name of the notebook, without suffix.
+    papers : Iterable[str]
+        Papers that it has values of; a module may name its `PAPERS` itself.
     """
     name = f"xlingual_nb.experiments.{notebook[3:]}"
     module = import_module(name) if notebook[3:].isidentifier() and find_spec(name) else None
@@ -33,13 +39,26 @@ def notebook_claims(
 
 
 def claims_of(notebook: str, *papers: str) -> list[published.Claim]:
-    """The claims that an experiment is about, of the `papers` that it reproduces."""
+    """The claims that an experiment is about.
+
+    Parameters
+    ----------
+    notebook : str
+        File name of the notebook, without suffix.
+    *papers : str
+        Papers that it reproduces.
+    """
     return notebook_claims(notebook, papers)[0]
 
 # %% ../../nbs/lib/8060_study_verdicts.ipynb #8055a007
 def study_variances(seeds) -> dict[tuple[str, str], dict]:
-    """The typical variances (`tables.typical_variances`) of each paper on each corpus; of
-    models that two notebooks made, those that come first.
+    """The typical variances (`tables.typical_variances`) of each paper on each corpus.
+
+    Parameters
+    ----------
+    seeds : DataFrame
+        Values by seed of all notebooks; of models that two notebooks made, those that come first
+        count.
     """
     cell = ["paper", "corpus", "table", "row", "column", "seed", "step"]
     parts = seeds.drop_duplicates(cell).groupby(["paper", "corpus"])

@@ -37,8 +37,22 @@ COLUMNS = [
 
 # %% ../../nbs/lib/8020_tables.ipynb #1acbad47
 def check_observations(observations) -> pd.DataFrame:
-    """Observations with columns `OBSERVED`, `step` and `made` (`report.reference_results`), empty where it is
-    not known. Raises InputError for a missing column or two values for one cell and seed.
+    """Values by seed with all columns, checked.
+
+    Parameters
+    ----------
+    observations : DataFrame
+        Values by seed.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `OBSERVED`, `step` and `made`; `made` is empty where it is not known.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or there are two values for one entry and seed.
     """
     missing = [c for c in OBSERVED if c not in observations]
     if missing:
@@ -58,14 +72,24 @@ def check_observations(observations) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #7b22610c
 def published_tables(frame) -> list[tuple[str, str]]:
-    """The (paper, table) pairs in a frame that the ledger has published numbers for."""
+    """(Paper, table) pairs of a frame that the papers print numbers for.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A result table.
+    """
     pairs = frame[["paper", "table"]].drop_duplicates().itertuples(index=False, name=None)
     return [(paper, table) for paper, table in pairs if in_print(table) in tables(paper)]
 
 # %% ../../nbs/lib/8020_tables.ipynb #9e359627
 def in_order(frame) -> pd.DataFrame:
-    """Sorted by paper, table, corpus, then as the paper prints rows and columns or what they stand
-    for, then by step.
+    """The rows as the papers print rows and columns, or what stands in for them; then by step.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A result table.
     """
 
     def rank(kind):
@@ -81,8 +105,18 @@ def in_order(frame) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #b86a1b9d
 def tidy(observations) -> pd.DataFrame:
-    """Means over seeds: `COLUMNS`, sd NaN with one seed, published NaN where the paper prints
-    nothing; and `step` where there are curves.
+    """Means over seeds.
+
+    Parameters
+    ----------
+    observations : DataFrame
+        Values by seed.
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns `COLUMNS`, and `step` where there are curves; `sd` is NaN with one seed,
+        `published` where the paper prints nothing.
     """
     frame = check_observations(observations).sort_values("seed")
     keys = ["paper", "table", "row", "column", "corpus", "step"]
@@ -103,8 +137,14 @@ def tidy(observations) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #6702204b
 def text(frame, digits: int = 6) -> str:
-    r"""CSV with stable formatting: so many significant digits, \n at line ends, empty for
-    missing.
+    r"""A frame as CSV with stable formatting: line ends \n, empty for missing.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A result table.
+    digits : int, default 6
+        Number of significant digits.
     """
     return frame.to_csv(index=False, float_format=f"%.{digits}g", lineterminator="\n")
 
@@ -112,8 +152,21 @@ def text(frame, digits: int = 6) -> str:
 def read(
     path, columns=tuple(COLUMNS), numbers=("value", "sd", "published", "step")
 ) -> pd.DataFrame:
-    """A table as `write` leaves it: empty `numbers` are NaN, empty texts stay empty. Raises
-    InputError if the file is not such a table.
+    """A result table, as `write` leaves it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    columns : sequence of str
+        Columns that it must have.
+    numbers : sequence of str
+        Columns in which empty is NaN.
+
+    Raises
+    ------
+    InputError
+        If the file is no such table.
     """
     try:
         frame = pd.read_csv(
@@ -130,17 +183,36 @@ def read(
 
 
 def result_files(folder: Path) -> list[Path]:
-    """The result tables in a folder, among whatever else lies there."""
+    """Result tables in a folder, among whatever else is there.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    """
 
     def is_table(path):
-        return set(COLUMNS) <= set(path.read_text(encoding="utf-8").split("\n", 1)[0].split(","))
+        head = path.read_text(encoding="utf-8").split("\n", 1)[0]
+        return set(COLUMNS) <= set(head.split(","))
 
     return [path for path in sorted(folder.glob("*.csv")) if is_table(path)]
 
 # %% ../../nbs/lib/8020_tables.ipynb #16e01a8c
 def write(tidy, path) -> Path:
-    """Put results into a file: rows of the same paper, table and corpus are replaced, all others
-    stay. Whole or not at all; of two at once, one after the other.
+    """Write results into a file, atomically: rows of the same paper, table and corpus are
+    replaced, all others stay.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Means over seeds, as of `tidy`.
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,15 +225,37 @@ def write(tidy, path) -> Path:
 
 
 def beside_new(old, new) -> pd.DataFrame:
-    """The rows of papers, tables and corpora that new ones do not speak of."""
+    """The rows of papers, tables and corpora that new rows do not replace.
+
+    Parameters
+    ----------
+    old : DataFrame
+        Rows of the file.
+    new : DataFrame
+        Rows to be written.
+    """
     keys = ["paper", "table", "corpus"]
     fresh = set(new[keys].itertuples(index=False, name=None))
     return old[[key not in fresh for key in old[keys].itertuples(index=False, name=None)]]
 
 # %% ../../nbs/lib/8020_tables.ipynb #67d6caf8
 def read_seeds(path) -> pd.DataFrame:
-    """Observations as `write_seeds` leaves them, `check_observations`. Raises InputError if the file holds
-    anything else.
+    """Values by seed, as `write_seeds` leaves them.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    pd.DataFrame
+        As of `check_observations`.
+
+    Raises
+    ------
+    InputError
+        If the file holds anything else.
     """
     numbers = {c: [""] for c in ("value", "step")}
     exactly = dict(
@@ -177,16 +271,31 @@ def read_seeds(path) -> pd.DataFrame:
 
 
 def is_known(made) -> pd.Series:
-    """Where it is told what code made a value: a fingerprint (`report.reference_results`), and not
-    that it is not known and why.
+    """Where the code that made a value is recorded, as a fingerprint.
+
+    Parameters
+    ----------
+    made : Series of str
+        Fingerprints, or texts that say why there is none.
     """
     return (made != "") & ~made.str.startswith("not known")
 
 
 def write_seeds(observations, path) -> pd.DataFrame:
-    """Put observations into a file, to ten digits: those of the same paper, table and corpus are
-    replaced, all others stay. Every value says what code made it, or that it is not known and why.
-    Returns what the file then holds: what is made from that can be made again from the file.
+    """Write values by seed to ten digits, atomically: those of the same paper, table and corpus
+    are replaced, all others stay.
+
+    Parameters
+    ----------
+    observations : DataFrame
+        Values by seed.
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    pd.DataFrame
+        What the file holds then, so that what is made from it can be made again.
     """
     path = Path(path)
     frame = check_observations(observations)
@@ -201,8 +310,16 @@ def write_seeds(observations, path) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #d56c5f50
 def cell(mean, sd, column) -> str:
-    """A number as a table shows it: two places for scores, three digits for perplexities, ± sd
-    where there is one.
+    """A number as a table shows it: two places for scores, three digits for perplexities, ± sd.
+
+    Parameters
+    ----------
+    mean : float
+        Mean over seeds.
+    sd : float
+        Standard deviation; NaN for none.
+    column : str
+        Label of the column.
     """
     if pd.isna(mean):
         return ""
@@ -216,9 +333,19 @@ def cell(mean, sd, column) -> str:
 
 # %% ../../nbs/lib/8020_tables.ipynb #7030e427
 def beside_published(tidy, reference=None) -> pd.DataFrame:
-    """One table, ours beside the published, as strings: a row a table row; under each column, ours
-    (several corpora: a column each) and published. With cells of a `reference` table it is yours, kept
-    and published.
+    """One table, ours beside the published values, as strings.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Means over seeds, as of `tidy`.
+    reference : DataFrame
+        Reference results of the same table, to stand between a user's own and the published.
+
+    Returns
+    -------
+    pd.DataFrame
+        A row a table row; under each column ours (several corpora: a column each) and published.
     """
     spread = {
         (r.row, r.column): r.sd
@@ -247,22 +374,32 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8020_tables.ipynb #376e9535
 def describe_seeds(tidy) -> str:
-    """How many seeds the numbers of a table are means of, in words."""
+    """How many seeds the numbers of a table are means of, in words.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Means over seeds, as of `tidy`.
+    """
     fewest = int(tidy.n_seeds.min())
-    highest = int(tidy.n_seeds.max())
-    return (
-        f"{fewest} to {highest} seeds a number"
-        if fewest < highest
-        else f"{highest} seed{'s' * (highest > 1)} a number"
-    )
+    most = int(tidy.n_seeds.max())
+    if fewest < most:
+        return f"{fewest} to {most} seeds a number"
+    return "1 seed a number" if most == 1 else f"{most} seeds a number"
 
 # %% ../../nbs/lib/8020_tables.ipynb #2f56993e
 def ours_alone(tidy) -> pd.DataFrame:
-    """Ours without published columns, as strings: a row a table row (and corpus, if several)."""
-    rows = ["row"] + ["corpus"] * (tidy.corpus.nunique() > 1)
-    formatted = tidy.assign(
-        shown=[cell(*c) for c in tidy[["value", "sd", "column"]].itertuples(index=False)]
-    )
+    """A table without published columns, as strings: a row a table row and, if there are several,
+    a corpus.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Means over seeds, as of `tidy`.
+    """
+    rows = ["row", "corpus"] if tidy.corpus.nunique() > 1 else ["row"]
+    values = tidy[["value", "sd", "column"]].itertuples(index=False)
+    formatted = tidy.assign(shown=[cell(*value) for value in values])
     wide = formatted.pivot_table(
         index=rows, columns="column", values="shown", aggfunc="first", fill_value="", sort=False
     )
@@ -280,8 +417,12 @@ KNOW_NOTHING = (
 
 
 def is_floor(row: str) -> bool:
-    """Whether a row label is that of a floor, or of what a true lexicon gives: of no trained
-    model.
+    """Whether a row is a baseline, or what the true lexicon reaches: of no trained model.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
     """
     return "untrained" in row or row.startswith(KNOW_NOTHING)
 
@@ -290,10 +431,21 @@ FEWEST_ROWS = 8  # that tell how much seeds differ in a column
 
 
 def typical_variances(frame) -> dict[tuple[str, bool], float]:
-    """The typical variance over seeds of each column in observations of one paper and corpus, of
-    the values and of their logarithms (True): the geometric mean over the rows of trained models
-    whose seeds differ, unbiased if they are normal. Columns with fewer rows than `FEWEST_ROWS` are
-    left out.
+    """The typical variance over seeds of each column, of the values and of their logarithms.
+
+    The geometric mean over the rows of trained models whose seeds differ, unbiased if they are
+    normal.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Values by seed of one paper and corpus.
+
+    Returns
+    -------
+    dict[tuple[str, bool], float]
+        By (column, whether of logarithms); without columns that fewer than `FEWEST_ROWS` rows
+        have.
     """
     from scipy.special import digamma
 
@@ -317,8 +469,14 @@ PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 T
 
 
 def as_printed(table, n=5) -> pd.DataFrame:
-    """Observations, `n` seeds a cell, whose means and standard deviations are those of a table of D
-    (`OBSERVED`).
+    """Values by seed whose means and standard deviations are those of a table of D.
+
+    Parameters
+    ----------
+    table : str
+        Name of a table of D.
+    n : int
+        Number of seeds.
     """
     shape = np.linspace(-1, 1, n)
     rows = []
