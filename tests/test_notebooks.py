@@ -6,7 +6,9 @@ import json
 import os
 import re
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from in_process import cells_for_parameters, no_kernel
@@ -14,38 +16,24 @@ from nbdev.test import test_nb as run_cells
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from recomputed import unlike_its_seeds
 
-from xlingual_nb.measures import (
-    multilinguality,
-    order,
-    shift_translation,
-    subword_overlap,
-    word_classes,
-    word_retrieval,
-)
+from xlingual_nb import experiments
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
-from xlingual_nb.tasks import language_identification, nli, sequence_labelling, zero_shot_tasks
 
 ROOT = Path(__file__).resolve().parents[1]
-# imported here, so that every stage is known before a page runs
-DECLARED = (
-    multilinguality,
-    word_retrieval,
-    order,
-    subword_overlap,
-    word_classes,
-    shift_translation,
-    sequence_labelling,
-    nli,
-    zero_shot_tasks,
-    language_identification,
-)
 LIBRARY = sorted((ROOT / "nbs/lib").glob("[0-9]*.ipynb"))
 EXPERIMENTS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
 
 
+@pytest.fixture(scope="module")
+def all_stages():
+    """Every stage of the package is declared, so that a page takes back its own declarations alone."""
+    for module in iter_modules(experiments.__path__):
+        import_module(f"{experiments.__name__}.{module.name}")
+
+
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda p: p.stem)
-def test_library_notebook(path, monkeypatch, capsys):
+def test_library_notebook(path, all_stages, monkeypatch, capsys):
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     monkeypatch.setenv("IN_TEST", "1")  # nbdev sets it and leaves it
     monkeypatch.chdir(path.parent)

@@ -218,12 +218,12 @@ def describe_outdated(reference: Kept) -> str:
     for corpus, part in reference.tables().groupby("corpus"):
         try:
             today = current_grid(reference.notebook, reference.scale, part)
-        except InputError:  # its text or its encoder is not here
+            # a table may want data that is not here
+            part = part[part.table.isin({cell.table for cell in today})]
+            old = outdated_runs(part, today)
+        except InputError:  # the text or the encoder is not here
             not_looked_at.append(corpus)
             continue
-        # a table may want data that is not here
-        part = part[part.table.isin({cell.table for cell in today})]
-        old = outdated_runs(part, today)
         if old:
             n_all = len(runs_behind(part))
             sentences.append(f"{len(old)} of {n_all} runs behind these tables ({corpus})")
