@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2))
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.configs import Shape, Training
@@ -81,6 +82,34 @@ def compare_losses(device: str, precision: str, folder: Path) -> dict:
         difference=max(differences, default=float("nan")),
         limit=limit,
         measure="loss, relative",
+    )
+
+
+def compare_processes(device: str, folder: Path) -> dict:
+    """The weights of a model whose batches are cut into four shards: of two processes, each on a
+    device of its own, against those of one.
+    """
+    (spec, _) = small_models("float32", dropout=0.1)
+    spec = replace(spec, training=replace(spec.training, shards=4))
+    weights = []
+    seconds = []
+    try:
+        for count in (1, 2):
+            os.environ["XLINGUAL_DEVICES"] = str(count)
+            store = Store(folder / f"processes-{count}")
+            seconds.append(make_on(device, [spec], store))
+            weights.append(load_file(store.path(spec) / "model.safetensors"))
+    finally:
+        del os.environ["XLINGUAL_DEVICES"]
+    gaps = [(weights[0][name] - weights[1][name]).abs().max().item() for name in weights[0]]
+    return dict(
+        check="pretrain, 4 shards, 2 processes against 1",
+        state="DIFFERS" if max(gaps) else "ok",
+        cpu_s=seconds[0],
+        device_s=seconds[1],
+        difference=max(gaps),
+        limit=0.0,
+        measure="weights",
     )
 
 
@@ -176,6 +205,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for precision in LOSS_LIMITS:
             note(compare_losses(given.device, precision, Path(folder)))
+        if given.device == "cpu" or torch.cuda.device_count() > 1:
+            note(compare_processes(given.device, Path(folder)))
         if not given.no_speed:
             for precision in LOSS_LIMITS:
                 note(training_speed(given.device, Path(folder), precision))

@@ -1,10 +1,12 @@
 """Runs on a dask cluster: the same bytes, whatever is killed, and one line for what a worker lacks."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from xlingual_nb.runs.cluster import (
 )
 from xlingual_nb.runs.engine import RunsFailed, run
 from xlingual_nb.runs.executors import Inline, Processes, devices_of_a_run
+from xlingual_nb.runs.files import DiskFull
 from xlingual_nb.runs.remote import fault_of
 from xlingual_nb.runs.store import Store, check_runs
 
@@ -59,6 +62,14 @@ def end(*processes):
         process.wait()
 
 
+def written_address(file: Path) -> str:
+    """The address in a scheduler's file; empty while it is not there, or half written."""
+    try:
+        return json.loads(file.read_text())["address"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
+
+
 @contextmanager
 def scheduler(tmp_path):
     """The address of a scheduler, and the process."""
@@ -67,13 +78,11 @@ def scheduler(tmp_path):
         "scheduler", "--host", "127.0.0.1", "--port", 0, "--no-dashboard", "--scheduler-file", file
     )
     limit = time.monotonic() + 120
-    while not file.exists():
+    while not (address := written_address(file)):
         assert time.monotonic() < limit and process.poll() is None
         time.sleep(0.1)
     try:
-        import json
-
-        yield json.loads(file.read_text())["address"], process
+        yield address, process
     finally:
         end(process)
 
@@ -252,6 +261,88 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     run(specs, store, Killing(workers=2, tell=lines.append), stack=1, progress=False)
     assert right(store, specs) and any("was lost" in line for line in lines)
     assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
+
+
+FULL = """
+import os
+
+replace = os.replace
+
+
+def refuse(source, target, **options):
+    if os.path.exists(os.environ["FULL"]) and "partial" in str(target):
+        open(os.environ["FULL"] + ".met", "w").close()
+        raise OSError(28, "No space left on device", str(target))
+    return replace(source, target, **options)
+
+
+os.replace = refuse
+"""
+
+
+def test_a_full_disk_under_one_worker_ends_in_one_line_and_loses_nothing(store, tmp_path):
+    """The other worker goes on; once there is room, the same command makes what is missing."""
+    specs = [Count(8, seed, "", 0.05) for seed in range(6)]
+    site, full = tmp_path / "site", tmp_path / "full"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(FULL)
+    full.touch()
+    with scheduler(tmp_path) as (address, _):
+        workers = [worker_process(address), worker_process(address, path=[site], FULL=str(full))]
+        try:
+            wait_for_workers(address, 2)
+            with ThreadPoolExecutor(1) as pool, held(store):
+                study = pool.submit(run, specs, store, Dask(address), 1, False)
+                wait_until((tmp_path / "full.met").exists)
+            with pytest.raises(DiskFull, match=r"^[^\n]*the disk is full; make room[^\n]*$"):
+                study.result()
+            made = sum(store.has(s) for s in specs)
+            assert 0 < made < len(specs) and not locks(store)
+            full.unlink()
+            run(specs, store, Dask(address), stack=1, progress=False)
+        finally:
+            end(*workers)
+    assert right(store, specs) and check_runs(store).empty
+    assert len(steps(store.root)) <= 48 + len(specs) - made, "a step of each that failed"
+
+
+@contextmanager
+def held(store):
+    """Inside, no run goes beyond its fifth step."""
+    (store.root / ".hold").touch()
+    try:
+        yield
+    finally:
+        (store.root / ".hold").unlink()
+
+
+def wait_for_workers(address, number):
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(number, timeout=90)
+
+
+def test_two_clusters_on_one_store_make_no_run_twice(store, tmp_path):
+    specs = [Count(10, seed, "", 0.05) for seed in range(6)]
+    places = [tmp_path / name for name in ("first", "second")]
+    for place in places:
+        place.mkdir()
+    with scheduler(places[0]) as (first, _), scheduler(places[1]) as (second, _):
+        workers = [worker_process(first), worker_process(second)]
+        try:
+            wait_for_workers(first, 1)
+            wait_for_workers(second, 1)
+            with ThreadPoolExecutor(2) as pool, held(store):
+                studies = [
+                    pool.submit(run, wanted, Store(store.root), Dask(address), 1, False)
+                    for address, wanted in ((first, specs), (second, specs[::-1]))
+                ]
+                wait_until(lambda: len({pid for pid, *_ in steps(store.root)}) == 2)
+            assert not any(study.exception() for study in studies)
+        finally:
+            end(*workers)
+    assert right(store, specs) and len(steps(store.root)) == 60
 
 
 def test_executors_by_name(monkeypatch):
