@@ -11,6 +11,7 @@ from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
 from xlingual_nb.report import provenance
+from xlingual_nb.report.confirmation_plan import plans
 from xlingual_nb.report.run_commands import provenance_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.spec import run_id
@@ -188,3 +189,10 @@ def test_a_reference_run_is_shown_and_made_again_without_its_store(index, tmp_pa
     spec = provenance.restored_spec(index, short)
     assert Store(tmp_path / "runs").path(spec).is_dir()
     run([spec], Store(tmp_path / "runs"), progress=False)
+
+
+def test_a_claim_says_what_is_planned_on_fresh_seeds():
+    facts = provenance.behind(ROOT, "D-no-parallel")
+    (planned,) = [c for c in plans()["dufter2020"].claims if c.id == "D-no-parallel"]
+    bible, micro = facts["on fresh seeds"]
+    assert f"{planned.n} seeds" in bible and "more than 20 seeds" in micro

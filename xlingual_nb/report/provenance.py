@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SHORT', 'INDEX', 'json_text', 'index_entry', 'index_entries', 'SpecIndex', 'read_index', 'reference_values',
            'figure_runs', 'grid_specs', 'confirmatory_entries', 'write_index', 'restored_spec', 'rerun_command',
-           'run_facts', 'facts_behind', 'behind_figure', 'behind_row', 'decision_text', 'behind_claim', 'behind']
+           'run_facts', 'facts_behind', 'behind_figure', 'behind_row', 'decision_text', 'planned_text', 'behind_claim',
+           'behind']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
 import hashlib
@@ -23,7 +24,12 @@ from ..errors import InputError, require
 from ..papers import published
 from ..experiments.study import unique_runs
 from . import tables, verdicts
-from .confirmation import CONFIRMED, confirmatory_tables, confirmed_values
+from xlingual_nb.report.confirmation import (
+    CONFIRMED,
+    compared_verdicts,
+    confirmatory_tables,
+    confirmed_values,
+)
 from .labels import corpus_parameters
 from .notebook_parameters import parameters
 from .notebooks import experiments
@@ -418,6 +424,15 @@ def decision_text(row) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def planned_text(row) -> str:
+    """What is planned of a claim on fresh seeds (a row of `confirmation.compared_verdicts`), and its
+    verdict there.
+    """
+    if row.why:
+        return f"{row.corpus}: {row.why}"
+    return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {row.confirmed or row.outcome}"
+
+
 def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
     """What is behind the verdicts on a claim: its tests, and the runs of the rows they compare."""
     claim = next((c for c in published.claims() if c.id == name), None)
@@ -449,6 +464,10 @@ def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "")
     ]
     amended = verdicts.amendments()
     history = {"history": [amended[name]]} if name in amended else {}
+    fresh = compared_verdicts(root)
+    fresh = fresh[(fresh.claim == name) & (fresh.corpus.isin([corpus]) | (corpus == ""))]
+    if len(fresh):
+        history["on fresh seeds"] = [planned_text(row) for row in fresh.itertuples()]
     facts = facts_behind(read_index(root), values, claim=name)
     return {
         "what": f"{name} ({claim.where}): {claim.says}",
