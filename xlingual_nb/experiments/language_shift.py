@@ -73,7 +73,7 @@ def belongs_here(claim) -> bool:
 
 # %% ../../nbs/14_language_shift.ipynb #e43e1051
 # Columns of `shift`: what a run holds, at which of twelve layers, and the weight at which its
-# floors stand.
+# baselines stand.
 COLUMNS = {
     "converted": ("converted", 10, 3.0),
     "kept": ("kept", 10, 3.0),
