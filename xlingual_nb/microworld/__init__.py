@@ -55,7 +55,25 @@ WORLD_PARAMETERS = ("topics", "zipf", "noise", "variant")
 
 
 def split_world_parameters(vocabulary, parameters):
-    """The world that some parameters describe, and the remaining parameters."""
+    """The world that some parameters describe, and the remaining parameters.
+
+    Parameters
+    ----------
+    vocabulary : int
+        English word types of the world.
+    parameters : dict
+
+    Returns
+    -------
+    world : World
+    parameters : dict
+        Those that are not of `WORLD_PARAMETERS`.
+
+    Raises
+    ------
+    InputError
+        For sizes that make no world.
+    """
     world_parameters = {k: v for k, v in parameters.items() if k in WORLD_PARAMETERS}
     return make_world(vocabulary, **world_parameters), {
         k: v for k, v in parameters.items() if k not in WORLD_PARAMETERS
@@ -67,10 +85,23 @@ def annotated_corpus(
 ):
     """The annotated sentences behind `corpus`, with the same parameters.
 
+    Parameters
+    ----------
+    language : str or Typology
+    part : {"train", "dev", "test"}
+    sentences, vocabulary, seed : int
+    **parameters
+        As in `corpus`.
+
     Returns
     -------
     AnnotatedCorpus
         Words, parts of speech, dependency trees, entities and topics.
+
+    Raises
+    ------
+    InputError
+        For an unknown or invalid parameter.
     """
     world, parameters = split_world_parameters(vocabulary, parameters)
     return realise(
@@ -118,7 +149,7 @@ def parallel(
     Parameters
     ----------
     languages : iterable of str or Typology
-    part : str
+    part : {"train", "dev", "test"}
     sentences, vocabulary, seed : int
     **parameters
         Of the world alone.
@@ -152,6 +183,14 @@ def parallel(
 # %% ../../nbs/lib/3000_microworld.ipynb #d8ccbb2b
 def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, **parameters):
     """A bilingual dictionary of word forms, read off the word alignment of a parallel corpus.
+
+    Parameters
+    ----------
+    first, second : str or Typology
+    sentences, vocabulary, seed : int
+        Of the corpus.
+    **parameters
+        Of the world.
 
     Returns
     -------
@@ -239,7 +278,27 @@ LABEL_NAMES = dict(nli=dict(label=LABELS), ner=dict(ner_tags=BIO), pos=dict(upos
 def task_dataset(
     name, language="en", part="train", size=1000, vocabulary=128, seed=0, **parameters
 ):
-    """The records of `task_records` as a `datasets.Dataset`, label columns as ClassLabel."""
+    """The records of `task_records` as a `datasets.Dataset`, label columns as ClassLabel.
+
+    Parameters
+    ----------
+    name : str
+        Of the task.
+    language : str or Typology
+    part : {"train", "dev", "test"}
+    size, vocabulary, seed : int
+    **parameters
+        As in `task_records`.
+
+    Returns
+    -------
+    datasets.Dataset
+
+    Raises
+    ------
+    InputError
+        As `task_records`, and without the package `datasets`.
+    """
     hub = require_package("datasets", "hub")
     records = task_records(name, language, part, size, vocabulary, seed, **parameters)
     label_names = LABEL_NAMES.get(name, {})
