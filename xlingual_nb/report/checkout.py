@@ -47,8 +47,22 @@ def readable_root() -> Path:
 
 
 def unpack_notebooks(folder: Path) -> Path:
-    """Copy what the wheel carries into a new folder. InputError in a clone, and for a folder with
-    anything in it.
+    """Copy what the wheel carries into a new folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Returns
+    -------
+    Path
+        Its absolute path.
+
+    Raises
+    ------
+    InputError
+        In a clone, or if the folder has anything in it.
     """
     folder = Path(folder).expanduser().absolute()
     if not SHIPPED.is_dir():
@@ -96,8 +110,19 @@ def same_data():
 
 # %% ../../nbs/lib/8010_checkout.ipynb #5a3e0d04
 def check_place(name: str, folder: Path) -> None:
-    """InputError unless a folder, that of the parameter `name`, can be written in, or be made and
-    then; makes nothing.
+    """Check that a folder can be written in, or be made and then written in; makes nothing.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter, for the message.
+    folder : Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If it cannot.
     """
     existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not existing.is_dir():
@@ -110,8 +135,17 @@ def check_place(name: str, folder: Path) -> None:
 
 
 def check_places(values: dict) -> None:
-    """InputError unless what a notebook with these parameters makes can be written: its runs,
-    tables and pictures.
+    """Check that everything that a notebook writes (runs, tables, figures) can be written.
+
+    Parameters
+    ----------
+    values : dict
+        Parameters of the notebook, by name.
+
+    Raises
+    ------
+    InputError
+        If it cannot.
     """
     from xlingual_nb.runs.store import Store
 

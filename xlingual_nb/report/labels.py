@@ -58,8 +58,17 @@ PRETRAINED = "natural-"
 
 
 def corpus_parameters(corpus: str) -> dict[str, str]:
-    """The parameters of a notebook that give the results on a corpus: `corpus`, and the folder of
-    the encoder where it was pretrained elsewhere.
+    """Parameters of a notebook that give the results on a corpus.
+
+    Parameters
+    ----------
+    corpus : str
+        Name of a corpus in the results.
+
+    Returns
+    -------
+    dict[str, str]
+        `corpus`, and `checkpoint` where an external encoder takes the place of ours.
     """
     if not corpus.startswith(PRETRAINED):
         return {"corpus": corpus}
@@ -67,17 +76,35 @@ def corpus_parameters(corpus: str) -> dict[str, str]:
 
 
 def corpus_name(corpus: str) -> str:
-    """The name of a corpus; one of a user's own is its name."""
+    """Display name of a corpus; a user's own corpus is its own name.
+
+    Parameters
+    ----------
+    corpus : str
+        Name of the corpus.
+    """
     return CORPORA.get(corpus, corpus)
 
 
 def language_name(code: str) -> str:
-    """The English name of a language; a code that is not known is its name."""
+    """English name of a language; an unknown code is its own name.
+
+    Parameters
+    ----------
+    code : str
+        Language code.
+    """
     return LANGUAGES.get(code, code)
 
 
 def mean_name(text: str) -> str:
-    """`mean -en -zh` as `mean without English and Chinese`."""
+    """Display name of a mean: `mean -en -zh` is `mean without English and Chinese`.
+
+    Parameters
+    ----------
+    text : str
+        Key of the mean.
+    """
     left_out = [language_name(code) for code in re.findall(r"-(\w+)", text)]
     return f"mean without {' and '.join(left_out)}" if left_out else MEAN
 
@@ -107,7 +134,13 @@ OF_TARGET = "supervised", "translate-train"  # ways that fine-tune in the langua
 
 
 def term_name(part: str) -> str:
-    """One part of a key, in words."""
+    """Display name of one part of a key.
+
+    Parameters
+    ----------
+    part : str
+        Part of a key.
+    """
     if part in LANGUAGES:
         return LANGUAGES[part]
     if re.fullmatch(r"mean( -\w+)*", part):
@@ -118,7 +151,17 @@ def term_name(part: str) -> str:
 
 
 def pair_row_name(first: str, second: str, parts: list[str]) -> str:
-    """The name of a row of a pair of languages: `English → Spanish, permutation 0.5`."""
+    """Display name of a row of a language pair, such as `English → Spanish, permutation 0.5`.
+
+    Parameters
+    ----------
+    first : str
+        First language of the pair.
+    second : str
+        Second language of the pair.
+    parts : list[str]
+        Further parts of the key; the last is the target.
+    """
     *between, target = parts
     if not between:
         return f"{language_name(first)} and {language_name(second)}"
@@ -146,7 +189,13 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
 
 
 def row_name(row: str) -> str:
-    """What a reader sees in place of the key of a row."""
+    """Display name of a row.
+
+    Parameters
+    ----------
+    row : str
+        Key of the row.
+    """
     head, *parts = str(row).split(" | ")
     if (pair := re.fullmatch(r"(\w+)-(\w+)", head)) and {*pair.groups()} <= {*LANGUAGES, ANY}:
         return pair_row_name(*pair.groups(), parts) if parts else head
@@ -194,7 +243,13 @@ WORDS = (  # in columns
 
 
 def column_name(column: str) -> str:
-    """What a reader sees in place of the name of a column."""
+    """Display name of a column.
+
+    Parameters
+    ----------
+    column : str
+        Key of the column.
+    """
     text = str(column)
     for pattern, name in WORDS:
         text = re.sub(pattern, name, text)
@@ -207,7 +262,13 @@ PERCENT = r"^(XNLI|NLI|NER|POS|Parsing|Documents|Language ID)\b"  # scores from 
 
 
 def axis_name(column: str) -> str:
-    """The name of a column with its unit, as an axis has it."""
+    """Display name of a column with its unit, for an axis.
+
+    Parameters
+    ----------
+    column : str
+        Key of the column.
+    """
     return f"{column_name(column)}, %" if re.search(PERCENT, str(column)) else column_name(column)
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab12
@@ -223,13 +284,30 @@ NAMES = {  # by the name of a column of words
 
 
 def source_name(source: str) -> str:
-    """The lower level of a header: `micro, kept` as `microworld, kept`."""
+    """Display name of the lower level of a header: `micro, kept` is `microworld, kept`.
+
+    Parameters
+    ----------
+    source : str
+        Key of the level.
+    """
     corpus, comma, rest = source.partition(", kept")
     return corpus_name(corpus) + comma + rest
 
 
 def named(frame):
-    """A frame for reading, with names in place of keys in its header and in columns of words."""
+    """A frame for reading, with display names in its header and in columns of keys.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A frame with keys.
+
+    Returns
+    -------
+    DataFrame
+        A copy.
+    """
     frame = frame.copy()
     for place, label in enumerate(frame.columns):
         key = label[0] if isinstance(label, tuple) else label

@@ -29,12 +29,24 @@ from .scores import MARKS
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #bc6fd7a9
 def say(*sentences: str) -> None:
-    """Show sentences as a paragraph of the notebook."""
+    """Show sentences as a paragraph of the notebook.
+
+    Parameters
+    ----------
+    *sentences : str
+        Markdown.
+    """
     display(Markdown(" ".join(" ".join(s.split()) for s in sentences)))
 
 
 def carried_in_part(row) -> str:
-    """The languages that carry a decided claim where it pools others too, in brackets."""
+    """Languages that carry a decided claim, in brackets, where it pools others too; else empty.
+
+    Parameters
+    ----------
+    row : named tuple
+        A row of the verdict table.
+    """
     if row.verdict not in verdicts.DECIDED or not row.carried_by:
         return ""
     carriers = row.carried_by.split(", ")
@@ -43,7 +55,17 @@ def carried_in_part(row) -> str:
 
 
 def verdict_of(judged: pd.DataFrame, claim: str, corpus: str) -> tuple[str, str]:
-    """The verdict on a claim, and the languages that carry it (`carried_in_part`)."""
+    """Verdict on a claim, and the languages that carry it (`carried_in_part`).
+
+    Parameters
+    ----------
+    judged : pd.DataFrame
+        Verdict table.
+    claim : str
+        Id of the claim.
+    corpus : str
+        Name of the corpus.
+    """
     matching = judged[(judged.claim == claim) & (judged.corpus == corpus)]
     if matching.empty:
         return verdicts.NOT_TESTED, ""
@@ -52,27 +74,54 @@ def verdict_of(judged: pd.DataFrame, claim: str, corpus: str) -> tuple[str, str]
 
 
 def mark(judged: pd.DataFrame, claim: str, corpus: str) -> str:
-    """The verdict on a claim with its mark, `✓ reproduced`, from a frame of verdicts, and what
-    languages carry it where not all that it pools do: `✓ reproduced (es)`.
+    """Verdict on a claim with its mark, such as `✓ reproduced (es)`.
+
+    Parameters
+    ----------
+    judged : pd.DataFrame
+        Verdict table.
+    claim : str
+        Id of the claim.
+    corpus : str
+        Name of the corpus.
     """
     verdict, carriers = verdict_of(judged, claim, corpus)
     return f"{MARKS[verdict]} {verdict}{carriers}"
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Words as a sentence has them: `a, b and c`."""
+    """Words as a sentence has them: `a, b and c`.
+
+    Parameters
+    ----------
+    words : Iterable[str]
+        The words.
+    """
     *words_before, last = words
     return f"{', '.join(words_before)} and {last}" if words_before else last
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0999a1f5
 def say_earlier(reference: Kept) -> None:
-    """Say how much of what is kept was made under an earlier reading; nothing where it is none."""
+    """Show how many of the reference results were made under an earlier reading; nothing where it
+    is none.
+
+    Parameters
+    ----------
+    reference : Kept
+        Reference results of the notebook.
+    """
     if sentence := describe_outdated(reference):
         say(f"**{sentence}**")
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #399869c7
 def smoke_mark(scale: str) -> str:
-    """A paragraph that says of a table of scale `smoke` that it is no result; else nothing."""
+    """A paragraph that marks a table of scale `smoke` as no result; else empty.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale.
+    """
     return f"<p><b>{NO_RESULT}</b></p>" if scale == "smoke" else ""
 
 
@@ -105,8 +154,15 @@ def word_table(frame: pd.DataFrame, name: str, note: str = "", scale: str = "") 
 
 
 def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
-    """A claim in our words, and in what language it was measured where one stands in for the
+    """A claim in our words, with the language that was measured where one stands in for the
     paper's.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    judged : pd.DataFrame
+        Verdict table.
     """
     notes = {str(note).split(";")[0] for note in judged[judged.claim == claim.id].note}
     stands = {note for note in notes if "stands in for" in note}
@@ -114,8 +170,14 @@ def claim_sentence(claim: Claim, judged: pd.DataFrame) -> str:
 
 
 def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
-    """Claims in our words, with the mark of each verdict in `judged`, a column a corpus, and what
-    the marks mean; in brackets the languages that carry a claim, where not all that it pools do.
+    """Claims in our words with their verdicts, a column a corpus, and a legend of the marks.
+
+    Parameters
+    ----------
+    about : Iterable[Claim]
+        The claims.
+    judged : pd.DataFrame
+        Verdict table.
     """
     about = list(about)
     columns = pd.DataFrame(
@@ -135,8 +197,13 @@ def claim_table(about: Iterable[Claim], judged: pd.DataFrame) -> HTML:
 
 
 def choices(ambiguities: Iterable[Ambiguity]) -> HTML:
-    """Where a paper and its code leave a choice: what each says, what was chosen here, what runs
-    the other reading.
+    """Table of the places where a paper and its code leave a choice: what each says, what was
+    chosen here, and the switch for the other reading.
+
+    Parameters
+    ----------
+    ambiguities : Iterable[Ambiguity]
+        The choices.
     """
     rows = [(a.where, a.text, a.code, a.chosen, a.switch) for a in ambiguities]
     return word_table(
@@ -152,7 +219,13 @@ DETAILS = (
 
 
 def measured_effect(row) -> str:
-    """The effect of a row of verdicts with its interval, number of seeds and corpus."""
+    """Effect of a verdict row with interval, number of seeds and corpus, as text.
+
+    Parameters
+    ----------
+    row : named tuple
+        A row of the verdict table.
+    """
     digits = verdicts.in_digits
     interval = f" [{digits(row.low)}, {digits(row.high)}]" if pd.notna(row.low) else ""
     effect = f"{digits(row.effect)}{interval}" if pd.notna(row.effect) else "no effect"
@@ -160,8 +233,15 @@ def measured_effect(row) -> str:
 
 
 def claim_verdicts(judged: pd.DataFrame, scale: str = "") -> HTML:
-    """The verdicts that were reached: claim, sentence, ours beside the published effect, verdict;
-    marked as no results where the `scale` is `smoke`.
+    """The verdicts that were reached: claim, sentence, our effect beside the published one,
+    verdict.
+
+    Parameters
+    ----------
+    judged : pd.DataFrame
+        Verdict table.
+    scale : str, optional
+        Name of the scale; `smoke` is marked as no result.
     """
     says = {claim.id: claim.says for claim in claims()}
     tested = judged[judged.verdict != verdicts.NOT_TESTED]
@@ -187,7 +267,13 @@ NOT_PRINTED = "Not printed in the paper"
 
 
 def published_note(tidy: pd.DataFrame) -> str:
-    """What of a table the paper prints no value of: columns, or all; that a table is ours."""
+    """What of a table the paper prints no value of, as a sentence.
+
+    Parameters
+    ----------
+    tidy : pd.DataFrame
+        Means over seeds, as of `report.tables.tidy`.
+    """
     if not tidy.table.str.fullmatch(r"(table|figure)\d+(-\w+)?").all():
         return "A table of ours; the paper has none."
     is_printed = tidy.groupby("column", sort=False).published.agg(lambda v: v.notna().any())
@@ -224,7 +310,19 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0fc19ce3
 def cost_table(cells: Iterable[TableEntry], store):
-    """What the runs of some cells would cost (`runs.plan`)."""
+    """What the runs of some table entries would cost (`runs.plan`).
+
+    Parameters
+    ----------
+    cells : Iterable[TableEntry]
+        Table entries of the study.
+    store : Store
+        Store of runs.
+
+    Returns
+    -------
+    HTML or str
+    """
     from xlingual_nb.runs import plan
 
     if not (runs := unique_runs(cells)):
@@ -234,7 +332,15 @@ def cost_table(cells: Iterable[TableEntry], store):
 
 
 def completeness(cells: list[TableEntry], observations: pd.DataFrame) -> None:
-    """Say how many cells were measured, and show what is missing."""
+    """Show how many table entries were measured, and what is missing.
+
+    Parameters
+    ----------
+    cells : list[TableEntry]
+        Table entries of the study.
+    observations : pd.DataFrame
+        Values by seed.
+    """
     print(f"{len(observations)} of {len(cells)} cells measured")
     if len(observations) == len(cells):
         return
@@ -249,8 +355,18 @@ WIDTH, COLOURS = 900, 64  # more than a page has room for, and than lines and le
 
 
 def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = None) -> Image:
-    """A picture, a path or a file in memory, as small as a page of a notebook wants it; `alt`: the
-    same in words.
+    """A picture, small enough for a page of a notebook.
+
+    Parameters
+    ----------
+    file : str, Path or file object
+        The picture.
+    width : int, optional
+        Width in pixels, at most.
+    colours : int, optional
+        Number of colours.
+    alt : str | None, optional
+        The picture in words.
     """
     from PIL import Image as Picture
 
@@ -265,14 +381,26 @@ def picture(file, width: int = WIDTH, colours: int = COLOURS, alt: str | None = 
 
 
 def small(figure) -> Image:
-    """A figure as a small picture for a notebook."""
+    """A figure as a small picture for a notebook.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", bbox_inches="tight", dpi=figure.dpi)
     return picture(buffer)
 
 
 def mark_smoke(figure) -> None:
-    """Write across a figure that what it shows is no result."""
+    """Write across a figure that it shows no result.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    """
     figure.text(
         0.5,
         0.5,
@@ -294,8 +422,23 @@ def write_figure(
     observations: pd.DataFrame,
     claims: Iterable[str] = (),
 ) -> None:
-    """Show a figure, write it with its sidecar (`report.figures`), and say its name; `cells`: those
-    it is drawn from, if they were observed. A figure of scale `smoke` is marked (`mark_smoke`).
+    """Show a figure, write it with its note (`report.figures`), and print its name. A figure of
+    scale `smoke` is marked.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    path : Path
+        File to write.
+    caption : str
+        Its caption.
+    cells : Iterable[TableEntry]
+        Table entries that it is drawn from; those observed count.
+    observations : pd.DataFrame
+        Values by seed.
+    claims : Iterable[str], optional
+        Ids of claims that it is about.
     """
     if "-smoke-" in path.name:
         mark_smoke(figure)
@@ -308,7 +451,17 @@ def write_figure(
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #75show02
 def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOURS) -> None:
-    """Show kept pictures, each over the caption that its sidecar has."""
+    """Show pictures of the reference results, each over its caption.
+
+    Parameters
+    ----------
+    pictures : Iterable[Path]
+        The files.
+    width : int, optional
+        Width in pixels, at most.
+    colours : int, optional
+        Number of colours.
+    """
     for path in pictures:
         note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         alt = note.get("alt", note["caption"])
@@ -316,8 +469,15 @@ def show_kept(pictures: Iterable[Path], width: int = WIDTH, colours: int = COLOU
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #08d7511e
 def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
-    """Say how far tables of one's own agree with what is kept at the same scale, and show the cells
-    that differ. Tables that are kept themselves have nothing to be held against.
+    """Show how far a user's tables agree with the reference results at the same scale, and the
+    numbers that differ.
+
+    Parameters
+    ----------
+    tidy : pd.DataFrame
+        Means over seeds, as of `report.tables.tidy`.
+    at : OutputFolders
+        Where the notebook's results are.
     """
     if at.keep:
         comparison = (

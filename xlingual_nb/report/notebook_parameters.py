@@ -41,7 +41,20 @@ class Parameter:
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #651e3f43
 def tagged_cells(path: Path, tag: str = "parameters") -> dict[int, str]:
-    """{position: source} of the cells with this tag."""
+    """Sources of the cells with a tag, by position.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    tag : str, default 'parameters'
+        The tag.
+
+    Raises
+    ------
+    InputError
+        If the file is no notebook.
+    """
     try:
         cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError, OSError) as error:
@@ -54,7 +67,13 @@ def tagged_cells(path: Path, tag: str = "parameters") -> dict[int, str]:
 
 
 def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
-    """(Name, value, comment after it, annotation) of each assignment to one name."""
+    """Name, value, comment and annotation of each assignment to one name.
+
+    Parameters
+    ----------
+    source : str
+        Source of a cell.
+    """
     lines = [line.encode() for line in source.splitlines()]  # columns are counted in bytes
     found = []
     for node in ast.parse(source).body:
@@ -74,8 +93,19 @@ def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c66ff9c9
 def declared(source: str, name: str) -> dict[str, Parameter]:
-    """The parameters that the source of a cell of the notebook `name` declares. InputError for a
-    default that is no literal.
+    """The parameters that the source of a cell declares.
+
+    Parameters
+    ----------
+    source : str
+        Source of a cell.
+    name : str
+        Name of the notebook, for messages.
+
+    Raises
+    ------
+    InputError
+        If a default is no literal.
     """
     found = {}
     for parameter, value, comment, annotation in literal_assignments(source):
@@ -91,8 +121,17 @@ def declared(source: str, name: str) -> dict[str, Parameter]:
 
 
 def parameters(path: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook. InputError unless exactly one cell has the tag and each default
-    is a literal.
+    """The parameters of a notebook, from its cell tagged `parameters`.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one cell has the tag and each default is a literal.
     """
     path = Path(path)
     if (n := len(cells := tagged_cells(path))) != 1:
@@ -108,7 +147,13 @@ def parameters(path: Path) -> dict[str, Parameter]:
 
 
 def default_values(path: Path) -> dict:
-    """The values of a notebook's parameters where none is given."""
+    """Values of a notebook's parameters where none is given.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    """
     return {p.name: p.default for p in parameters(path).values()}
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #35c6ea78
@@ -117,7 +162,18 @@ TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def as_text(value) -> str:
-    """Text, a whole number, a path, or a list of these with commas. ValueError for others."""
+    """Text, a whole number, a path, or a list of these, as text with commas.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Raises
+    ------
+    ValueError
+        For others.
+    """
     if isinstance(value, (list, tuple)):
         return ",".join(map(as_text, value))
     if isinstance(value, bool) or not isinstance(value, (str, int, Path)):
@@ -126,7 +182,18 @@ def as_text(value) -> str:
 
 
 def as_int(value) -> int:
-    """A whole number, also as text or with a zero behind its point. ValueError for others."""
+    """A whole number, also from text or from a float without a fraction.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Raises
+    ------
+    ValueError
+        For others.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(value)
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
@@ -138,7 +205,18 @@ def as_int(value) -> int:
 
 
 def as_float(value) -> float:
-    """A finite number, also as text. ValueError for others."""
+    """A finite number, also from text.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Raises
+    ------
+    ValueError
+        For others.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(value)
     number = float(value)
@@ -148,7 +226,18 @@ def as_float(value) -> float:
 
 
 def as_bool(value) -> bool:
-    """True or False, also as yes and no, on and off, 1 and 0. ValueError for others."""
+    """True or False, also from yes and no, on and off, 1 and 0.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Raises
+    ------
+    ValueError
+        For others.
+    """
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -158,7 +247,18 @@ def as_bool(value) -> bool:
 
 
 def as_list(value) -> list:
-    """A list, also as text with commas. ValueError for others."""
+    """A list, also from text with commas.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Raises
+    ------
+    ValueError
+        For others.
+    """
     if isinstance(value, str):
         text = value.strip()
         value = ast.literal_eval(text) if text[:1] in ("[", "(") else text.split(",")
@@ -169,7 +269,17 @@ def as_list(value) -> list:
 
 
 def as_literal(value):
-    """Anything: text that is a Python literal becomes what it says."""
+    """The value; of text that is a Python literal, what it stands for.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+
+    Returns
+    -------
+    object
+    """
     try:
         return ast.literal_eval(value) if isinstance(value, str) else value
     except (ValueError, SyntaxError):
@@ -195,7 +305,26 @@ KINDS = {
 
 
 def typed_value(value, parameter: Parameter, notebook: str):
-    """The value in the type of a parameter. InputError where it cannot be had without loss."""
+    """A value in the type of a parameter.
+
+    Parameters
+    ----------
+    value : object
+        A value that is given.
+    parameter : Parameter
+        The parameter.
+    notebook : str
+        Name of the notebook, for messages.
+
+    Returns
+    -------
+    object
+
+    Raises
+    ------
+    InputError
+        If it cannot be converted without loss.
+    """
     if value is None and not parameter.default:
         return parameter.default  # an empty entry in YAML
     kind = KINDS.get(parameter.kind.partition("[")[0], Kind(as_literal, "anything"))
@@ -209,15 +338,38 @@ def typed_value(value, parameter: Parameter, notebook: str):
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #8851a284
 def unknown_name(name: str, known: dict, notebook: str) -> InputError:
-    """The error for a parameter that a notebook does not have."""
+    """Error for a parameter that a notebook does not have, with close names.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter.
+    known : dict
+        Parameters that it has.
+    notebook : str
+        Name of the notebook, for messages.
+    """
     near = get_close_matches(name, known, 2)
     suggestion = f"; did you mean {' or '.join(near)}?" if near else "."
     return InputError(f"{notebook}: no parameter '{name}'{suggestion} It has: {', '.join(known)}")
 
 
 def typed_values(values: dict, known: dict[str, Parameter], notebook: str) -> dict:
-    """Values by name, each in the type of its parameter. InputError for a name that is not known
-    and for a value that does not fit.
+    """Values by name, each in the type of its parameter.
+
+    Parameters
+    ----------
+    values : dict
+        Parameters of the notebook, by name.
+    known : dict[str, Parameter]
+        Parameters that the notebook has.
+    notebook : str
+        Name of the notebook, for messages.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or a value that does not fit.
     """
     for name in values:
         if name not in known:
@@ -226,8 +378,20 @@ def typed_values(values: dict, known: dict[str, Parameter], notebook: str) -> di
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #3bbd8e98
 def check_corpus(scale: str, corpus: str) -> None:
-    """InputError for a scale that does not exist, a corpus that no study has at it, or a data
-    folder that is named and not there.
+    """Check that some study has a corpus at a scale, and that a data folder that is named is
+    there.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale.
+    corpus : str
+        Name of the corpus.
+
+    Raises
+    ------
+    InputError
+        If not.
     """
     corpora = sorted({"auto"} | {c for study in STUDIES for c in list_corpora(study, scale)})
     if corpus not in corpora:
@@ -241,7 +405,20 @@ def check_corpus(scale: str, corpus: str) -> None:
 
 
 def check_device(device: str, here: bool = False) -> None:
-    """InputError for what is no device or, `here`, for one that this machine does not have."""
+    """Check the name of a device.
+
+    Parameters
+    ----------
+    device : str
+        `cpu`, `cuda` or `cuda:N`.
+    here : bool, default False
+        Also check that this machine has it.
+
+    Raises
+    ------
+    InputError
+        If there is no such device.
+    """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise InputError(f"device {device!r} does not exist: choose cpu, cuda or cuda:0")
     if not here or device == "cpu":
@@ -259,7 +436,13 @@ PATHS = "store", "results", "figures", "folder", "own"  # parameters that name a
 
 
 def with_absolute_paths(values: dict) -> dict:
-    """Values whose paths, of folders, of a file or of a model of one's own, are absolute."""
+    """The values with the paths of folders, files and local models made absolute.
+
+    Parameters
+    ----------
+    values : dict
+        Parameters of the notebook, by name.
+    """
     values = dict(values)
     checkpoint = Path(values.get("checkpoint") or "-").expanduser()
     if checkpoint.is_dir():
@@ -271,8 +454,21 @@ def with_absolute_paths(values: dict) -> dict:
 
 
 def checked_values(values: dict, known: dict[str, Parameter], notebook: str) -> dict:
-    """All parameters of a notebook, defaults filled in, paths absolute. InputError for a name, a
-    type, a scale, a corpus or a device that does not exist.
+    """All parameters of a notebook, with defaults filled in and paths absolute.
+
+    Parameters
+    ----------
+    values : dict
+        Parameters of the notebook, by name.
+    known : dict[str, Parameter]
+        Parameters that the notebook has.
+    notebook : str
+        Name of the notebook, for messages.
+
+    Raises
+    ------
+    InputError
+        For a name, type, scale, corpus or device that does not exist.
     """
     defaults = {p.name: p.default for p in known.values()}
     values = with_absolute_paths(defaults | typed_values(values, known, notebook))
@@ -293,8 +489,18 @@ class ParameterError(InputError):
 
 
 def cells_before(namespace: dict) -> tuple[str, str]:
-    """The sources of the cell of defaults and of papermill's cell, of those that ran in a kernel
-    just before the present one; empty where there is none.
+    """Sources of the cell of defaults and of papermill's cell, of those that ran in a kernel just
+    before the present one.
+
+    Parameters
+    ----------
+    namespace : dict
+        `globals()` of the notebook.
+
+    Returns
+    -------
+    tuple[str, str]
+        Empty where there is none.
     """
     earlier = [*namespace.get("In", ())][:-1]
     injected = earlier.pop() if earlier and earlier[-1].startswith(INJECTED) else ""
@@ -302,7 +508,13 @@ def cells_before(namespace: dict) -> tuple[str, str]:
 
 
 def annotations_of(source: str) -> dict[str, str]:
-    """{name: annotation, empty where it has none} of a cell that does nothing but assign."""
+    """Annotation of each name in a cell that does nothing but assign; empty for other cells.
+
+    Parameters
+    ----------
+    source : str
+        Source of a cell.
+    """
     try:
         body = ast.parse(source).body
     except SyntaxError:  # a cell of magic
@@ -313,7 +525,13 @@ def annotations_of(source: str) -> dict[str, str]:
 
 
 def shipped_parameters(notebook: str) -> dict[str, Parameter]:
-    """The parameters of a notebook of the clone or, where there is none, of the wheel."""
+    """Parameters of a notebook of the clone or, without one, of the wheel.
+
+    Parameters
+    ----------
+    notebook : str
+        Name of the notebook, for messages.
+    """
     try:
         path = readable_root() / "nbs" / f"{notebook}.ipynb"
     except InputError:
@@ -322,8 +540,19 @@ def shipped_parameters(notebook: str) -> dict[str, Parameter]:
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #001e1ac2
 def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parameter]]:
-    """The values of a notebook's parameters in its kernel, and the parameters. InputError for a
-    name that was given and that is none of them.
+    """Values of a notebook's parameters in its kernel, and the parameters.
+
+    Parameters
+    ----------
+    notebook : str
+        Name of the notebook, for messages.
+    namespace : dict
+        `globals()` of the notebook.
+
+    Raises
+    ------
+    InputError
+        If a name was given that is no parameter.
     """
     defaults, injected = cells_before(namespace)
     shipped = shipped_parameters(notebook)

@@ -47,16 +47,31 @@ from xlingual_nb.report.notebook_parameters import (
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #982ee353
 def experiments(folder: Path | None = None) -> dict[str, Path]:
-    """The numbered notebooks by name, in order: `{'07_laboratory':
-    .../nbs/07_laboratory.ipynb}`.
+    """The numbered notebooks by name, in order.
+
+    Parameters
+    ----------
+    folder : Path | None, optional
+        Folder of the notebooks; by default that of the clone or the wheel.
     """
     folder = readable_root() / "nbs" if folder is None else Path(folder)
     return {p.stem: p for p in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #f789ca14
 def resolve(name: str, folder: Path | None = None) -> Path:
-    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names. InputError, with
-    what there is, for anything else.
+    """The notebook that `07`, `7`, `laboratory`, `07_laboratory` or a path names.
+
+    Parameters
+    ----------
+    name : str
+        Number, name or path of a notebook, as on the command line.
+    folder : Path | None, optional
+        Folder of the notebooks; by default that of the clone or the wheel.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message lists those there are.
     """
     if str(name).endswith(".ipynb"):
         if (path := Path(name)).is_file():
@@ -75,8 +90,12 @@ def resolve(name: str, folder: Path | None = None) -> Path:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #057fa045
 def heading(path: Path) -> tuple[str, str]:
-    """Title and one-line subtitle of a notebook, from its first heading and the `>` line beneath
-    it.
+    """Title and subtitle of a notebook, from its first heading and the `>` line beneath it.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
     """
     for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
@@ -98,8 +117,25 @@ class NotebookError(RuntimeError):
 
 
 def specs_of(path: Path, values: dict) -> list:
-    """The runs that an experiment asks for. InputError where the notebook exports no `grid`, and
-    whatever that finds wrong; NotebookError for a mistake in it.
+    """Specs of the runs that an experiment asks for.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    values : dict
+        Parameters of the notebook, by name.
+
+    Returns
+    -------
+    list
+
+    Raises
+    ------
+    InputError
+        If the notebook exports no `grid`, or that refuses the values.
+    NotebookError
+        For a mistake in `grid`.
     """
     module = f"xlingual_nb.experiments.{path.stem[3:]}"
     try:
@@ -119,13 +155,35 @@ def specs_of(path: Path, values: dict) -> list:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e5a87898
 def values_of(path: Path, settings: dict) -> dict:
-    """All parameters of a notebook with these settings, as `checked_values` has them."""
+    """All parameters of a notebook with these settings, as of `checked_values`.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    settings : dict
+        Parameters of the notebook, as text.
+    """
     return checked_values(settings, parameters(path), Path(path).stem)
 
 
 def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict]:
-    """The specs of an experiment for these command-line parameters, and the notebook's parameters,
-    defaults filled in. InputError for an experiment, scale or parameter that does not exist.
+    """Specs of an experiment for these settings, and the notebook's parameters with defaults
+    filled in.
+
+    Parameters
+    ----------
+    name : str
+        Number, name or path of a notebook, as on the command line.
+    scale : str
+        Name of the scale.
+    settings : dict[str, str]
+        Parameters, as on the command line.
+
+    Raises
+    ------
+    InputError
+        If the experiment, scale or a parameter does not exist.
     """
     path = resolve(name)
     values = values_of(path, {"scale": scale, **settings})
@@ -133,9 +191,20 @@ def grid_of(name: str, scale: str, settings: dict[str, str]) -> tuple[list, dict
 
 
 def runnable(path: Path, settings: dict) -> dict:
-    """`values_of` a notebook that may run here. InputError as well for what its grid refuses, where
-    it has one, for a device that this machine does not have (unless a cluster makes its runs), and
-    for a place that cannot be written in.
+    """The parameters of a notebook that may run here.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    settings : dict
+        Parameters of the notebook, as text.
+
+    Raises
+    ------
+    InputError
+        As `values_of` and the notebook's grid; also for a device that this machine does not have
+        (unless a cluster makes the runs), and for a place that cannot be written in.
     """
     values = values_of(path, settings)
     check_device(values.get("device", "cpu"), here=not uses_cluster())
@@ -183,7 +252,13 @@ STARTS = 3  # of a kernel; its ports are chosen before it takes them, and anothe
 
 
 def is_no_start(error: RuntimeError) -> bool:
-    """Whether a kernel died before it could run anything."""
+    """Whether a kernel died before it could run anything.
+
+    Parameters
+    ----------
+    error : RuntimeError
+        What papermill raised.
+    """
     return "kernel_info" in str(error)
 
 
@@ -229,8 +304,17 @@ def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> N
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #465b78b9
 def failure(source: Path, target: Path, error) -> Exception:
-    """What to raise for papermill's execution error: one line that names the cell as counted in the
-    source notebook.
+    """The error to raise for papermill's: one line that names the cell as counted in the source
+    notebook.
+
+    Parameters
+    ----------
+    source : Path
+        The notebook.
+    target : Path
+        The executed copy, as far as it got.
+    error : PapermillExecutionError
+        What papermill raised.
     """
     ids = [c.get("id") for c in json.loads(source.read_text(encoding="utf-8"))["cells"]]
     cells = json.loads(target.read_text(encoding="utf-8"))["cells"] if target.exists() else []
@@ -251,8 +335,18 @@ def failure(source: Path, target: Path, error) -> Exception:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #e322da07
 def check_injected(path: Path) -> None:
-    """NotebookError unless papermill's cell of given values stands right after the cell of
-    defaults: anywhere else the defaults would win.
+    """Check that papermill's cell of given values is right after the cell of defaults, which
+    would win otherwise.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+
+    Raises
+    ------
+    NotebookError
+        If it is anywhere else.
     """
     defaults = [*tagged_cells(path)]
     injected = [*tagged_cells(path, "injected-parameters")]
@@ -267,7 +361,13 @@ PACKAGES = "numpy", "torch", "transformers", "tokenizers", "papermill"
 
 
 def digest_of_files(files) -> str:
-    """SHA-256 of the contents of files, in their order."""
+    """SHA-256 (hex) of the contents of files, in their order.
+
+    Parameters
+    ----------
+    files : iterable of Path
+        The files.
+    """
     total = hashlib.sha256()
     for file in files:
         total.update(hashlib.sha256(file.read_bytes()).digest())
@@ -275,7 +375,13 @@ def digest_of_files(files) -> str:
 
 
 def installed_version(package: str) -> str:
-    """The version of an installed package; empty where it is not installed."""
+    """Version of an installed package; empty where it is not installed.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package.
+    """
     try:
         return version(package)
     except PackageNotFoundError:
@@ -283,7 +389,13 @@ def installed_version(package: str) -> str:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that a clone is at, with a `+` where files differ from it; empty outside one."""
+    """Commit of a clone, with a `+` where files differ from it; empty outside a clone.
+
+    Parameters
+    ----------
+    folder : Path
+        The clone.
+    """
     if not (folder / ".git").exists():
         return ""
     ask = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+"]
@@ -294,7 +406,16 @@ def commit_of(folder: Path) -> str:
 
 
 def execution_facts(source: Path, settings: dict) -> dict:
-    """What an execution of a notebook with these settings is made by."""
+    """What an execution of a notebook with these settings is made by: digests of notebook and
+    code, versions, system.
+
+    Parameters
+    ----------
+    source : Path
+        The notebook.
+    settings : dict
+        Parameters of the notebook, as text.
+    """
     package = Path(xlingual_nb.__file__).resolve().parent
     return dict(
         notebook=source.stem,
@@ -310,7 +431,15 @@ def execution_facts(source: Path, settings: dict) -> dict:
 
 
 def write_facts(path: Path, facts: dict) -> None:
-    """Write into the metadata of an executed notebook what made it."""
+    """Write into the metadata of an executed notebook what made it.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    facts : dict
+        As of `execution_facts`.
+    """
     notebook = json.loads(path.read_text(encoding="utf-8"))
     notebook["metadata"]["xlingual"] = facts
     write_atomic(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")

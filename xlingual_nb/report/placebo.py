@@ -24,20 +24,49 @@ from .verdicts import correct, examine_claims
 
 # %% ../../nbs/lib/8070_placebo.ipynb #4bed22f7
 def kept_tables(results, scale) -> pd.DataFrame:
-    """All kept tables of a scale, one beneath the other."""
+    """All reference tables of a scale, one beneath the other.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder of results.
+    scale : str
+        Name of the scale.
+    """
     folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
     files = [path for folder in folders for path in tables.result_files(folder)]
     return pd.concat([tables.read(path) for path in files], ignore_index=True)
 
 
 def kept_corpora(results, scale) -> list[str]:
-    """The corpora of the kept tables of a scale."""
+    """Corpora of the reference tables of a scale.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder of results.
+    scale : str
+        Name of the scale.
+    """
     return sorted(kept_tables(results, scale).corpus.unique())
 
 
 def kept_cells(results, scale, corpus) -> pd.DataFrame:
-    """The cells of all kept tables of a scale and corpus but for curves: mean, sd, number of seeds
-    and runs of each.
+    """Numbers of all reference tables of a scale and corpus, but for curves.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder of results.
+    scale : str
+        Name of the scale.
+    corpus : str
+        Name of the corpus.
+
+    Returns
+    -------
+    pd.DataFrame
+        Mean, standard deviation, number of seeds and runs of each.
     """
     frame = kept_tables(results, scale)
     curved = frame.get("step", pd.Series(np.nan, frame.index)).notna()
@@ -49,7 +78,15 @@ def kept_cells(results, scale, corpus) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #70526714
 def sample_observations(cells, rng) -> pd.DataFrame:
-    """Observations: as many draws as a cell has seeds (`report.tables.OBSERVED`)."""
+    """Made-up values by seed: normal, as many as each number has seeds.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    rng : Generator
+        NumPy's random generator.
+    """
     at = cells.loc[cells.index.repeat(cells.n_seeds)]
     seed = at.groupby(level=0).cumcount().to_numpy()
 
@@ -65,14 +102,29 @@ def sample_observations(cells, rng) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #185dfa74
 def by_column(cells, change) -> pd.DataFrame:
-    """The cells, with what `change` makes of each column of each table."""
+    """The numbers with each column of each table changed.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    change : callable
+        Maps the part of a column to its changed part.
+    """
     parts = [change(part) for _, part in cells.groupby(["paper", "table", "column"], sort=False)]
     return pd.concat([p for p in parts if len(p)], ignore_index=True)
 
 
 def own_baseline(row: str, labels) -> str | None:
-    """The untrained row that a row stands on: of its own source and target, with language-specific
+    """The untrained row that belongs to a row: of its source and target, with language-specific
     positions if it has.
+
+    Parameters
+    ----------
+    row : named tuple
+        A row of the verdict table.
+    labels : sequence of str
+        Labels of the table's rows.
     """
     if pair := published.sides(row):
         return next(
@@ -83,8 +135,15 @@ def own_baseline(row: str, labels) -> str | None:
 
 
 def untrained_world(cells, rng=None) -> pd.DataFrame:
-    """What is true where every row is as its untrained one; rows whose floor was not run are left
-    out.
+    """A world in which every row is as its untrained baseline; rows whose baseline was not run
+    are left out.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    rng : Generator
+        Not used.
     """
 
     def alike(part):
@@ -97,7 +156,15 @@ def untrained_world(cells, rng=None) -> pd.DataFrame:
 
 
 def one_condition(cells, rng) -> pd.DataFrame:
-    """What is true where all rows of a table but floors are as one of them, drawn at random."""
+    """A world in which all rows of a table but baselines are as one of them, drawn at random.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    rng : Generator
+        NumPy's random generator.
+    """
     rows = cells.row[~cells.row.map(is_floor)].groupby(cells.table).unique()
     condition = {table: rng.choice(names) for table, names in rows.items()}
 
@@ -114,7 +181,15 @@ def one_condition(cells, rng) -> pd.DataFrame:
 
 
 def shuffled_world(cells, rng=None) -> pd.DataFrame:
-    """What is true where labels are dealt out: every row but floors has the mean of all."""
+    """A world in which every row but baselines has the mean of all.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    rng : Generator
+        Not used.
+    """
 
     def alike(part):
         free = ~part.row.map(is_floor)
@@ -124,8 +199,17 @@ def shuffled_world(cells, rng=None) -> pd.DataFrame:
 
 
 def dealt(observations, rng) -> pd.DataFrame:
-    """Observations with the row labels of a table, but for floors, dealt out anew for each seed. A
-    deal that gives all labels of a table back is the study itself, no placebo, and is dealt again.
+    """Values by seed with the row labels of each table, but for baselines, permuted within each
+    seed.
+
+    A permutation that leaves a table as it is would be the study itself, and is drawn again.
+
+    Parameters
+    ----------
+    observations : DataFrame
+        Values by seed.
+    rng : Generator
+        NumPy's random generator.
     """
 
     def deal(part):
@@ -144,9 +228,18 @@ def dealt(observations, rng) -> pd.DataFrame:
 
 
 def mislabelled_observations(cells, rng) -> pd.DataFrame:
-    """Draws of the shuffled world. Each seed has a model of every row, whose labels are dealt out;
-    then a row keeps as many as it has. (Dealt among themselves, rows with more seeds than the rest
-    would stay apart from it.)
+    """Values of the shuffled world: each seed has a model of every row, whose labels are
+    permuted.
+
+    Rows keep their own numbers of seeds. (Permuted among themselves, rows with more seeds than
+    the rest would stay apart from it.)
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    rng : Generator
+        NumPy's random generator.
     """
     max_seeds = cells.groupby("table").n_seeds.transform("max")
     dealt_out = dealt(sample_observations(cells.assign(n_seeds=max_seeds), rng), rng)
@@ -159,7 +252,15 @@ WORLDS = {"untrained": untrained_world, "shuffled": shuffled_world, "one conditi
 
 # %% ../../nbs/lib/8070_placebo.ipynb #383d1501
 def holds(claim, look_up) -> bool | None:
-    """Whether a claim is true of the means that `look_up` knows; None where rows were not run."""
+    """Whether a claim is true of the means of a world; None where rows were not run.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    look_up : callable
+        Values of rows, as of `ClaimTest`.
+    """
     outcomes = [outcome(ClaimTest(claim, test, look_up)) for test in claim.tests]
     if any(o.missing for o in outcomes):
         return None
@@ -167,14 +268,35 @@ def holds(claim, look_up) -> bool | None:
 
 
 def own_claims(paper) -> list[published.Claim]:
-    """The family whose error rate is measured: the paper's own claims."""
+    """The paper's own claims: the family whose error rate is measured.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper.
+    """
     return [c for c in published.claims(paper) if c.whose == published.PAPERS]
 
 
 def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, int]:
-    """Of a paper's own claims that `observations` can test: how many are `false` in the world that
-    the cells `true` describe and how many of these are `confirmed`, how many `hold` there and how
-    many of these are `refuted`. Without `correlations` those are not counted.
+    """How many of a paper's own claims are decided wrongly in a made-up study.
+
+    Parameters
+    ----------
+    observations : DataFrame
+        Values by seed.
+    true : DataFrame
+        Numbers of the world that the study is drawn from.
+    scale : str
+        Name of the scale.
+    correlations : bool
+        Count claims on correlations.
+
+    Returns
+    -------
+    dict[str, int]
+        `false`: claims that do not hold in the world, `confirmed` of these; `hold`: claims that
+        do, `refuted` of these.
     """
     means = RunValues(true.assign(seed=0, run_id="", step=np.nan))
     examined = examine_claims(observations, scale, own_claims(true.paper.iloc[0]))
@@ -193,7 +315,21 @@ def wrong_verdicts(observations, true, scale, correlations=True) -> dict[str, in
 
 
 def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
-    """`n` studies of one paper in a world, a row each: its `wrong_verdicts`."""
+    """`wrong_verdicts` of `n` made-up studies of one paper, a row each.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        Means, standard deviations, seeds and runs, as of `kept_cells`.
+    world : str
+        A key of `WORLDS`.
+    scale : str
+        Name of the scale.
+    n : int
+        Number of studies.
+    seed : int
+        Seed of the random generator.
+    """
     rng = np.random.default_rng(seed)
     true = WORLDS[world](cells, rng)
     rows = []
@@ -212,8 +348,13 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #2e7ba622
 def rate(counts: pd.DataFrame) -> dict[str, float]:
-    """What came of `studies`: how many; the claims that were false or held in each, in the mean; and
-    of false confirmations and false refutations the share of studies with any and its interval.
+    """Rates over made-up studies: the share with any false confirmation and with any false
+    refutation, with 95% intervals.
+
+    Parameters
+    ----------
+    counts : pd.DataFrame
+        As of `studies`.
     """
     found = dict(studies=len(counts), stated=ALPHA)
     for truth, wrong in (("false", "confirmed"), ("hold", "refuted")):
@@ -229,8 +370,23 @@ def rate(counts: pd.DataFrame) -> dict[str, float]:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #f1171f0d
 def rates(results, scale, n, seed=0) -> Iterator[dict]:
-    """One row after the other, the rate of each world for each paper and corpus that has kept
-    tables.
+    """The rates of each world, for each paper and corpus with reference tables.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder of results.
+    scale : str
+        Name of the scale.
+    n : int
+        Number of studies.
+    seed : int
+        Seed of the random generator.
+
+    Yields
+    ------
+    dict
+        A row.
     """
     for corpus in kept_corpora(results, scale):
         for paper, cells in kept_cells(results, scale, corpus).groupby("paper"):
@@ -242,9 +398,19 @@ def rates(results, scale, n, seed=0) -> Iterator[dict]:
 
 # %% ../../nbs/lib/8070_placebo.ipynb #8070b002
 def worst_rates(measured: Path, scale: str) -> pd.DataFrame:
-    """By paper and corpus, the highest share of placebo studies (`benchmarks/placebo.py`) with a
-    false confirmation and with a false refutation over all worlds, with its interval, as text;
-    without rows where none were measured.
+    """The highest rates over all worlds, by paper and corpus, as text.
+
+    Parameters
+    ----------
+    measured : Path
+        File of `benchmarks/placebo.py`.
+    scale : str
+        Name of the scale.
+
+    Returns
+    -------
+    pd.DataFrame
+        Without rows where none were measured.
     """
     columns = ["paper", "corpus", "false confirmations", "false refutations"]
     if not measured.is_file():
