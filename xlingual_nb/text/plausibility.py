@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['MARKUP', 'CONTROL', 'LONG_SENTENCE', 'LINE_CHECKS', 'SCRIPTS', 'SCRIPT_OF', 'PART', 'has_markup', 'has_control',
            'is_mojibake', 'has_no_letters', 'is_long', 'LineCheck', 'script_share', 'text_findings', 'label_findings',
-           'pair_findings', 'leaked_share', 'leak_findings', 'records_in', 'file_findings', 'plausibility']
+           'verse_findings', 'word_pair_findings', 'pair_findings', 'leaked_share', 'leak_findings', 'records_in',
+           'file_findings', 'plausibility']
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #89722cf8
 import re
@@ -239,6 +240,49 @@ def label_findings(labels: list[str]) -> tuple[list[str], bool]:
     return [], False
 
 
+def verse_findings(names: list[str]) -> list[str]:
+    """What is odd about the order of verses.
+
+    Parameters
+    ----------
+    names : list of str
+        As `MAT.5.3`.
+
+    Returns
+    -------
+    list of str
+    """
+    chapters = [name.rpartition(".")[0] for name in names]
+    runs = [chapter for chapter, before in zip(chapters, ["", *chapters]) if chapter != before]
+    n_parted = sum(n > 1 for n in Counter(runs).values())
+    if not n_parted:
+        return []
+    return [
+        f"{n_parted} of {len(set(chapters))} chapters are in several places, and each place counts as a "
+        "document: sort the verses"
+    ]
+
+
+def word_pair_findings(rows: list[list[str]]) -> list[str]:
+    """What is odd about the pairs of a dictionary.
+
+    Parameters
+    ----------
+    rows : list of list of str
+        A word and its translation.
+
+    Returns
+    -------
+    list of str
+    """
+    n_equal = sum(first.lower() == second.lower() for first, second in rows)
+    if n_equal <= 0.5 * len(rows):
+        return []
+    return [
+        f"{n_equal / len(rows):.1%} of the pairs are one word twice: retrieval finds them by their spelling"
+    ]
+
+
 def pair_findings(rows: list[list[str]]) -> tuple[list[str], bool]:
     """What is odd about pairs of sentences with a label.
 
@@ -375,7 +419,11 @@ def file_findings(path: Path, folder: Path) -> tuple[list[str], bool]:
     if kind == "text":
         return text_findings(lines, language)
     if kind == "bible":
-        return text_findings([line.split("\t", 1)[-1] for line in lines], language)
+        found, is_wrong = text_findings([line.split("\t", 1)[-1] for line in lines], language)
+        return found + verse_findings([line.split("\t", 1)[0] for line in lines]), is_wrong
+    if kind == "dictionaries":
+        pairs = [line.split() for line in lines if len(line.split()) == 2]
+        return word_pair_findings(pairs), False
     rows = [line.split("\t") for line in lines if line.strip()]
     if kind == "nli" and all(len(row) == 3 for row in rows):
         return pair_findings(rows)
@@ -416,6 +464,8 @@ def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[st
         found, is_wrong = file_findings(path, folder)
         if path in leaks:
             found = [*found, leaks[path]]
+        if path.with_name(path.name + ".gz") in paths:
+            found = [*found, f"stands beside {path.name}.gz: only {path.name} is read"]
         if found:
             findings[name] = found
         if is_wrong:
