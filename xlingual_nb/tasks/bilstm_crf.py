@@ -23,8 +23,20 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #16f65844
 def path_score(emissions, tags, lengths, transitions, start, end):
-    """Unnormalised log score (B,) of each tag path (B, T): emissions, transitions, its first tag's
-    start and its last tag's end.
+    """Unnormalised log score of a tag path in a linear-chain CRF.
+
+    Parameters
+    ----------
+    emissions : Tensor, shape (B, T, K)
+    tags : LongTensor, shape (B, T)
+    lengths : LongTensor, shape (B,)
+    transitions : Tensor, shape (K, K)
+        Of a tag (row) before another (column).
+    start, end : Tensor, shape (K,)
+
+    Returns
+    -------
+    Tensor, shape (B,)
     """
     live = torch.arange(emissions.shape[1], device=emissions.device) < lengths[:, None]
     gold_emissions = emissions.gather(2, tags[..., None])[..., 0].where(live, 0).sum(1)
@@ -35,7 +47,19 @@ def path_score(emissions, tags, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #778a9dbb
 def log_partition(emissions, lengths, transitions, start, end):
-    """Log of the summed scores of all tag paths, (B,), by the forward algorithm."""
+    """Log of the summed scores of all tag paths, by the forward algorithm.
+
+    Parameters
+    ----------
+    emissions : Tensor, shape (B, T, K)
+    lengths : LongTensor, shape (B,)
+    transitions : Tensor, shape (K, K)
+    start, end : Tensor, shape (K,)
+
+    Returns
+    -------
+    Tensor, shape (B,)
+    """
     alpha = start + emissions[:, 0]
     for t in range(1, emissions.shape[1]):
         further = torch.logsumexp(alpha[:, :, None] + transitions, 1) + emissions[:, t]
@@ -44,8 +68,21 @@ def log_partition(emissions, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #dd1895c1
 def crf_nll(emissions, tags, lengths, transitions, start, end):
-    """Negative log-likelihood (B,) of the tags (B, T); any valid tag number may stand beyond a
-    sentence's end. All scores finite.
+    """Negative log-likelihood of tag paths.
+
+    Parameters
+    ----------
+    emissions : Tensor, shape (B, T, K)
+    tags : LongTensor, shape (B, T)
+        Any valid tag may stand beyond a sentence's end.
+    lengths : LongTensor, shape (B,)
+    transitions : Tensor, shape (K, K)
+    start, end : Tensor, shape (K,)
+        All scores finite.
+
+    Returns
+    -------
+    Tensor, shape (B,)
     """
     scores = transitions, start, end
     return log_partition(emissions, lengths, *scores) - path_score(
@@ -54,8 +91,20 @@ def crf_nll(emissions, tags, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #74acc9c4
 def viterbi(emissions, lengths, transitions, start, end):
-    """Best tag path of each sentence (B, T), -1 beyond its end, and its score (B,). Some path must
-    be allowed.
+    """Best tag path of each sentence. Some path must be allowed.
+
+    Parameters
+    ----------
+    emissions : Tensor, shape (B, T, K)
+    lengths : LongTensor, shape (B,)
+    transitions : Tensor, shape (K, K)
+    start, end : Tensor, shape (K,)
+
+    Returns
+    -------
+    path : LongTensor, shape (B, T)
+        -1 beyond a sentence's end.
+    score : Tensor, shape (B,)
     """
     best = start + emissions[:, 0]
     came_from = []
@@ -74,8 +123,17 @@ def viterbi(emissions, lengths, transitions, start, end):
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #c0f92c96
 def spell(tags, scheme: str) -> list[str]:
-    """BIO tags in a scheme: `bio`, or `bioul` (L: the last word of a name, U: the only one). A
-    stray I- begins a name.
+    """BIO tags in another scheme; an I- that continues nothing begins an entity.
+
+    Parameters
+    ----------
+    tags : sequence of str
+    scheme : {"bio", "bioul"}
+        L is the last word of an entity, U its only one.
+
+    Returns
+    -------
+    list of str
     """
     named_tags = ["O"] * len(tags)
     for start, stop, kind in spans(tags):
@@ -87,13 +145,32 @@ def spell(tags, scheme: str) -> list[str]:
 
 
 def as_bio(tag: str) -> str:
-    """A tag of either scheme in BIO."""
+    """A tag of either scheme in BIO.
+
+    Parameters
+    ----------
+    tag : str
+
+    Returns
+    -------
+    str
+    """
     return dict(U="B", L="I").get(tag[0], tag[0]) + tag[1:]
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #568eb300
 def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which labels may follow which (K, K), begin (K,) and end (K,) a sentence. The scheme is BIOUL
-    where a label says U.
+    """Which labels may follow each other, begin and end a sentence. The scheme is BIOUL where a
+    label says U.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        K of them.
+
+    Returns
+    -------
+    follow : ndarray of bool, shape (K, K)
+    begin, end : ndarray of bool, shape (K,)
     """
     mark = np.array([label[0] for label in labels])
     kind = np.array([label[2:] for label in labels])
@@ -106,8 +183,14 @@ def legal(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #922b19a9
 @dataclass(frozen=True)
 class Features:
-    """One vector a word: sentence i has rows `starts[i]:starts[i + 1]` of `vectors` (words, H), or
-    of (words, layers, H) where layers are to be mixed, on the checkpoint's device.
+    """One vector a word.
+
+    Attributes
+    ----------
+    vectors : Tensor, shape (words, H)
+        Or (words, layers, H) where layers are to be mixed.
+    starts : ndarray, shape (sentences + 1,)
+        Sentence i has rows `starts[i]:starts[i + 1]`.
     """
 
     vectors: torch.Tensor
@@ -121,8 +204,18 @@ class Features:
         return np.diff(self.starts)
 
     def pad_rows(self, numbers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows (B, T) of these sentences' words, the last word repeated beyond the end, and their
-        lengths (B,), on the device.
+        """Rows of the words of some sentences, padded.
+
+        Parameters
+        ----------
+        numbers : ndarray, shape (B,)
+            Indices of the sentences.
+
+        Returns
+        -------
+        rows : LongTensor, shape (B, T)
+            The last word is repeated beyond the end.
+        lengths : LongTensor, shape (B,)
         """
         n = self.lengths[numbers]
         rows = self.starts[numbers][:, None] + np.minimum(np.arange(n.max()), n[:, None] - 1)
@@ -130,8 +223,18 @@ class Features:
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #1251ff79
 def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows of at most `limit` pieces over sentences, half a window apart: sentence number, first
-    piece and size of each.
+    """Windows over sentences that are too long, half a window apart.
+
+    Parameters
+    ----------
+    lengths : ndarray, shape (sentences,)
+    limit : int
+        Tokens of a window.
+
+    Returns
+    -------
+    sentence, first, size : ndarray, shape (windows,)
+        Sentence, first token and tokens of each.
     """
     counts = 1 + np.maximum(0, -(-(lengths - limit) // max(1, limit // 2)))
     sentence = np.repeat(np.arange(len(lengths)), counts)
@@ -143,13 +246,31 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
 def features(
     encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None, mix=False
 ) -> Features:
-    """Vectors of words from a frozen encoder, each that of its first piece (K et al. 2020, 3.1.3).
+    """Vectors of words from a frozen encoder, each that of its first subword (K section 3.1.3).
 
-    `pieces`: the ids of every sentence as the model is to read them; `firsts`: where in its
-    sentence each word's first piece is (a transform that moves pieces has to move these too);
-    `layer`: 0 (embeddings) to the depth, None the last; `mix`: one vector from each of the layers 1
-    to `layer`. InputError for ids and layers that the model lacks, sentences without pieces, and
-    words that are not in their sentence.
+    Parameters
+    ----------
+    encoder : Encoder
+    pieces : Encoded
+        Token ids of every sentence as the model is to read them.
+    firsts : Encoded
+        Index in its sentence of each word's first subword; a transform that moves tokens
+        has to move these too.
+    view : LanguageView or str
+    layer : int, optional
+        0 (embeddings) to the depth; the last by default.
+    mix : bool
+        One vector from each of the layers 1 to `layer`.
+
+    Returns
+    -------
+    Features
+
+    Raises
+    ------
+    InputError
+        For ids and layers that the model lacks, sentences without tokens, and words
+        outside their sentence.
     """
     fit(encoder, pieces, view)
     require(
@@ -184,8 +305,12 @@ def features(
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #96a568eb
 class ScalarMix(nn.Module):
-    """`scale` times the average of layers weighed by softmax(`weights`): from (..., layers, H) to
-    (..., H). All layers weigh alike before training.
+    """Learnt weighted sum of layers (ELMo, Peters et al. 2018): `scale` times the average by
+    softmax(`weights`). All layers weigh alike before training.
+
+    Parameters
+    ----------
+    layers : int
     """
 
     def __init__(self, layers: int):
@@ -193,12 +318,31 @@ class ScalarMix(nn.Module):
         self.weights, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, x):
+        """The mix of all layers.
+
+        Parameters
+        ----------
+        x : Tensor, shape (..., layers, H)
+
+        Returns
+        -------
+        Tensor, shape (..., H)
+        """
         return self.scale * torch.einsum("l,...lh->...h", self.weights.softmax(0), x)
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #1257fe65
 class BiLSTM(nn.Module):
-    """Scores of tags from vectors of words, and of tags after tags; dropout before, between and
-    after the layers. `mixed`: how many layers of an encoder are mixed first, 0 for none.
+    """Emissions of a CRF from vectors of words, and its transitions; dropout before, between and
+    after the layers.
+
+    Parameters
+    ----------
+    width : int
+        Of a word's vector.
+    labels : int
+    settings : Tagging
+    mixed : int
+        Layers of an encoder that are mixed first; 0 for none.
     """
 
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
@@ -214,8 +358,16 @@ class BiLSTM(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, x, lengths):
-        """Emissions (B, T, labels) from words (B, T, width), or (B, T, mixed, width); what stands
-        beyond a sentence's length reaches no word of it.
+        """Scores of tags. What stands beyond a sentence's length reaches no word of it.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width) or (B, T, mixed, width)
+        lengths : LongTensor, shape (B,)
+
+        Returns
+        -------
+        Tensor, shape (B, T, labels)
         """
         x = self.mix(x)
         position = torch.arange(x.shape[1], device=x.device)
@@ -234,8 +386,15 @@ class BiLSTM(nn.Module):
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #d0037759
 @dataclass(frozen=True)
 class Tagger:
-    """A trained tagger: its network, labels and settings, and F1 on the development set after each
-    epoch.
+    """A trained BiLSTM-CRF.
+
+    Attributes
+    ----------
+    network : BiLSTM
+    labels : tuple of str
+    settings : Tagging
+    dev_f1 : tuple of float
+        F1 on the development set after each epoch.
     """
 
     network: BiLSTM
@@ -251,7 +410,21 @@ class Tagger:
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #97e83bbc
 @torch.no_grad()
 def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[list[str]]:
-    """The best well-formed tags of every sentence, in BIO."""
+    """The best well-formed tags of every sentence.
+
+    Parameters
+    ----------
+    network : BiLSTM
+    words : Features
+    labels : sequence of str
+    budget : int
+        Words of a batch.
+
+    Returns
+    -------
+    list of list of str
+        In BIO.
+    """
     device, tags = words.vectors.device, [[]] * len(words)
     move, begin, end = (
         torch.where(torch.from_numpy(ok).to(device), 0.0, -torch.inf) for ok in legal(labels)
@@ -269,7 +442,20 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #fa019630
 def check_tags(words: Features, tags, part: str) -> None:
-    """Every word has one tag, every sentence a word, or an InputError says where not."""
+    """Check that every word has one tag, and every sentence a word.
+
+    Parameters
+    ----------
+    words : Features
+    tags : list of list of str
+    part : str
+        For messages.
+
+    Raises
+    ------
+    InputError
+        It names the sentence.
+    """
     require(
         len(words) == len(tags) > 0,
         f"{part}: {len(words)} sentences have features, {len(tags)} tags: give the same ones",
@@ -282,8 +468,19 @@ def check_tags(words: Features, tags, part: str) -> None:
 
 
 def like_lengths(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """All sentence numbers in batches of like length: who meets whom, and the order of the batches,
-    drawn anew each time.
+    """Sentences in random batches of similar length.
+
+    Parameters
+    ----------
+    lengths : ndarray, shape (sentences,)
+    batch : int
+        Sentences of a batch.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    list of ndarray
+        Indices of the sentences; the order of the batches is random too.
     """
     order = rng.permutation(len(lengths))
     order = order[np.argsort(lengths[order], kind="stable")]
@@ -294,7 +491,22 @@ def like_lengths(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> l
 def one_epoch(
     network: BiLSTM, adam, words: Features, target: torch.Tensor, settings: Tagging, rng
 ) -> float:
-    """One pass over the sentences; mean negative log-likelihood a sentence."""
+    """One pass over the sentences.
+
+    Parameters
+    ----------
+    network : BiLSTM
+    adam : torch.optim.Optimizer
+    words : Features
+    target : LongTensor, shape (words,)
+    settings : Tagging
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float
+        Mean negative log-likelihood of a sentence.
+    """
     none = torch.zeros(network.out.out_features, device=target.device)
     total = 0.0
     network.train()
@@ -320,10 +532,30 @@ def train_tagger(
     seed=0,
     progress=lambda done, total: None,
 ) -> Tagger:
-    """A BiLSTM-CRF on frozen features; `tags`, `dev_tags`: BIO tags a sentence. The epoch with the
-    best F1 on `dev` is kept, the first of equals; training ends `patience` epochs after it, or when
-    nothing is left to gain. One seed on one device gives one tagger. InputError for tags that do
-    not fit the features, no name in `tags`, and a loss that is not finite.
+    """Train a BiLSTM-CRF on frozen features.
+
+    The epoch with the best F1 on `dev` is used, the first of equals; training ends `patience`
+    epochs after it, or at an F1 of 1. Equal seeds give equal taggers on one device.
+
+    Parameters
+    ----------
+    train, dev : Features
+    tags, dev_tags : list of list of str
+        BIO tags of each sentence.
+    settings : Tagging
+    seed : int
+    progress : callable
+        Called with (epochs done, epochs in all).
+
+    Returns
+    -------
+    Tagger
+
+    Raises
+    ------
+    InputError
+        For tags that do not fit the features, no entity in `tags`, and a loss that is not
+        finite.
     """
     check_tags(train, tags, "training set")
     check_tags(dev, dev_tags, "development set")
@@ -364,7 +596,22 @@ def train_tagger(
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #ab109abc
 def predict(tagger: Tagger, words: Features) -> list[list[str]]:
-    """BIO tags of every sentence. InputError for features of another width than the tagger's."""
+    """BIO tags of every sentence.
+
+    Parameters
+    ----------
+    tagger : Tagger
+    words : Features
+
+    Returns
+    -------
+    list of list of str
+
+    Raises
+    ------
+    InputError
+        For features of another width than the tagger's.
+    """
     width = tagger.network.right[0].input_size
     n_columns = words.vectors.shape[-1]
     require(

@@ -19,8 +19,16 @@ from ..text.tokenizers import Encoded, encode
 
 # %% ../../nbs/lib/6010_encoding.ipynb #7f66c78c
 def pieces(tokenizer, texts: list[str]) -> Encoded:
-    """Ids of texts by a tokenizer of `tokenizers` or `transformers`, without special tokens; a text
-    that gives none is one [UNK].
+    """Token ids of texts, without special tokens; a text without tokens is one [UNK].
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    texts : list of str
+
+    Returns
+    -------
+    Encoded
     """
     if isinstance(tokenizer, Tokenizer):
         encoded, unknown = encode(tokenizer, texts), tokenizer.token_to_id("[UNK]")
@@ -54,8 +62,25 @@ def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.n
 
 # %% ../../nbs/lib/6010_encoding.ipynb #b76ee00b
 def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
-    """All pieces of each record's `tokens`, and the place in its sentence of each word's first
-    piece. No words: `InputError`.
+    """Token ids of tagged sentences, and where their words begin.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    records : list of dict
+        With `tokens`.
+
+    Returns
+    -------
+    text : Encoded
+        All subwords of each sentence.
+    firsts : Encoded
+        Index in its sentence of each word's first subword.
+
+    Raises
+    ------
+    InputError
+        For no sentences, or one without words.
     """
     if not records:
         raise InputError("no tagged sentences: give at least one")
@@ -79,10 +104,18 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
 class Inputs:
     """Labelled text as a model reads it.
 
-    `texts`: the ids of each side, one `Encoded` for sentences alone, two for pairs. `gold`: the
-    right answer of each record. `firsts`: where in its sentence each word's first piece is
-    (tagging). `kinds`: what kind each record is, where it says. `views`: how the language of each
-    side enters the model.
+    Attributes
+    ----------
+    texts : tuple of Encoded
+        One for sentences alone, two for pairs.
+    gold : sequence
+        The right answer of each record.
+    firsts : Encoded, optional
+        Index in its sentence of each word's first subword, for tagging.
+    kinds : tuple of str
+        The kind of each record, where it has one.
+    views : tuple of LanguageView
+        How the language of each text enters the model.
     """
 
     texts: tuple[Encoded, ...]
@@ -96,7 +129,17 @@ class Inputs:
 
 
 def pair_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """NLI records: two sides, and labels as places in `LABELS`."""
+    """NLI records as inputs: two texts, and labels as indices into `LABELS`.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    records : list of dict
+
+    Returns
+    -------
+    Inputs
+    """
     premises, hypotheses, labels = encode_pairs(tokenizer, records)
     return Inputs(
         (premises, hypotheses), labels, kinds=tuple(r["kind"] for r in records if "kind" in r)
@@ -104,18 +147,47 @@ def pair_inputs(tokenizer, records: list[dict]) -> Inputs:
 
 
 def word_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Tagged records: one side, and a list of tags a sentence."""
+    """Tagged records as inputs: one text, and a list of tags a sentence.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    records : list of dict
+
+    Returns
+    -------
+    Inputs
+    """
     words, firsts = encode_words(tokenizer, records)
     return Inputs((words,), [r["tags"] for r in records], firsts)
 
 # %% ../../nbs/lib/6010_encoding.ipynb #13827b8f
 def mirrored_places(pieces: Encoded, firsts: Encoded) -> Encoded:
-    """`firsts` of the same sentences read from the end."""
+    """First subwords of the words of reversed sentences.
+
+    Parameters
+    ----------
+    pieces, firsts : Encoded
+        Of the sentences as they are.
+
+    Returns
+    -------
+    Encoded
+    """
     return Encoded.of(n - 1 - row[::-1] for n, row in zip(pieces.lengths, firsts))
 
 
 def mirrored_names(tags: list[str]) -> list[str]:
-    """BIO tags of a sentence read from the end: the same names, each beginning at its other end."""
+    """BIO tags of a reversed sentence: the same entities, each beginning at its other end.
+
+    Parameters
+    ----------
+    tags : list of str
+
+    Returns
+    -------
+    list of str
+    """
 
     def begun(tag, after):
         return tag if tag == "O" else "BI"[after.startswith("I")] + tag[1:]
@@ -124,16 +196,43 @@ def mirrored_names(tags: list[str]) -> list[str]:
 
 # %% ../../nbs/lib/6010_encoding.ipynb #ab653a68
 def turn_words(inputs: Inputs) -> Inputs:
-    """Tagged sentences read from the end, but for their ids: each tag stays with its word."""
+    """Tagged sentences reversed, all but their ids: each tag stays with its word.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Inputs
+    """
     firsts = mirrored_places(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tags[::-1] for tags in inputs.gold])
 
 
 def turn_names(inputs: Inputs) -> Inputs:
-    """Sentences with named entities read from the end, but for their ids."""
+    """Sentences with BIO tags reversed, all but their ids.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Inputs
+    """
     return replace(turn_words(inputs), gold=[mirrored_names(tags) for tags in inputs.gold])
 
 
 def turn_nothing(inputs: Inputs) -> Inputs:
-    """A task whose answers have no order, such as one label a pair."""
+    """The inputs as they are: for a task whose answers have no order, such as one label a pair.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Inputs
+    """
     return inputs

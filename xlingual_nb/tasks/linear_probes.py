@@ -28,11 +28,23 @@ from .tuning import halve_on_plateau, optimiser, tune
 def regress(
     vectors: torch.Tensor, target: torch.Tensor, labels: int, penalty: float, steps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (H, labels) and bias (labels,) that minimise mean cross-entropy + penalty / 2 * sum
-    of squared weights.
+    """Multinomial logistic regression: mean cross-entropy + penalty / 2 * sum of squared
+    weights, by L-BFGS from zero.
 
-    `vectors` (words, H), `target` (words,) numbers of labels; at most `steps` steps of L-BFGS, from
-    zero.
+    Parameters
+    ----------
+    vectors : Tensor, shape (n, H)
+    target : LongTensor, shape (n,)
+    labels : int
+        Number of classes.
+    penalty : float
+    steps : int
+        At most.
+
+    Returns
+    -------
+    weights : Tensor, shape (H, labels)
+    bias : Tensor, shape (labels,)
     """
     weights, bias = vectors.new_zeros(vectors.shape[1], labels), vectors.new_zeros(labels)
     for leaf in (weights, bias):
@@ -60,8 +72,18 @@ def regress(
 # %% ../../nbs/lib/6080_linear_probes.ipynb #c5b7a2e7
 @dataclass(frozen=True)
 class LinearTagger:
-    """Weights (H, labels) and bias (labels,) on vectors less `mean`, over `scale`; and accuracy on
-    the development set by penalty.
+    """A fitted logistic regression on standardised vectors.
+
+    Attributes
+    ----------
+    weights : Tensor, shape (H, labels)
+    bias : Tensor, shape (labels,)
+    mean, scale : Tensor, shape (H,)
+        Of the training vectors.
+    labels : tuple of str
+    settings : LinearTagging
+    dev_accuracy : tuple of float
+        On the development set, by penalty.
     """
 
     weights: torch.Tensor
@@ -74,8 +96,22 @@ class LinearTagger:
 
 
 def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
-    """The best tag of every word, by sentence. InputError for features of another width than the
-    tagger's.
+    """The best tag of every word.
+
+    Parameters
+    ----------
+    tagger : LinearTagger
+    words : Features
+
+    Returns
+    -------
+    list of list of str
+        By sentence.
+
+    Raises
+    ------
+    InputError
+        For features of another width than the tagger's.
     """
     n_columns = words.vectors.shape[1]
     width = len(tagger.mean)
@@ -99,11 +135,28 @@ def train_linear(
     settings=LinearTagging(),
     progress=lambda done, total: None,
 ) -> LinearTagger:
-    """Logistic regression from the vectors of words to their tags, lists of tags a sentence; the
-    best on `dev` of the penalties.
+    """Logistic regression from the vectors of words to their tags; the penalty is chosen on
+    `dev`.
 
-    No chance in it: equal features give equal weights on one device. InputError for tags that do
-    not fit the features, and for features that are not finite.
+    It is deterministic: equal features give equal weights on one device.
+
+    Parameters
+    ----------
+    train, dev : Features
+    tags, dev_tags : list of list of str
+        Tags of each sentence.
+    settings : LinearTagging
+    progress : callable
+        Called with (penalties done, penalties in all).
+
+    Returns
+    -------
+    LinearTagger
+
+    Raises
+    ------
+    InputError
+        For tags that do not fit the features, and for features that are not finite.
     """
     check_tags(train, tags, "training set")
     check_tags(dev, dev_tags, "development set")
@@ -131,8 +184,14 @@ def train_linear(
 # %% ../../nbs/lib/6080_linear_probes.ipynb #7a953469
 @dataclass(frozen=True, eq=False)
 class Classifiers:
-    """A linear classifier for each layer, the labels that they tell apart, and their accuracy on
-    development texts.
+    """A linear classifier for each layer.
+
+    Attributes
+    ----------
+    by_layer : dict of torch.nn.Linear
+    labels : ndarray
+    scores : dict of tuple of float
+        Accuracy on the development texts after each epoch, by layer.
     """
 
     by_layer: dict[int, nn.Linear]
@@ -141,8 +200,24 @@ class Classifiers:
 
 
 def means(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
-    """By layer the mean vector of every text, (texts, H). InputError for layers that the encoder
-    lacks.
+    """Mean vector of every text.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    inputs : Inputs
+    layers : iterable of int
+        Empty for all.
+
+    Returns
+    -------
+    dict of Tensor, shape (texts, H)
+        By layer.
+
+    Raises
+    ------
+    InputError
+        For layers that the encoder lacks.
     """
     layers = check_layers(encoder, layers or range(encoder.depth + 1))
     return {
@@ -152,7 +227,16 @@ def means(encoder: Encoder, inputs: Inputs, layers) -> dict[int, torch.Tensor]:
 
 
 def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
-    """Training and development texts: a tenth, drawn, is of the second; always the same."""
+    """A tenth of the texts, always the same random ones, held out for development.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    train, dev : Inputs
+    """
     count = len(inputs)
     last = np.isin(
         np.arange(count), np.random.default_rng(0).permutation(count)[: max(1, count // 10)]
@@ -169,8 +253,25 @@ def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
 def train_layer(
     x, gold, dev_x, dev_wanted, labels: int, settings: Bag, seed: int
 ) -> tuple[nn.Linear, tuple]:
-    """A linear classifier of vectors (texts, H) into numbers of labels (texts,), and its accuracy
-    on development texts.
+    """A linear classifier of vectors.
+
+    Parameters
+    ----------
+    x, dev_x : Tensor, shape (texts, H)
+    gold : LongTensor, shape (texts,)
+        Numbers of labels.
+    dev_wanted : ndarray, shape (texts,)
+        The same of the development texts; -1 for a label that training lacks.
+    labels : int
+        Number of classes.
+    settings : Bag
+    seed : int
+
+    Returns
+    -------
+    linear : torch.nn.Linear
+    scores : tuple of float
+        Accuracy on the development texts after each epoch.
     """
     with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -202,8 +303,22 @@ def train_layers(
     seed=0,
     progress=lambda done, total: None,
 ) -> Classifiers:
-    """A classifier a layer; of its epochs the best on `dev` is kept (none: on a tenth of `train`
-    that is held out).
+    """A linear classifier for each layer; the best epoch on `dev` is used.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train : Inputs
+    dev : Inputs or None
+        None holds out a tenth of `train`.
+    settings : Bag
+    seed : int
+    progress : callable
+        Called with (layers done, layers in all).
+
+    Returns
+    -------
+    Classifiers
     """
     if dev is None:
         train, dev = held_out(train)
@@ -225,7 +340,19 @@ def train_layers(
 
 @torch.inference_mode()
 def ask_layers(encoder: Encoder, classifiers: Classifiers, inputs: Inputs) -> dict[int, np.ndarray]:
-    """By layer the label of every text."""
+    """Label of every text by each layer's classifier.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    classifiers : Classifiers
+    inputs : Inputs
+
+    Returns
+    -------
+    dict of ndarray, shape (texts,)
+        By layer.
+    """
     x = means(encoder, inputs, tuple(classifiers.by_layer))
     return {
         layer: classifiers.labels[linear(x[layer]).argmax(1).cpu().numpy()]

@@ -18,7 +18,21 @@ from .encoding import Inputs, mirrored_places
 
 # %% ../../nbs/lib/6030_metrics.ipynb #29a0b694
 def accuracy(predicted, labels) -> float:
-    """Share of the predictions that are right. None, or unequally many: `InputError`."""
+    """Share of the predictions that are right.
+
+    Parameters
+    ----------
+    predicted, labels : array-like, shape (n,)
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        For no labels, or another number of predictions.
+    """
     predicted = np.asarray(predicted)
     labels = np.asarray(labels)
     if predicted.shape != labels.shape or not labels.size:
@@ -29,8 +43,21 @@ def accuracy(predicted, labels) -> float:
 
 
 def by_kind(predicted, labels, kinds) -> dict[str, float]:
-    """Accuracy on the pairs of each kind (what the microworld edited, say), the commonest kind
-    first.
+    """Accuracy on the records of each kind (what the microworld edited, say).
+
+    Parameters
+    ----------
+    predicted, labels, kinds : array-like, shape (n,)
+
+    Returns
+    -------
+    dict of float
+        The commonest kind first.
+
+    Raises
+    ------
+    InputError
+        If the numbers differ.
     """
     predicted, labels, kinds = map(np.asarray, (predicted, labels, kinds))
     if kinds.shape != labels.shape:
@@ -41,8 +68,20 @@ def by_kind(predicted, labels, kinds) -> dict[str, float]:
 
 
 def majority(labels) -> float:
-    """Accuracy of always giving the commonest label: the floor that needs no model. No labels:
-    `InputError`.
+    """Accuracy of the majority baseline, which always gives the commonest label.
+
+    Parameters
+    ----------
+    labels : array-like, shape (n,)
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError
+        For no labels.
     """
     labels = np.asarray(labels)
     commonest = max(np.unique(labels), key=lambda label: (labels == label).sum(), default=None)
@@ -53,8 +92,17 @@ CONVENTIONS = ("conll", "strict")
 
 
 def check_bio(tags) -> None:
-    """InputError for a tag that is not O, B-KIND or I-KIND; another scheme would be read as if it
-    had no names.
+    """Check that tags are O, B-KIND or I-KIND; another scheme would be read as if it had no
+    entities.
+
+    Parameters
+    ----------
+    tags : iterable of str
+
+    Raises
+    ------
+    InputError
+        For another tag.
     """
     for tag in tags:
         require(
@@ -64,8 +112,23 @@ def check_bio(tags) -> None:
 
 
 def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
-    """Names in BIO tags: first word, word after the last, kind. A stray I- begins a name (`conll`)
-    or none (`strict`). InputError for tags of another scheme.
+    """Entities in BIO tags.
+
+    Parameters
+    ----------
+    tags : sequence of str
+    convention : {"conll", "strict"}
+        An I- that continues nothing begins an entity, or does not.
+
+    Returns
+    -------
+    list of (int, int, str)
+        First word, word after the last, and kind.
+
+    Raises
+    ------
+    InputError
+        For tags of another scheme.
     """
     check_bio(tags)
     entities = []
@@ -81,15 +144,42 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #935b6a47
 def check_lengths(gold, predicted) -> None:
-    """InputError unless two lists of tagged sentences are of one text."""
+    """Check that two lists of tagged sentences are of one text.
+
+    Parameters
+    ----------
+    gold, predicted : list of list of str
+
+    Raises
+    ------
+    InputError
+        If lengths differ.
+    """
     same = list(map(len, gold)) == list(map(len, predicted))
     require(same, "gold and predicted tags differ in length: give those of one text")
 
 
 def span_f1(gold, predicted, convention="conll") -> dict:
-    """f1, precision and recall (0 to 1) of the names in `predicted` against those in `gold`, lists
-    of BIO tags a sentence; over all kinds and sentences together. A name counts if its first word,
-    last word and kind are right. Nothing to find: 0. InputError for tags of another scheme or text.
+    """Entity F1, micro-averaged over all kinds and sentences (CoNLL).
+
+    An entity counts if its first word, last word and kind are right.
+
+    Parameters
+    ----------
+    gold, predicted : list of list of str
+        BIO tags of each sentence.
+    convention : {"conll", "strict"}
+        As in `spans`.
+
+    Returns
+    -------
+    dict of float
+        `f1`, `precision` and `recall` in [0, 1]; 0 where there is nothing to find.
+
+    Raises
+    ------
+    InputError
+        For tags of another scheme or text.
     """
     require(
         convention in CONVENTIONS, f"convention={convention!r}: choose {' or '.join(CONVENTIONS)}"
@@ -106,8 +196,17 @@ def span_f1(gold, predicted, convention="conll") -> dict:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #ce044007
 def score_labels(inputs: Inputs, answers) -> dict:
-    """Accuracy of labels, over all and by kind where the records say of which they are, and the
-    floor.
+    """Accuracy of labels, by kind where the records have kinds, and the majority baseline.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    answers : array-like, shape (n,)
+
+    Returns
+    -------
+    dict
+        `accuracy`, `by_kind` and `majority`.
     """
     kinds = by_kind(answers, inputs.gold, inputs.kinds) if inputs.kinds else {}
     return dict(
@@ -116,13 +215,39 @@ def score_labels(inputs: Inputs, answers) -> dict:
 
 
 def score_names(inputs: Inputs, answers: list[list[str]]) -> dict:
-    """F1, precision and recall of named entities."""
+    """Entity F1, precision and recall.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    answers : list of list of str
+        BIO tags of each sentence.
+
+    Returns
+    -------
+    dict of float
+    """
     return span_f1(inputs.gold, answers)
 
 
 def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
-    """Share of the words whose tag is right, and the floor. Sentences of unequal length:
-    `InputError`.
+    """Tagging accuracy, and the majority baseline.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    answers : list of list of str
+        Tags of each sentence.
+
+    Returns
+    -------
+    dict of float
+        `accuracy` and `majority`.
+
+    Raises
+    ------
+    InputError
+        If lengths differ.
     """
     check_lengths(inputs.gold, answers)
     right, predicted = (
@@ -132,8 +257,15 @@ def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7086af65
 class Tree(NamedTuple):
-    """A sentence's dependencies: for each word the number of its head, from 1, or 0 where it is the
-    root; the relation to it; and, where it is gold, its part of speech.
+    """A sentence's dependencies.
+
+    Attributes
+    ----------
+    heads : list of int
+        Number of each word's head, from 1; 0 for the root.
+    relations : list of str
+    tags : list of str
+        Gold parts of speech; empty for a predicted tree.
     """
 
     heads: list[int]
@@ -147,7 +279,18 @@ class Tree(NamedTuple):
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7e183172
 def circle(heads: np.ndarray) -> list[int]:
-    """The words of one circle among the heads (0 is the root), or none."""
+    """The words of one cycle among some heads.
+
+    Parameters
+    ----------
+    heads : ndarray, shape (n + 1,)
+        0 is the root; entry 0 is not read.
+
+    Returns
+    -------
+    list of int
+        Empty if there is none.
+    """
     visits = np.zeros(len(heads), int)
     for word in range(1, len(heads)):
         at = word
@@ -162,9 +305,18 @@ def circle(heads: np.ndarray) -> list[int]:
 
 
 def best_heads(scores: np.ndarray) -> np.ndarray:
-    """Heads (n + 1,) of the tree with the greatest sum of `scores` (n + 1, n + 1), of a word (row)
-    hanging on another or on the root (column 0); any number of words may hang on the root. Row 0
-    and the diagonal are not read.
+    """Heads of the maximum spanning tree (Chu-Liu/Edmonds); any number of words may hang on the
+    root.
+
+    Parameters
+    ----------
+    scores : array-like, shape (n + 1, n + 1)
+        Of a word (row) hanging on another (column), or on the root (column 0). Row 0 and
+        the diagonal are not read.
+
+    Returns
+    -------
+    ndarray, shape (n + 1,)
     """
     scores = np.array(scores, np.float64)
     np.fill_diagonal(scores, -np.inf)
@@ -193,8 +345,17 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #b5bd97dd
 def best_tree(scores: np.ndarray) -> list[int]:
-    """Heads of the n words in the best tree in which exactly one word hangs on the root; `scores`
-    as in `best_heads`.
+    """Heads of the best tree in which exactly one word hangs on the root.
+
+    Parameters
+    ----------
+    scores : array-like, shape (n + 1, n + 1)
+        As in `best_heads`.
+
+    Returns
+    -------
+    list of int
+        One a word.
     """
     scores = np.array(scores, np.float64)
     heads = best_heads(scores)
@@ -209,8 +370,22 @@ LEFT_OUT = ("PUNCT", "SYM")
 
 
 def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
-    """uas and las (0 to 1) of the words of all sentences together, but for punctuation and symbols.
-    Answers to other sentences, longer than these: `InputError`.
+    """Attachment scores over the words of all sentences, punctuation and symbols left out.
+
+    Parameters
+    ----------
+    gold, answers : list of Tree
+        Answers may be shorter: only the words that they have are counted.
+
+    Returns
+    -------
+    dict of float
+        `uas` and `las` in [0, 1].
+
+    Raises
+    ------
+    InputError
+        If the numbers of sentences differ, or an answer is longer.
     """
     fitting = len(gold) == len(answers) and all(
         len(a.heads) <= len(g.heads) for g, a in zip(gold, answers)
@@ -230,15 +405,36 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da
 def chain(length: int, to: str) -> Tree:
-    """The tree in which every word hangs on its neighbour to the `left` or `right`; the last to
-    that side is the root.
+    """A left- or right-branching baseline tree: every word hangs on its neighbour, the last on
+    the root.
+
+    Parameters
+    ----------
+    length : int
+    to : {"left", "right"}
+        Side of the neighbour.
+
+    Returns
+    -------
+    Tree
     """
     heads = list(range(length)) if to == "left" else [*range(2, length + 1), 0]
     return Tree(heads, [""] * length)
 
 
 def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
-    """las, uas; and uas of the two floors, `left` and `right`, on the words that were parsed."""
+    """Attachment scores, and the UAS of both branching baselines on the words that were parsed.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    answers : list of Tree
+
+    Returns
+    -------
+    dict of float
+        `las`, `uas`, `left` and `right`.
+    """
 
     def floor(to):
         return attachment(inputs.gold, [chain(len(a.heads), to) for a in answers])["uas"]
@@ -248,6 +444,15 @@ def score_trees(inputs: Inputs, answers: list[Tree]) -> dict[str, float]:
 
 
 def turn_trees(inputs: Inputs) -> Inputs:
-    """Parsed sentences read from the end, but for their ids."""
+    """Parsed sentences reversed, all but their ids.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Inputs
+    """
     firsts = mirrored_places(inputs.texts[0], inputs.firsts)
     return replace(inputs, firsts=firsts, gold=[tree.reverse() for tree in inputs.gold])

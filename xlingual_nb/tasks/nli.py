@@ -27,9 +27,24 @@ NLI = Task("nli", encode=pair_inputs, turn=turn_nothing, score=score_labels, hea
 # %% ../../nbs/lib/6100_nli.ipynb #63313a8b
 @dataclass(frozen=True)
 class NliSpec:
-    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a
-    classifier fine-tuned on `train` (K section 3.1.3; two languages in one pair: Table 11); `dev`
-    is what it is stopped on, where the settings have patience.
+    """NLI accuracy of a classifier fine-tuned on one language (K section 3.1.3; two languages in
+    one pair: Table 11).
+
+    Parameters
+    ----------
+    checkpoint : PretrainSpec
+    train : LabelledRecords
+    tests : tuple of (LabelledRecords, LabelledRecords)
+        Where premises and hypotheses come from.
+    settings : FineTuning
+    seed : int
+    dev : LabelledRecords, optional
+        For early stopping, where the settings have patience.
+
+    Raises
+    ------
+    InputError
+        For patience without `dev`, or `dev` without patience.
     """
 
     stage: ClassVar[str] = "nli"
@@ -51,7 +66,17 @@ class NliSpec:
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a397d4a
 def nli_cost(spec: NliSpec) -> dict:
-    """FLOPs of fine-tuning on pairs of about the model's length."""
+    """Estimated cost of fine-tuning on pairs of about the model's length.
+
+    Parameters
+    ----------
+    spec : NliSpec
+
+    Returns
+    -------
+    dict
+        `flops`, and `bytes` on disk.
+    """
     shape = spec.checkpoint.shape
     pairs = spec.train.records.size or 400_000
     tokens = pairs * spec.settings.epochs * min(40, shape.max_tokens)
@@ -59,7 +84,17 @@ def nli_cost(spec: NliSpec) -> dict:
 
 # %% ../../nbs/lib/6100_nli.ipynb #96edf272
 def make_nli(specs, folders, store, progress):
-    """Fine-tune on the pairs of one language, answer those of others."""
+    """Fine-tune on the pairs of one language and label those of others, into `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of NliSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     make_task(NLI, specs, folders, store, progress)
 
 
@@ -67,15 +102,40 @@ declare(NliSpec, make_nli, cost=nli_cost)
 
 # %% ../../nbs/lib/6100_nli.ipynb #5c1dade9
 def learn_readout(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Train a readout on frozen vectors (`models.configs.Readout`)."""
+    """Train a probe classifier of sentence pairs on frozen vectors.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train, dev : Inputs
+    settings : Readout
+    seed : int
+    progress : callable
+
+    Returns
+    -------
+    pair_probe.PairReader
+    """
     from xlingual_nb.tasks.pair_probe import train_readout
 
     return train_readout(encoder, train, dev, settings, seed, progress)
 
 
 def read_off(encoder, reader, inputs: Inputs, turn=None):
-    """Labels of sentence pairs, (n,) places in `LABELS`; `turn`: what their vectors go through
-    first.
+    """Labels of sentence pairs.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    reader : pair_probe.PairReader
+    inputs : Inputs
+    turn : callable, optional
+        Maps vectors (n, H) before they are read.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
     """
     from xlingual_nb.tasks.pair_probe import predict
 
@@ -93,14 +153,29 @@ FROZEN_NLI = Task(
 # %% ../../nbs/lib/6100_nli.ipynb #18eeb321
 @dataclass(frozen=True)
 class FrozenNliSpec:
-    """Accuracy on each of `tests` (where premises come from, where hypotheses come from) of a
-    readout over the frozen vectors of `checkpoint`, trained on `train` and stopped on `dev`, both
-    in the source language.
+    """NLI accuracy of a probe classifier on frozen vectors, trained on one language.
 
-    `checkpoint`: a spec whose run leaves an encoder, BERT or static vectors. L1 section 2.1.2 has
-    XNLI for static vectors; how, it does not say. `mapped`: languages of tests that are turned onto
-    the source, each by the words that its floors of retrieval may learn from. InputError for words
-    of another checkpoint or from another language.
+    L1 section 2.1.2 has XNLI for static vectors; how, it does not say.
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+        BERT or static vectors.
+    train, dev : LabelledRecords
+        Both in the source language; `dev` for early stopping.
+    tests : tuple of (LabelledRecords, LabelledRecords)
+        Where premises and hypotheses come from.
+    settings : Readout
+    seed : int
+    mapped : tuple of WordFloorsSpec
+        Languages whose vectors are rotated onto the source's, each by the words that may
+        be learnt from.
+
+    Raises
+    ------
+    InputError
+        For words of another checkpoint or from another language, and a layer other than
+        the last with `mapped`.
     """
 
     stage: ClassVar[str] = "frozen_nli"
@@ -137,8 +212,17 @@ STEP = 2.5e8  # operations of a matrix product in the time that a step takes bes
 
 
 def frozen_cost(spec: FrozenNliSpec) -> dict:
-    """FLOPs, as matrix products would do them in the time, of the readout on about 24 tokens a
-    pair, for half of its epochs and all tests, and of a BERT's forward passes.
+    """Estimated cost of a probe classifier: about 24 tokens a pair, half of the epochs, all
+    tests, and the forward passes of a BERT.
+
+    Parameters
+    ----------
+    spec : FrozenNliSpec
+
+    Returns
+    -------
+    dict
+        `flops`, as many as a matrix product does in the time, and `bytes` on disk.
     """
     s = spec.settings
     pairs = spec.train.records.size or 400_000
@@ -153,7 +237,20 @@ def frozen_cost(spec: FrozenNliSpec) -> dict:
 
 # %% ../../nbs/lib/6100_nli.ipynb #5adb6715
 def turn_of(spec: FrozenNliSpec, language: str, encoder, store):
-    """What takes a language's vectors to the source's; None for one that is not `mapped`."""
+    """The rotation of a language's vectors onto the source's.
+
+    Parameters
+    ----------
+    spec : FrozenNliSpec
+    language : str
+    encoder : Encoder
+    store : Store
+
+    Returns
+    -------
+    callable or None
+        None for a language that is not `mapped`.
+    """
     from xlingual_nb.tasks.pair_probe import rotation_onto
 
     for floors in spec.mapped:
@@ -164,7 +261,17 @@ def turn_of(spec: FrozenNliSpec, language: str, encoder, store):
 
 
 def with_turns(spec: FrozenNliSpec, store) -> Task:
-    """The task of a spec, in which languages that are `mapped` are turned."""
+    """The task of a spec, in which the vectors of `mapped` languages are rotated.
+
+    Parameters
+    ----------
+    spec : FrozenNliSpec
+    store : Store
+
+    Returns
+    -------
+    Task
+    """
 
     def turn_and_read(encoder, reader, inputs):
         return read_off(
@@ -175,7 +282,18 @@ def with_turns(spec: FrozenNliSpec, store) -> Task:
 
 # %% ../../nbs/lib/6100_nli.ipynb #1a63c07c
 def make_frozen_nli(specs, folders, store, progress):
-    """Train readouts on the pairs of one language, answer those of others."""
+    """Train probe classifiers on the pairs of one language and label those of others, into
+    `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of FrozenNliSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     for spec, folder in zip(specs, folders):
         make_task(with_turns(spec, store), [spec], [folder], store, progress)
 

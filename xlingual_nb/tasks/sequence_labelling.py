@@ -23,8 +23,16 @@ NER = Task("ner", encode=word_inputs, turn=turn_names, score=score_names, head=C
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #c90bcc17
 @dataclass(frozen=True)
 class NerSpec:
-    """F1 on each of `tests` of a tagger on frozen features, trained on `train` and stopped by `dev`
-    (K section 3.1.3).
+    """Entity F1 of a BiLSTM-CRF on frozen features, trained on one language (K section 3.1.3).
+
+    Parameters
+    ----------
+    checkpoint : PretrainSpec
+    train, dev : LabelledRecords
+        `dev` for early stopping.
+    tests : tuple of LabelledRecords
+    settings : Tagging
+    seed : int
     """
 
     stage: ClassVar[str] = "ner"
@@ -37,8 +45,16 @@ class NerSpec:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #e308e610
 def ner_cost(spec: NerSpec) -> dict:
-    """FLOPs of a BiLSTM over the features of about twelve words a sentence, for half of the epochs
-    that it may take.
+    """Estimated cost of a BiLSTM over about twelve words a sentence, for half of the epochs.
+
+    Parameters
+    ----------
+    spec : NerSpec
+
+    Returns
+    -------
+    dict
+        `flops`, and `bytes` on disk.
     """
     s = spec.settings
     width = spec.checkpoint.shape.hidden
@@ -50,7 +66,18 @@ def ner_cost(spec: NerSpec) -> dict:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #1d9029c3
 def make_ner(specs, folders, store, progress):
-    """Train a tagger on the frozen features of one language, tag those of others."""
+    """Train a tagger on the frozen features of one language and tag others, into
+    `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of NerSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     make_task(NER, specs, folders, store, progress)
 
 
@@ -62,8 +89,16 @@ POS = Task("pos", encode=word_inputs, turn=turn_words, score=score_words, head=L
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #4783dd73
 @dataclass(frozen=True)
 class PosSpec:
-    """Accuracy on each of `tests` of logistic regression on frozen features, trained on `train`,
-    its penalty chosen on `dev` (W, Table 5, fine-tunes all of the encoder instead).
+    """Tagging accuracy of logistic regression on frozen features (W, Table 5, fine-tunes all of
+    the encoder instead).
+
+    Parameters
+    ----------
+    checkpoint : PretrainSpec
+    train, dev : LabelledRecords
+        The penalty is chosen on `dev`.
+    tests : tuple of LabelledRecords
+    settings : LinearTagging
     """
 
     stage: ClassVar[str] = "pos"
@@ -75,8 +110,17 @@ class PosSpec:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #3bbd0b6e
 def pos_cost(spec: PosSpec) -> dict:
-    """FLOPs of reading about twenty words a sentence once, and of each step of each regression over
-    them.
+    """Estimated cost of one forward pass over about twenty words a sentence, and of the
+    regressions.
+
+    Parameters
+    ----------
+    spec : PosSpec
+
+    Returns
+    -------
+    dict
+        `flops`, and `bytes` on disk.
     """
     s = spec.settings
     words = 20 * (spec.train.records.size or 3000)
@@ -88,7 +132,18 @@ def pos_cost(spec: PosSpec) -> dict:
 
 # %% ../../nbs/lib/6120_sequence_labelling.ipynb #bdc8fe6e
 def make_pos(specs, folders, store, progress):
-    """Train a linear tagger on the frozen features of one language, tag those of others."""
+    """Train a linear tagger on the frozen features of one language and tag others, into
+    `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of PosSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     make_task(POS, specs, folders, store, progress)
 
 

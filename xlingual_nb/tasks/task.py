@@ -26,11 +26,15 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/6090_task.ipynb #07cf8192
 @dataclass(frozen=True, repr=False)
 class Head:
-    """What learns a task from its inputs, and answers.
+    """How a task is learnt and answered.
 
-    `train(encoder, train, dev, settings, seed, progress)`: what was learnt, of any kind, from
-    `Inputs` (`dev` None where the spec has none). `answer(encoder, learnt, inputs)`: an answer a
-    record.
+    Attributes
+    ----------
+    train : callable
+        `train(encoder, train, dev, settings, seed, progress)` gives what was learnt, of
+        any kind, from `Inputs`; `dev` is None where the spec has none.
+    answer : callable
+        `answer(encoder, learnt, inputs)` gives an answer for each record.
     """
 
     train: Callable
@@ -42,9 +46,19 @@ class Head:
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """A task, by the `name` of its reading. `encode(tokenizer, records)`: records as `Inputs`.
-    `turn(inputs)`: all but the ids read from the end. `score(inputs, answers)`: numbers by name.
-    `head`: what learns it.
+    """A task.
+
+    Attributes
+    ----------
+    name : str
+        Of its records.
+    encode : callable
+        `encode(tokenizer, records)` gives `Inputs`.
+    turn : callable
+        `turn(inputs)` reverses all but the ids.
+    score : callable
+        `score(inputs, answers)` gives metrics by name.
+    head : Head
     """
 
     name: str
@@ -58,14 +72,41 @@ class Task:
 
 # %% ../../nbs/lib/6090_task.ipynb #8b160b11
 def tune_classifier(encoder, train: Inputs, dev, settings, seed, progress):
-    """Fine-tune the encoder and a classifier on sentence pairs (`models.configs.FineTuning`)."""
+    """Fine-tune the encoder and a classifier on sentence pairs.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    train : Inputs
+    dev : Inputs or None
+    settings : FineTuning
+    seed : int
+    progress : callable
+
+    Returns
+    -------
+    pair_classifier.Classifier
+    """
     from xlingual_nb.tasks.pair_classifier import fine_tune
 
     return fine_tune(encoder, *train.texts, train.gold, train.views, settings, seed, progress, dev)
 
 
 def classify(encoder, classifier, inputs: Inputs):
-    """Labels of sentence pairs, (n,) places in `LABELS`."""
+    """Labels of sentence pairs.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+        Unused: the classifier has a fine-tuned copy.
+    classifier : pair_classifier.Classifier
+    inputs : Inputs
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
+    """
     from xlingual_nb.tasks.pair_classifier import predict
 
     return predict(classifier, *inputs.texts, inputs.views)
@@ -75,8 +116,18 @@ CLASSIFIER = Head(tune_classifier, classify)
 
 # %% ../../nbs/lib/6090_task.ipynb #f78df818
 def word_features(encoder, inputs: Inputs, settings):
-    """The vectors of the words of tagged sentences, at the layer of the settings, or at all up to
-    it to be mixed.
+    """Vectors of the words of tagged sentences, at the layer of the settings, or at all layers
+    up to it to be mixed.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    inputs : Inputs
+    settings : Tagging or LinearTagging
+
+    Returns
+    -------
+    bilstm_crf.Features
     """
     from xlingual_nb.tasks.bilstm_crf import features
 
@@ -87,7 +138,20 @@ def word_features(encoder, inputs: Inputs, settings):
 
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Train a BiLSTM-CRF on frozen features (`models.configs.Tagging`)."""
+    """Train a BiLSTM-CRF on frozen features.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train, dev : Inputs
+    settings : Tagging
+    seed : int
+    progress : callable
+
+    Returns
+    -------
+    bilstm_crf.Tagger
+    """
     from xlingual_nb.tasks.bilstm_crf import train_tagger
 
     training, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
@@ -95,7 +159,18 @@ def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
 
 
 def tag_by_crf(encoder, tagger, inputs: Inputs):
-    """Well-formed BIO tags of every sentence."""
+    """Well-formed BIO tags of every sentence.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    tagger : bilstm_crf.Tagger
+    inputs : Inputs
+
+    Returns
+    -------
+    list of list of str
+    """
     from xlingual_nb.tasks.bilstm_crf import predict
 
     return predict(tagger, word_features(encoder, inputs, tagger.settings))
@@ -105,8 +180,20 @@ CRF = Head(train_crf, tag_by_crf)
 
 # %% ../../nbs/lib/6090_task.ipynb #ae2eb552
 def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
-    """Fit logistic regression on frozen features (`models.configs.LinearTagging`), which has no
-    use for a seed.
+    """Fit logistic regression on frozen features.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train, dev : Inputs
+    settings : LinearTagging
+    seed : int
+        Unused: the fit is deterministic.
+    progress : callable
+
+    Returns
+    -------
+    linear_probes.LinearTagger
     """
     from xlingual_nb.tasks.linear_probes import train_linear
 
@@ -115,7 +202,18 @@ def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progre
 
 
 def tag_by_regression(encoder, tagger, inputs: Inputs):
-    """The best tag of every word."""
+    """The best tag of every word.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    tagger : linear_probes.LinearTagger
+    inputs : Inputs
+
+    Returns
+    -------
+    list of list of str
+    """
     from xlingual_nb.tasks.linear_probes import tag_words
 
     return tag_words(tagger, word_features(encoder, inputs, tagger.settings))
@@ -125,7 +223,18 @@ LINEAR = Head(train_regression, tag_by_regression)
 
 # %% ../../nbs/lib/6090_task.ipynb #499f4a2f
 def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
-    """Plain ids as a view of the encoder's wants them: shifted, and read from the end."""
+    """Ids of the tokenizer as a view wants them: shifted, and reversed where it is.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    view : LanguageView
+    text : Encoded
+
+    Returns
+    -------
+    Encoded
+    """
     special = np.isin(text.ids, encoder.tokenizer.all_special_ids)
     ids = text.ids + np.where(special, view.special_offset, view.token_offset)
     shifted = Encoded(ids.astype(np.int32), text.starts)
@@ -133,8 +242,21 @@ def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
 
 
 def reading_of(trained, encoder, name: str, tokenizer):
-    """How a checkpoint reads other text of a language: (view, function from plain ids to the
-    language's).
+    """How a checkpoint reads new text of a language.
+
+    Parameters
+    ----------
+    trained : spec of the checkpoint
+    encoder : Encoder
+    name : str
+        Of the language.
+    tokenizer : tokenizers.Tokenizer
+
+    Returns
+    -------
+    view : LanguageView
+    read : callable
+        Maps ids of the tokenizer (`Encoded`) to those of the language.
     """
     if hasattr(trained, "languages"):
         return language_reader(trained, name, tokenizer)
@@ -143,9 +265,27 @@ def reading_of(trained, encoder, name: str, tokenizer):
 
 # %% ../../nbs/lib/6090_task.ipynb #f1039e06
 def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> Inputs:
-    """Labelled text as a checkpoint reads it. `trained`: its spec; `encoder`: itself, where the
-    spec has no languages. `examples`: a `LabelledRecords`, or one for each side of a pair. Records of another
-    task: `InputError`.
+    """Labelled text as a checkpoint reads it.
+
+    Parameters
+    ----------
+    task : Task
+    trained : spec of the checkpoint
+    examples : LabelledRecords or pair of LabelledRecords
+        One for each side of a sentence pair, where their languages differ.
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    store : Store
+    encoder : Encoder, optional
+        Needed where the spec has no languages.
+
+    Returns
+    -------
+    Inputs
+
+    Raises
+    ------
+    InputError
+        For records of another task.
     """
     examples = (examples,) if isinstance(examples, LabelledRecords) else tuple(examples)
     for side in examples:
@@ -171,7 +311,16 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
 
 
 def name_of(examples) -> str:
-    """The language of a test, of a pair both with a bar between."""
+    """The language of a test; of a pair both, with a bar between.
+
+    Parameters
+    ----------
+    examples : LabelledRecords or pair of LabelledRecords
+
+    Returns
+    -------
+    str
+    """
     return (
         examples.language
         if isinstance(examples, LabelledRecords)
@@ -180,12 +329,20 @@ def name_of(examples) -> str:
 
 # %% ../../nbs/lib/6090_task.ipynb #4f9855e4
 def make_task(task: Task, specs, folders, store, progress) -> None:
-    """Learn a task in one language and try it in others; `measures.json` has {number: {language:
-    value}}.
+    """Learn a task in one language and test it in others, into `measures.json` ({metric:
+    {language: value}}).
 
-    A spec has `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where its head
-    has use for them. The checkpoint is the spec of any run that leaves an encoder, one that was
-    brought too.
+    Parameters
+    ----------
+    task : Task
+    specs : list of specs
+        With `checkpoint`, `train`, `tests` and `settings`; and `dev` and `seed` where the
+        head has use for them.
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
     """
     from xlingual_nb.models.encoders import load_encoder
 
