@@ -47,7 +47,7 @@ def values_of(scale):
 
 
 def cells_of(frame, stand_in):
-    """Values and runs by table, row and column; curves whole."""
+    """{(row, column): values and runs by table}; curves whole."""
     last = frame.sort_values("step").drop_duplicates([*CELL, "seed"], keep="last")
     last = last.sort_values("seed").set_index("seed")
     found = {key: part[["value", "run_id"]] for key, part in last.groupby(CELL)}
@@ -56,15 +56,18 @@ def cells_of(frame, stand_in):
             for ours, theirs in stand_in["words"]:
                 row, column = row.replace(ours, theirs), column.replace(ours, theirs)
             found.setdefault((table, row, column), part)
-    return found
+    places = defaultdict(dict)
+    for table, row, column in sorted(found):
+        places[row, column][table] = found[table, row, column]
+    return places
 
 
 def look(cells, table, row, column):
     """A cell of a table, or of another in the same reading."""
-    alike = dict.fromkeys([table, *(t for t, *_ in cells)])
+    tables = cells.get((row, column), {})
     reading = table.partition("-")[2]
-    found = (cells.get((t, row, column)) for t in alike if t.partition("-")[2] == reading)
-    return next((cell for cell in found if cell is not None), None)
+    alike = [name for name in (table, *tables) if name.partition("-")[2] == reading]
+    return next((tables[name] for name in alike if name in tables), None)
 
 
 def filled(floor, row):
