@@ -148,7 +148,8 @@ def claims_page(study: Study) -> str:
         "seeds do not decide. **Not above baseline**: the models compared are no better than models that know nothing. "
         "**Baseline solves it**: these have most of what there is to have. **Source task not learnt**: nothing can be "
         "lost in transfer. **Not tested**: the claim's page says why. All p values are Holm-adjusted over the claims "
-        "of a paper on a corpus."
+        "of a paper on a corpus; a claim without a p value, whose runs are missing or whose groups have no spread, "
+        "could reject nothing and is not counted among them."
     )
     table = claim_table(claims, study.verdicts, "Every claim and its verdicts")
     intro = (
