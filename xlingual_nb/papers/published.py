@@ -22,7 +22,18 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/0020_published.ipynb #d13c9764
 def folder(paper: str) -> Path:
-    """Where the data of a paper lie. Raises InputError for a paper that is not here."""
+    """Folder of a paper's data.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
+
+    Raises
+    ------
+    InputError
+        If there is no such paper.
+    """
     root = Path(str(files("xlingual_nb"))) / "papers"
     if not (root / paper / "claims.toml").is_file():
         raise InputError(f"paper {paper!r} is not in the ledger: use one of {', '.join(papers())}")
@@ -40,24 +51,39 @@ OURS = "ours"  # stands for the paper where a result has no published counterpar
 
 
 def tables(paper: str) -> list[str]:
-    """The published tables of a paper, in their order, then the figures that print their numbers;
-    none of `OURS`. Raises InputError for a paper that is not here.
+    """Published tables of a paper in their order, then the figures that print numbers; none of
+    `OURS`.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
+
+    Raises
+    ------
+    InputError
+        If there is no such paper.
     """
     if paper == OURS:
         return []
 
-    def place(name):
+    def order(name):
+        # tables before figures, and table10 after table9
         return name.startswith("figure"), len(name), name
 
-    return sorted((p.stem for p in folder(paper).glob("*.csv")), key=place)
+    return sorted((path.stem for path in folder(paper).glob("*.csv")), key=order)
 
 # %% ../../nbs/lib/0020_published.ipynb #c71ff273
 MATCHED = "-matched"  # ends the name of a table whose rows were trained until they fit alike
 
 
 def in_print(table: str) -> str:
-    """The published table that a table follows: `translation_cells`, of `table2-released`, the same in another
-    reading, or of `table2-matched`.
+    """The published table that a table of ours follows: `table2`, of `table2-released`.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table, such as `table1`.
     """
     return table.partition("-")[0]
 
@@ -73,12 +99,25 @@ def _table(paper, table):
 
 
 def published(paper: str, table: str) -> pd.DataFrame:
-    """A published table, tidy: columns paper, table, row, column, value, sd (NaN where none is
-    printed).
+    """A published table, tidy.
 
-    Rows and columns are labelled and ordered as the paper prints them; `table` is "table1" and so
-    on, or one that follows it (`in_print`). Raises InputError for a paper or table that is not
-    here.
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
+    table : str
+        Name of the table, or of one that follows it (`in_print`).
+
+    Returns
+    -------
+    pd.DataFrame
+        Columns paper, table, row, column, value, sd (NaN where none is printed); rows and columns
+        are labelled and ordered as the paper prints them.
+
+    Raises
+    ------
+    InputError
+        If there is no such paper or table.
     """
     return _table(paper, table).copy()
 
@@ -91,15 +130,41 @@ def _values(paper, table):
 
 
 def printed_value(paper: str, table: str, row: str, column: str) -> float:
-    """The published number beside one of ours; NaN where the paper prints none (a figure, or a row
-    of our own).
+    """The published number beside one of ours; NaN where the paper prints none.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
+    table : str
+        Name of the table, such as `table1`.
+    row : str
+        Label of the row.
+    column : str
+        Label of the column.
     """
     return _values(paper, table).get((row, column), float("nan"))
 
 
 def value(paper: str, table: str, row: str, column: str) -> float:
-    """One published number; NaN where the table leaves the cell empty. InputError, with what is
-    spelt like it, for a paper, table, row or column that is not here.
+    """One published number; NaN where the table leaves the cell empty.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
+    table : str
+        Name of the table, such as `table1`.
+    row : str
+        Label of the row.
+    column : str
+        Label of the column.
+
+    Raises
+    ------
+    InputError
+        If the paper, table, row or column does not exist; the message has what is spelled like
+        it.
     """
     frame = published(paper, table)
     for kind, name in (("row", row), ("column", column)):
@@ -185,10 +250,21 @@ class Comparison:
 
 # %% ../../nbs/lib/0020_published.ipynb #1869bd99
 def sides(row: str) -> dict[str, str]:
-    """Source, target and setting of a row label such as `en-es | en | es` or `enfake-es |
-    permutation 1.0 | es`: the last field is the target (a Δ is of the pair's second), and unless
-    the middle one begins with the source, that is the pair's other language; nothing for other
-    labels.
+    """Source, target and setting of a row label, such as `en-es | en | es` or `enfake-es |
+    permutation 1.0 | es`.
+
+    The last field is the target (a Δ is of the pair's second language). Unless the middle field
+    begins with the source, that is the pair's other language.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+
+    Returns
+    -------
+    dict[str, str]
+        Keys `source`, `target` and `setting`; empty for other labels.
     """
     pair, *rest = row.split(" | ")
     languages = pair.split("-")
@@ -203,15 +279,28 @@ def sides(row: str) -> dict[str, str]:
 
 
 def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
-    """The floors of a row, their places filled with its label and its sides; none that has places
-    for sides it lacks.
+    """Labels of a row's baselines.
+
+    Parameters
+    ----------
+    floors : tuple[str, ...]
+        Templates with places for `row`, `source`, `target` and `setting`.
+    row : str
+        Label of the row.
+
+    Returns
+    -------
+    tuple[str, ...]
+        Filled in for the row; without templates that need a language that the row does not name.
     """
-    known = dict(row=row) | sides(row)
-
-    def fits(floor):
-        return all(name in known for _, name, _, _ in Formatter().parse(floor) if name)
-
-    return tuple(floor.format(**known) for floor in floors if fits(floor))
+    known = dict(row=row)
+    known |= sides(row)
+    names = []
+    for template in floors:
+        needed = {name for _, name, _, _ in Formatter().parse(template) if name}
+        if needed <= known.keys():
+            names.append(template.format(**known))
+    return tuple(names)
 
 # %% ../../nbs/lib/0020_published.ipynb #b9f44e57
 PAPERS = "paper"  # whose a claim is, if it is not `OURS`
@@ -255,8 +344,21 @@ def _frozen(entry):
 
 
 def read_claims(path) -> list[Claim]:
-    """The claims of one `claims.toml`. Raises InputError that names the file and the claim for a
-    field that is missing or unknown.
+    """The claims of one `claims.toml`.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    list[Claim]
+
+    Raises
+    ------
+    InputError
+        If a field is missing or unknown; the message names the file and the claim.
     """
     text = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     read = []
@@ -284,9 +386,18 @@ def _claims_as_of(path: Path, modified: int) -> tuple[Claim, ...]:
 
 
 def claims(paper: str | None = None) -> list[Claim]:
-    """The claims of a paper, or of all of them."""
-    paths = [folder(p) / "claims.toml" for p in ([paper] if paper else papers())]
-    return [claim for path in paths for claim in _claims_as_of(path, path.stat().st_mtime_ns)]
+    """The claims of a paper, or of all papers.
+
+    Parameters
+    ----------
+    paper : str | None, optional
+        Name of the paper; by default all.
+    """
+    found = []
+    for name in [paper] if paper else papers():
+        path = folder(name) / "claims.toml"
+        found += _claims_as_of(path, path.stat().st_mtime_ns)
+    return found
 
 # %% ../../nbs/lib/0020_published.ipynb #2d490a26
 @dataclass(frozen=True)
@@ -300,7 +411,15 @@ class StandIn:
     said: str = ""
 
     def printed(self, table: str, label: str) -> str:
-        """A label of ours in the paper's words."""
+        """A label of ours in the paper's words.
+
+        Parameters
+        ----------
+        table : str
+            Name of the table, such as `table1`.
+        label : str
+            The label.
+        """
         for ours, theirs in self.words if table in self.tables else ():
             label = label.replace(ours, theirs)
         return label
@@ -308,8 +427,13 @@ class StandIn:
 
 @cache
 def stand_in(paper: str) -> StandIn:
-    """What stands in for what in the tables of a paper; nothing where its file of claims has no
-    `stand_in`.
+    """The words of our labels that stand for words of a paper's; none where its file of claims
+    has no `stand_in`.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper, such as `k2020`.
     """
     if paper not in papers():
         return StandIn()
@@ -336,9 +460,17 @@ class Ambiguity:
 
 
 def ambiguities(paper: str | None = None) -> list[Ambiguity]:
-    """The ambiguities of a paper, or of all of them."""
-    sources = [folder(p) / "ambiguities.toml" for p in ([paper] if paper else papers())]
-    texts = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sources]
-    return [
-        Ambiguity(paper=text["paper"], **entry) for text in texts for entry in text["ambiguity"]
-    ]
+    """The places where a paper and its code disagree or the paper is silent, of one paper or of
+    all.
+
+    Parameters
+    ----------
+    paper : str | None, optional
+        Name of the paper; by default all.
+    """
+    found = []
+    for name in [paper] if paper else papers():
+        path = folder(name) / "ambiguities.toml"
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        found += [Ambiguity(paper=content["paper"], **entry) for entry in content["ambiguity"]]
+    return found

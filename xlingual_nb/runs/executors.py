@@ -48,7 +48,13 @@ class Failure:
 
 
 def pack(job: Job) -> bytes | Failure:
-    """A job as bytes, for another process; a Failure where it cannot travel."""
+    """A job as bytes for another process; a Failure where it cannot be pickled.
+
+    Parameters
+    ----------
+    job : Job
+        A job.
+    """
     try:
         return pickle.dumps((job.name, job.call, job.args))
     except Exception as error:
@@ -60,7 +66,18 @@ def pack(job: Job) -> bytes | Failure:
 
 
 def attempt(job: Job) -> Failure | None:
-    """Do a job here; an exception becomes a Failure."""
+    """Do a job in this process; an exception becomes a Failure.
+
+    Parameters
+    ----------
+    job : Job
+        A job.
+
+    Returns
+    -------
+    Failure | None
+        None if it ended well.
+    """
     try:
         job.call(*job.args)
     except (Exception, SystemExit) as error:
@@ -94,8 +111,13 @@ class Inline:
 
 # %% ../../nbs/lib/1090_executors.ipynb #e54c7cbc
 def clean_environment(threads: int = 1) -> dict:
-    """The environment of a worker: ours, our import path, `threads` threads for every library, an
-    allocator that keeps its memory.
+    """Environment variables of a worker process: ours, our import path, the number of threads for
+    every library, and an allocator that keeps its memory.
+
+    Parameters
+    ----------
+    threads : int, default 1
+        Number of threads.
     """
     count = dict.fromkeys(
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
@@ -188,8 +210,16 @@ class Worker:
         return packed if isinstance(packed, Failure) else self.send(job.name, packed)
 
     def send(self, name: str, packed: bytes, is_wanted=lambda: True) -> Failure | None:
-        """Do a packed job. `is_wanted` is asked every second; once it says no, the process is
-        stopped.
+        """Do a packed job in the process.
+
+        Parameters
+        ----------
+        name : str
+            Name of the job, for messages.
+        packed : bytes
+            As of `pack`.
+        is_wanted : callable
+            Asked every second; once it says no, the process is stopped.
         """
         try:
             pickle.dump(packed, self.process.stdin)
@@ -214,12 +244,24 @@ class Worker:
         return self.process.poll() is None
 
     def tail(self, size: int = 2000) -> str:
-        """The last of what the process wrote on its standard error."""
+        """The last of what the process wrote on its standard error.
+
+        Parameters
+        ----------
+        size : int, default 2000
+            Number of bytes.
+        """
         end = os.fstat(self.errors.fileno()).st_size
         return os.pread(self.errors.fileno(), size, max(0, end - size)).decode(errors="replace")
 
     def stop(self, patience: float = 5.0):
-        """Ask the process to stop, then make it."""
+        """Ask the process to stop, then kill it.
+
+        Parameters
+        ----------
+        patience : float, default 5.0
+            Seconds to wait in between.
+        """
         self.process.terminate()
         try:
             self.process.wait(patience)

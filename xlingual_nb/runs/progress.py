@@ -43,12 +43,27 @@ class Progress:
             self.log(key, "resume" if (folder / "log.jsonl").exists() else "begin")
 
     def seconds(self, key: str) -> float:
-        """Seconds spent on a run, interrupted attempts included, as its share of the group's."""
+        """Seconds spent on a run, interrupted attempts included; of a group, its share.
+
+        Parameters
+        ----------
+        key : str
+            Id of the run.
+        """
         return self.earlier[key] + (time.monotonic() - self.began) / len(self.folders)
 
     def log(self, key: str, event: str, **info):
-        """Add a line to the log of a run; on a line of its own even where a kill has torn the last
-        one.
+        """Add a line to the log of a run; on a line of its own even where a kill has torn the
+        last one.
+
+        Parameters
+        ----------
+        key : str
+            Id of the run.
+        event : str
+            What happened.
+        **info
+            Further facts.
         """
         path = self.folders[key] / "log.jsonl"
         torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
@@ -77,7 +92,13 @@ class Progress:
 
 # %% ../../nbs/lib/1110_progress.ipynb #951ee9b5
 def human(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as people say them.
+
+    Parameters
+    ----------
+    seconds : float
+        The time.
+    """
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

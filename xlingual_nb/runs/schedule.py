@@ -19,13 +19,27 @@ from .store import Store
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab04
 def cards_of(node: Node, devices: int) -> int:
-    """Cards that make a run together, of `devices` that a run may have."""
+    """Number of cards that make a run together.
+
+    Parameters
+    ----------
+    node : Node
+        The run.
+    devices : int
+        Number of devices that one run may have.
+    """
     return min(devices, node.shards)
 
 
 def chain_lengths(nodes: Mapping[str, Node], devices: int = 1) -> dict[str, float]:
-    """FLOPs, of one of its cards, of the longest chain that begins with each run. `nodes` has inputs
-    before what reads them; a run has up to `devices` cards.
+    """FLOPs, for each of its cards, of the longest chain of runs that begins with each run.
+
+    Parameters
+    ----------
+    nodes : Mapping[str, Node]
+        Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
+    devices : int, default 1
+        Number of devices that one run may have.
     """
     after = dict.fromkeys(nodes, 0.0)
     lengths = {}
@@ -98,7 +112,15 @@ def machine_costs(nodes: Mapping[str, Node], table: MachineTable, devices: int =
 
 # %% ../../nbs/lib/1150_schedule.ipynb #1150ab0a
 def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> dict[str, set]:
-    """The rows that need each run; `wanted`: the ids of the runs that a row asks for, by row."""
+    """Table rows that need each run.
+
+    Parameters
+    ----------
+    nodes : Mapping[str, Node]
+        Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
+    wanted : Mapping[Hashable, set[str]]
+        Ids of the runs that each row asks for.
+    """
     rows = {key: set() for key in nodes}
     for row, keys in wanted.items():
         for key in keys & set(nodes):
@@ -110,7 +132,15 @@ def rows_behind(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) 
 
 
 def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) -> pd.Series:
-    """FLOPs of each row, dearest first; a shared run counts in equal parts."""
+    """FLOPs of each table row, dearest first; a shared run counts in equal parts.
+
+    Parameters
+    ----------
+    nodes : Mapping[str, Node]
+        Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
+    wanted : Mapping[Hashable, set[str]]
+        Ids of the runs that each row asks for.
+    """
     costs = dict.fromkeys(wanted, 0.0)
     for key, rows in rows_behind(nodes, wanted).items():
         for row in rows:
@@ -121,7 +151,17 @@ def row_costs(nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]]) ->
 def nodes_without(
     nodes: Mapping[str, Node], wanted: Mapping[Hashable, set[str]], dropped
 ) -> dict[str, Node]:
-    """The runs that are left when some rows are not wanted any more."""
+    """The runs that are left when some rows are not wanted any more.
+
+    Parameters
+    ----------
+    nodes : Mapping[str, Node]
+        Runs to be made by id, inputs before what reads them, as of `plan.missing_nodes`.
+    wanted : Mapping[Hashable, set[str]]
+        Ids of the runs that each row asks for.
+    dropped : iterable
+        The rows.
+    """
     dropped = set(dropped)
     behind = rows_behind(nodes, wanted)
     return {key: node for key, node in nodes.items() if not behind[key] or behind[key] - dropped}

@@ -16,8 +16,13 @@ from .files import load_json
 
 # %% ../../nbs/lib/1060_stages.ipynb #59772cf1
 def flat_numbers(values: dict) -> dict[str, float]:
-    """Numbers in nested dictionaries under one name each, the keys on the way with blanks
+    """Numbers in nested dictionaries under one name each: the keys on the way, with blanks
     between.
+
+    Parameters
+    ----------
+    values : dict
+        Nested dictionaries.
     """
     numbers = {}
     for key, value in values.items():
@@ -27,7 +32,13 @@ def flat_numbers(values: dict) -> dict[str, float]:
 
 # %% ../../nbs/lib/1060_stages.ipynb #32b96bae
 def read_measures(folder: Path) -> dict[str, float]:
-    """The numbers of a finished run's `measures.json`, flat; none where the run leaves none."""
+    """Numbers of a finished run's `measures.json` by flat name; none where the run leaves none.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    """
     return flat_numbers(load_json(folder / "measures.json") or {})
 
 # %% ../../nbs/lib/1060_stages.ipynb #afbc96ad
@@ -83,7 +94,18 @@ def declare(spec: type, make: Callable, **options) -> Stage:
 
 # %% ../../nbs/lib/1060_stages.ipynb #ace6c394
 def stage_of(spec) -> Stage:
-    """The stage of a spec. Raises InputError for a spec whose module declares none."""
+    """The stage of a spec.
+
+    Parameters
+    ----------
+    spec : run spec
+        Spec of a run.
+
+    Raises
+    ------
+    InputError
+        If no module declares it.
+    """
     name = getattr(spec, "stage", None)
     names = {kind.__qualname__ for kind in type(spec).__mro__}
     if name not in _DECLARED or _DECLARED[name].spec.__qualname__ not in names:
@@ -101,7 +123,13 @@ def declared_stages() -> dict[str, Stage]:
 
 # %% ../../nbs/lib/1060_stages.ipynb #4c7ad99e
 def stage_code(names: Collection[str] | None = None) -> dict[str, dict[str, str]]:
-    """{stage: its `digests.definitions`}, for `names`, or for all that are declared."""
+    """Definitions that each stage's maker reaches (`digests.definitions`), by stage.
+
+    Parameters
+    ----------
+    names : Collection[str] | None, optional
+        Names of stages; by default all that are declared.
+    """
     stages = {name: stage for name, stage in _DECLARED.items() if names is None or name in names}
     return {name: definitions(stage.make, stage.spec) for name, stage in stages.items()}
 
