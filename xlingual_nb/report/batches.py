@@ -66,7 +66,17 @@ class Entry:
 
 
 def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str:
-    """The name of an executed notebook, after those of its values that are no defaults."""
+    """Name of an executed notebook, after those of its parameters that are not at their default.
+
+    Parameters
+    ----------
+    notebook : str
+        File name of the notebook, without suffix.
+    values : dict
+        Parameters of the notebook, by name.
+    known : dict[str, Parameter]
+        Parameters that the notebook has.
+    """
     asked = [
         f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in values.items()
@@ -77,7 +87,18 @@ def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str
 
 
 def batch_file(batch: str) -> Path:
-    """The file of a batch: a path, or the name of one in `nbs/batch`."""
+    """The file of a batch.
+
+    Parameters
+    ----------
+    batch : str
+        A path, or the name of a file in `nbs/batch`.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message lists those there are.
+    """
     path = Path(batch).expanduser()
     if path.is_file():
         return path
@@ -131,7 +152,28 @@ def read_batch(
 
 
 def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
-    """One entry of a batch; `where` it stands, for messages."""
+    """One entry of a batch.
+
+    Parameters
+    ----------
+    item : dict
+        `notebook` and `parameters`, from YAML.
+    where : str
+        Where the entry stands, for messages.
+    settings : dict
+        Parameters for all entries, over their own.
+    scale : str
+        Name of the scale.
+
+    Returns
+    -------
+    Entry
+
+    Raises
+    ------
+    InputError
+        If the entry has another form, or a parameter does not fit.
+    """
     is_entry = isinstance(item, dict) and "notebook" in item and item.keys() <= KEYS
     require(is_entry, f"{where}: {item!r} is not 'notebook: NAME' with 'parameters: {{...}}'")
     asked = item.get("parameters") or {}
@@ -150,7 +192,13 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
 
 # %% ../../nbs/lib/8170_batches.ipynb #7595a4ad
 def finished(entry: Entry) -> bool:
-    """Whether the executed notebook is there, made as it would be made now."""
+    """Whether the executed notebook is there, made as it would be made now.
+
+    Parameters
+    ----------
+    entry : Entry
+        An entry of the batch.
+    """
     try:
         metadata = json.loads(entry.output.read_text(encoding="utf-8"))["metadata"]
     except (OSError, ValueError, KeyError):
@@ -161,7 +209,13 @@ def finished(entry: Entry) -> bool:
 
 
 def execute_entry(text: str) -> None:
-    """Execute one entry, given as JSON, in this process; its exit status is that of the command."""
+    """Execute one entry in this process and end it with the command's exit status.
+
+    Parameters
+    ----------
+    text : str
+        The entry as JSON.
+    """
     values = json.loads(text)
     source = Path(values["source"])
     scale = values["parameters"].pop("scale")
@@ -188,7 +242,17 @@ def as_json(entry: Entry) -> str:
 
 
 def in_own_process(entry: Entry, children: set, say) -> Outcome:
-    """Execute an entry in a process of its own, with its log; headings are said as they come."""
+    """Execute an entry in a process of its own, with its log; headings are said as they come.
+
+    Parameters
+    ----------
+    entry : Entry
+        An entry of the batch.
+    children : set
+        Processes that are running.
+    say : callable
+        Prints a line.
+    """
     code = "import sys; from xlingual_nb.report.batches import execute_entry; execute_entry(sys.argv[1])"
     command = [sys.executable, "-u", "-c", code, as_json(entry)]
     entry.output.parent.mkdir(parents=True, exist_ok=True)
@@ -231,7 +295,13 @@ def all_done(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def stop(children: set) -> None:
-    """Interrupt child processes, which close their kernels; those that do not are killed."""
+    """Interrupt child processes, which close their kernels; those that do not are killed.
+
+    Parameters
+    ----------
+    children : set
+        Processes that are running.
+    """
     for child in list(children):
         child.send_signal(signal.SIGINT)
     for child in list(children):
@@ -357,8 +427,23 @@ def run_notebooks(
     start_cluster=lambda device: None,
     on_workers: bool = False,
 ) -> None:
-    """Execute notebooks (none named: all), `jobs` at once, all checked before the first starts; with
-    `on_workers` on those of the cluster.
+    """Execute notebooks, all checked before the first starts.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Numbers, names or paths; by default all.
+    scale : str
+        Name of the scale.
+    settings : dict
+        Parameters of the notebooks, as text.
+    keep : bool, default False
+        Write into the reference results.
+    jobs : int, default 1
+        Number of notebooks at once.
+    start_cluster : callable
+        Starts the workers for a device.
+    on_workers : bool, default False
     """
     everything = experiments_with_grid() if keep else experiments()
     sources = [resolve(name) for name in names or everything]
@@ -377,6 +462,16 @@ def run_notebooks(
 
 
 def named_entry(source: Path, scale: str, settings: dict) -> Entry:
-    """A notebook as an entry of a batch, its executed copy under its own name."""
+    """A notebook as an entry of a batch, its executed copy under its own name.
+
+    Parameters
+    ----------
+    source : Path
+        The notebook.
+    scale : str
+        Name of the scale.
+    settings : dict
+        Parameters of the notebooks, as text.
+    """
     entry = read_entry({"notebook": str(source)}, source.stem, settings, scale)
     return replace(entry, output=entry.output.with_name(source.name))

@@ -32,7 +32,13 @@ KEYS = ["scale", "notebook", "corpus", *ADDRESS_COLUMNS]
 
 
 def reference_files(root: Path) -> list[Path]:
-    """Every `seeds.csv` of the reference results below a clone."""
+    """Every `seeds.csv` of the reference results of a clone.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    """
     return sorted((Path(root) / "results").glob("*/*/seeds.csv"))
 
 
@@ -72,7 +78,13 @@ def record(root: Path) -> pd.DataFrame:
 
 # %% ../../nbs/lib/8100_restamp.ipynb #48c82c7d
 def stages_in_order(specs: list) -> list[str]:
-    """The stages of some specs, each after those that it reads."""
+    """Stages of some specs, each after those that it reads.
+
+    Parameters
+    ----------
+    specs : list of run spec
+        Specs of runs.
+    """
     order = TopologicalSorter()
     for spec in specs:
         read = {ancestor.stage for ancestor in ancestors(spec)} - {spec.stage}

@@ -43,7 +43,20 @@ class StudyCosts:
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab02
 def specs_with_text(path: Path, values: dict) -> list:
-    """The specs of a notebook. InputError where a text that they read is missing."""
+    """Specs of a notebook whose texts are all here.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    values : dict
+        Parameters of the notebook, by name.
+
+    Raises
+    ------
+    InputError
+        If a text is missing.
+    """
     specs = specs_of(path, values)
     for spec in specs:
         run_id(spec)
@@ -51,9 +64,20 @@ def specs_with_text(path: Path, values: dict) -> list:
 
 
 def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
-    """What of a notebook can be planned: [(its parameters, its specs)], and {what cannot: why}.
+    """What of a notebook can be planned. Where text is missing for the whole, each of its tables
+    is tried by itself.
 
-    Where text is missing for the whole, each of its tables is tried by itself.
+    Parameters
+    ----------
+    path : Path
+        Path of the notebook.
+    values : dict
+        Parameters of the notebook, by name.
+
+    Returns
+    -------
+    tuple[list, dict]
+        (Parameters, specs) of each part; and by name, why a part cannot be planned.
     """
     try:
         return [(values, specs_with_text(path, values))], {}
@@ -75,8 +99,27 @@ def planned_parts(path: Path, values: dict) -> tuple[list, dict]:
 
 
 def planned_rows(names, scale: str, settings: dict) -> tuple[list, dict, dict, str]:
-    """The specs of some notebooks, the runs of each table row, why others cannot be planned, and the
-    store that the parameters name. InputError where none can be planned.
+    """Specs of some notebooks, and the runs of each of their table rows.
+
+    Parameters
+    ----------
+    names : list of str
+        Numbers, names or paths of notebooks.
+    scale : str
+        Name of the scale.
+    settings : dict
+        Parameters of the notebooks, as text.
+
+    Returns
+    -------
+    tuple[list, dict, dict, str]
+        Specs; run ids by row; by notebook, why it cannot be planned; and the store that the
+        parameters name.
+
+    Raises
+    ------
+    InputError
+        If none can be planned.
     """
     specs = []
     rows = {}
