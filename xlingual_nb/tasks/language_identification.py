@@ -26,8 +26,21 @@ from ..text.records import LabelledRecords, RecordReader, RecordsSpec, make_reco
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #edffb70b
 def read_languages(path) -> list[dict]:
-    """Texts of a file, text<TAB>language, each its first two sentences. Bad input: `InputError`
-    with file, line and mend.
+    """Texts of a file, text<TAB>language, each its first two sentences.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    list of dict
+        `text` and `label`.
+
+    Raises
+    ------
+    InputError
+        For an invalid line; it names file, line and fix.
     """
     return [
         dict(text=" ".join(split_sentences(text)[:2]), label=language)
@@ -36,8 +49,22 @@ def read_languages(path) -> list[dict]:
 
 
 def micro_languages(languages: str, part: str, size: int, **dials) -> list[dict]:
-    """Sentences of the microworld's `languages` (`en+es`), `size` in each, no two of them the same
-    meaning.
+    """Sentences of the microworld's languages, no two of them with the same meaning.
+
+    Parameters
+    ----------
+    languages : str
+        Joined with +, as `en+es`.
+    part : str
+    size : int
+        In each language.
+    **dials
+        As in `microworld.task_records`.
+
+    Returns
+    -------
+    list of dict
+        `text` and `label`.
     """
     from xlingual_nb import microworld
 
@@ -73,7 +100,22 @@ declare(LanguageRecords, make_records)
 
 
 def language_inputs(tokenizer, records: list[dict]) -> Inputs:
-    """Texts as one side, their language as the label and as the kind. None: `InputError`."""
+    """Texts as inputs, their language as the label and as the kind.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    records : list of dict
+
+    Returns
+    -------
+    Inputs
+
+    Raises
+    ------
+    InputError
+        For no texts.
+    """
     if not records:
         raise InputError("no texts: give at least one")
     labels = [r["label"] for r in records]
@@ -83,8 +125,18 @@ def language_inputs(tokenizer, records: list[dict]) -> Inputs:
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #e0913575
 def score_layers(inputs: Inputs, answers: dict) -> dict:
-    """accuracy by layer; by_language, of each layer; and the floor, which is the same for all
-    layers.
+    """Accuracy of language identification by layer.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    answers : dict of ndarray, shape (texts,)
+        By layer.
+
+    Returns
+    -------
+    dict
+        `accuracy` and `by_language`, by layer, and the `majority` baseline.
     """
     labels_of = {str(layer): labels for layer, labels in answers.items()}
     return dict(
@@ -97,14 +149,39 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
 
 
 def learn_layers(encoder, train: Inputs, dev, settings: Bag, seed, progress):
-    """Train a classifier on each layer."""
+    """Train a classifier on each layer.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train : Inputs
+    dev : Inputs or None
+    settings : Bag
+    seed : int
+    progress : callable
+
+    Returns
+    -------
+    linear_probes.Classifiers
+    """
     from xlingual_nb.tasks.linear_probes import train_layers
 
     return train_layers(encoder, train, dev, settings, seed, progress)
 
 
 def tell_languages(encoder, classifiers, inputs: Inputs):
-    """By layer the language of every text."""
+    """Language of every text by each layer's classifier.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    classifiers : linear_probes.Classifiers
+    inputs : Inputs
+
+    Returns
+    -------
+    dict of ndarray, shape (texts,)
+    """
     from xlingual_nb.tasks.linear_probes import ask_layers
 
     return ask_layers(encoder, classifiers, inputs)
@@ -121,9 +198,26 @@ LANGUAGE_ID = Task(
 # %% ../../nbs/lib/6160_language_identification.ipynb #b495c343
 @dataclass(frozen=True)
 class LanguageIdSpec:
-    """Accuracy by layer on each of `tests` of linear classifiers on frozen means, trained on
-    `train` and stopped on `dev` (None: on a tenth of `train`). The name of a `LabelledRecords` is that of
-    its mixture of languages: all enter plainly.
+    """Language identification by linear classifiers on the mean vectors of each frozen layer (W
+    section 5.3).
+
+    The language of a `LabelledRecords` names its mixture: all languages enter the model
+    alike.
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train : LabelledRecords
+    tests : tuple of LabelledRecords
+    settings : Bag
+    seed : int
+    dev : LabelledRecords, optional
+        For the choice of the epoch; a tenth of `train` by default.
+
+    Raises
+    ------
+    InputError
+        For records of another task.
     """
 
     stage: ClassVar[str] = "langid"
@@ -143,8 +237,17 @@ class LanguageIdSpec:
 
 # %% ../../nbs/lib/6160_language_identification.ipynb #87fd9e20
 def langid_cost(spec: LanguageIdSpec) -> dict:
-    """FLOPs of reading each text of about fifty pieces once; linear classifiers cost next to
-    nothing.
+    """Estimated cost of reading each text of about fifty tokens once; linear classifiers cost
+    next to nothing.
+
+    Parameters
+    ----------
+    spec : LanguageIdSpec
+
+    Returns
+    -------
+    dict
+        `flops`, and `bytes` on disk.
     """
     shape = getattr(spec.checkpoint, "shape", None) or Shape(12, 768, 12, 3072, 512)
     return {
@@ -154,7 +257,18 @@ def langid_cost(spec: LanguageIdSpec) -> dict:
 
 
 def make_langid(specs, folders, store, progress):
-    """Train a classifier on each layer of an encoder, ask it for the language of other texts."""
+    """Train a classifier on each layer of an encoder and identify the language of other texts,
+    into `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of LanguageIdSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     make_task(LANGUAGE_ID, specs, folders, store, progress)
 
 

@@ -39,7 +39,23 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #55ee27ea
 def both_views(checkpoint: Checkpoint, views) -> tuple[LanguageView, LanguageView]:
-    """The views of premise and hypothesis, from two of them (or names), or from one for both."""
+    """The views of premise and hypothesis.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    views : LanguageView or str, or a pair of them
+        One is for both.
+
+    Returns
+    -------
+    premise, hypothesis : LanguageView
+
+    Raises
+    ------
+    InputError
+        For another number of languages.
+    """
     views = (views, views) if isinstance(views, (str, LanguageView)) else tuple(views)
     if len(views) != 2:
         raise InputError(
@@ -51,8 +67,18 @@ def both_views(checkpoint: Checkpoint, views) -> tuple[LanguageView, LanguageVie
 def longest_first(
     first: np.ndarray, second: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths to which sentences of these lengths are cut, so that both together are at most
-    `limit`.
+    """Lengths to which the sentences of pairs are cut, the longer first.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (pairs,)
+        Their lengths.
+    limit : int
+        Tokens of both together.
+
+    Returns
+    -------
+    first, second : ndarray, shape (pairs,)
     """
     short = np.minimum(first, second)
     long = np.maximum(short, limit - short)
@@ -66,7 +92,24 @@ def longest_first(
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4a0d235f
 def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
-    """Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP]."""
+    """Tokens that the two sentences of a pair may have together, besides [CLS] and two [SEP].
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    views : LanguageView or str, or a pair of them
+    max_tokens : int
+        Special tokens included.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InputError
+        If a pair does not fit.
+    """
     limit = min(
         max_tokens - 3, *(checkpoint.max_length(view) - 1 for view in both_views(checkpoint, views))
     )
@@ -79,8 +122,18 @@ def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
 
 
 def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views) -> None:
-    """As many premises as hypotheses, none empty, all ids of their languages, or an
-    `InputError`.
+    """Check that sentence pairs can be read.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+    views : LanguageView or str, or a pair of them
+
+    Raises
+    ------
+    InputError
+        If their numbers differ, one is empty, or ids are not of their language.
     """
     if len(premises) != len(hypotheses):
         raise InputError(
@@ -94,7 +147,20 @@ def check_pairs(checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, 
 def cut_pairs(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views, max_tokens: int
 ) -> tuple[Encoded, Encoded]:
-    """The pairs cut to what the model takes and to `max_tokens`, three special tokens included."""
+    """The pairs cut to what the model takes.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+    views : LanguageView or str, or a pair of them
+    max_tokens : int
+        Special tokens included.
+
+    Returns
+    -------
+    premises, hypotheses : Encoded
+    """
     limits = longest_first(
         premises.lengths, hypotheses.lengths, pair_room(checkpoint, views, max_tokens)
     )
@@ -109,8 +175,21 @@ def cut_pairs(
 def pair_tensors(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, views
 ) -> dict[str, np.ndarray]:
-    """Arrays (pairs, width) of ids, mask, positions, types and parts (1: premise's tokens, 2:
-    hypothesis', 0: all others). A first sentence without a second is one sentence, with one [SEP].
+    """Sentence pairs as a BERT reads them.
+
+    A first sentence without a second is one sentence, with one [SEP].
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+    views : LanguageView or str, or a pair of them
+
+    Returns
+    -------
+    dict of ndarray, shape (pairs, width)
+        `ids`, `mask`, `positions`, `types` and `parts` (1 for the premise's tokens, 2 for
+        the hypothesis', 0 for all others).
     """
     (one, two), (a, b) = (
         both_views(checkpoint, views),
@@ -145,7 +224,22 @@ def pair_tensors(
 def pair_arrays(
     checkpoint: Checkpoint, premises: Encoded, hypotheses: Encoded, numbers, views, max_tokens: int
 ) -> dict[str, np.ndarray]:
-    """`pair_tensors` of the pairs `numbers`, cut to what the model takes and to `max_tokens`."""
+    """`pair_tensors` of some pairs, cut to what the model takes.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+    numbers : sequence of int
+        Indices of the pairs.
+    views : LanguageView or str, or a pair of them
+    max_tokens : int
+        Special tokens included.
+
+    Returns
+    -------
+    dict of ndarray, shape (batch, width)
+    """
     cut = cut_pairs(checkpoint, premises.take(numbers), hypotheses.take(numbers), views, max_tokens)
     return pair_tensors(checkpoint, *cut, views)
 
@@ -158,9 +252,30 @@ def pair_batch(
     views,
     max_tokens: int = 128,
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Keyword arguments of the model for the pairs `numbers`, (batch, width) each, and the part of
-    every token: 1 premise, 2 hypothesis, 0 neither. `views`: of premise and hypothesis, or one for
-    both. Ids come transformed, as in `embeddings`.
+    """A batch of sentence pairs as the model reads it.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+        Ids of their languages.
+    numbers : sequence of int
+        Indices of the pairs.
+    views : LanguageView or str, or a pair of them
+    max_tokens : int
+        Special tokens included.
+
+    Returns
+    -------
+    inputs : dict of Tensor, shape (batch, width)
+        Keyword arguments of the model.
+    parts : LongTensor, shape (batch, width)
+        1 premise, 2 hypothesis, 0 neither.
+
+    Raises
+    ------
+    InputError
+        For two languages, where the model is told one language of a text.
     """
     arrays = pair_arrays(checkpoint, premises, hypotheses, numbers, views, max_tokens)
     inputs = dict(input_ids=arrays["ids"], attention_mask=arrays["mask"])
@@ -182,8 +297,16 @@ def pair_batch(
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #aff1c8de
 def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
-    """Weight (H, H) and bias (H,) of the pooler in the checkpoint's files, or None where
-    pretraining left none.
+    """Weights of the pooler in the checkpoint's files.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+
+    Returns
+    -------
+    dict of Tensor, or None
+        `weight` (H, H) and `bias` (H,); None where pretraining left none.
     """
     pooler = {}
     for file in sorted(checkpoint.path.glob("*.safetensors")):
@@ -196,8 +319,18 @@ def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4123938a
 def dense(inputs: int, outputs: int, std: float, rng: torch.Generator) -> nn.Linear:
-    """A linear layer with normal weights and zero bias, from a generator on the CPU, so that no
-    device changes the start.
+    """A linear layer with normal weights and zero bias, drawn on the CPU, so that no device
+    changes the start.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+    std : float
+    rng : torch.Generator
+
+    Returns
+    -------
+    torch.nn.Linear
     """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     with torch.no_grad():
@@ -219,7 +352,19 @@ class ClsHead(nn.Module):
             self.layer.load_state_dict(pooler)
 
     def forward(self, states, parts):
-        """Scores (batch, 3) from last-layer states (batch, width, H)."""
+        """Scores of the three labels.
+
+        Parameters
+        ----------
+        states : Tensor, shape (batch, width, H)
+            Of the last layer.
+        parts : LongTensor, shape (batch, width)
+            Unused.
+
+        Returns
+        -------
+        Tensor, shape (batch, 3)
+        """
         return self.out(self.dropout(torch.tanh(self.layer(states[:, 0]))))
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4b28cff0
@@ -236,8 +381,18 @@ class SiameseHead(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, states, parts):
-        """Scores (batch, 3) from last-layer states (batch, width, H) and the part of every token
-        (batch, width).
+        """Scores of the three labels.
+
+        Parameters
+        ----------
+        states : Tensor, shape (batch, width, H)
+            Of the last layer.
+        parts : LongTensor, shape (batch, width)
+            1 premise, 2 hypothesis, 0 neither.
+
+        Returns
+        -------
+        Tensor, shape (batch, 3)
         """
         u, v = (
             torch.einsum("bt,bth->bh", (parts == part).to(states.dtype), states) / 8
@@ -257,8 +412,18 @@ BERTS = dict(
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A fine-tuned copy of an encoder (in `checkpoint`, which has its languages), its head and
-    settings; `losses`: one a step; `dev_accuracy`: one an epoch, where training was to stop on it.
+    """A fine-tuned copy of an encoder with its head.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint
+        The copy, with its languages.
+    head : torch.nn.Module
+    settings : FineTuning
+    losses : tuple of float
+        One a step.
+    dev_accuracy : tuple of float
+        One an epoch, with early stopping.
     """
 
     checkpoint: Checkpoint
@@ -277,7 +442,20 @@ class Classifier:
     def quickly(
         self, bert: InTraining, premises: Encoded, hypotheses: Encoded, numbers, views
     ) -> torch.Tensor:
-        """The same of an encoder that is a BERT in training: several pairs in a row."""
+        """The scores of an encoder that is a BERT in training: several pairs in a row.
+
+        Parameters
+        ----------
+        bert : InTraining
+        premises, hypotheses : Encoded
+        numbers : sequence of int
+            Indices of the pairs.
+        views : LanguageView or str, or a pair of them
+
+        Returns
+        -------
+        Tensor, shape (batch, 3)
+        """
         arrays = pair_arrays(
             self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
         )
@@ -297,8 +475,19 @@ class Classifier:
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
-    """A copy of the encoder that can be trained, under a new head. The checkpoint itself stays as
-    it is.
+    """A copy of the encoder that can be trained, under a new head; the checkpoint itself stays
+    as it is.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    settings : FineTuning
+    seed : int
+        Of the head.
+
+    Returns
+    -------
+    Classifier
     """
     model = trainable(
         checkpoint,
@@ -310,7 +499,23 @@ def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> C
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #e2f7d84e
 def check_labels(labels, pairs: int) -> np.ndarray:
-    """Labels as an int64 array, one a pair, each 0, 1 or 2; otherwise `InputError`."""
+    """Labels as an array.
+
+    Parameters
+    ----------
+    labels : array-like of int
+    pairs : int
+        How many there must be.
+
+    Returns
+    -------
+    ndarray, shape (pairs,), int64
+
+    Raises
+    ------
+    InputError
+        For another number of labels, or one that is not 0, 1 or 2.
+    """
     labels = np.asarray(labels)
     if len(labels) != pairs:
         raise InputError(f"{len(labels)} labels for {pairs} sentence pairs: give one to each")
@@ -333,12 +538,32 @@ def fine_tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     dev: Inputs | None = None,
 ) -> Classifier:
-    """Train a copy of the encoder and a new head on labelled pairs (K 3.1.3).
+    """Train a copy of the encoder and a new head on labelled pairs (K section 3.1.3).
 
-    `labels`: places in `LABELS`; `views`: languages of premise and hypothesis, or one for both;
-    `progress` hears of every step; `dev`: pairs to stop on, where the settings have patience. Equal
-    seeds give equal weights on one device. Pairs that the model cannot take, wrong labels, patience
-    without `dev`: `InputError`.
+    Equal seeds give equal weights on one device.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    premises, hypotheses : Encoded
+    labels : array-like of int, shape (n,)
+        Indices into `LABELS`.
+    views : LanguageView or str, or a pair of them
+    settings : FineTuning
+    seed : int
+    progress : callable
+        Called with (steps done, steps in all).
+    dev : Inputs, optional
+        For early stopping, where the settings have patience.
+
+    Returns
+    -------
+    Classifier
+
+    Raises
+    ------
+    InputError
+        For pairs that the model cannot take, wrong labels, and patience without `dev`.
     """
     check_pairs(checkpoint, premises, hypotheses, views)
     require(
@@ -386,8 +611,21 @@ def fine_tune(
 def predict(
     classifier: Classifier, premises: Encoded, hypotheses: Encoded, views, budget: int | None = None
 ) -> np.ndarray:
-    """Labels (n,), places in `LABELS`, of pairs in any of the checkpoint's languages; those of a
-    pair may differ (K, Table 11).
+    """Labels of pairs in any of the checkpoint's languages; those of a pair may differ (K, Table
+    11).
+
+    Parameters
+    ----------
+    classifier : Classifier
+    premises, hypotheses : Encoded
+    views : LanguageView or str, or a pair of them
+    budget : int, optional
+        Tokens of a batch.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
     """
     check_pairs(classifier.checkpoint, premises, hypotheses, views)
     labels = np.empty(len(premises), np.int64)

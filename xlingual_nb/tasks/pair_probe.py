@@ -30,9 +30,22 @@ from ..text.tokenizers import Encoded
 # %% ../../nbs/lib/6070_pair_probe.ipynb #2a03ef49
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """The sentences on one side of some pairs, and the encoder and the layer that their vectors are
-    asked of, in `rows`: sentence i is those from `firsts[i]` to `firsts[i + 1]`. `turn`: what every
-    vector goes through, (..., H); `cached`: the vectors of all tokens, where they are at hand.
+    """The sentences on one side of some pairs, and the frozen layer that they are read from.
+
+    Attributes
+    ----------
+    encoder : Encoder
+    sentences : Encoded
+    rows : Encoded
+        What the encoder takes at once: sentence i is those from `firsts[i]` to `firsts[i
+        + 1]`.
+    firsts : ndarray, shape (sentences + 1,)
+    view : LanguageView
+    layer : int
+    turn : callable
+        Maps vectors (..., H) before they are read.
+    cached : Features, optional
+        Vectors of all tokens, where they fit into memory.
     """
 
     encoder: Encoder
@@ -45,8 +58,17 @@ class Frozen:
     cached: Features | None = None
 
     def read(self, groups):
-        """For each group of sentence numbers, vectors (B, T, H) of the tokens, and lengths (B,);
-        see `Features.pad_rows`.
+        """Vectors of groups of sentences.
+
+        Parameters
+        ----------
+        groups : list of ndarray
+            Indices of the sentences of each batch.
+
+        Returns
+        -------
+        iterator of (Tensor, LongTensor)
+            Tokens (B, T, H), the last repeated, and lengths (B,).
         """
         return self._asked(groups) if self.cached is None else map(self._looked_up, groups)
 
@@ -68,8 +90,20 @@ class Frozen:
 def in_rows(
     encoder: Encoder, text: Encoded, view: LanguageView, overflow: str
 ) -> tuple[Encoded, Encoded, np.ndarray]:
-    """Sentences, what the encoder takes at once, and where each begins there: too long ones are
-    cut, or in slices.
+    """Sentences, and what the encoder takes at once: too long ones are cut, or in slices.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    text : Encoded
+    view : LanguageView
+    overflow : {"cut", "slice"}
+
+    Returns
+    -------
+    sentences, rows : Encoded
+    firsts : ndarray, shape (sentences + 1,)
+        First row of each sentence.
     """
     cut, long = fit(encoder, text, view)
     if overflow == "cut" or not long:
@@ -81,8 +115,24 @@ def in_rows(
 def frozen_sides(
     encoder: Encoder, inputs: Inputs, layer: int | None = None, overflow="cut"
 ) -> tuple[Frozen, Frozen]:
-    """Premises and hypotheses as the encoder takes them; `layer`: None for the last; `overflow`: as
-    in `Readout`. InputError for pairs, ids and layers that do not fit.
+    """Premises and hypotheses as the encoder takes them.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    inputs : Inputs
+    layer : int, optional
+        The last by default.
+    overflow : {"cut", "slice"}
+
+    Returns
+    -------
+    premises, hypotheses : Frozen
+
+    Raises
+    ------
+    InputError
+        For pairs, ids and layers that do not fit.
     """
     check_pairs(encoder, *inputs.texts, inputs.views)
     (layer,) = check_layers(encoder, encoder.depth if layer is None else layer)
@@ -94,8 +144,16 @@ def frozen_sides(
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f20279fc
 def at_hand(side: Frozen) -> Frozen:
-    """The same with the vectors of all its tokens, where an encoder has layers to go through and
-    these fit.
+    """The same sentences with the vectors of all their tokens, where the encoder has layers and
+    they fit into memory.
+
+    Parameters
+    ----------
+    side : Frozen
+
+    Returns
+    -------
+    Frozen
     """
     size = len(side.sentences.ids), side.encoder.width
     if not side.encoder.depth or size[0] * size[1] > MAX_CACHED_VALUES:
@@ -108,7 +166,16 @@ def at_hand(side: Frozen) -> Frozen:
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #320ca071
 def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation (H,) of the vectors of all tokens of some `Frozen` sentences."""
+    """Mean and standard deviation of the vectors of all tokens.
+
+    Parameters
+    ----------
+    frozen : iterable of Frozen
+
+    Returns
+    -------
+    mean, std : Tensor, shape (H,)
+    """
     count = 0
     total = 0.0
     squares = 0.0
@@ -123,7 +190,17 @@ def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f562f517
 def inside(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Which of the tokens (B, T, ...) are of their sentence, (B, T, 1)."""
+    """Which of the padded tokens are of their sentence.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, T, ...)
+    lengths : LongTensor, shape (B,)
+
+    Returns
+    -------
+    Tensor of bool, shape (B, T, 1)
+    """
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
 
 
@@ -131,7 +208,17 @@ class MeanPool(nn.Module):
     """The mean of a sentence's vectors."""
 
     def forward(self, x, lengths):
-        """(B, H) from tokens (B, T, H) and lengths (B,)."""
+        """Mean of each sentence's vectors.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, H)
+        lengths : LongTensor, shape (B,)
+
+        Returns
+        -------
+        Tensor, shape (B, H)
+        """
         return (x * inside(x, lengths)).sum(1) / lengths[:, None]
 
 
@@ -144,12 +231,31 @@ class MaxPool(BiLSTM):
         self.transitions = None
 
     def forward(self, x, lengths):
-        """(B, 2 hidden) from tokens (B, T, width), or (B, T, mixed, width), and lengths (B,)."""
+        """Maximum over each sentence's states of a BiLSTM.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width) or (B, T, mixed, width)
+        lengths : LongTensor, shape (B,)
+
+        Returns
+        -------
+        Tensor, shape (B, 2 hidden)
+        """
         return super().forward(x, lengths).masked_fill(~inside(x, lengths), -torch.inf).amax(1)
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #3ab10aaa
 def combine_vectors(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """[u; v; |u - v|; u * v], (B, 4 H), of the vectors (B, H) of two sentences."""
+    """[u; v; |u - v|; u * v] of the vectors of two sentences.
+
+    Parameters
+    ----------
+    u, v : Tensor, shape (B, H)
+
+    Returns
+    -------
+    Tensor, shape (B, 4 H)
+    """
     return torch.cat([u, v, (u - v).abs(), u * v], 1)
 
 
@@ -173,14 +279,37 @@ class PairNetwork(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, first, second):
-        """(B, 3) from two sides, each tokens (B, T, H) and lengths (B,)."""
+        """Scores of the three labels.
+
+        Parameters
+        ----------
+        first, second : (Tensor, LongTensor)
+            Tokens (B, T, H) and lengths (B,) of each side.
+
+        Returns
+        -------
+        Tensor, shape (B, 3)
+        """
         u, v = (self.pool((x - self.mean) / self.scale, lengths) for x, lengths in (first, second))
         return self.out(self.dropout(self.layer(combine_vectors(u, v))))
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #04c860e8
 @torch.no_grad()
 def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> np.ndarray:
-    """Labels (n,) of the pairs of two `Frozen` sides, places in `LABELS`."""
+    """Labels of pairs.
+
+    Parameters
+    ----------
+    network : PairNetwork
+    frozen : pair of Frozen
+    budget : int, optional
+        Tokens of a batch.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
+    """
     lengths = sum(side.sentences.lengths for side in frozen)
     network = network.eval()
     groups, labels = (
@@ -193,7 +322,16 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
 
 
 def one_epoch(network: PairNetwork, adam, frozen, labels: torch.Tensor, groups) -> None:
-    """A step for each group of pairs."""
+    """A step for each group of pairs.
+
+    Parameters
+    ----------
+    network : PairNetwork
+    adam : torch.optim.Optimizer
+    frozen : pair of Frozen
+    labels : LongTensor, shape (n,)
+    groups : list of ndarray
+    """
     network.train()
     for numbers, *tokens in zip(groups, *(side.read(groups) for side in frozen)):
         train_step(adam, nn.functional.cross_entropy(network(*tokens), labels[numbers]))
@@ -201,8 +339,14 @@ def one_epoch(network: PairNetwork, adam, frozen, labels: torch.Tensor, groups) 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #7fe4223a
 @dataclass(frozen=True, eq=False)
 class PairReader:
-    """A trained readout: its network and settings, and accuracy on development pairs after each
-    epoch.
+    """A trained probe classifier of sentence pairs.
+
+    Attributes
+    ----------
+    network : PairNetwork
+    settings : Readout
+    dev_accuracy : tuple of float
+        On development pairs after each epoch.
     """
 
     network: PairNetwork
@@ -218,10 +362,29 @@ def train_readout(
     seed=0,
     progress=lambda done, total: None,
 ) -> PairReader:
-    """Learn to label pairs from the vectors of an encoder, which stays as it is.
+    """Train a probe classifier of sentence pairs on the vectors of an encoder, which stays as it
+    is.
 
-    Of the epochs the first of the best on `dev` is kept. One seed on one device gives one readout.
-    InputError for labels, ids and layers that do not fit.
+    The first of the best epochs on `dev` is used. Equal seeds give equal classifiers on one
+    device.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    train, dev : Inputs
+    settings : Readout
+    seed : int
+    progress : callable
+        Called with (epochs done, epochs in all).
+
+    Returns
+    -------
+    PairReader
+
+    Raises
+    ------
+    InputError
+        For labels, ids and layers that do not fit.
     """
     frozen, held_out = (
         tuple(map(at_hand, frozen_sides(encoder, inputs, settings.layer, settings.beyond)))
@@ -251,8 +414,20 @@ def train_readout(
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #fa372c31
 def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> np.ndarray:
-    """Labels (n,) of pairs, places in `LABELS`, in any language of the encoder that the readout was
-    trained on. `turn`: what takes its vectors (n, H) to where those of the training language lie.
+    """Labels of pairs in any language of the encoder.
+
+    Parameters
+    ----------
+    reader : PairReader
+    encoder : Encoder
+    inputs : Inputs
+    turn : callable, optional
+        Maps vectors (n, H) to where those of the training language lie.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
     """
     frozen = frozen_sides(encoder, inputs, reader.settings.layer, reader.settings.beyond)
     return predict_labels(
@@ -261,8 +436,16 @@ def predict(reader: PairReader, encoder: Encoder, inputs: Inputs, turn=None) -> 
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #8600a3fc
 def rotation_onto(source_rows: torch.Tensor, target_rows: torch.Tensor) -> Callable:
-    """What turns vectors (n, H) so that rows (k, H) come nearest to their parallel rows (k, H) of
-    `target_rows`.
+    """The rotation, with a shift of means, that brings rows nearest to their parallel rows.
+
+    Parameters
+    ----------
+    source_rows, target_rows : Tensor, shape (k, H)
+
+    Returns
+    -------
+    callable
+        Maps vectors (n, H) to vectors (n, H).
     """
     start, end = source_rows.mean(0), target_rows.mean(0)
     turn = procrustes(source_rows - start, target_rows - end)

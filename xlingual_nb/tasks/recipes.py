@@ -15,10 +15,26 @@ from ..models.configs import Shape, step_flops
 # %% ../../nbs/lib/6020_recipes.ipynb #85bc74e3
 @dataclass(frozen=True)
 class Tuning:
-    """Fine-tuning (W section 5). `warmup`: share of the steps; `freeze`: the uppermost layer that
-    keeps its pretrained values, 0 the embeddings alone, None no layer; `pieces`: the longest text,
-    special tokens not counted; `context`: how many of them a further window of a long sentence has
-    in common with the window before.
+    """Fine-tuning (W section 5).
+
+    Parameters
+    ----------
+    epochs, batch : int
+    learning_rate, weight_decay, dropout : float
+    warmup : float
+        Share of the steps.
+    freeze : int, optional
+        The uppermost layer that keeps its pretrained values; 0 the embeddings alone, None
+        no layer.
+    pieces : int
+        Tokens of the longest text, special tokens not counted.
+    context : int
+        Tokens that a window of a long sentence has in common with the window before.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
     """
 
     epochs: int = 3
@@ -59,10 +75,29 @@ GRID = tuple(
 # %% ../../nbs/lib/6020_recipes.ipynb #142d1cd0
 @dataclass(frozen=True)
 class Feat:
-    """A BiLSTM over a learned mix of all frozen layers (W section 5.2). `layers` of `hidden` units
-    a direction (0: as wide as the encoder); the rate is halved after each epoch that is not the
-    best so far on the development set, and training ends when it is below `least`, or after
-    `epochs`. `pieces`, `context`: as in `Tuning`.
+    """A BiLSTM over a learnt mix of all frozen layers (W section 5.2).
+
+    The learning rate is halved after each epoch that is not the best so far on the
+    development set.
+
+    Parameters
+    ----------
+    layers : int
+    hidden : int
+        Units of each direction; 0 for the width of the encoder.
+    epochs : int
+        At most.
+    batch : int
+    learning_rate, dropout, weight_decay : float
+    least : float
+        Training ends when the learning rate is below it.
+    pieces, context : int
+        As in `Tuning`.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
     """
 
     layers: int = 2
@@ -97,8 +132,20 @@ class Feat:
 # %% ../../nbs/lib/6020_recipes.ipynb #42f5a25c
 @dataclass(frozen=True)
 class Bag:
-    """A linear classifier on the mean of a text's vectors, for each of `layers` (none: all, from
-    the embeddings up); the rest as in `Feat` (W section 5.3).
+    """A linear classifier on the mean of a text's vectors (W section 5.3).
+
+    Parameters
+    ----------
+    layers : tuple of int
+        One classifier each; empty for all, from the embeddings up.
+    epochs, batch : int
+    learning_rate, least, weight_decay : float
+        As in `Feat`.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
     """
 
     layers: tuple[int, ...] = ()
@@ -121,9 +168,24 @@ class Bag:
 # %% ../../nbs/lib/6020_recipes.ipynb #694bca1b
 @dataclass(frozen=True)
 class Parser:
-    """A biaffine parser: `arc` and `relation` numbers a word as a head and as a dependent,
-    `dropout` of these; `tags`: width of the embedding of gold parts of speech (0: none are seen);
-    `words`: of a sentence, at most, in evaluation.
+    """A biaffine parser (Dozat and Manning 2017).
+
+    Parameters
+    ----------
+    arc, relation : int
+        Width of a word's vectors as a head and as a dependent, for arcs and for
+        relations.
+    dropout : float
+        Of these vectors.
+    tags : int
+        Width of the embedding of gold parts of speech; 0 for none.
+    words : int
+        Most words of a sentence in evaluation.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
     """
 
     arc: int = 512
@@ -149,8 +211,22 @@ HALVINGS, KEPT = 15, 2**31
 def recipe_flops(
     settings: Tuning | Feat, shape: Shape, texts: int, pieces: float, head=lambda width: 0.0
 ) -> float:
-    """FLOPs of training on so many texts of about so many pieces; `head(width)`: what a head takes,
-    once, for a token of `width` numbers.
+    """Estimated FLOPs of training.
+
+    Parameters
+    ----------
+    settings : Tuning or Feat
+    shape : Shape
+        Of the encoder.
+    texts : int
+    pieces : float
+        Tokens of a text.
+    head : callable
+        FLOPs of a head, once, for a token of some width.
+
+    Returns
+    -------
+    float
     """
     tokens = texts * min(pieces + 2, settings.pieces)
     if isinstance(settings, Tuning):
@@ -172,8 +248,20 @@ RELATIONS = 37
 def parser_flops(
     parser: Parser, width: int, words: float = 30, relations: int = RELATIONS
 ) -> float:
-    """FLOPs that a parser takes, once, for a word of `width` numbers in a sentence of so many
-    words.
+    """Estimated FLOPs of a parser, once, for a word.
+
+    Parameters
+    ----------
+    parser : Parser
+    width : int
+        Of the word's vector.
+    words : float
+        Of the sentence.
+    relations : int
+
+    Returns
+    -------
+    float
     """
     small = 4 * (width + parser.tags) * (parser.arc + parser.relation)
     arcs = 2 * (parser.arc + 1) * (parser.arc + 1 + words)

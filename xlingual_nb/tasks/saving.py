@@ -38,8 +38,19 @@ SMALL = (
 
 @torch.no_grad()
 def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activation: str) -> None:
-    """Set two layers so that `outer(activation(inner(x)))` is `target(x)` to the rounding of single
-    precision. InputError for more labels than the inner layer has room for.
+    """Set two layers so that `outer(activation(inner(x)))` is `target(x)` to the rounding of
+    single precision.
+
+    Parameters
+    ----------
+    inner, outer, target : torch.nn.Linear
+        The first two are changed in place.
+    activation : {"tanh", "relu", "gelu"}
+
+    Raises
+    ------
+    InputError
+        For more labels than the inner layer has units for.
     """
     signs, size = ((1.0,), SMALL) if activation == "tanh" else ((1.0, -1.0), 1.0)
     count = len(target.bias)
@@ -60,7 +71,17 @@ def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activatio
 
 # %% ../../nbs/lib/6170_saving.ipynb #329dd3dd
 def label_names(head) -> list[str]:
-    """The labels of a head by number; those of inference are places in `LABELS`."""
+    """The labels of a head, by number.
+
+    Parameters
+    ----------
+    head : WordHead or SentenceHead
+
+    Returns
+    -------
+    list of str
+        Those of NLI are indices into `LABELS` and become names.
+    """
     labels = np.asarray(head.labels)
     return [LABELS[k] for k in labels] if labels.dtype.kind == "i" else labels.tolist()
 
@@ -68,6 +89,16 @@ def label_names(head) -> list[str]:
 def set_encoder(model, encoder) -> None:
     """Give a model of `transformers` the weights of an encoder; a pooler, which that may lack,
     stays as it is.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    encoder : Checkpoint
+
+    Raises
+    ------
+    InputError
+        If it has other weights.
     """
     result = model.base_model.load_state_dict(encoder.model.base_model.state_dict(), strict=False)
     lost = [
@@ -81,8 +112,17 @@ def set_encoder(model, encoder) -> None:
 
 
 def set_head(model, head) -> None:
-    """Give a model of `transformers` a head that was trained here. InputError for an architecture
-    with another form.
+    """Give a model of `transformers` a head that was trained here.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    head : WordHead or SentenceHead
+
+    Raises
+    ------
+    InputError
+        For an architecture whose head has another form.
     """
     kind = model.config.model_type
     parts = dict(model.named_modules())
@@ -102,14 +142,28 @@ CLASSES = {
 
 
 def save_network(network: Network, folder) -> Path:
-    """A fine-tuned tagger or classifier of texts (W sections 4.1 to 4.4) as a Hugging Face folder:
-    weights with the head, labels by name, tokenizer. Opened by the class in `CLASSES`, it gives the
-    network's scores at first pieces, or of a text, in single precision; half precision has not the
-    range that `set_through` wants. Between two texts stands one separator, as in training;
-    RoBERTa's own tokenizer writes two.
+    """Save a fine-tuned tagger or classifier of texts (W sections 4.1 to 4.4) as a Hugging Face
+    folder: weights with the head, labels by name, tokenizer.
 
-    InputError for a parser, for a network over frozen layers, and for an architecture with another
-    head.
+    Opened by the class in `CLASSES`, it gives the network's scores at first subwords, or of a
+    text, in single precision; half precision has not the range that `set_through` wants.
+    Between two texts stands one separator, as in training; RoBERTa's own tokenizer writes
+    two.
+
+    Parameters
+    ----------
+    network : Network
+    folder : Path or str
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        For a parser, for a network over frozen layers, and for an architecture with
+        another head.
     """
     require(
         isinstance(network.settings, Tuning),

@@ -37,9 +37,23 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #46b9ace4
 def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int, int, int]]:
-    """Windows (first piece, piece after the last, first word, word after the last) of a sentence of
-    `count` pieces whose words begin at `firsts`: at most `limit` pieces, of which up to `context`
-    were in the window before. The words of all windows are those of the sentence, each once.
+    """Windows over a long sentence; each word is in one of them.
+
+    Parameters
+    ----------
+    firsts : list of int
+        First subword of each word.
+    count : int
+        Subwords of the sentence.
+    limit : int
+        Subwords of a window, at most.
+    context : int
+        Subwords that a window may have in common with the one before.
+
+    Returns
+    -------
+    list of (int, int, int, int)
+        First subword, subword after the last, first word, word after the last.
     """
     ends, spans, start, word = [*firsts[1:], count], [], 0, 0
     while word < len(ends):
@@ -54,8 +68,23 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #a54f0ff3
 def room_of(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
-    """How many pieces a row may have besides the special tokens. Ids that are not the language's:
-    `InputError`.
+    """Tokens that a row may have besides the special tokens.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    inputs : Inputs
+    pieces : int
+        At most.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InputError
+        For ids that are not the language's.
     """
     fit(encoder, inputs.texts[0], inputs.views[0])
     return min(pieces, encoder.max_length(inputs.views[0]))
@@ -64,7 +93,22 @@ def room_of(encoder: Checkpoint, inputs: Inputs, pieces: int) -> int:
 def cut_words(
     encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """Rows of tagged sentences that the encoder can take, and the sentence of each."""
+    """Rows of tagged sentences that the encoder can take.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    inputs : Inputs
+    settings : Tuning or Feat
+    learning : bool
+        Unused: rows are the same in training.
+
+    Returns
+    -------
+    rows : Inputs
+    owners : ndarray, shape (rows,)
+        Sentence of each row.
+    """
     (text,), limit = inputs.texts, room_of(encoder, inputs, settings.pieces)
     if (text.lengths <= limit).all():
         return inputs, np.arange(len(inputs))
@@ -80,8 +124,26 @@ def cut_words(
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #d551d97a
 def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before: int = 0):
-    """The model's arguments for some rows, flat places (B, T) of their words' first pieces, and
-    numbers of words (B,); `n_before`: 1 for [CLS] ahead of the words, as one more unit.
+    """A batch of tagged sentences as the model reads it.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    inputs : Inputs
+    numbers : sequence of int
+        Indices of the rows.
+    settings : Tuning or Feat
+    n_before : int
+        1 for [CLS] ahead of the words, as one more unit.
+
+    Returns
+    -------
+    arguments : dict of Tensor
+        Of the model.
+    positions : ndarray, shape (B, T)
+        Flat indices of the words' first subwords.
+    lengths : ndarray, shape (B,)
+        Words of each row.
     """
     arguments, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
     firsts = inputs.firsts.take(np.asarray(numbers))
@@ -110,7 +172,18 @@ class WordHead(nn.Module):
         return self.out(self.dropout(x))
 
     def loss(self, x, lengths, gold):
-        """Mean cross-entropy of the words of some rows."""
+        """Mean cross-entropy of the words of some rows.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width)
+        lengths : LongTensor, shape (B,)
+        gold : list of list of str
+
+        Returns
+        -------
+        Tensor, shape ()
+        """
         inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         gold_numbers = torch.tensor(
             [self.number[tag] for tags in gold for tag in tags], device=x.device
@@ -118,7 +191,19 @@ class WordHead(nn.Module):
         return nn.functional.cross_entropy(self(x[inside]), gold_numbers)
 
     def answers(self, x, lengths, gold):
-        """Tags, a list a row."""
+        """The best tag of every word.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width)
+        lengths : LongTensor, shape (B,)
+        gold : list of list of str
+            Unused.
+
+        Returns
+        -------
+        list of list of str
+        """
         best = self(x).argmax(2).tolist()
         return [[self.labels[k] for k in row[:n]] for row, n in zip(best, lengths.tolist())]
 
@@ -127,8 +212,23 @@ REPAIRS = ("begin", "drop", "join")
 
 
 def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
-    """BIO tags of a sentence, each I- of them after a B- or I- of its kind. Another scheme, another
-    way: `InputError`.
+    """BIO tags of a sentence in which each I- continues an entity of its kind.
+
+    Parameters
+    ----------
+    tags : list of str
+    how : {"begin", "drop", "join"}
+        An I- that continues nothing begins an entity, becomes O, or joins the entity
+        before it.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    InputError
+        For tags of another scheme, or another way.
     """
     check_bio(tags)
     require(how in REPAIRS, f"repair={how!r}: choose {', '.join(REPAIRS)}")
@@ -147,7 +247,16 @@ def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #9ee2979f
 def join_rows(answers: list[list[str]]) -> list[str]:
-    """The tags of a sentence from those of its rows."""
+    """The tags of a sentence from those of its rows.
+
+    Parameters
+    ----------
+    answers : list of list of str
+
+    Returns
+    -------
+    list of str
+    """
     return [tag for row in answers for tag in row]
 
 
@@ -157,7 +266,16 @@ def parts_form() -> TaskAdapter:
 
 
 def names_form(repair: str = "begin") -> TaskAdapter:
-    """Names: the best tags, put right over the whole sentence."""
+    """Adapter of NER: the best tags, repaired over the whole sentence.
+
+    Parameters
+    ----------
+    repair : {"begin", "drop", "join"}
+
+    Returns
+    -------
+    TaskAdapter
+    """
     return TaskAdapter(
         cut_words,
         read_words,
@@ -171,8 +289,26 @@ def names_form(repair: str = "begin") -> TaskAdapter:
 def check_texts(
     encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """The inputs as they are, and a number for each; a pair is cut when it is read. InputError for
-    a first side without tokens, and for ids that are not the language's.
+    """Check texts or pairs, which are cut when they are read.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    inputs : Inputs
+    settings : Tuning or Feat
+    learning : bool
+        Unused.
+
+    Returns
+    -------
+    inputs : Inputs
+        As they are.
+    owners : ndarray, shape (texts,)
+
+    Raises
+    ------
+    InputError
+        For a first text without tokens, and for ids that are not the language's.
     """
     (first, second), views = inputs.texts, inputs.views
     fit(encoder, first, views[0])
@@ -182,8 +318,22 @@ def check_texts(
 
 
 def read_pairs(encoder: Checkpoint, inputs: Inputs, numbers, settings):
-    """The model's arguments for some pairs, flat places (B, T) of the units, and how many there are
-    (B,).
+    """A batch of texts or pairs as the model reads it.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    inputs : Inputs
+    numbers : sequence of int
+    settings : Tuning or Feat
+
+    Returns
+    -------
+    arguments : dict of Tensor
+        Of the model.
+    positions : ndarray, shape (B, T)
+        Flat indices: of [CLS] in fine-tuning, else of all tokens.
+    lengths : ndarray, shape (B,)
     """
     arguments, _ = pair_batch(encoder, *inputs.texts, numbers, inputs.views, settings.pieces + 3)
     width = arguments["input_ids"].shape[1]
@@ -210,12 +360,35 @@ class SentenceHead(nn.Module):
         return self.out(self.dropout(x.masked_fill(~inside(x, lengths), -torch.inf).amax(1)))
 
     def loss(self, x, lengths, gold):
-        """Mean cross-entropy of some texts."""
+        """Mean cross-entropy of some texts.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width)
+        lengths : LongTensor, shape (B,)
+        gold : sequence of labels
+
+        Returns
+        -------
+        Tensor, shape ()
+        """
         gold_numbers = torch.from_numpy(np.searchsorted(self.labels, gold)).to(x.device)
         return nn.functional.cross_entropy(self(x, lengths), gold_numbers)
 
     def answers(self, x, lengths, gold):
-        """Labels, one a text."""
+        """The best label of every text.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, width)
+        lengths : LongTensor, shape (B,)
+        gold : sequence of labels
+            Unused.
+
+        Returns
+        -------
+        list
+        """
         return list(self.labels[self(x, lengths).argmax(1).cpu().numpy()])
 
 
@@ -228,7 +401,17 @@ LOST = -1
 
 
 def truncate_tree(tree: Tree, words: int) -> Tree:
-    """The first words of a tree; a head beyond them is `LOST`."""
+    """The first words of a tree; a head beyond them is `LOST`.
+
+    Parameters
+    ----------
+    tree : Tree
+    words : int
+
+    Returns
+    -------
+    Tree
+    """
     heads = [head if head <= words else LOST for head in tree.heads[:words]]
     return Tree(heads, tree.relations[:words], tree.tags[:words])
 
@@ -236,7 +419,22 @@ def truncate_tree(tree: Tree, words: int) -> Tree:
 def cut_trees(
     parser: Parser, encoder: Checkpoint, inputs: Inputs, settings, learning: bool
 ) -> tuple[Inputs, np.ndarray]:
-    """Sentences cut to what the encoder and the settings take, and their numbers."""
+    """Parsed sentences cut to what the encoder and the settings take.
+
+    Parameters
+    ----------
+    parser : Parser
+    encoder : Checkpoint
+    inputs : Inputs
+    settings : Tuning or Feat
+    learning : bool
+        In training the settings limit the tokens, in evaluation the parser the words.
+
+    Returns
+    -------
+    rows : Inputs
+    owners : ndarray, shape (rows,)
+    """
     limit = room_of(encoder, inputs, settings.pieces if learning else 10**6)
     (text,), rows = inputs.texts, []
     for ids, firsts, tree in zip(text, inputs.firsts, inputs.gold):
@@ -357,7 +555,16 @@ class ParserHead(nn.Module):
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> TaskAdapter:
-    """Dependency trees; the epoch is chosen by labelled attachment (W section 4.5)."""
+    """Adapter of dependency parsing; the epoch is chosen by labelled attachment (W section 4.5).
+
+    Parameters
+    ----------
+    parser : Parser
+
+    Returns
+    -------
+    TaskAdapter
+    """
     cut = partial(cut_trees, parser)
     read = partial(read_words, n_before=1)
     head = partial(ParserHead, parser)
