@@ -30,14 +30,33 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6180_baselines.ipynb #661794a5
 def lengths(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """How many words each side has, and how many more the premise has."""
+    """Features of the lengths of a pair.
+
+    Parameters
+    ----------
+    premise, hypothesis : list of str
+        Words.
+
+    Returns
+    -------
+    list of str
+    """
     p = len(premise)
     h = len(hypothesis)
     return [f"premise {min(p, 60)}", f"hypothesis {min(h, 60)}", f"more {max(-9, min(p - h, 9))}"]
 
 
 def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """How many words are gone, how many have come, and the difference of lengths, together."""
+    """A feature of how many words are gone, how many have come, and the difference of lengths.
+
+    Parameters
+    ----------
+    premise, hypothesis : list of str
+
+    Returns
+    -------
+    list of str
+    """
     gone = set(premise) - set(hypothesis)
     come = set(hypothesis) - set(premise)
     more = max(-9, min(len(premise) - len(hypothesis), 9))
@@ -45,7 +64,16 @@ def set_differences(premise: list[str], hypothesis: list[str]) -> list[str]:
 
 
 def hypothesis_alone(premise: list[str], hypothesis: list[str]) -> list[str]:
-    """How many words the hypothesis has, and how many of them it says again."""
+    """Features of the hypothesis alone: its length and how many of its words repeat.
+
+    Parameters
+    ----------
+    premise, hypothesis : list of str
+
+    Returns
+    -------
+    list of str
+    """
     n = len(hypothesis)
     return [f"words {min(n, 60)}", f"again {min(n - len(set(hypothesis)), 9)}"]
 
@@ -58,8 +86,17 @@ FLOORS = {
 
 # %% ../../nbs/lib/6180_baselines.ipynb #04012253
 def lexical_differences(premise: list[str], hypothesis: list[str], common: frozenset) -> list[str]:
-    """Words gone (-), come (+) and kept (=, if `common`); and each pair of them that is not two
-    kept ones.
+    """Features of the words of a pair: gone (-), come (+) and shared (=, if common), and pairs
+    of them that are not both shared.
+
+    Parameters
+    ----------
+    premise, hypothesis : list of str
+    common : frozenset of str
+
+    Returns
+    -------
+    list of str
     """
     p = set(premise)
     h = set(hypothesis)
@@ -74,7 +111,17 @@ def lexical_differences(premise: list[str], hypothesis: list[str], common: froze
 
 
 def commonest(records: list[dict], maximum: int = 30) -> frozenset:
-    """The words that most pairs have."""
+    """The words that most pairs have.
+
+    Parameters
+    ----------
+    records : list of dict
+    maximum : int
+
+    Returns
+    -------
+    frozenset of str
+    """
     count = Counter(
         w for r in records for w in sorted({*r["premise"].split(), *r["hypothesis"].split()})
     )
@@ -86,7 +133,17 @@ LEAST, PENALTY, STEPS = 8, 1e-3, 60
 
 @dataclass(frozen=True, eq=False)
 class MarksClassifier:
-    """Weights (marks, 3) and bias (3,) on the marks of a view, which have the columns `column_of`."""
+    """A linear classifier on features of sentence pairs.
+
+    Attributes
+    ----------
+    view : callable
+        Gives the features of a pair.
+    column_of : dict of int
+        Column of each feature.
+    weights : Tensor, shape (features, 3)
+    bias : Tensor, shape (3,)
+    """
 
     view: object
     column_of: dict
@@ -95,7 +152,19 @@ class MarksClassifier:
 
 
 def indicator_table(view, records: list[dict], column_of: dict):
-    """A tensor (pairs, marks) of ones where a pair has a mark."""
+    """Which features each pair has.
+
+    Parameters
+    ----------
+    view : callable
+    records : list of dict
+    column_of : dict of int
+
+    Returns
+    -------
+    Tensor, shape (pairs, features)
+        Ones and zeros.
+    """
     import torch
 
     table = torch.zeros(len(records), len(column_of))
@@ -110,7 +179,17 @@ def indicator_table(view, records: list[dict], column_of: dict):
 
 
 def fit_marks(view, records: list[dict]) -> MarksClassifier:
-    """A classifier of labelled pairs by what a view sees of them."""
+    """A classifier of labelled pairs by their features.
+
+    Parameters
+    ----------
+    view : callable
+    records : list of dict
+
+    Returns
+    -------
+    MarksClassifier
+    """
     import torch
     from xlingual_nb.tasks.linear_probes import regress
 
@@ -128,17 +207,36 @@ def fit_marks(view, records: list[dict]) -> MarksClassifier:
 
 
 def answer_marks(fitted: MarksClassifier, records: list[dict]) -> np.ndarray:
-    """Labels (n,) of pairs, places in `LABELS`."""
+    """Labels of pairs.
+
+    Parameters
+    ----------
+    fitted : MarksClassifier
+    records : list of dict
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Indices into `LABELS`.
+    """
     scores = indicator_table(fitted.view, records, fitted.column_of) @ fitted.weights + fitted.bias
     return scores.argmax(1).numpy()
 
 # %% ../../nbs/lib/6180_baselines.ipynb #1d1fd1ad
 @dataclass(frozen=True)
 class NliFloorsSpec:
-    """Accuracy on each of `tests` (where premises and hypotheses come from) of classifiers without
-    a lexicon, fitted to the pairs `train`; and, under `true lexicon`, that of lexical differences
-    on `said`, a test in the language of `train`. A test in two languages that do not have the same
-    pairs is left out.
+    """Accuracy of NLI baselines without a lexicon, and of one with a true lexicon.
+
+    A test whose two languages do not have the same pairs is left out.
+
+    Parameters
+    ----------
+    train : LabelledRecords
+    tests : tuple of (LabelledRecords, LabelledRecords)
+        Where premises and hypotheses come from.
+    said : LabelledRecords
+        Test pairs in the language of `train`, on which lexical differences are a true
+        lexicon.
     """
 
     stage: ClassVar[str] = "nli_floors"
@@ -148,8 +246,17 @@ class NliFloorsSpec:
 
 
 def side_by_side(pair, store) -> list[dict]:
-    """A test whose premises are of one language, the hypotheses of another; none where these are
-    not the same pairs.
+    """Premises of one language with hypotheses of another.
+
+    Parameters
+    ----------
+    pair : pair of LabelledRecords
+    store : Store
+
+    Returns
+    -------
+    list of dict
+        Empty where the two do not have the same pairs.
     """
     first, second = (read_records(store.path(side.records)) for side in pair)
     same = [r["label"] for r in first] == [r["label"] for r in second]
@@ -164,7 +271,18 @@ def side_by_side(pair, store) -> list[dict]:
 
 
 def make_floors(specs, folders, store, progress):
-    """Fit classifiers without a lexicon to the pairs of one language, ask them in others."""
+    """Fit NLI baselines to the pairs of one language and score them on others, into
+    `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of NliFloorsSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Unused.
+    """
     for spec, folder in zip(specs, folders):
         train = read_records(store.path(spec.train.records))
         values = {}
@@ -192,13 +310,30 @@ declare(NliFloorsSpec, make_floors)
 
 # %% ../../nbs/lib/6180_baselines.ipynb #9b505476
 def text_bags(inputs: Inputs) -> Encoded:
-    """The pieces of each text, both sides of it together."""
+    """The subwords of each text, both sides together.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Encoded
+    """
     return Encoded.of(np.concatenate(parts) for parts in zip(*inputs.texts))
 
 
 def pair_bags(inputs: Inputs) -> Encoded:
-    """Three marks a piece, each once a pair: 3 id where it is gone, 3 id + 1 where it has come, 3
-    id + 2 where it stays.
+    """Features of pairs, three for each subword: 3 id where it is gone, 3 id + 1 where it has
+    come, 3 id + 2 where it stays.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Encoded
     """
 
     def marks(premise, hypothesis):
@@ -209,15 +344,31 @@ def pair_bags(inputs: Inputs) -> Encoded:
 
 
 def word_bags(inputs: Inputs) -> Encoded:
-    """The pieces of each word, the words of all sentences one after the other."""
+    """The subwords of each word, the words of all sentences one after the other.
+
+    Parameters
+    ----------
+    inputs : Inputs
+
+    Returns
+    -------
+    Encoded
+    """
     (text,), firsts = inputs.texts, inputs.firsts
     starts = firsts.ids + np.repeat(text.starts[:-1], firsts.lengths)
     return Encoded(text.ids, np.append(starts, len(text.ids)))
 
 # %% ../../nbs/lib/6180_baselines.ipynb #4f193f87
 class Bayes(NamedTuple):
-    """Naive Bayes: `labels` (L,), log P(label) (L,), and log P(mark | label) (L, marks), 0 for
-    marks that training has not seen.
+    """A naive Bayes classifier.
+
+    Attributes
+    ----------
+    labels : ndarray, shape (L,)
+    prior : ndarray, shape (L,)
+        log P(label).
+    marks : ndarray, shape (L, features)
+        log P(feature | label); 0 for features that training lacks.
     """
 
     labels: np.ndarray
@@ -226,15 +377,41 @@ class Bayes(NamedTuple):
 
 
 def count_table(bags: Encoded, width: int):
-    """How often each bag has each of `width` marks, a scipy `csr_array` (bags, marks)."""
+    """How often each bag has each feature.
+
+    Parameters
+    ----------
+    bags : Encoded
+    width : int
+        Number of features.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, shape (bags, width)
+    """
     from scipy.sparse import csr_array
 
     return csr_array((np.ones(len(bags.ids)), bags.ids, bags.starts), (len(bags), width))
 
 
 def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
-    """Naive Bayes of labelled bags (`count_table`), so much `added` to every count. InputError unless
-    each has a label.
+    """Naive Bayes of labelled bags.
+
+    Parameters
+    ----------
+    bags : scipy.sparse.csr_array, shape (bags, features)
+    labels : array-like, shape (bags,)
+    added : float
+        To every count (Laplace smoothing).
+
+    Returns
+    -------
+    Bayes
+
+    Raises
+    ------
+    InputError
+        Unless each bag has a label.
     """
     require(
         bags.shape[0] == len(labels) > 0,
@@ -248,18 +425,40 @@ def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
 
 
 def answer_bayes(fitted: Bayes, bags) -> np.ndarray:
-    """The likeliest label of each bag, (bags,)."""
+    """The likeliest label of each bag.
+
+    Parameters
+    ----------
+    fitted : Bayes
+    bags : scipy.sparse.csr_array, shape (bags, features)
+
+    Returns
+    -------
+    ndarray, shape (bags,)
+    """
     return fitted.labels[(bags @ fitted.marks.T + fitted.prior).argmax(1)]
 
 # %% ../../nbs/lib/6180_baselines.ipynb #a9e56e3c
 @dataclass(frozen=True)
 class BagsSpec:
-    """Documents, NLI, NER or POS by naive Bayes on bags of pieces, learnt from `train` and asked in
-    each of `tests`; what is added to every count, of `ADDED`, has the best score on `dev`.
+    """Documents, NLI, NER or POS by naive Bayes on bags of subwords: the baseline of subword
+    overlap.
 
-    `vocabulary`: the spec of a run that leaves a tokenizer, a checkpoint for one. `kinds`: of
-    names, the only ones that count (none: all). It holds the numbers that `SentencesSpec` and
-    `TunedTagsSpec` hold.
+    It gives the metrics that `SentencesSpec` and `TunedTagsSpec` give.
+
+    Parameters
+    ----------
+    vocabulary : spec of a run that leaves a tokenizer
+    train, dev : LabelledRecords
+        What is added to every count, of `ADDED`, has the best score on `dev`.
+    tests : tuple of LabelledRecords
+    kinds : tuple of str
+        Of entities, the only ones that count; empty for all.
+
+    Raises
+    ------
+    InputError
+        For records of another task, or of several.
     """
 
     stage: ClassVar[str] = "bags"
@@ -292,8 +491,17 @@ ADDED = (1.0, 0.1, 0.01)
 
 
 def task_of(spec: BagsSpec, records: list[dict]) -> Task:
-    """The task of a spec whose training records have been `records`: how records become ids, how
-    answers are scored.
+    """The task of a spec: how records become ids, and how answers are scored.
+
+    Parameters
+    ----------
+    spec : BagsSpec
+    records : list of dict
+        Of training.
+
+    Returns
+    -------
+    Task
     """
     if spec.train.records.task == "ner":
         return tuned_ner(kinds=spec.kinds, seen_names=names_in(spec.kinds, records))
@@ -301,8 +509,17 @@ def task_of(spec: BagsSpec, records: list[dict]) -> Task:
 
 
 def like(gold, labels: np.ndarray):
-    """Labels of bags in the form of the right answers: as they are, or of words as a list of tags a
-    sentence.
+    """Labels of bags in the form of the right answers.
+
+    Parameters
+    ----------
+    gold : sequence
+    labels : ndarray
+
+    Returns
+    -------
+    ndarray or list of list of str
+        Tags by sentence where `gold` has them so.
     """
     if not isinstance(gold, list):
         return labels
@@ -312,14 +529,37 @@ def like(gold, labels: np.ndarray):
 
 
 def known_only(bags: Encoded, is_known: np.ndarray) -> Encoded:
-    """Bags without marks that are not `is_known` (marks,)."""
+    """Bags without some features.
+
+    Parameters
+    ----------
+    bags : Encoded
+    is_known : ndarray of bool, shape (features,)
+        Features that stay.
+
+    Returns
+    -------
+    Encoded
+    """
     in_vocabulary = is_known[bags.ids]
     return Encoded(bags.ids[in_vocabulary], np.append(0, np.cumsum(in_vocabulary))[bags.starts])
 
 
 def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple:
-    """A side of a spec as inputs, and how often each of its bags has each mark, special pieces left
-    out.
+    """One side of a spec.
+
+    Parameters
+    ----------
+    spec : BagsSpec
+    task : Task
+    store : Store
+    side : LabelledRecords
+
+    Returns
+    -------
+    inputs : Inputs
+    table : scipy.sparse.csr_array, shape (bags, features)
+        Special tokens left out.
     """
     from xlingual_nb.models.checkpoint_folders import load_tokenizer
 
@@ -332,12 +572,34 @@ def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
 
 
 def scores_of(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
-    """What a task makes of the answers to a table of bags."""
+    """Metrics of the answers to a table of bags.
+
+    Parameters
+    ----------
+    task : Task
+    fitted : Bayes
+    inputs : Inputs
+    table : scipy.sparse.csr_array, shape (bags, features)
+
+    Returns
+    -------
+    dict
+    """
     return task.score(inputs, like(inputs.gold, answer_bayes(fitted, table)))
 
 
 def make_bags(specs, folders, store, progress):
-    """Count pieces by label in the training data of one language, label the bags of others."""
+    """Fit naive Bayes to the records of one language and label others, into `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of BagsSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     for spec, folder in zip(specs, folders):
         task = task_of(spec, read_records(store.path(spec.train.records)))
         values = {}

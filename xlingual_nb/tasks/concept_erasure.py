@@ -34,12 +34,27 @@ TASKS = {task.name: task for task in (FROZEN_NLI, NER)}
 
 @dataclass(frozen=True)
 class TakenOutSpec:
-    """NLI or NER, whichever `train` is of, by logistic regression on the vectors of a `layer`, as
-    they are and with languages taken out of them (`erasures`).
+    """NLI or NER by logistic regression on the vectors of a layer, before and after language
+    identity is erased.
 
-    `tests`: of each language, that of `train` first, text to develop on, which says what a language
-    is, and text to test on; of the former only the first's labels are read, to choose a penalty by.
-    `seed` draws the floors.
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train : LabelledRecords
+        Of nli or ner, in the source language.
+    tests : tuple of (LabelledRecords, LabelledRecords)
+        Development and test records of each language, the source first. Erasures are
+        fitted to the development texts; only the source's labels of them are used, to
+        choose the penalty.
+    layer : int
+    settings : LinearTagging
+    seed : int
+        Of the random directions, the baselines.
+
+    Raises
+    ------
+    InputError
+        For another task, fewer than two languages, or a layer that the checkpoint lacks.
     """
 
     stage: ClassVar[str] = "taken_out"
@@ -79,9 +94,22 @@ WAYS = (*WAYS_OUT, ASIDE, TURNED)
 
 
 def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """By one of `WAYS`, a function of a language and rows (n, H) of it:
-    `measures.language_erasure.ways_out`, a shift at right angles to each language's own and as long, and
-    whitening with a random turn for each language.
+    """Erasures of language identity, fitted to vectors.
+
+    Those of `measures.language_erasure.ways_out`, a shift orthogonal to each language's own
+    and as long, and whitening with a random rotation for each language.
+
+    Parameters
+    ----------
+    vectors : dict of ndarray, shape (n, H)
+        By language.
+    source : str
+    seed : int
+
+    Returns
+    -------
+    dict of callable
+        By one of `WAYS`; maps a language and its rows (n, H) to rows (n, H).
     """
     import torch
     from xlingual_nb.measures.mean_shift import orthogonal
@@ -100,9 +128,17 @@ def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #d41a5466
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a head reads of some records in a language: `vectors`, vectors (n, H) of words, or of the
-    two sentences of pairs; `starts` of the records among them; `gold`, a list of tags a record, of
-    a pair its label.
+    """Vectors of the records of one language.
+
+    Attributes
+    ----------
+    language : str
+    vectors : tuple of ndarray, shape (n, H)
+        Of words, or of both sentences of pairs.
+    starts : ndarray, shape (records + 1,)
+        First row of each record.
+    gold : list of list of str
+        Tags of each record; of a pair its label.
     """
 
     language: str
@@ -112,8 +148,19 @@ class Rows:
 
 
 def read_rows(encoder, inputs, layer: int) -> Rows:
-    """The vectors of a layer: means of both sentences of pairs, or first pieces of words,
-    float64.
+    """Vectors of a layer: means of both sentences of pairs, or those of the words' first
+    subwords.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    inputs : Inputs
+    layer : int
+
+    Returns
+    -------
+    Rows
+        float64.
     """
     from xlingual_nb.measures.embeddings import sentence_vectors
     from xlingual_nb.tasks.bilstm_crf import features
@@ -134,7 +181,18 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
 
 
 def erased_features(rows: Rows, out):
-    """The rows with a language taken out, as the features of a tagger."""
+    """Rows after an erasure, as the features of a tagger.
+
+    Parameters
+    ----------
+    rows : Rows
+    out : callable
+        Of `erasures`.
+
+    Returns
+    -------
+    bilstm_crf.Features
+    """
     import torch
     from xlingual_nb.tasks.pair_probe import combine_vectors
     from xlingual_nb.tasks.bilstm_crf import Features
@@ -150,15 +208,37 @@ FEWEST, MOST = (
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> float:
-    """F1 of names, or the share of labels that are right."""
+    """Entity F1, or accuracy of NLI labels.
+
+    Parameters
+    ----------
+    gold, predicted : list of list of str
+
+    Returns
+    -------
+    float
+    """
     if {tag for tags in gold for tag in tags} <= {*LABELS}:
         return accuracy(sum(predicted, []), sum(gold, []))
     return span_f1(gold, predicted)["f1"]
 
 
 def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) -> dict[str, float]:
-    """Scores by language of a head trained on the source's rows; all rows with a language taken
-    out.
+    """Scores of a head trained on the source's rows, all rows after an erasure.
+
+    Parameters
+    ----------
+    out : callable
+        Of `erasures`.
+    train : Rows
+    tests : dict of (Rows, Rows)
+        Development and test rows by language.
+    settings : LinearTagging
+
+    Returns
+    -------
+    dict of float
+        By language.
     """
     from xlingual_nb.tasks.linear_probes import tag_words, train_linear
 
@@ -175,9 +255,26 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
 def score_erasures(
     train: Rows, tests: dict[str, tuple[Rows, Rows]], settings, seed: int = 0
 ) -> dict:
-    """By way: a `score` for each language, and how well languages are told apart by means
-    (`identity`) and by `spread`. `tests`: rows to develop on and to test on, by language.
-    InputError for too few of the former.
+    """Scores after each erasure.
+
+    Parameters
+    ----------
+    train : Rows
+    tests : dict of (Rows, Rows)
+        Development and test rows by language.
+    settings : LinearTagging
+    seed : int
+
+    Returns
+    -------
+    dict of dict
+        By one of `WAYS`: `score` by language, and accuracy of language identification by
+        means (`identity`) and by covariances too (`spread`).
+
+    Raises
+    ------
+    InputError
+        For too few development vectors of a language.
     """
     development, evaluation = (
         {l: np.concatenate(rows[n].vectors) for l, rows in tests.items()} for n in (0, 1)
@@ -201,8 +298,19 @@ def score_erasures(
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #df73742c
 def read_out(spec: TakenOutSpec, encoder, store) -> dict:
-    """What `measures.json` holds: `score_erasures`; what telling languages apart gets by `chance`;
-    `commonest`, by language.
+    """Values of a spec.
+
+    Parameters
+    ----------
+    spec : TakenOutSpec
+    encoder : Encoder
+    store : Store
+
+    Returns
+    -------
+    dict
+        `score_erasures`, the `chance` of language identification, and the majority
+        baseline `commonest` by language.
     """
     is_ours = hasattr(spec.checkpoint, "tokenizer")
     task = TASKS[spec.train.records.task]
@@ -233,7 +341,18 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
 
 
 def make_taken_out(specs, folders, store, progress):
-    """Take languages out of encoder after encoder, and train heads on what is left."""
+    """Erase language identity from encoder after encoder and train heads on the rest, into
+    `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of TakenOutSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
+    """
     from xlingual_nb.models.encoders import load_encoder
 
     for spec, folder in zip(specs, folders):
@@ -246,8 +365,17 @@ SLOWER = 20  # times as long as in a great matrix product takes an operation of 
 
 
 def taken_out_cost(spec: TakenOutSpec) -> dict:
-    """FLOPs of a forward pass over all records, and of a head for each way and penalty, as matrix
-    products.
+    """Estimated cost of a forward pass over all records, and of a head for each erasure and
+    penalty.
+
+    Parameters
+    ----------
+    spec : TakenOutSpec
+
+    Returns
+    -------
+    dict
+        `flops`, as many as a matrix product does in the time, and `bytes` on disk.
     """
     if not (size_known := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 10_000}

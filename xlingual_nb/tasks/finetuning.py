@@ -211,6 +211,7 @@ class QuickDropout(nn.Dropout):
     def forward(self, x):
         if x.is_cuda or not self.training:
             return super().forward(x)
+        # A 64-bit draw serves four numbers, each dropped where its 16 bits are below p of their range.
         bits = (
             torch.empty(-(-x.numel() // 4), dtype=torch.int64)
             .random_(-(2**63), None)
@@ -311,6 +312,7 @@ def new_network(
     device = encoder.device
     full = isinstance(settings, Tuning)
     hidden = 0 if full else settings.hidden or encoder.width
+    # The seed decides the new weights alone; the caller's random state is restored.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         body = (
@@ -363,6 +365,7 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
     model = encoder.model
     n_units = int(lengths.sum()) + 3 * len(lengths)
     depth = encoder.depth + 1
+    # A frozen encoder gives the same states every epoch; where they fit they are computed once.
     if n_units * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
         return None
     buffers = [

@@ -29,14 +29,32 @@ DIRECTIONS = ("shift", "orthogonal", "other")
 
 @dataclass(frozen=True)
 class ShiftedNliSpec:
-    """Accuracy on languages that are moved to the source's at `layer` of a classifier fine-tuned on
-    `train` (L2, 4.3).
+    """NLI accuracy on languages whose hidden states are shifted to the source's mean at a layer
+    of a fine-tuned classifier (L2, section 4.3).
 
-    `dev`: source pairs, for the source's mean and to stop on, where the settings have patience;
-    `tests`: pairs to develop on and to test on, one of each a language, the source too. Of `alphas`
-    the one is taken that is best on the former; the shift to the next language of `tests` and a
-    direction `orthogonal` to the own one, as long, are floors. `seed` draws that, the head and the
-    order of pairs.
+    Baselines are the shift of the next language of `tests`, and a random direction orthogonal
+    to the own shift and as long.
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train : LabelledRecords
+    dev : LabelledRecords
+        Source pairs, for the source's mean, and for early stopping where the settings
+        have patience.
+    tests : tuple of (LabelledRecords, LabelledRecords)
+        Development and test pairs of each language, the source too.
+    layer : int
+    alphas : tuple of float
+        Weights of the shift; the best on the development pairs is used.
+    settings : FineTuning
+    seed : int
+        Of the head, the order of pairs, and the random direction.
+
+    Raises
+    ------
+    InputError
+        Without an alpha of 0, or for a layer that the checkpoint lacks.
     """
 
     stage: ClassVar[str] = "shifted_nli"
@@ -73,8 +91,18 @@ class ShiftedNliSpec:
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #04630ccc
 def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
-    """The mean (H,) of each language of the tests, and of the source, at the layer of an
-    encoder.
+    """Mean of each language of the tests, and of the source.
+
+    Parameters
+    ----------
+    spec : ShiftedNliSpec
+    encoder : Checkpoint
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    store : Store
+
+    Returns
+    -------
+    dict of Tensor, shape (H,)
     """
     from xlingual_nb.measures.mean_shift import language_means
 
@@ -89,8 +117,18 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
 
 
 def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
-    """By one of `DIRECTIONS` and language, the vector (H,) that alpha multiplies; no `other` for a
-    single language.
+    """The vectors that alpha multiplies.
+
+    Parameters
+    ----------
+    spec : ShiftedNliSpec
+    means : dict of Tensor, shape (H,)
+        By language.
+
+    Returns
+    -------
+    dict of dict of Tensor, shape (H,)
+        By one of `DIRECTIONS` and language; no `other` for a single language.
     """
     from xlingual_nb.measures.mean_shift import orthogonal
 
@@ -109,7 +147,19 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #3794da46
 def right_when_moved(classifier, inputs, layer: int, vector) -> float:
-    """Accuracy on pairs of which every token has a vector (H,) added at a layer."""
+    """Accuracy on pairs of which every token has a vector added at a layer.
+
+    Parameters
+    ----------
+    classifier : pair_classifier.Classifier
+    inputs : Inputs
+    layer : int
+    vector : Tensor, shape (H,)
+
+    Returns
+    -------
+    float
+    """
     from xlingual_nb.measures.mean_shift import shift_hidden_states
     from xlingual_nb.tasks.pair_classifier import predict
 
@@ -118,12 +168,35 @@ def right_when_moved(classifier, inputs, layer: int, vector) -> float:
 
 
 def chosen_weight(right: dict[float, float]) -> float:
-    """The weight with the best accuracy; of several the one nearest to nothing."""
+    """The weight with the best accuracy; of several the one nearest to 0.
+
+    Parameters
+    ----------
+    right : dict of float
+        Accuracy by weight.
+
+    Returns
+    -------
+    float
+    """
     return max(right, key=lambda alpha: (right[alpha], -abs(alpha)))
 
 
 def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[str, float]:
-    """`accuracy` on a language's tests at the `weight` chosen, and `dev` accuracy by weight."""
+    """Accuracy on a language's test pairs at the weight chosen on its development pairs.
+
+    Parameters
+    ----------
+    spec : ShiftedNliSpec
+    classifier : pair_classifier.Classifier
+    dev, test : Inputs
+    vector : Tensor, shape (H,)
+
+    Returns
+    -------
+    dict of float
+        `accuracy`, `weight`, and `dev A`, the development accuracy at each alpha A.
+    """
     scores_by_alpha = {
         a: right_when_moved(classifier, dev, spec.layer, a * vector) for a in spec.alphas
     }
@@ -136,8 +209,21 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
-    """What `measures.json` holds: {direction: {language: `moved_scores`}}, `plain` and `majority`
-    accuracy by language.
+    """Values of a spec.
+
+    Parameters
+    ----------
+    spec : ShiftedNliSpec
+    encoder : Checkpoint
+    store : Store
+    progress : callable
+        Called with (steps done, steps in all).
+
+    Returns
+    -------
+    dict of dict
+        `moved_scores` by direction and language; `plain` accuracy and the `majority`
+        baseline by language.
     """
     from xlingual_nb.tasks.pair_classifier import fine_tune, predict
 
@@ -173,8 +259,17 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
 
 
 def make_shifted_nli(specs, folders, store, progress):
-    """Fine-tune on the pairs of one language, answer those of others where they lie and where they
-    are moved to.
+    """Fine-tune on the pairs of one language and label those of others, as they are and shifted,
+    into `measures.json`.
+
+    Parameters
+    ----------
+    specs : list of ShiftedNliSpec
+    folders : list of Path
+        One a spec, to write into.
+    store : Store
+    progress : callable
+        Called with (spec, done, total).
     """
     from xlingual_nb.models.encoders import load_encoder
 
@@ -187,8 +282,17 @@ def make_shifted_nli(specs, folders, store, progress):
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #21212a49
 def shifted_cost(spec: ShiftedNliSpec) -> dict:
-    """FLOPs of fine-tuning, and of the forward passes over all pairs to develop and to test on, by
-    length, unpadded.
+    """Estimated cost of fine-tuning, and of the forward passes over all development and test
+    pairs.
+
+    Parameters
+    ----------
+    spec : ShiftedNliSpec
+
+    Returns
+    -------
+    dict
+        `flops`, and `bytes` on disk.
     """
     if not (size_known := model_size(spec.checkpoint)):
         return {"flops": 0.0, "bytes": 1000}

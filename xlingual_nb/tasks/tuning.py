@@ -28,13 +28,29 @@ from ..models.mlm_batches import DROPOUT, ORDER, first_fit, seeded_generator
 def embedding_of(model) -> nn.Module:
     """The embeddings of an encoder: words with positions and segments, or words alone where it
     keeps them apart.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+
+    Returns
+    -------
+    torch.nn.Module
     """
     return getattr(model.base_model, "embeddings", model.get_input_embeddings())
 
 
 def blocks_of(model) -> nn.ModuleList | None:
-    """The blocks of an encoder from the lowest up, or None where they are in no list of their own
-    (ALBERT).
+    """The blocks of an encoder, from the lowest up.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+
+    Returns
+    -------
+    torch.nn.ModuleList or None
+        None where they are in no list of their own (ALBERT).
     """
     depth = model.config.num_hidden_layers
     stacks = [
@@ -44,8 +60,18 @@ def blocks_of(model) -> nn.ModuleList | None:
 
 
 def freeze(model, layer: int | None) -> None:
-    """Layers 0 (the embeddings) to `layer` keep their values in training; None: all layers are
-    trained. InputError for a layer that the model lacks.
+    """Freeze the lower layers of a model.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    layer : int or None
+        The uppermost layer that is frozen; 0 is the embeddings, None freezes nothing.
+
+    Raises
+    ------
+    InputError
+        For a layer that the model lacks.
     """
     model.base_model.requires_grad_(True)
     if layer is None:
@@ -66,13 +92,29 @@ def freeze(model, layer: int | None) -> None:
 
 # %% ../../nbs/lib/6040_tuning.ipynb #f907ae2c
 def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
-    """A copy of a checkpoint's model whose layers above `layer` can be trained, with this
-    dropout.
+    """A copy of a checkpoint's model whose layers above `layer` can be trained.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    layer : int or None
+        As in `freeze`.
+    dropout : float
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    InputError
+        For static vectors, and as `freeze`.
     """
     require(
         checkpoint.model is not None,
         f"{checkpoint.path} has no model to fine-tune: choose a masked language model",
     )
+    # The checkpoint is shared by all tests of a run and has to stay as it was read.
     model = copy.deepcopy(checkpoint.model)
     freeze(model, layer)
     for module in model.modules():
@@ -82,8 +124,18 @@ def trainable(checkpoint: Checkpoint, layer: int | None, dropout: float):
 
 # %% ../../nbs/lib/6040_tuning.ipynb #44b66ed0
 def optimiser(modules, settings) -> torch.optim.Optimizer:
-    """AdamW over what can be trained of some modules, no decay of biases and layer norms, as BERT
-    fine-tunes.
+    """AdamW over what can be trained of some modules, without decay of biases and layer norms
+    (BERT).
+
+    Parameters
+    ----------
+    modules : iterable of torch.nn.Module
+    settings : object
+        With `learning_rate` and `weight_decay`.
+
+    Returns
+    -------
+    torch.optim.AdamW
     """
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     decay, undecayed = ([p for p in trained if (p.ndim > 1) == big] for big in (True, False))
@@ -95,7 +147,18 @@ def optimiser(modules, settings) -> torch.optim.Optimizer:
 
 
 def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Tensor:
-    """One step down the gradient of a loss; the loss, without its graph."""
+    """One optimiser step, gradients clipped to a norm of 1 (BERT).
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+    loss : Tensor, shape ()
+
+    Returns
+    -------
+    Tensor, shape ()
+        The loss without its graph.
+    """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
@@ -219,11 +282,32 @@ def tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     score: Callable[[], float] | None = None,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Train some modules on `count` records; the losses, one a step, and the scores, one an epoch.
+    """Train some modules.
 
-    `loss(numbers)`: of a batch of records; `score()`: on development data, the higher the better;
-    with it the weights of the best epoch are kept, without those of the last. `progress` hears of
-    every step. In the end the modules are in evaluation, and no gradient runs through them.
+    In the end they are in evaluation mode, without gradients.
+
+    Parameters
+    ----------
+    modules : sequence of torch.nn.Module
+    optimizer : torch.optim.Optimizer
+    course : Schedule
+    loss : callable
+        Loss of a batch, from the indices of its records.
+    count : int
+        Number of records.
+    seed : int
+    progress : callable
+        Called with (steps done, steps in all).
+    score : callable, optional
+        Score on development data, the higher the better. With it the weights of the best
+        epoch are used, without it those of the last.
+
+    Returns
+    -------
+    losses : tuple of float
+        One a step.
+    scores : tuple of float
+        One an epoch.
     """
     steps = course.epochs * -(-count // course.batch)
     losses = []
@@ -244,6 +328,7 @@ def tune(
             if score is None:
                 continue
             scores.append(evaluate(modules, score))
+            # Of equal epochs the first, so that a longer training cannot change the result.
             if scores[-1] > max(scores[:-1], default=-1):
                 best_weights = weights_of(modules)
             if course.ended(scores):
@@ -328,6 +413,7 @@ def in_rows(lengths: np.ndarray) -> Rows:
     """Texts of these lengths side by side, the longest first, each in the first row that has
     room.
     """
+    # Half as wide again as the longest text, so that short ones fit beside it.
     width = int(lengths.max()) * 3 // 2
     row, start, rows = first_fit(lengths, width)
     return Rows(lengths, row * width + start, (rows, width))
@@ -409,6 +495,7 @@ def last_states(
         inner = block.attention.output
         outer = block.output
         if block is blocks[-1]:
+            # Above the last attention only the tokens that are asked for are computed.
             x, attended = x[slots], attended[slots]
         x = layer_norm(x + dropout(linear(attended, inner.dense)), inner.LayerNorm)
         wide = F.gelu(linear(x, block.intermediate.dense))
