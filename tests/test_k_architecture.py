@@ -47,7 +47,7 @@ from xlingual_nb.papers.published import (
     stand_in,
     value,
 )
-from xlingual_nb.report import reference_results
+from xlingual_nb.report import reusable_values
 from xlingual_nb.runs.spec import run_id
 
 PAPER, NOTEBOOKS = "k2020", Path(__file__).resolve().parents[1] / "nbs"
@@ -568,7 +568,7 @@ def execute(name, tmp_path, monkeypatch, observe=None, **given):
     from IPython.core.interactiveshell import InteractiveShell
 
     monkeypatch.setattr(plan, "calibrate", lambda: 1e11)
-    for module in (study, reference_results) if observe else ():
+    for module in (study, reusable_values) if observe else ():
         monkeypatch.setattr(module, "observe", observe)
     shell = InteractiveShell()
     cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", 4).cells
