@@ -66,7 +66,20 @@ class LastLayer(nn.Module):
     """The states of the last layer at some places."""
 
     def forward(self, output, rows, lengths):
-        """(B, T, H) from what the model made, flat places (B, T) and lengths (B,)."""
+        """States of the last layer at some positions.
+
+        Parameters
+        ----------
+        output : transformers.utils.ModelOutput
+        rows : LongTensor, shape (B, T)
+            Flat indices.
+        lengths : LongTensor, shape (B,)
+            Unused.
+
+        Returns
+        -------
+        Tensor, shape (B, T, H)
+        """
         return output.last_hidden_state.flatten(0, 1)[rows]
 
 
@@ -79,8 +92,19 @@ class LayerMix(BiLSTM):
         self.transitions = None
 
     def forward(self, output, rows, lengths):
-        """(B, T, 2 hidden) from what the model made with all its layers, flat places (B, T) and
-        lengths (B,).
+        """States of a BiLSTM over the mix of all layers at some positions.
+
+        Parameters
+        ----------
+        output : transformers.utils.ModelOutput
+            With all hidden states.
+        rows : LongTensor, shape (B, T)
+            Flat indices.
+        lengths : LongTensor, shape (B,)
+
+        Returns
+        -------
+        Tensor, shape (B, T, 2 hidden)
         """
         return super().forward(
             torch.stack([h.flatten(0, 1)[rows] for h in output.hidden_states], 2), lengths
@@ -174,7 +198,17 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
 
 
 def seen_alone(owner: torch.Tensor) -> torch.Tensor:
-    """The mask (rows, 1, length, length) in which every text sees itself alone."""
+    """The additive attention mask in which every text sees itself alone.
+
+    Parameters
+    ----------
+    owner : LongTensor, shape (rows, length)
+        Text in every slot.
+
+    Returns
+    -------
+    Tensor, shape (rows, 1, length, length)
+    """
     is_other = (owner[:, None] != owner[:, :, None])[:, None]
     return torch.zeros(is_other.shape, device=owner.device).masked_fill_(is_other, -torch.inf)
 
@@ -298,7 +332,26 @@ class Network:
 def new_network(
     encoder: Checkpoint, train: Inputs, form: TaskAdapter, settings: Tuning | Feat, seed: int
 ) -> Network:
-    """A network before training. InputError for an encoder that has no model."""
+    """A network before training.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    train : Inputs
+    form : TaskAdapter
+    settings : Tuning or Feat
+    seed : int
+        Of the new weights.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    InputError
+        For an encoder without a model, or whose states depend on padding.
+    """
     require(
         encoder.model is not None,
         f"{encoder.path} has no model to train on: choose a masked language model",
@@ -417,7 +470,19 @@ def predict_answers(
 
 
 def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
-    """An answer a record, in batches of at most `budget` pieces."""
+    """An answer for each record.
+
+    Parameters
+    ----------
+    network : Network
+    inputs : Inputs
+    budget : int, optional
+        Tokens of a batch.
+
+    Returns
+    -------
+    list
+    """
     rows, owners = network.form.cut(network.encoder, inputs, network.settings, False)
     return predict_answers(network, rows, owners, lambda numbers: network(rows, numbers), budget)
 
@@ -445,8 +510,28 @@ def learn(
     seed: int = 0,
     progress=lambda done, total: None,
 ) -> Network:
-    """Train a network on `train`; of its epochs the best on `dev` is kept, the first of equals. The
-    encoder itself stays as it is. Equal seeds give equal weights on one device.
+    """Train a network; the first of the best epochs on `dev` is used.
+
+    The encoder itself stays as it is. Equal seeds give equal weights on one device.
+
+    Parameters
+    ----------
+    encoder : Checkpoint
+    train, dev : Inputs
+    form : TaskAdapter
+    settings : Tuning or Feat
+    seed : int
+    progress : callable
+        Called with (steps done, steps in all).
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    InputError
+        As `new_network`.
     """
     (rows, _), (dev_rows, owners) = (
         form.cut(encoder, train, settings, True),

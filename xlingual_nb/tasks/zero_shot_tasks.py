@@ -59,8 +59,16 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #124c94a3
 def network_head(form: Callable) -> Head:
-    """A head that trains and asks a network; `form()`: what the network has to know of the task
-    (`finetuning.TaskAdapter`).
+    """A head that trains and asks a network.
+
+    Parameters
+    ----------
+    form : callable
+        Gives the `finetuning.TaskAdapter` of the task.
+
+    Returns
+    -------
+    Head
     """
 
     def train_network(encoder, train, dev, settings, seed, progress):
@@ -77,8 +85,17 @@ def network_head(form: Callable) -> Head:
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #f353e435
 def centre_task(task: Task) -> Task:
-    """A task of networks, the mean of a test's units brought to that of the development texts
-    before the head reads.
+    """A task in which the mean of a test language's vectors is shifted to that of the
+    development texts before the head reads.
+
+    Parameters
+    ----------
+    task : Task
+        Of networks.
+
+    Returns
+    -------
+    Task
     """
 
     def train_network(encoder, train, dev, settings, seed, progress):
@@ -230,13 +247,31 @@ def tuned_ner(
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #46a60f42
 @dataclass(frozen=True)
 class TunedTagsSpec:
-    """NER (F1) or POS (accuracy) on each of `tests` of a network trained on `train`, its epoch
-    chosen on `dev` (W sections 4.3, 4.4, 5.2).
+    """NER (F1) or POS (accuracy) of a network trained on one language (W sections 4.3, 4.4,
+    5.2).
 
-    `settings`: `Tuning`, or `Feat` for a frozen encoder. Of names: `repair`, what becomes of an I-
-    that continues nothing (`task_heads.REPAIRS`), and `kinds`, the only ones that count (none:
-    all). `centred`: with each language's mean taken off (`zero_shot_tasks.centre_task`). A run holds F1 once
-    more for names that are not among those of `train`.
+    F1 is also given for entities that are not among those of `train`.
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train, dev : LabelledRecords
+        The epoch is chosen on `dev`.
+    tests : tuple of LabelledRecords
+    settings : Tuning or Feat
+        `Feat` for a frozen encoder.
+    seed : int
+    repair : {"begin", "drop", "join"}
+        What becomes of an I- that continues nothing.
+    kinds : tuple of str
+        Of entities, the only ones that count; empty for all.
+    centred : bool
+        As `centre_task`.
+
+    Raises
+    ------
+    InputError
+        For records of another task, or settings of entities for POS.
     """
 
     stage: ClassVar[str] = "tuned_tags"
@@ -370,9 +405,25 @@ TUNED_NLI = Task(
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #75ed51b5
 @dataclass(frozen=True)
 class SentencesSpec:
-    """Accuracy on each of `tests` of a network that labels documents or sentence pairs, trained on
-    `train`, its epoch chosen on `dev` (W sections 4.1, 4.2, 5.2). `settings`: `Tuning`, or `Feat`
-    for a frozen encoder; `centred`: with each language's mean taken off (`zero_shot_tasks.centre_task`).
+    """Accuracy of a network that labels documents or sentence pairs, trained on one language (W
+    sections 4.1, 4.2, 5.2).
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train, dev : LabelledRecords
+        The epoch is chosen on `dev`.
+    tests : tuple of LabelledRecords
+    settings : Tuning or Feat
+        `Feat` for a frozen encoder.
+    seed : int
+    centred : bool
+        As `centre_task`.
+
+    Raises
+    ------
+    InputError
+        For records of another task.
     """
 
     stage: ClassVar[str] = "sentences"
@@ -464,10 +515,25 @@ def parsing(parser: Parser = Parser()) -> Task:
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #183f2975
 @dataclass(frozen=True)
 class ParsingSpec:
-    """las and uas on each of `tests` of a parser on an encoder, trained on `train`, its epoch
-    chosen by las on `dev` (W section 4.5). `settings`: `Tuning`, or `Feat` for a frozen encoder;
-    `parser`: sizes, and whether it sees gold tags; `centred`: with each language's mean taken off
-    (`zero_shot_tasks.centre_task`).
+    """Attachment scores of a biaffine parser trained on one language (W section 4.5).
+
+    Parameters
+    ----------
+    checkpoint : spec of a run that leaves an encoder
+    train, dev : LabelledRecords
+        The epoch is chosen by LAS on `dev`.
+    tests : tuple of LabelledRecords
+    settings : Tuning or Feat
+        `Feat` for a frozen encoder.
+    parser : Parser
+    seed : int
+    centred : bool
+        As `centre_task`.
+
+    Raises
+    ------
+    InputError
+        For records of another task.
     """
 
     stage: ClassVar[str] = "parsing"
