@@ -138,10 +138,10 @@ def with_mean_cells(by_target: list[list[TableEntry]]) -> list[TableEntry]:
     list[TableEntry]
         One entry for each row, column and seed.
     """
-    entries = []
+    table_entries = []
     for entries_of_target in by_target:
-        entries += entries_of_target
-    return entries + [mean_cell(same) for same in zip(*by_target)]
+        table_entries += entries_of_target
+    return table_entries + [mean_cell(same) for same in zip(*by_target)]
 
 # %% ../../nbs/09_data_size.ipynb #bc066677
 def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[TableEntry]:
@@ -164,16 +164,16 @@ def target_cells(sizes: JointConfig, readings, target: str, seed: int) -> list[T
     list[TableEntry]
         One entry for each row, column and seed.
     """
-    entries = []
+    table_entries = []
     for method in sizes.methods:
         for (n, amount), reading in product(amount_names(sizes).items(), readings):
             spec = model_spec(sizes, method, n, seed, reading)
             row = data_size_label(method, amount, reading, target)
-            entries += retrieval_cells(sizes, "figure1", row, spec, target, seed)
+            table_entries += retrieval_cells(sizes, "figure1", row, spec, target, seed)
         spec = model_spec(sizes, method, max(sizes.sentences), seed, readings[0])
         row = mapped_label(method, target)
-        entries += retrieval_mapping_cells(sizes, "figure1", row, spec, target, seed)
-    return entries + retrieval_baseline_cells(sizes, "figure1", target, seed)
+        table_entries += retrieval_mapping_cells(sizes, "figure1", row, spec, target, seed)
+    return table_entries + retrieval_baseline_cells(sizes, "figure1", target, seed)
 
 
 def external_checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:

@@ -242,7 +242,7 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)
     english_test = ner_records(scale, "test", train)
-    entries = []
+    table_entries = []
     for dial, settings in DIALS.items():
         for setting in settings:
             if not (all_settings or setting in DEFAULT_SETTINGS):
@@ -254,8 +254,8 @@ def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) 
             measure = mu_spec(base, second, dev, second_dev, sizes.measured, own_words=False)
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
             row = dial_label(dial, setting)
-            entries += setting_cells("dials", row, measure, tagger, floor)
-    return entries
+            table_entries += setting_cells("dials", row, measure, tagger, floor)
+    return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a2930eb2
 def preset_cells(
@@ -282,7 +282,7 @@ def preset_cells(
     sizes = laboratory_config(scale, "micro")
     train, dev, _ = laboratory_text(sizes)
     english_test = ner_records(scale, "test", train)
-    entries = []
+    table_entries = []
     for label, dials in presets.items():
         code = preset_code(label)
         second = Language(dials.get("name", code), set_typology(train, code, **dials))
@@ -293,8 +293,8 @@ def preset_cells(
             second_test = set_typology(english_test, code, **dials)
             tagger = ner_spec(scale, measure.checkpoint, train, second_test)
         row = dial_label("preset", label)
-        entries += setting_cells("presets", row, measure, tagger, floor)
-    return entries
+        table_entries += setting_cells("presets", row, measure, tagger, floor)
+    return table_entries
 
 # %% ../../nbs/17_dials.ipynb #a5e7688d
 def cells(

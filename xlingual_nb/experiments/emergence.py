@@ -168,7 +168,7 @@ def cells(
         If the scale, corpus, a language or a row does not exist, or there are fewer seeds.
     """
     sizes = laboratory_config(scale, corpus, languages, own)
-    entries = []
+    table_entries = []
     for row in select_rows(rows):
         n_seeds = N_SEEDS["front" if row in FRONT else "single"]
         for seed in choose_seeds(seeds, 1 if scale == "smoke" else n_seeds, SEEDS):
@@ -177,10 +177,10 @@ def cells(
             # None is the end of training
             for percent, (column, name) in product((*points, None), COLUMNS.items()):
                 run = TranslationSpec(spec, percent)
-                entries.append(
+                table_entries.append(
                     TableEntry(OURS, "training", row, column, seed, (run,), name, step="step")
                 )
-    return entries
+    return table_entries
 
 
 def grid(

@@ -275,11 +275,13 @@ def row_cells(
     # None is the end of training
     points = (*model.snapshots, None) if is_curve else (None,)
     step = "step" if is_curve else ""
-    entries = []
+    table_entries = []
     for point, (column, name) in product(points, metrics.items()):
         run = replace(measure, percent=point)
-        entries.append(TableEntry(paper, table, row, column, model.seed, (run,), name, step=step))
-    return entries
+        table_entries.append(
+            TableEntry(paper, table, row, column, model.seed, (run,), name, step=step)
+        )
+    return table_entries
 
 # %% ../../nbs/07_laboratory.ipynb #3864dea7
 def cells(

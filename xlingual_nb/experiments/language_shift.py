@@ -129,14 +129,14 @@ def shift_rows(
     """
     depth = sizes.base.shape.layers
     runs_of_target = with_average(shifts)
-    entries = []
+    table_entries = []
     for alpha, column in product(sizes.shifts.alphas, shift_columns(sizes)):
         name, layer, _ = COLUMNS[column]
         metric = shift_metric(scale_layer(layer, depth), alpha, name)
         for target, runs in runs_of_target.items():
             row = shift_label(direction, f"alpha {alpha:g}", target)
-            entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
-    return entries
+            table_entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
+    return table_entries
 
 # %% ../../nbs/14_language_shift.ipynb #6a9f896d
 def shift_baseline_specs(
@@ -207,12 +207,12 @@ def shift_baseline_rows(
     """
     depth = sizes.base.shape.layers
     columns = shift_columns(sizes)
-    entries = []
+    table_entries = []
 
     def add(baseline, column, runs_of_target, metric):
         for target, runs in with_average(runs_of_target).items():
             row = shift_baseline_label(direction, baseline, target)
-            entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
+            table_entries.append(TableEntry(PAPER, SHIFT, row, column, seed, runs, metric))
 
     for baseline, runs_of_target in shift_baseline_specs(sizes, spec, direction).items():
         for column, (name, layer, alpha) in columns.items():
@@ -232,7 +232,7 @@ def shift_baseline_rows(
         if column in columns:
             # the shift's own run measures the most frequent translation
             add("commonest", column, shifts, f"commonest {name}")
-    return entries
+    return table_entries
 
 # %% ../../nbs/14_language_shift.ipynb #a2f1149a
 def translation_cells(
@@ -266,11 +266,11 @@ def translation_cells(
     for alpha in (1, 2, 3):
         metric = shift_metric(scale_layer(10, depth), float(alpha), "converted")
         metrics[f"convert rate (layer=10, α={alpha})"] = metric
-    entries = []
+    table_entries = []
     for (row, metric), (target, run) in product(metrics.items(), shifts.items()):
         column = direction.replace("xx", target).replace("-", "→")
-        entries.append(TableEntry(PAPER, TABLE2, row, column, seed, (run,), metric))
-    return entries
+        table_entries.append(TableEntry(PAPER, TABLE2, row, column, seed, (run,), metric))
+    return table_entries
 
 
 def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]:
@@ -321,12 +321,12 @@ def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEn
     """
     figures = ((FIGURE7, "converted"), (FIGURE8, "bleu"))
     layers = range(sizes.base.shape.layers + 1)
-    entries = []
+    table_entries = []
     for (figure, name), alpha, layer in product(figures, sizes.shifts.alphas, layers):
         metric = shift_metric(layer, alpha, name)
         row = f"α {alpha:g}"
-        entries.append(TableEntry(PAPER, figure, row, f"layer {layer}", seed, (run,), metric))
-    return entries
+        table_entries.append(TableEntry(PAPER, figure, row, f"layer {layer}", seed, (run,), metric))
+    return table_entries
 
 # %% ../../nbs/14_language_shift.ipynb #3de6a05b
 def language_shift_config(
@@ -427,19 +427,19 @@ def cells(
     sizes = language_shift_config(scale, corpus, seeds, languages, own, checkpoint)
     if sizes.checkpoint:
         return pretrained_cells(sizes, seeds)
-    entries = []
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
-        entries += translation_table_cells(sizes, seed)
-        entries += table4_cells(sizes, seed)
-        entries += few_sentence_cells(sizes, seed)
-        entries += identity_cells(sizes, seed)
-        entries += word_class_cells(sizes, seed)
-        entries += erasure_cells(sizes, seed)
-    entries = [replace(entry, paper=shift_paper(sizes)) for entry in entries]
-    entries += lowercasing_cells()
+        table_entries += translation_table_cells(sizes, seed)
+        table_entries += table4_cells(sizes, seed)
+        table_entries += few_sentence_cells(sizes, seed)
+        table_entries += identity_cells(sizes, seed)
+        table_entries += word_class_cells(sizes, seed)
+        table_entries += erasure_cells(sizes, seed)
+    table_entries = [replace(entry, paper=shift_paper(sizes)) for entry in table_entries]
+    table_entries += lowercasing_cells()
     if checkpoint:
-        entries += checkpoint_cells(sizes, checkpoint)
-    return deduplicate(entries)
+        table_entries += checkpoint_cells(sizes, checkpoint)
+    return deduplicate(table_entries)
 
 
 def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
@@ -460,18 +460,18 @@ def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """
     spec = shift_model_spec(sizes, seed)
     targets = sizes.shifts.targets
-    entries = []
+    table_entries = []
     for direction in DIRECTIONS:
         shifts = {t: translation_spec(sizes, spec, direction, t) for t in targets}
-        entries += shift_rows(sizes, seed, direction, shifts)
-        entries += shift_baseline_rows(sizes, seed, direction, spec, shifts)
-        entries += translation_cells(sizes, seed, direction, shifts)
+        table_entries += shift_rows(sizes, seed, direction, shifts)
+        table_entries += shift_baseline_rows(sizes, seed, direction, spec, shifts)
+        table_entries += translation_cells(sizes, seed, direction, shifts)
         if direction == "en-xx":
             # the paper's heatmaps are of Greek
             heatmap_target = "el" if "el" in targets else targets[0]
-            entries += token_set_cells(seed, shifts)
-            entries += heatmap_cells(sizes, seed, shifts[heatmap_target])
-    return entries
+            table_entries += token_set_cells(seed, shifts)
+            table_entries += heatmap_cells(sizes, seed, shifts[heatmap_target])
+    return table_entries
 
 
 def grid(

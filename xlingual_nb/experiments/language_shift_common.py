@@ -203,23 +203,23 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     layer = middle_layer(spec)
     full_run = shifted_nli_spec(sizes, spec, 0, layer, seed)
     upper_run = shifted_nli_spec(sizes, spec, layer, layer, seed)
-    entries = fine_tuning_rows(sizes, ALL, full_run)
-    entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
-    entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
-    entries += shift_weight_cells(sizes, "shifting weight", upper_run)
+    table_entries = fine_tuning_rows(sizes, ALL, full_run)
+    table_entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
+    table_entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
+    table_entries += shift_weight_cells(sizes, "shifting weight", upper_run)
     for label, name in SHIFT_METRICS.items():
         # with a single target there is no other language to shift to
         if label != "+ other language" or len(sizes.shifts.transfer) > 1:
-            entries += table4_row(sizes, label, seed, upper_run, name, english=False)
+            table_entries += table4_row(sizes, label, seed, upper_run, name, english=False)
     untrained_run = shifted_nli_spec(sizes, untrained_spec(spec), layer, layer, seed)
-    entries += fine_tuning_rows(sizes, "untrained", untrained_run)
-    entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
+    table_entries += fine_tuning_rows(sizes, "untrained", untrained_run)
+    table_entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
     tests = tuple((test, test) for _, test in upper_run.tests)
     lexicon_free_run = NliFloorsSpec(upper_run.train, tests, tests[0][0])
     for name in FLOORS:
         metric = name + " {0}|{0}"  # premise and hypothesis in the same language
-        entries += table4_row(sizes, name, seed, lexicon_free_run, metric)
-    return entries
+        table_entries += table4_row(sizes, name, seed, lexicon_free_run, metric)
+    return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #cb080b25
 FEW_SENTENCES = "few"
@@ -309,7 +309,7 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     spec = shift_model_spec(sizes, seed)
     layer = scale_layer(10, spec.shape.layers)
     paper = shift_paper(sizes)
-    entries = []
+    table_entries = []
     for parallel, n in product((True, False), sizes.shifts.few):
         row = few_sentence_label(n, parallel)
         runs = tuple(
@@ -317,5 +317,5 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         )
         for column, name in COUNTED.items():
             metric = shift_metric(layer, 1.0, name)
-            entries.append(TableEntry(paper, FEW_SENTENCES, row, column, seed, runs, metric))
-    return entries
+            table_entries.append(TableEntry(paper, FEW_SENTENCES, row, column, seed, runs, metric))
+    return table_entries

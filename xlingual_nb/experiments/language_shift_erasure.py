@@ -141,15 +141,17 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not (in_microworld(sizes) or sizes.checkpoint):
         return []
     spec = shift_model_spec(sizes, seed)
-    entries = []
+    table_entries = []
     for erasure in WAYS_OUT:
-        entries += identity_rows(sizes, erasure, spec, erasure)
-        entries += identity_rows(sizes, f"untrained, {erasure}", untrained_spec(spec), erasure)
+        table_entries += identity_rows(sizes, erasure, spec, erasure)
+        table_entries += identity_rows(
+            sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
+        )
     chance = []
-    for entry in entries:
+    for entry in table_entries:
         if entry.row == WAYS_OUT[0] and "Language id" in entry.column:
             chance.append(replace(entry, row=CHANCE, metric="chance"))
-    return entries + chance
+    return table_entries + chance
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #79213d2b
 BY_CLASS = "classes"
@@ -213,11 +215,13 @@ def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not in_microworld(sizes):
         return []
     spec = shift_model_spec(sizes, seed)
-    entries = []
+    table_entries = []
     for erasure in WAYS_OUT:
-        entries += word_class_rows(sizes, erasure, spec, erasure)
-        entries += word_class_rows(sizes, f"untrained, {erasure}", untrained_spec(spec), erasure)
-    return entries
+        table_entries += word_class_rows(sizes, erasure, spec, erasure)
+        table_entries += word_class_rows(
+            sizes, f"untrained, {erasure}", untrained_spec(spec), erasure
+        )
+    return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #1024e451
 ERASURE, COMMONEST = "taken_out", "commonest label"
@@ -346,10 +350,10 @@ def erasure_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
         return []
     spec = shift_model_spec(sizes, seed)
     untrained = untrained_spec(spec)
-    entries = []
+    table_entries = []
     for task in SCORES:
         for erasure in WAYS:
-            entries += erasure_rows(sizes, erasure, spec, erasure, task)
-            entries += erasure_rows(sizes, f"untrained, {erasure}", untrained, erasure, task)
-        entries += constant_baseline_rows(sizes, spec, task)
-    return entries
+            table_entries += erasure_rows(sizes, erasure, spec, erasure, task)
+            table_entries += erasure_rows(sizes, f"untrained, {erasure}", untrained, erasure, task)
+        table_entries += constant_baseline_rows(sizes, spec, task)
+    return table_entries

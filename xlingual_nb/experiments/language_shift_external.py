@@ -211,16 +211,16 @@ def checkpoint_nli_cells(
         LOWER: (run(full_tuning, (0.0,), LowercasedRecordsSpec), "plain {}"),
     }
     languages = languages_with_xnli((SOURCE, *sizes.shifts.transfer))
-    entries = []
+    table_entries = []
     for row, (run_of_row, name) in rows.items():
         for l in languages:
             if l == SOURCE and "shift" in name:
                 continue  # English is not shifted
             metric = name.format(l)
-            entries.append(
+            table_entries.append(
                 TableEntry(OURS, CHECKPOINT_TABLE, row, l, 0, (run_of_row,), metric, 100.0)
             )
-    return entries
+    return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #46a4d0d6
 def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
@@ -256,14 +256,14 @@ def checkpoint_cells(sizes: JointConfig, checkpoint: str) -> list[TableEntry]:
         "no XNLI to turn: set XLINGUAL_DATA to a data folder with nli/xnli.test.LANGUAGE.tsv, or leave "
         "out the checkpoint",
     )
-    entries = []
+    table_entries = []
     for target in targets:
-        entries += checkpoint_shift_cells(spec, (SOURCE, target), depth, bound)
-        entries += checkpoint_shift_cells(spec, (target, SOURCE), depth, bound)
+        table_entries += checkpoint_shift_cells(spec, (SOURCE, target), depth, bound)
+        table_entries += checkpoint_shift_cells(spec, (target, SOURCE), depth, bound)
     has_training_records = records.languages_with_files(["nli/mnli.train.{}.tsv"])
     if has_training_records and languages_with_xnli([SOURCE], "dev"):
-        entries += checkpoint_nli_cells(sizes, spec, depth, bound)
-    return entries
+        table_entries += checkpoint_nli_cells(sizes, spec, depth, bound)
+    return table_entries
 
 
 def table2_targets() -> list[str]:
@@ -326,10 +326,10 @@ def lowercasing_cells() -> list[TableEntry]:
     if len(languages) < 3:
         return []
     run = LowercasingSpec(vocabulary, tuple(xnli_records(l, "test") for l in languages))
-    entries = []
+    table_entries = []
 
     def add(language, column, metric="", amount=None):
-        entries.append(
+        table_entries.append(
             TableEntry(OURS, LOWERCASED, language, column, 0, (run,), metric, amount=amount)
         )
 
@@ -338,7 +338,7 @@ def lowercasing_cells() -> list[TableEntry]:
     for language in languages:
         add(language, WU_DREDZE, amount=published_accuracy(language))
         add(language, GAP, amount=published_gap(language))
-    return entries
+    return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #beb95471
 def rank_correlation(wide, column: str = "words changed") -> tuple[float, float, int]:

@@ -187,12 +187,14 @@ def freezing_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]
     baselines = task_baselines(sizes, column, name, zero, untrained_run)
     baselines[f"untrained, {FEAT}"] = metrics(freezing_runs(sizes, untrained_run)[FEAT])
     rows += [(partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()]
-    entries = []
+    table_entries = []
     for label, targets in rows:
         for target, (runs, metric) in targets.items():
             row = label(target)
-            entries.append(TableEntry(PAPER, "figure1", row, column, seed, runs, metric, 100.0))
-    return entries
+            table_entries.append(
+                TableEntry(PAPER, "figure1", row, column, seed, runs, metric, 100.0)
+            )
+    return table_entries
 
 # %% ../../nbs/13_layers.ipynb #c4a0d867
 LANGUAGE_ID = "Language ID ACC"
@@ -289,10 +291,12 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     run = langid_spec(sizes, spec)
     untrained_run = langid_spec(sizes, untrained_spec(spec))
     languages = langid_languages(sizes)
-    entries = []
+    table_entries = []
 
     def add(row, run, metric):
-        entries.append(TableEntry(PAPER, "figure2", row, LANGUAGE_ID, seed, (run,), metric, 100.0))
+        table_entries.append(
+            TableEntry(PAPER, "figure2", row, LANGUAGE_ID, seed, (run,), metric, 100.0)
+        )
 
     for name, layer in layer_labels(spec.shape.layers).items():
         add(f"majority | {name}", run, "majority all")
@@ -300,7 +304,7 @@ def langid_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
             add(label, encoder_run, f"accuracy all {layer}")
             for language in languages:
                 add(f"{label} | {language}", encoder_run, f"by_language all {layer} {language}")
-    return entries
+    return table_entries
 
 # %% ../../nbs/13_layers.ipynb #904c6332
 def cells(

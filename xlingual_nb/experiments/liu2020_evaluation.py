@@ -144,11 +144,11 @@ def nli_cells(
     list[TableEntry]
         One entry for each row, column and seed.
     """
-    entries = []
+    table_entries = []
     for readout in sizes.readouts:
         run = frozen_nli_spec(sizes, spec, readout, seed, mapped)
-        entries += nli_metric_cells(sizes, run, label, ACCURACY[readout.pool], seed, metric)
-    return entries
+        table_entries += nli_metric_cells(sizes, run, label, ACCURACY[readout.pool], seed, metric)
+    return table_entries
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #e62f9b2d
 BASELINES = ("untrained", "random", "shared strings")
@@ -258,12 +258,14 @@ def retrieval_mapping_cells(
     list[TableEntry]
         One entry for each row, column and seed.
     """
-    entries = []
+    table_entries = []
     for column, options in retrieval_options(sizes).items():
         run = WordFloorsSpec(word_retrieval_spec(sizes, spec, target, **options), sizes.learnt)
         metric = "mapped p1" if column == "P@1" else "mapped mrr"
-        entries.append(TableEntry(reference_paper(sizes), table, row, column, seed, (run,), metric))
-    return entries
+        table_entries.append(
+            TableEntry(reference_paper(sizes), table, row, column, seed, (run,), metric)
+        )
+    return table_entries
 
 # %% ../../nbs/lib/7060_liu2020_evaluation.ipynb #0599887e
 def nli_mapping_cells(sizes: JointConfig, spec, label, seed: int, **readings) -> list[TableEntry]:

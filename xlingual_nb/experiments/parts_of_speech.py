@@ -197,11 +197,11 @@ def class_row(
         metric = metric_or_nan(f"{source} {candidates} {number}")
         return TableEntry(paper, table, row, column, seed, entry_runs, metric)
 
-    entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
-    entries.append(entry(MEAN, runs))
-    entries.append(entry(OWN_CLASS, runs, "own"))
-    entries.append(entry(WITHOUT_IDENTICAL, non_identical))
-    return entries
+    table_entries = [entry(language, (run,)) for language, run in zip(languages, runs)]
+    table_entries.append(entry(MEAN, runs))
+    table_entries.append(entry(OWN_CLASS, runs, "own"))
+    table_entries.append(entry(WITHOUT_IDENTICAL, non_identical))
+    return table_entries
 
 
 def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
@@ -223,21 +223,27 @@ def seed_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     n_sentences = max(sizes.sentences)
     trained = model_spec(sizes, table1_method(sizes), n_sentences, seed, sizes.readings[0])
     untrained = untrained_spec(bert_spec(sizes, n_sentences, seed))
-    entries = []
+    table_entries = []
     for name in CLASSES:
         retrieved = f"found {name}"
         strings = f"strings {name}"
-        entries += class_row(sizes, trained, name, (retrieved, "mrr"), seed)
-        entries += class_row(sizes, untrained, f"untrained | {name}", (retrieved, "mrr"), seed)
-        entries += class_row(sizes, trained, f"random | {name}", (retrieved, "chance"), seed)
-        entries += class_row(sizes, trained, f"shared strings | {name}", (strings, "mrr"), seed)
+        table_entries += class_row(sizes, trained, name, (retrieved, "mrr"), seed)
+        table_entries += class_row(
+            sizes, untrained, f"untrained | {name}", (retrieved, "mrr"), seed
+        )
+        table_entries += class_row(sizes, trained, f"random | {name}", (retrieved, "chance"), seed)
+        table_entries += class_row(
+            sizes, trained, f"shared strings | {name}", (strings, "mrr"), seed
+        )
         ceiling_row = f"{CEILING} | {name}"
-        entries += class_row(sizes, trained, ceiling_row, (retrieved, "mrr"), seed, mapped=True)
+        table_entries += class_row(
+            sizes, trained, ceiling_row, (retrieved, "mrr"), seed, mapped=True
+        )
         n_pairs = metric_or_nan(f"{retrieved} pairs")
         for language in table1_languages(sizes):
             run = word_classes_spec(sizes, trained, language)
-            entries.append(TableEntry("ours", "pairs", name, language, seed, (run,), n_pairs))
-    return entries
+            table_entries.append(TableEntry("ours", "pairs", name, language, seed, (run,), n_pairs))
+    return table_entries
 
 # %% ../../nbs/11_parts_of_speech.ipynb #2a305110
 def cells(
@@ -269,10 +275,10 @@ def cells(
         If the scale, corpus or a language does not exist, or there are fewer seeds.
     """
     sizes = study_config(scale, corpus, seeds, languages, own)
-    entries = []
+    table_entries = []
     for seed in choose_seeds(seeds, sizes.seeds):
-        entries += seed_cells(sizes, seed)
-    return deduplicate(entries)
+        table_entries += seed_cells(sizes, seed)
+    return deduplicate(table_entries)
 
 
 def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "", own="") -> list:

@@ -421,26 +421,26 @@ def bert_cells(sizes: JointConfig, seed: int, reading: str) -> list[TableEntry]:
     list[TableEntry]
         One entry for each row, column and seed.
     """
-    entries = []
+    table_entries = []
     for (amount, sentences), pieces in product(
         zip(AMOUNTS, sizes.sentences), slice_lengths(sizes, seed)
     ):
         spec = window_bert_spec(sizes, sentences, pieces, seed, reading)
         model = bert_label(amount, pieces or FULL_INPUT)
         label = partial(window_label, model)
-        entries += retrieval_rows(sizes, FIGURE3, label, spec, seed)
-        entries.append(perplexity_cell(sizes, model, spec))
-        entries += as_figure3(liu2020_evaluation.nli_cells(sizes, spec, label, seed))
+        table_entries += retrieval_rows(sizes, FIGURE3, label, spec, seed)
+        table_entries.append(perplexity_cell(sizes, model, spec))
+        table_entries += as_figure3(liu2020_evaluation.nli_cells(sizes, spec, label, seed))
         if not pieces:
             mapped_label = partial(window_label, f"{model}, mapped")
-            entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
-            entries += as_figure3(
+            table_entries += window_mapping_rows(sizes, FIGURE3, model, spec, seed)
+            table_entries += as_figure3(
                 liu2020_evaluation.nli_mapping_cells(
                     sizes, spec, mapped_label, seed, beyond="slice"
                 )
             )
-    entries += window_baseline_rows(sizes, FIGURE3, seed)
-    return entries + as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
+    table_entries += window_baseline_rows(sizes, FIGURE3, seed)
+    return table_entries + as_figure3(liu2020_evaluation.frozen_nli_baseline_cells(sizes, seed))
 
 
 def word2vec_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:

@@ -378,13 +378,15 @@ def task_table_cells(task: str, column: str, seed: int, rows) -> list[TableEntry
         One entry for each row, column and seed.
     """
     table = TASKS[task].table
-    entries = []
+    table_entries = []
     for label, targets in rows:
         for target, (runs, metric) in targets.items():
             row = label(target)
             if column != NEW or has_unseen_names(row):
-                entries.append(TableEntry(PAPER, table, row, column, seed, runs, metric, 100.0))
-    return entries
+                table_entries.append(
+                    TableEntry(PAPER, table, row, column, seed, runs, metric, 100.0)
+                )
+    return table_entries
 
 
 def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
@@ -408,7 +410,7 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
     task_table = TASKS[task]
     languages = evaluation_languages(sizes, task)
     untrained_run = fine_tuned_spec(sizes, task, untrained_spec(spec), SOURCE, languages)
-    entries = []
+    table_entries = []
     for column, name in task_table.columns.items():
         rows_of_setting, zero = rows_by_setting(sizes, task, spec, name)
         baselines = task_baselines(sizes, column, name, zero, untrained_run)
@@ -416,18 +418,18 @@ def task_cells(sizes: JointConfig, task: str, seed: int) -> list[TableEntry]:
         rows += [
             (partial(zero_shot_baseline_label, b), targets) for b, targets in baselines.items()
         ]
-        entries += task_table_cells(task, column, seed, rows)
+        table_entries += task_table_cells(task, column, seed, rows)
     # Figure 3 shows the task's last column: of trees the labelled score
-    entries += figure3_cells(entries, zero, column, seed)
+    table_entries += figure3_cells(table_entries, zero, column, seed)
     if task in sizes.tasks.centred:
-        entries += centred_cells(task, seed, zero, untrained_run)
+        table_entries += centred_cells(task, seed, zero, untrained_run)
     if task == "parsing":
         for target, distance in word_order_distances(languages).items():
             row = zero_shot_label("zero-shot", target)
-            entries.append(
+            table_entries.append(
                 TableEntry(PAPER, task_table.table, row, DISTANCE, seed, (zero,), amount=distance)
             )
-    return entries
+    return table_entries
 
 # %% ../../nbs/12_zero_shot.ipynb #dcec84e8
 CENTRED = "centred"
@@ -582,16 +584,13 @@ def grid(
 
 # %% ../../nbs/12_zero_shot.ipynb #88d83629
 def split_row_labels(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with columns `setting` and `target`, from its row labels.
+    """The frame with columns `setting` and `target`, from row labels such as `en-de | zero-shot |
+    de`.
 
     Parameters
     ----------
     frame : pd.DataFrame
-        With a column `row`, such as `en-de | zero-shot | de` or `untrained | en | de`.
-
-    Returns
-    -------
-    pd.DataFrame
+        With a column `row`.
     """
     parts = frame.row.str.split(" | ", regex=False, expand=True)
     return frame.assign(

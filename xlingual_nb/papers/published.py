@@ -393,11 +393,11 @@ def claims(paper: str | None = None) -> list[Claim]:
     paper : str | None, optional
         Name of the paper; by default all.
     """
-    found = []
+    all_claims = []
     for name in [paper] if paper else papers():
         path = folder(name) / "claims.toml"
-        found += _claims_as_of(path, path.stat().st_mtime_ns)
-    return found
+        all_claims += _claims_as_of(path, path.stat().st_mtime_ns)
+    return all_claims
 
 # %% ../../nbs/lib/0020_published.ipynb #2d490a26
 @dataclass(frozen=True)
@@ -468,9 +468,11 @@ def ambiguities(paper: str | None = None) -> list[Ambiguity]:
     paper : str | None, optional
         Name of the paper; by default all.
     """
-    found = []
+    all_ambiguities = []
     for name in [paper] if paper else papers():
         path = folder(name) / "ambiguities.toml"
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        found += [Ambiguity(paper=content["paper"], **entry) for entry in content["ambiguity"]]
-    return found
+        all_ambiguities += [
+            Ambiguity(paper=content["paper"], **entry) for entry in content["ambiguity"]
+        ]
+    return all_ambiguities

@@ -444,6 +444,7 @@ def run_notebooks(
     start_cluster : callable
         Starts the workers for a device.
     on_workers : bool, default False
+        The runs are made by a cluster's workers, so that this machine need not have the device.
     """
     everything = experiments_with_grid() if keep else experiments()
     sources = [resolve(name) for name in names or everything]

@@ -48,9 +48,9 @@ class RunValues:
             self.by_entry[key] = series, frozenset(runs[at])
         # labels of languages that stand in for the paper's are found under the paper's as well
         as_printed = published.stand_in(next(iter(frame.paper), "")).printed
-        for (table, row, column), found in list(self.by_entry.items()):
+        for (table, row, column), values_and_runs in list(self.by_entry.items()):
             key = table, as_printed(table, row), as_printed(table, column)
-            self.by_entry.setdefault(key, found)
+            self.by_entry.setdefault(key, values_and_runs)
         self.readings = {}  # tables by the reading that ends their names
         for table in frame.table.unique():
             self.readings.setdefault(table.partition("-")[2], []).append(table)

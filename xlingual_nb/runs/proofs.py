@@ -49,10 +49,10 @@ def ancestors(spec) -> list:
     list of run spec
         Without the run itself.
     """
-    found = {}
+    runs_behind = {}
     for parent in parents(spec):
-        found |= dict.fromkeys((parent, *ancestors(parent)))
-    return list(found)
+        runs_behind |= dict.fromkeys((parent, *ancestors(parent)))
+    return list(runs_behind)
 
 
 def elsewhere(store: Store, spec) -> str:
