@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASKING', 'HEADS', 'FROZEN', 'SCHEMES', 'POOLS', 'OVERFLOW', 'MAX_CACHED_VALUES', 'Shape', 'parameter_count',
-           'shape_near_size', 'is_power_of_two', 'Training', 'scheduled_learning_rate', 'scheduled_epsilon', 'Masking',
-           'FineTuning', 'Tagging', 'LinearTagging', 'Readout', 'LanguageView', 'step_flops']
+           'shape_near_size', 'Training', 'scheduled_learning_rate', 'scheduled_epsilon', 'Masking', 'FineTuning',
+           'Tagging', 'LinearTagging', 'Readout', 'LanguageView', 'step_flops']
 
 # %% ../../nbs/lib/4020_configs.ipynb #49ac0dd2
 from dataclasses import dataclass
@@ -133,20 +133,6 @@ def shape_near_size(
     return shape(nearest)
 
 # %% ../../nbs/lib/4020_configs.ipynb #85aaff45
-def is_power_of_two(n: int) -> bool:
-    """Whether n is 1, 2, 4, 8 …
-
-    Parameters
-    ----------
-    n : int
-
-    Returns
-    -------
-    bool
-    """
-    return n >= 1 and n & (n - 1) == 0
-
-
 @dataclass(frozen=True)
 class Training:
     """Length and optimiser settings of pretraining (D section 2.1, Table 9).
@@ -225,7 +211,7 @@ class Training:
             "no negative counts, a share above 0",
         )
         require(
-            is_power_of_two(self.shards) and self.shards <= self.batch,
+            1 <= self.shards <= self.batch and self.shards & (self.shards - 1) == 0,
             f"shards={self.shards}, batch={self.batch}: give 1, 2, 4, 8 …, at most one an example",
         )
 
