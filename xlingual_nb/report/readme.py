@@ -100,8 +100,9 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     """
     total = scores.drop(columns=["paper", "corpus"]).sum()
     n_run = total.planned - total[NOT_RUN]
-    outcomes = ", ".join(f"{total[name]} {name}" for name in OUTCOMES if name != NOT_RUN)
-    so_far = f"of {n_run} run, {outcomes}" if n_run else "none run yet"
+    happened = [name for name in OUTCOMES if name != NOT_RUN and total[name]]
+    outcomes = ", ".join(f"{total[name]} {name}" for name in happened)
+    so_far = f"{n_run} of them run: {outcomes}" if n_run else "none run yet"
     return (
         f"These verdicts are exploratory; {total.planned} are planned on fresh seeds, by tests fixed beforehand "
         f"(`xlingual confirm`), {so_far}."
