@@ -100,11 +100,17 @@ def test_a_sentence_that_its_verdicts_leave_is_refused(templates, frames):
 
 def test_numbers_are_those_of_the_verdicts():
     row = dict(claim="K-order", corpus="micro", verdict="reproduced", effect=14.66, low=11.1)
-    frame = pd.DataFrame([row | dict(high=18.2, n_seeds=7, published=12.3, carried_by="es")])
+    frame = pd.DataFrame(
+        [row | dict(high=18.2, n_seeds=7, published=12.3, carried_by="es", fresh="")]
+    )
     finding = answers.Finding("K-order", "NLI accuracy", "points")
     text = " ".join(answers.finding_text(finding, {"laptop": frame}).split())
     assert "+14.7 points [11.1, 18.2]" in text and "n = 7" in text and "+12.3 points" in text
-    assert "carried by es" in text
+    assert "carried by es" in text and "fresh" not in text
+    said = frame.assign(fresh="reversed on 9 fresh seeds")
+    assert "reversed on 9 fresh seeds" in " ".join(
+        answers.finding_text(finding, {"laptop": said}).split()
+    )
     assert next(c.says for c in claims("k2020") if c.id == "K-order") in text
     assert "not tested" in answers.finding_text(
         replace(finding, claim="K-heads"), {"laptop": frame}

@@ -6,8 +6,8 @@
 __all__ = ['UNITS', 'MINUS', 'PUBLISHED_SIZE', 'SUBJECTS', 'PAPERS', 'READING', 'Finding', 'Series', 'Answer', 'read_answers',
            'wrapped', 'bullet_text', 'effect_text', 'finding_text', 'series_text', 'compared_text',
            'published_size_table', 'departures_table', 'spread_text', 'comparison_table', 'corpus_score', 'score_text',
-           'library_pages', 'imported_modules', 'links_text', 'unsupported', 'reference_verdicts', 'answer_text',
-           'write_cell', 'refresh']
+           'library_pages', 'imported_modules', 'links_text', 'unsupported', 'fresh_seeds_text', 'reference_verdicts',
+           'answer_text', 'write_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
 import json
@@ -25,6 +25,8 @@ from ..papers.published import PAPERS as OF_PAPERS
 from ..papers.published import claims, published
 from . import verdicts
 from .checkout import repository
+from .confirmation import compared_verdicts, read_confirmed
+from .confirmation_plan import plans
 from .labels import column_name, corpus_name, row_name
 from .notebooks import resolve
 from .scores import MARKS
@@ -204,7 +206,7 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
     ----------
     finding : Finding
     frames : dict
-        {scale: frame of verdicts}, as `verdicts.csv` has them.
+        {scale: frame of verdicts}, as `reference_verdicts` has them.
     """
     parts = []
     printed = float("nan")
@@ -215,6 +217,8 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
             printed = row.published
             name = PUBLISHED_SIZE if scale == "paper" else corpus_name(row.corpus)
             parts.append(f"{name} {effect_text(row, finding.unit)}")
+            if row.fresh:
+                parts[-1] += f", {row.fresh}"
     if not parts:
         parts.append("not tested")
     published_text = "no number printed"
@@ -436,11 +440,33 @@ def unsupported(answer: Answer, frames: dict[str, pd.DataFrame]) -> list[str]:
     return [claim for claim, verdict in answer.holds.items() if (claim, verdict) not in reached]
 
 
+def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
+    """What the fresh seeds say of each row of a frame of verdicts ("confirmed on 5 fresh seeds"); empty
+    where none were run at this scale.
+    """
+    planned = [paper for paper, plan in plans().items() if plan.scale == scale]
+    confirmed = read_confirmed(root)
+    confirmed = confirmed[confirmed.paper.isin(planned)]
+    outcomes = compared_verdicts(root, scale).set_index(["claim", "corpus"]).outcome
+    said = {}
+    for row in confirmed.itertuples():
+        at = row.claim, row.corpus
+        said[at] = f"{outcomes[at]} on {int(row.n_seeds)} fresh seeds"
+    return [said.get(at, "") for at in zip(frame.claim, frame.corpus)]
+
+
 def reference_verdicts(root: Path | None = None) -> dict[str, pd.DataFrame]:
-    """{scale: verdicts} of all scales that the repository has, the largest last."""
-    results = Path(root or repository()) / "results"
-    scales = [scale for scale in ("laptop", "gpu", "paper") if (results / scale).is_dir()]
-    return {scale: verdicts.read(results / scale / "verdicts.csv") for scale in scales}
+    """{scale: verdicts} of all scales that the repository has, the largest last; in `fresh` what the
+    fresh seeds say of each, empty where none were run.
+    """
+    root = Path(root or repository())
+    frames = {}
+    for scale in ("laptop", "gpu", "paper"):
+        path = root / "results" / scale / "verdicts.csv"
+        if path.parent.is_dir():
+            frames[scale] = verdicts.read(path)
+            frames[scale]["fresh"] = fresh_seeds_text(frames[scale], root, scale)
+    return frames
 
 
 def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
