@@ -402,7 +402,7 @@ def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(
 ):
     spec, parsed = refusal(tmp_path, b"dog perro\n"), []
     monkeypatch.setattr(
-        "xlingual_nb.measures.word_retrieval.dictionary_pairs",
+        "xlingual_nb.measures.dictionary_words.dictionary_pairs",
         lambda *given: parsed.append(given) or dictionary_pairs(*given),
     )
     names = {run_id(spec) for _ in range(5)}

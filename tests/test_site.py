@@ -17,7 +17,6 @@ import pytest
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
 from xlingual_nb.report import site, site_claims, site_data, site_pages, site_papers, site_runs
-from xlingual_nb.report.confirmation import compared_verdicts
 from xlingual_nb.report.labels import column_name, row_name
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
@@ -62,7 +61,7 @@ def test_the_score_counts_what_was_tested(reference):
 
 def test_a_claim_s_page_has_its_test_history_and_values(reference):
     (claim,) = [c for c in published.claims() if c.id == "D-inv-order"]
-    page = site_claims.claim_page(claim, reference, compared_verdicts(reference.root))
+    page = site_claims.claim_page(claim, reference)
     assert claim.says in page and "xlingual why D-inv-order" in page
     for amendment in claim.amended:
         assert amendment.when in page
@@ -70,7 +69,7 @@ def test_a_claim_s_page_has_its_test_history_and_values(reference):
 
 
 def test_a_claim_s_page_says_what_is_planned_on_fresh_seeds_or_why_nothing_is(reference):
-    compared = compared_verdicts(reference.root)
+    compared = reference.compared
     claims = {claim.id: claim for claim in published.claims()}
     (planned,) = compared[(compared.claim == "D-late") & (compared.corpus == "micro")].itertuples()
     text = site_claims.fresh_seeds(claims["D-late"], compared)

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['CONFIRMED', 'STACK', 'RECORD', 'CONFIRMED_SAME', 'REVERSED', 'FIRST', 'NOT_CONFIRMED', 'NOT_RUN', 'LEFT_OUT',
-           'OUTCOMES', 'notebooks_behind', 'fresh_cells', 'claim_entries', 'ConfirmatoryTable', 'with_free_entries',
-           'confirmatory_tables', 'runs_left', 'tables_with_data', 'progress_table', 'find_table', 'write_values',
-           'read_record', 'processor_seconds', 'record_row', 'write_record', 'run_table', 'confirmed_values',
-           'examine_planned', 'is_full', 'confirmed_verdicts', 'read_confirmed', 'outcome_of', 'compared_verdicts',
-           'confirmation_scores']
+           'OUTCOMES', 'COMPARED', 'notebooks_behind', 'fresh_cells', 'claim_entries', 'ConfirmatoryTable',
+           'with_free_entries', 'confirmatory_tables', 'runs_left', 'tables_with_data', 'progress_table', 'find_table',
+           'write_values', 'read_record', 'processor_seconds', 'record_row', 'write_record', 'run_table',
+           'confirmed_values', 'examine_planned', 'is_full', 'confirmed_verdicts', 'read_confirmed', 'outcome_of',
+           'compared_verdicts', 'confirmation_scores']
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #63aa3dfe
 import os
@@ -360,13 +360,19 @@ def outcome_of(exploratory: str, confirmed: str) -> str:
     return CONFIRMED_SAME if is_same_side else REVERSED
 
 
+COMPARED = [
+    *("claim", "paper", "corpus", "exploratory", "n"),
+    *("power", "why", "confirmed", "outcome"),
+]
+
+
 def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     """The papers' own claims by corpus: the exploratory verdict, what is planned and the confirmed one.
 
     Returns
     -------
     DataFrame
-        `claim`, `paper`, `corpus`, `exploratory` (verdict), `n` and `power` of the plan (NaN where it
+        `COMPARED`: `claim`, `paper`, `corpus`, `exploratory` (verdict), `n` and `power` of the plan (NaN where it
         leaves the claim out), `why` it is left out or was cut, `confirmed` (verdict, empty where there
         is none yet) and `outcome` (`OUTCOMES`, or `LEFT_OUT`).
     """
@@ -395,18 +401,7 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
                     outcome=LEFT_OUT if why else outcome_of(was, confirmed),
                 )
             )
-    columns = [
-        "claim",
-        "paper",
-        "corpus",
-        "exploratory",
-        "n",
-        "power",
-        "why",
-        "confirmed",
-        "outcome",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=COMPARED)
 
 
 def confirmation_scores(compared: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,6 @@ __all__ = ['WHOSE', 'HEAD', 'FACTS', 'WIDTH', 'LEFT', 'STEP', 'place_name', 'num
 import re
 from collections.abc import Iterable
 from html import escape
-from pathlib import Path
 
 import pandas as pd
 
@@ -20,7 +19,7 @@ from ..papers import published
 from ..papers.published import Claim, Comparison
 from . import verdicts
 from .answers import PAPERS
-from .confirmation import compared_verdicts, confirmation_scores
+from .confirmation import confirmation_scores
 from .labels import column_name, corpus_name, row_name
 from .placebo import worst_rates
 from .provenance import rerun_command
@@ -117,12 +116,12 @@ def score_table(judged: pd.DataFrame, up: str = "") -> str:
     return html_table(head, rows, caption, numbers=range(2, len(head)), name="xl-score")
 
 
-def confirmation_table(root: Path, up: str = "") -> str:
+def confirmation_table(study: Study, up: str = "") -> str:
     """Exploratory and confirmed verdicts side by side: how many claims have each outcome on fresh seeds,
     and how often the exploratory ones are wrong where nothing is to be found.
     """
-    scores = confirmation_scores(compared_verdicts(root))
-    measured = worst_rates(root / "benchmarks/results/placebo.csv", "laptop")
+    scores = confirmation_scores(study.compared)
+    measured = worst_rates(study.root / "benchmarks/results/placebo.csv", "laptop")
     scores = scores.merge(measured, "left", ["paper", "corpus"]).fillna("")
     counted = scores.columns[2:-2]
     rows = []
@@ -162,7 +161,7 @@ def claims_page(study: Study) -> str:
         "of seeds fixed beforehand. **Confirmed**: decided on the same side. **Reversed**: on the other one. **First "
         "decided**: the exploratory seeds had left it open. **Not confirmed**: the fresh seeds do."
     )
-    on_fresh_seeds = [fresh, confirmation_table(study.root, "../")] if not study.is_user else []
+    on_fresh_seeds = [fresh, confirmation_table(study, "../")] if not study.is_user else []
     blocks = [fold("What the verdicts mean", legend), *on_fresh_seeds, table]
     return page_text("Claims", intro, *blocks)
 
@@ -357,12 +356,8 @@ def figure_html(figure: FigureNote, tables: list[ResultTable], up: str = "../") 
     )
 
 
-def claim_page(
-    claim: Claim, study: Study, compared: pd.DataFrame, around: tuple[str, str] = ("", "")
-) -> str:
-    """The page of a claim; `compared` has its verdicts on fresh seeds (`report.confirmation`), `around`
-    the claims before and after it.
-    """
+def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -> str:
+    """The page of a claim; `around` has the claims before and after it."""
     judged = study.verdicts
     rows = list(judged[judged.claim == claim.id].itertuples())
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)
@@ -384,7 +379,7 @@ def claim_page(
         shown = [figure_html(figure, study.tables) for figure in figures[:2]]
         rest = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
         blocks += ["## Figures", *shown, *rest]
-    if fresh := fresh_seeds(claim, compared):
+    if fresh := fresh_seeds(claim, study.compared):
         blocks += ["## On fresh seeds", fresh]
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]
     before, after = around
@@ -418,8 +413,7 @@ def claim_pages(study: Study) -> dict[str, str]:
     claims = published.claims()
     names = ["", *(claim.id for claim in claims), ""]
     pages = {"claims/index.md": claims_page(study)}
-    compared = compared_verdicts(study.root)
     for at, claim in enumerate(claims):
         around = names[at], names[at + 2]
-        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, compared, around)
+        pages[f"claims/{claim.id}.md"] = claim_page(claim, study, around)
     return pages

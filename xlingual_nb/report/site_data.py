@@ -18,6 +18,7 @@ import pandas as pd
 from ..errors import InputError
 from ..papers import published
 from . import tables, verdicts
+from .confirmation import COMPARED, compared_verdicts
 from .provenance import INDEX, SpecIndex, read_index
 from .scores import by_scale
 
@@ -139,6 +140,17 @@ class Study:
         return pd.concat(frames, ignore_index=True)
 
     @cached_property
+    def compared(self) -> pd.DataFrame:
+        """Exploratory and confirmed verdicts side by side (`COMPARED`); no rows where a file of them is
+        damaged.
+        """
+        try:
+            return compared_verdicts(self.root)
+        except InputError as error:
+            self.faults.append(str(error).replace(f"{self.root}/", "").splitlines()[0])
+            return pd.DataFrame(columns=COMPARED)
+
+    @cached_property
     def tables(self) -> list[ResultTable]:
         """All result tables, in order of scale, notebook and name."""
         found = []
@@ -225,6 +237,7 @@ class Study:
             len(part)
         if not self.is_user:
             len(self.index.entries)
+            len(self.compared)
         return list(dict.fromkeys(self.faults))
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000a

@@ -269,7 +269,7 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
         "faults": faults_note(faults),
         "readme": readme_start(root),
         "score": score_table(study.verdicts) if len(study.verdicts) else "",
-        "confirmation": confirmation_table(root),
+        "confirmation": confirmation_table(study),
         "grid": grid(study),
         "finished": finished_links(root),
         "placebo": placebo_table(root),
