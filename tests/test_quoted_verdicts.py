@@ -9,11 +9,13 @@ import pytest
 
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import verdicts
+from xlingual_nb.report.confirmation import read_confirmed
 from xlingual_nb.report.labels import corpus_name
 from xlingual_nb.report.scores import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALES = "paper", "laptop"  # what notebooks quote is of the last that has a claim on a text
+FRESH = "## On fresh seeds"  # the part of a notebook whose verdicts are those of the confirmatory study
 
 
 def kept_verdicts():
@@ -25,11 +27,25 @@ def kept_verdicts():
     return known
 
 
-def shown(path):
-    """The HTML that a notebook's cells show, as far as they quote what is kept."""
+def confirmed_verdicts():
+    """Verdicts on fresh seeds by claim and corpus."""
+    frame = read_confirmed(ROOT)
+    return dict(zip(zip(frame.claim, frame.corpus), frame.verdict))
+
+
+def shown(path, fresh=False):
+    """The HTML that a notebook's cells show, as far as they quote what is kept: of the reference study,
+    or of fresh seeds.
+    """
+    section = ""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if "".join(cell["source"]).startswith("## Run it yourself"):
+        source = "".join(cell["source"])
+        if source.startswith("## "):
+            section = source.splitlines()[0]
+        if section == "## Run it yourself":
             return
+        if (section == FRESH) != fresh:
+            continue
         for output in cell.get("outputs", []):
             yield "".join(output.get("data", {}).get("text/html", ""))
 
@@ -60,12 +76,14 @@ def claim_of(row):
     return SAYS.get(words.partition(" (measured")[0])
 
 
-def stated(path):
-    """(claim, corpus, verdict) of all that the tables of a notebook state; marks are spelt out."""
+def stated(path, fresh=False):
+    """(claim, corpus, verdict) of all that the tables of a notebook state of the reference study, or of
+    fresh seeds; marks are spelt out.
+    """
     by_mark = {m: verdict for verdict, m in MARKS.items()}
     corpora = {corpus for _, corpus in kept_verdicts()}
     keys = {corpus_name(corpus): corpus for corpus in corpora} | {c: c for c in corpora}
-    for row in (row for page in shown(path) for row in rows_of(page)):
+    for row in (row for page in shown(path, fresh) for row in rows_of(page)):
         if not (claim := claim_of(row)):
             continue
         if "verdict" in row and "ours" in row:
@@ -90,3 +108,10 @@ def test_a_notebook_states_the_verdicts_of_the_study(path):
     assert found
     wrong = [f for f in found if known[f[:2]] != f[2]]
     assert not wrong, f"run {path.name} again and keep its outputs"
+
+
+def test_the_ledger_states_the_verdicts_on_fresh_seeds():
+    path = ROOT / "nbs/15_ledger.ipynb"
+    confirmed = confirmed_verdicts()
+    found = set(stated(path, fresh=True))
+    assert found == {(*key, verdict) for key, verdict in confirmed.items()}
