@@ -23,6 +23,7 @@ from traitlets.config import Config
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.report import notebooks
+from xlingual_nb.report.execution_facts import execution_facts
 from xlingual_nb.report.notebook_parameters import checked_values, parameters, tagged_cells
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -165,6 +166,19 @@ def test_papermill_ends_with_the_line_that_says_what_is_wrong(tmp_path):
         "InputError: 07_laboratory: no parameter 'sede'; did you mean seeds? It has: "
         + ", ".join(parameters(notebooks.resolve("07")))
     )
+
+
+def test_what_papermill_executed_says_what_executed_it(tmp_path):
+    nbformat.write(short_copy(notebooks.resolve("07")), tmp_path / "short.ipynb")
+    given = ["-p", "rows", "0", "-p", "seeds", "2"]
+    command = [sys.executable, "-m", "papermill", "short.ipynb", "out.ipynb", *given]
+    subprocess.run(command, capture_output=True, cwd=tmp_path, check=True)
+    executed = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    (output,) = executed.cells[-1].outputs
+    facts = output.metadata.xlingual
+    assert facts.notebook == "07_laboratory" and facts.parameters == dict(rows="0", seeds=2)
+    assert facts.code_sha256 == execution_facts("07_laboratory", {})["code_sha256"]
+    assert "rows='0'" in output.data["text/plain"]
 
 
 def test_edited_cells_are_checked_in_jupyter_execute(tmp_path):

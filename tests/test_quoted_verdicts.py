@@ -15,7 +15,9 @@ from xlingual_nb.report.scores import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALES = "paper", "laptop"  # what notebooks quote is of the last that has a claim on a text
-FRESH = "## On fresh seeds"  # the part of a notebook whose verdicts are those of the confirmatory study
+FRESH = (
+    "## On fresh seeds"  # the part of a notebook whose verdicts are those of the confirmatory study
+)
 
 
 def kept_verdicts():

@@ -29,9 +29,9 @@ from xlingual_nb.report.notebook_parameters import (
     typed_values,
     with_absolute_paths,
 )
+from .execution_facts import execution_facts
 from xlingual_nb.report.notebooks import (
     NotebookError,
-    execution_facts,
     experiments,
     experiments_with_grid,
     resolve,
@@ -204,7 +204,7 @@ def finished(entry: Entry) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     facts = metadata.get("xlingual", {})
-    now = execution_facts(entry.source, entry.parameters)
+    now = execution_facts(entry.source.stem, entry.parameters, entry.source)
     return all(facts.get(n) == now[n] for n in ("source_sha256", "code_sha256", "parameters"))
 
 

@@ -34,7 +34,7 @@ from .checkout import readable_root, repository
 from .claim_values import RunValues
 from .confirmation_plan import Plan, PlannedClaim, claim_to_test, plans
 from .labels import corpus_parameters
-from .notebooks import commit_of
+from .execution_facts import commit_of
 from .reference_results import cells_of
 from .reusable_values import HELD, collect_values
 from .study_verdicts import notebook_claims

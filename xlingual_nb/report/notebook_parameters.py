@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..experiments.config import STUDIES
 from ..experiments.config_files import list_corpora
 from .checkout import check_places, readable_root
+from .execution_facts import execution_facts, show_facts
 from ..text.corpora import data_folder
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #4981ec31
@@ -570,7 +571,8 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
 
 
 def check_parameters(notebook: str, namespace: dict) -> None:
-    """Check the parameters in the kernel of a notebook, and bring their values to their types.
+    """Check the parameters in the kernel of a notebook, and bring their values to their types; where
+    papermill has set some, show what executes the notebook.
 
     Parameters
     ----------
@@ -595,3 +597,6 @@ def check_parameters(notebook: str, namespace: dict) -> None:
     except InputError as error:
         raise ParameterError(str(error)) from None
     namespace.update(values)
+    given = annotations_of(cells_before(namespace)[1])
+    if given:
+        show_facts(execution_facts(notebook, {name: values[name] for name in given}))
