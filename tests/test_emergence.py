@@ -140,6 +140,21 @@ def test_every_panel_has_a_line_a_word_and_dark_ones_where_it_is_found(rng):
     plt.close(figure)
 
 
+def test_models_at_the_end_stand_beside_each_other_as_they_are_and_with_means_off(rng):
+    models = [
+        made_up(rng, name, noise) for name, noise in (("near", 0.1), ("far", 9), ("third", 1))
+    ]
+    figure = emergence.draw_last(models, ncols=2)
+    assert len(figure.axes) == 6
+    for model, (plane, centred) in zip(models, zip(figure.axes[::2], figure.axes[1::2])):
+        for ax, words in ((plane, model), (centred, model.centred)):
+            assert lines(ax)[1] == (words.hits[-1, 0] == 1).sum()
+            assert f"τ {words.tau[-1]:.2f}" in ax.get_xlabel()
+    tops = [ax.get_position().y1 for ax in figure.axes]
+    assert tops[0] == pytest.approx(tops[2]) and tops[4] < tops[0], "two a row"
+    plt.close(figure)
+
+
 def test_of_many_words_some_are_drawn_and_the_number_is_of_all(rng):
     words = made_up(rng)
     many = replace(words, words=words.words * 10, vectors=np.tile(words.vectors, (1, 1, 10, 1)))
@@ -198,6 +213,9 @@ def test_a_model_of_ones_own(tiny):
     assert bert.config.snapshots == (0, 50)
     figure = xl.plot_emergence({"one": bert, "again": [bert, bert]}, dictionary)
     assert len(figure.axes) == 4 + 3
+    plt.close(figure)
+    figure = xl.plot_words({"a model without snapshots is one, too": bert.folder}, dictionary)
+    assert figure.axes[0].get_xlabel() == f"τ {words.tau[-1]:.2f}", "the end of its training"
     plt.close(figure)
 
 

@@ -48,6 +48,11 @@ def test_a_model_of_the_page_is_one_of_the_study(path):
     assert data["curves"]["tau0"] == pytest.approx(
         data["words"]["layers"]["0"]["plane"]["score"], abs=1e-3
     )
+    losses = data["loss"]
+    assert losses["steps"][-1] == data["steps"][-1] and len(losses["values"]) == len(
+        losses["steps"]
+    )
+    assert losses["values"][-1] < 0.8 * losses["values"][0]
 
 
 def test_the_page_lists_the_models_that_are_there():
@@ -182,7 +187,9 @@ def test_every_control_changes_what_it_says(opened, width):
     tab.wait_for_function(
         f"document.getElementById('title-right').textContent === {third['title']!r}"
     )
-    assert tab.locator("#curves svg").count() == 4
+    assert tab.locator("#curves svg").count() == 5
+    titles = tab.locator("#curves svg > text").all_text_contents()
+    assert titles[0] == "Loss" and "τ, upper layer" in titles, "curves follow the layer"
 
 
 @pytest.mark.ci

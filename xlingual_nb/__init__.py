@@ -15,7 +15,7 @@ Zero-shot transfer
 Measures
     `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`
 Figures of a training
-    `word_trajectory`, `plot_emergence`, `animate_emergence`
+    `word_trajectory`, `plot_emergence`, `animate_emergence`, `plot_words`
 Papers and results
     `claims`, `ambiguities`, `tables`, `published`, `reference_results`
 
@@ -68,7 +68,12 @@ _NAMES = {  # by the module that has them
         "vecmap",
         "word_retrieval",
     ),
-    "api.training_figures": ("animate_emergence", "plot_emergence", "word_trajectory"),
+    "api.training_figures": (
+        "animate_emergence",
+        "plot_emergence",
+        "plot_words",
+        "word_trajectory",
+    ),
     "api.papers": (
         "ambiguities",
         "claims",
@@ -108,7 +113,7 @@ if TYPE_CHECKING:
         train_tokenizer,
         transform_records,
     )
-    from .api.training_figures import animate_emergence, plot_emergence, word_trajectory
+    from .api.training_figures import animate_emergence, plot_emergence, plot_words, word_trajectory
     from .api.transfer import FineTuned, FineTuningConfig, fine_tune, load_records
     from .api.word_vectors import train_word_vectors
     from .errors import InputError

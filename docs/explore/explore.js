@@ -5,11 +5,13 @@
 const explore = (() => {
   const SIDES = ["left", "right"];
   const NEAREST = 3;
+  /* Names of a curve at the lowest and at the upper layer, what it is called, its axis. */
   const CURVES = [
-    ["mu", "µ", "linear"],
-    ["rho", "ρ, upper layer", "linear"],
-    ["tau0", "τ, layer 0", "linear"],
-    ["perplexity", "Perplexity, unseen text", "log"],
+    [["loss", "loss"], "Loss", "linear"],
+    [["perplexity", "perplexity"], "Perplexity, unseen text", "log"],
+    [["mu", "mu"], "µ", "linear"],
+    [["rho0", "rho"], "ρ", "linear"],
+    [["tau0", "tau"], "τ", "linear"],
   ];
   const byId = (id) => document.getElementById(id);
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -111,24 +113,19 @@ const explore = (() => {
     return size;
   }
 
-  function drawPanel(side) {
-    const model = shown(side);
-    const view = viewOf(model);
-    const canvas = byId(`panel-${side}`);
+  /* Draws words of both languages, at shares of the panel, and their lines; returns what draws on it. */
+  function drawWords(canvas, points, hits) {
     const size = fit(canvas);
     const context = canvas.getContext("2d");
     const unit = size / canvas.clientWidth;
     const margin = 10 * unit;
     const scale = size - 2 * margin;
-    const place = (language, number) =>
-      point(model, view, language, number).map((value) => margin + value * scale);
-    const numbers = d3.range(count(model));
-    const dots = [0, 1].map((language) => numbers.map((number) => place(language, number)));
+    const dots = points.map((side) => side.map((place) => place.map((share) => margin + share * scale)));
     context.clearRect(0, 0, size, size);
     for (const hit of [false, true]) {
       context.beginPath();
-      for (const number of numbers) {
-        if (isHit(model, view, number) !== hit) continue;
+      for (const number of d3.range(hits.length)) {
+        if (hits[number] !== hit) continue;
         context.moveTo(...dots[0][number]);
         context.lineTo(...dots[1][number]);
       }
@@ -152,6 +149,16 @@ const explore = (() => {
       context.closePath();
     }
     context.fill();
+    return { context, dots, unit };
+  }
+
+  function drawPanel(side) {
+    const model = shown(side);
+    const view = viewOf(model);
+    const numbers = d3.range(count(model));
+    const points = [0, 1].map((language) => numbers.map((number) => point(model, view, language, number)));
+    const hits = numbers.map((number) => isHit(model, view, number));
+    const { context, dots, unit } = drawWords(byId(`panel-${side}`), points, hits);
     if (state.picked) drawPicked(context, model, view, dots, unit);
   }
 
@@ -250,12 +257,21 @@ const explore = (() => {
 
   // ---- curves
 
-  function curve([name, title, kind]) {
+  /* Steps and values of a curve; the loss has steps of its own. */
+  function series(model, name) {
+    if (name === "loss") return model.loss ? d3.zip(model.loss.steps, model.loss.values) : [];
+    return model.curves[name] ? d3.zip(model.steps, model.curves[name]) : [];
+  }
+
+  function curve([names, called, kind]) {
+    const name = names[state.layer];
+    const title = names[0] === names[1] ? called : `${called}, ${state.layer === "0" ? "layer 0" : "upper layer"}`;
     const [width, height, left, bottom, top] = [300, 170, 38, 22, 20];
     const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${height}`).attr("role", "img");
-    const sides = SIDES.map((side) => ({ side, model: shown(side) })).filter(({ model }) => model.curves[name]);
+    const sides = SIDES.map((side) => ({ side, model: shown(side), values: series(shown(side), name) }))
+      .filter(({ values }) => values.length);
     if (!sides.length) return "";
-    const values = sides.flatMap(({ model }) => model.curves[name]);
+    const values = sides.flatMap((one) => one.values.map(([, value]) => value));
     const last = d3.max(sides, ({ model }) => model.steps[model.steps.length - 1]);
     const x = d3.scaleLinear([0, last], [left, width - 6]);
     const y = kind === "log"
@@ -264,12 +280,12 @@ const explore = (() => {
     svg.append("g").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).ticks(4));
     svg.append("g").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4, kind === "log" ? "~s" : undefined));
     svg.append("text").attr("x", left).attr("y", 12).text(title);
-    for (const { side, model } of sides) {
-      const line = d3.line((_, i) => x(model.steps[i]), (value) => y(value));
-      svg.append("path").attr("class", `curve ${side}`).attr("d", line(model.curves[name]));
+    for (const { side, values } of sides) {
+      const line = d3.line(([step]) => x(step), ([, value]) => y(value));
+      svg.append("path").attr("class", `curve ${side}`).attr("d", line(values));
     }
     svg.append("line").attr("class", "cursor").attr("y1", top).attr("y2", height - bottom);
-    const told = sides.map(({ model }) => `${model.title} ends at ${model.curves[name].at(-1)}`);
+    const told = sides.map(({ model, values }) => `${model.title} ends at ${values.at(-1)[1]}`);
     svg.attr("aria-label", `${title} along training. ${told.join("; ")}`);
     svg.on("click", (event) => {
       const step = x.invert(d3.pointer(event)[0]);
@@ -376,6 +392,39 @@ const explore = (() => {
 
   // ---- dials
 
+  let dialMaps = {};
+  let showDial = null;
+
+  /* Words of a model of each setting that has one: bytes, as of the models above. */
+  function dialWords(maps) {
+    dialMaps = maps;
+    if (showDial) showDial();
+  }
+
+  function drawDialMap(dial, setting) {
+    const map = dialMaps[`${dial.name} | ${setting.name}`];
+    byId("dial-maps").hidden = !map;
+    if (!map) return;
+    for (const name of ["plane", "centred"]) {
+      const view = map[name];
+      const points = bytes(view.points);
+      const nearest = bytes(view.nearest);
+      const n = nearest.length / (2 * NEAREST);
+      const numbers = d3.range(n);
+      const place = (language, number) => {
+        const at = 2 * (language * n + number);
+        return [points[at] / 255, 1 - points[at + 1] / 255];
+      };
+      const canvas = byId(`dial-${name}`);
+      const hits = numbers.map((number) => nearest[number * NEAREST] === number);
+      drawWords(canvas, [0, 1].map((language) => numbers.map((number) => place(language, number))), hits);
+      const told = `${name === "plane" ? "as it is" : "means taken off"}: τ ${view.score[0].toFixed(2)}`;
+      byId(`dial-score-${name}`).textContent = told;
+      canvas.setAttribute("aria-label", `${dial.title}, ${setting.name}: words and their copies, ${told}`);
+    }
+    byId("dial-run").textContent = map.run;
+  }
+
   function dials(data) {
     byId("dials-section").hidden = false;
     const select = byId("dial");
@@ -389,13 +438,17 @@ const explore = (() => {
     select.addEventListener("change", () => { slider.value = 0; show(); });
     slider.addEventListener("input", show);
     slider.value = 0;
+    showDial = show;
+    new ResizeObserver(show).observe(byId("dial-plane"));
     show();
   }
 
   function drawDial(dial, chosen) {
     const now = dial.settings[Math.min(chosen, dial.settings.length - 1)];
     byId("setting-name").textContent = now.name;
+    byId("setting").setAttribute("aria-valuetext", now.name);
     byId("spoken").textContent = now.text ? `So it says one thing: ${now.text}` : "";
+    drawDialMap(dial, now);
     const [width, row] = [640, 26];
     const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${row * dial.settings.length + 24}`).attr("role", "img");
     const top = d3.max(dial.settings, (one) => one.mu + one.sd);
@@ -551,6 +604,7 @@ const explore = (() => {
     panel.addEventListener("keydown", (event) => ready() && walk(side, event));
   }
   new ResizeObserver(draw).observe(byId("panel-left"));
-  dark.addEventListener("change", () => { readColours(); draw(); });
-  return { index, add, dials, paint, state };
+  dark.addEventListener("change", () => { readColours(); draw(); if (showDial) showDial(); });
+  readColours();
+  return { index, add, dials, dialWords, paint, state };
 })();

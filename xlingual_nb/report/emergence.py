@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['THEMES', 'LABELS', 'MOST_WORDS', 'MEANS_OFF', 'WIDTH', 'LETTERS', 'COLUMNS', 'FRAMES', 'FRAME_TIME',
            'LAST_FRAME_TIME', 'PALETTE', 'Theme', 'ModelView', 'model_view', 'as_views', 'nearest_checkpoints',
-           'column_title', 'draw_words', 'tau_text', 'add_legend', 'draw_emergence', 'animation_frames',
+           'column_title', 'draw_words', 'tau_text', 'add_legend', 'draw_emergence', 'draw_last', 'animation_frames',
            'points_between', 'draw_frame', 'write_animation']
 
 # %% ../../nbs/lib/8250_emergence.ipynb #8a91a552
@@ -193,6 +193,65 @@ def draw_emergence(
             if column == 0:
                 place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
                 ax.annotate(model.title, (0, 1), xycoords="axes fraction", **place, **small)
+    add_legend(figure, colours, labels, ncols=2)
+    return figure
+
+
+def draw_last(
+    models: Sequence[ModelView | Trajectory],
+    theme: str = "light",
+    labels: tuple[str, str] = LABELS,
+    ncols: int = 3,
+):
+    """The last checkpoint of every model: its words as they are, and with means taken off.
+
+    Parameters
+    ----------
+    models : sequence of ModelView or Trajectory
+    theme : {"light", "dark"}
+    labels : tuple of str
+        What a word and its translation are called.
+    ncols : int
+        Models beside one another, at most.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    colours = THEMES[theme]
+    models = as_views(models)
+    ncols = min(ncols, len(models))
+    nrows = -(-len(models) // ncols)
+    side = min(1.55, WIDTH / (2 * ncols))  # inches of a panel
+    title_lines = 1 + max(len(model.title) * 0.07 > 2 * side for model in models)
+    between = (
+        0.32 + 0.15 * title_lines
+    )  # inches, for the number of a row and the titles of the next
+    height = 0.45 + nrows * (side + between)
+    figure = plt.figure(figsize=(2 * ncols * side, height), facecolor=colours.page)
+    rows = figure.add_gridspec(
+        nrows,
+        ncols,
+        left=0.004,
+        right=0.996,
+        top=1 - (between + 0.23) / height,
+        bottom=0.22 / height,
+        wspace=0.08,
+        hspace=between / side,
+    )
+    small = dict(fontsize=LETTERS, color=colours.ink)
+    for number, model in enumerate(models):
+        pair = rows[divmod(number, ncols)].subgridspec(1, 2, wspace=0.06)
+        for column, projection in enumerate((model.plane, model.centred)):
+            ax = figure.add_subplot(pair[column])
+            is_hit = projection.hits[-1, 0] > 0.5
+            draw_words(ax, projection.points[-1], is_hit, projection.extent, colours)
+            what = f", {MEANS_OFF}" if column else ""
+            ax.set_xlabel(f"τ {projection.tau[-1]:.2f}{what}", labelpad=2, **small)
+            if column == 0:
+                title = fill(model.title, round(2 * side / 0.07))
+                place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
+                ax.annotate(title, (0, 1), xycoords="axes fraction", **place, **small)
     add_legend(figure, colours, labels, ncols=2)
     return figure
 

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['NEAREST', 'BEGIN', 'END', 'CURVES', 'SENTENCES', 'DIAL_TITLES', 'encode_bytes', 'decode_bytes', 'encode_points',
-           'decode_points', 'projection_data', 'layer_data', 'model_data', 'write_model', 'read_data',
+           'decode_points', 'projection_data', 'layer_data', 'rounded', 'model_data', 'write_model', 'read_data',
            'read_projection', 'read_model', 'curve_runs', 'sentence_trajectories', 'write_page_model',
-           'read_closed_classes', 'write_encoder_model', 'write_page_index', 'spoken', 'dials_data', 'write_dials']
+           'read_closed_classes', 'write_encoder_model', 'write_page_index', 'spoken', 'dials_data', 'write_dials',
+           'dial_runs', 'translation_trajectory', 'dial_words_data', 'write_dial_words']
 
 # %% ../../nbs/lib/8260_explorer.ipynb #1848b3ee
 import base64
@@ -19,27 +20,30 @@ import pandas as pd
 
 from ..errors import InputError, require
 from ..experiments.config import LaboratoryConfig
+from ..experiments.dials import cells as dial_cells
 from ..experiments.emergence import TITLES, model_spec
 from ..experiments.laboratory import SEEDS
 from ..experiments.scales import laboratory_text
-from ..measures.multilinguality import MeasureSpec, development_ids
+from ..measures.multilinguality import MeasureSpec, development_ids, translation_pairs
 from ..measures.probe import encode_text
 from ..measures.retrieval import upper_layer
 from xlingual_nb.measures.trajectories import (
     Projection,
     Trajectory,
     load_trajectories,
+    load_trajectory,
     pretraining_checkpoints,
     project_centred,
     project_languages,
 )
 from ..models.encoders import load_encoder
+from ..models.training import read_log
 from .emergence import ModelView
 from .reference_results import Kept
 from ..runs.files import write_atomic
 from ..runs.spec import run_id
 from ..text.sources import load_corpus, read_corpus
-from ..text.tokenizers import read_tokenizer
+from ..text.tokenizers import Encoded, read_tokenizer
 
 # %% ../../nbs/lib/8260_explorer.ipynb #43ebb455
 NEAREST = 3  # neighbours of a word that the page can show
@@ -88,11 +92,17 @@ def layer_data(trajectory: Trajectory) -> dict:
     }
 
 
+def rounded(values: Sequence[float]) -> list[float]:
+    """Values to four digits, which is finer than a curve is drawn."""
+    return [float(f"{value:.4g}") for value in values]
+
+
 def model_data(
     title: str,
     words: dict[int, Trajectory],
     sentences: dict[int, Trajectory],
     curves: dict[str, list[float]],
+    losses: Sequence[tuple[int, float]] = (),
     **facts,
 ) -> dict:
     """All that the page knows of a model.
@@ -104,14 +114,17 @@ def model_data(
         By layer.
     curves : dict of list of float
         By name, a number a checkpoint.
+    losses : sequence of (int, float)
+        Steps of the training with their loss.
     **facts
         What else is said of it: its row, run, corpus, seed.
     """
     first = next(iter(words.values()))
     data = {"title": title, **facts, "languages": first.languages, "steps": first.steps}
-    data["curves"] = {
-        name: [float(f"{value:.4g}") for value in values] for name, values in curves.items()
-    }
+    data["curves"] = {name: rounded(values) for name, values in curves.items()}
+    if losses:
+        steps, values = zip(*losses)
+        data["loss"] = {"steps": steps, "values": rounded(values)}
     for name, by_layer in (("words", words), ("sentences", sentences)):
         if by_layer:
             texts = next(iter(by_layer.values())).words
@@ -203,6 +216,7 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
         load_trajectories(folders, layers),
         sentence_trajectories(measures[0], store, folders, layers),
         curves,
+        [(entry["step"], entry["loss"]) for entry in read_log(store.path(spec))],
         row=row,
         corpus=sizes.corpus,
         seed=spec.seed,
@@ -272,7 +286,9 @@ def spoken(dial: str, setting: str) -> str:
 
 
 def dials_data(study: Kept) -> list[dict]:
-    """Each dial with its settings: µ, its standard deviation, the number of models, a sentence."""
+    """Each dial by name, with its settings: µ, its standard deviation, the number of models, a
+    sentence.
+    """
     table = study.table("dials")
     table = table[table.column == "µ"].set_index("row")
     dials = []
@@ -283,7 +299,7 @@ def dials_data(study: Kept) -> list[dict]:
             score = table.loc[row]
             facts = {"mu": round(score.value, 4), "sd": round(score.sd, 4), "n": int(score.n_seeds)}
             settings.append({"name": name, **facts, "text": spoken(dial, name)})
-        dials.append({"title": title, "settings": settings})
+        dials.append({"name": dial, "title": title, "settings": settings})
     return dials
 
 
@@ -292,4 +308,43 @@ def write_dials(folder: Path, study: Kept) -> Path:
     text = json.dumps(dials_data(study), ensure_ascii=False, separators=(",", ":"))
     path = folder / "dials.js"
     write_atomic(path, f"explore.dials({text});\n")
+    return path
+
+
+def dial_runs() -> dict[str, MeasureSpec]:
+    """What is measured of the first seed of each setting of a dial, by row of the study."""
+    entries = dial_cells("laptop", "micro", seeds=1)
+    return {
+        entry.row: entry.runs[0]
+        for entry in entries
+        if entry.table == "dials" and entry.column == "µ"
+    }
+
+
+def translation_trajectory(measure: MeasureSpec, store) -> Trajectory:
+    """The words that a measure translates, at layer 0 at the end of the training."""
+    spec = measure.checkpoint
+    tokenizer = read_tokenizer(store.path(spec.tokenizer))
+    pairs = translation_pairs(measure, *spec.languages, tokenizer)
+    items = [Encoded(ids.astype(np.int32), np.arange(len(ids) + 1)) for ids in pairs.T]
+    return load_trajectory({0: store.path(spec)}, items=items)
+
+
+def dial_words_data(store) -> dict[str, dict]:
+    """Both projections of a model of each setting of a dial, by row of the study.
+
+    Its run is that of the pretraining.
+    """
+    data = {}
+    for row, measure in dial_runs().items():
+        run = run_id(measure.checkpoint)[:12]
+        data[row] = {"run": run, **layer_data(translation_trajectory(measure, store))}
+    return data
+
+
+def write_dial_words(folder: Path, store) -> Path:
+    """Write the maps of the dials, from a store that holds their models, as a script."""
+    text = json.dumps(dial_words_data(store), ensure_ascii=False, separators=(",", ":"))
+    path = folder / "dials-words.js"
+    write_atomic(path, f"explore.dialWords({text});\n")
     return path
