@@ -83,7 +83,11 @@ export OMP_NUM_THREADS=1
 python=${PYTHON:-python}
 [ $# -gt 0 ] || set -- 03 07
 cd "$repository"
-"$python" -m xlingual_nb run "$@" --store "$work/slurm-runs" --executor slurm --workers 2 || { tail -n 20 "$work"/jobs/*; exit 1; }
+by_slurm() {
+  "$python" -m xlingual_nb run "$@" --store "$work/slurm-runs" --executor slurm --workers 2 || { tail -n 20 "$work"/jobs/*; exit 1; }
+}
+by_slurm "$@"
+by_slurm "$@" --on-workers  # the notebooks too, on the runs that are there
 "$python" -m xlingual_nb run "$@" --store "$work/local-runs" --executor processes --workers 2
 "$python" - "$work/slurm-runs" "$work/local-runs" << 'PY'
 import sys
