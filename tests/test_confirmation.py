@@ -14,7 +14,7 @@ from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.statistics import power
 from xlingual_nb.papers import published
-from xlingual_nb.report import confirmation_plan, provenance, tables
+from xlingual_nb.report import confirmation_plan, spec_index, tables
 from xlingual_nb.report.confirmation_plan import claim_to_test, plans, read_plan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,5 +115,5 @@ def test_every_value_of_a_full_table_is_of_a_fresh_seed_and_says_what_made_it(pa
     firsts = values.paper.map({paper: plan.first_seed for paper, plan in plans().items()})
     assert (values.seed >= firsts).all() and (values.seed < firsts + confirmation_plan.MOST).all()
     assert values.made.str.fullmatch("[0-9a-f]{12}").all()
-    index = provenance.read_index(ROOT)
-    assert set(values.run_id.str[: provenance.SHORT]) <= set(index.entries)
+    index = spec_index.read_index(ROOT)
+    assert set(values.run_id.str[: spec_index.SHORT]) <= set(index.entries)

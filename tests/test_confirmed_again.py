@@ -15,7 +15,7 @@ import toy_stages as toys
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.study import TableEntry
-from xlingual_nb.report import confirmation, provenance, tables, verdicts
+from xlingual_nb.report import confirmation, confirmation_outcomes, spec_index, tables, verdicts
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
@@ -152,29 +152,32 @@ def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
     root = made_up_study(tmp_path)
     (root / "results/laptop").mkdir()
     shutil.copy(ROOT / "results/laptop/verdicts.csv", root / "results/laptop")
-    scores = confirmation.confirmation_scores(confirmation.compared_verdicts(root))
+    scores = confirmation_outcomes.confirmation_scores(
+        confirmation_outcomes.compared_verdicts(root)
+    )
     scores = scores.set_index(["paper", "corpus"])
     full = scores.loc["dufter2020", "micro"]
-    outcomes = full[list(confirmation.OUTCOMES)]
-    assert outcomes.sum() == full.planned and full[confirmation.NOT_RUN] == 0
-    assert full[confirmation.CONFIRMED_SAME] >= 15
+    outcomes = full[list(confirmation_outcomes.OUTCOMES)]
+    assert outcomes.sum() == full.planned and full[confirmation_outcomes.NOT_RUN] == 0
+    assert full[confirmation_outcomes.CONFIRMED_SAME] >= 15
 
 
 def test_a_claim_that_was_cut_leaves_its_family_and_says_why(tmp_path, monkeypatch, one_family):
     root = made_up_study(tmp_path)
     claims = [replace(c, cut="no time") if c.id == "D-late" else c for c in one_family.claims]
     cut = replace(one_family, claims=tuple(claims))
-    monkeypatch.setattr(confirmation, "plans", lambda: {"dufter2020": cut})
+    for module in (confirmation, confirmation_outcomes):
+        monkeypatch.setattr(module, "plans", lambda: {"dufter2020": cut})
     assert "D-late" not in set(confirmation.confirmed_verdicts(root).claim)
-    compared = confirmation.compared_verdicts(root).set_index(["claim", "corpus"])
+    compared = confirmation_outcomes.compared_verdicts(root).set_index(["claim", "corpus"])
     assert compared.loc[("D-late", "micro"), "why"] == "no time"
 
 
 def test_the_index_of_runs_has_those_on_fresh_seeds(tmp_path):
     root = made_up_study(tmp_path)
-    entries = provenance.confirmatory_entries(root, provenance.SpecIndex({}))
+    entries = spec_index.confirmatory_entries(root, spec_index.SpecIndex({}))
     assert set(confirmation.confirmed_values(root).run_id.str[:12]) <= set(entries)
-    again_entries = provenance.confirmatory_entries(root, provenance.SpecIndex(entries))
+    again_entries = spec_index.confirmatory_entries(root, spec_index.SpecIndex(entries))
     assert again_entries.keys() == entries.keys()
 
 

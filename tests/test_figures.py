@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from xlingual_nb.report import figures
+from xlingual_nb.report import figure_faults, figures
 
 ROOT = Path(__file__).resolve().parents[1]
 # drawn from models, which are not in the repository; they wait for the next study
@@ -75,6 +75,6 @@ def test_names_of_points_lie_apart():
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="x", ylabel="y")
     figures.label_points(ax, places)
     figure.draw_without_rendering()
-    assert figures.overlapping_texts(figure) == []
+    assert figure_faults.overlapping_texts(figure) == []
     assert {text.get_text() for text in ax.texts} == set(places)
     plt.close(figure)

@@ -10,7 +10,7 @@ import pytest
 from xlingual_nb import cli
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
-from xlingual_nb.report import provenance
+from xlingual_nb.report import provenance, spec_index
 from xlingual_nb.report.confirmation import confirmed_values
 from xlingual_nb.report.confirmation_plan import plans
 from xlingual_nb.report.run_commands import provenance_of
@@ -24,12 +24,12 @@ FIGURES = sorted((ROOT / "figures").glob("[0-9]*.png"))
 
 @pytest.fixture(scope="module")
 def index():
-    return provenance.read_index(ROOT)
+    return spec_index.read_index(ROOT)
 
 
 @pytest.fixture(scope="module")
 def values():
-    return provenance.reference_values(ROOT)
+    return spec_index.reference_values(ROOT)
 
 
 # --- the command
@@ -55,7 +55,7 @@ def test_every_reference_run_has_its_spec(index, values):
         for path in FIGURES
         for run in json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["runs"]
     }
-    fresh = set(confirmed_values(ROOT).run_id.str[: provenance.SHORT])
+    fresh = set(confirmed_values(ROOT).run_id.str[: spec_index.SHORT])
     cited = set(values.run) | in_notes | fresh
     assert set(index.ancestors(sorted(cited))) == set(index.entries), "xlingual runs index"
 
@@ -71,12 +71,12 @@ def test_a_changed_spec_or_digest_no_longer_has_its_id(index):
     short = next(s for s, entry in index.entries.items() if entry["spec"].get("seed") == 1)
     entry = index.entries[short]
     changed = entry | {"spec": entry["spec"] | {"seed": 2}}
-    other = provenance.SpecIndex(index.entries | {short: changed})
+    other = spec_index.SpecIndex(index.entries | {short: changed})
     assert other.run_id(short) != index.run_id(short)
     with_data = next(s for s, entry in index.entries.items() if "data" in entry)
     digests = dict.fromkeys(index.entries[with_data]["data"], "0" * 64)
     changed = index.entries[with_data] | {"data": digests}
-    other = provenance.SpecIndex(index.entries | {with_data: changed})
+    other = spec_index.SpecIndex(index.entries | {with_data: changed})
     assert other.run_id(with_data) != index.run_id(with_data)
 
 
@@ -89,7 +89,7 @@ def test_a_spec_of_every_stage_is_restored(index, monkeypatch):
             stages.setdefault(index.stage(short), short)
     assert len(stages) > 20
     for short in stages.values():
-        assert run_id(provenance.restored_spec(index, short)).startswith(short)
+        assert run_id(spec_index.restored_spec(index, short)).startswith(short)
 
 
 def test_what_read_other_data_is_not_made_with_these(index, tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_what_read_other_data_is_not_made_with_these(index, tmp_path, monkeypatc
     (tmp_path / "bible/en-bbe.tsv").write_text("GEN.1.1\tIn the beginning.\n")
     monkeypatch.setenv("XLINGUAL_DATA", str(tmp_path))
     with pytest.raises(InputError, match="other data"):
-        provenance.restored_spec(index, short)
+        spec_index.restored_spec(index, short)
 
 
 def test_the_index_is_written_from_the_grids_and_else_from_itself(index, tmp_path, monkeypatch):
@@ -110,12 +110,12 @@ def test_the_index_is_written_from_the_grids_and_else_from_itself(index, tmp_pat
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
     told = []
     with pytest.raises(InputError, match="have no spec"):
-        provenance.write_index(tmp_path, told.append)
+        spec_index.write_index(tmp_path, told.append)
     whole = [{"id": short} | entry for short, entry in index.entries.items()]
-    (tmp_path / provenance.INDEX).write_text("".join(json.dumps(e) + "\n" for e in whole))
-    provenance.write_index(tmp_path, told.append)
-    part = provenance.read_index(tmp_path)
-    wanted = set(provenance.reference_values(tmp_path).run)
+    (tmp_path / spec_index.INDEX).write_text("".join(json.dumps(e) + "\n" for e in whole))
+    spec_index.write_index(tmp_path, told.append)
+    part = spec_index.read_index(tmp_path)
+    wanted = set(spec_index.reference_values(tmp_path).run)
     assert set(part.entries) == set(index.ancestors(sorted(wanted)))
     assert all(part.entries[short] == index.entries[short] for short in part.entries)
     assert any("from the earlier index" in line for line in told)
@@ -188,7 +188,7 @@ def test_a_reference_run_is_shown_and_made_again_without_its_store(index, tmp_pa
     with pytest.raises(SystemExit) as done:
         cli.main(["runs", "make", short, "--store", str(tmp_path / "runs")])
     assert done.value.code == 0, capsys.readouterr().err
-    spec = provenance.restored_spec(index, short)
+    spec = spec_index.restored_spec(index, short)
     assert Store(tmp_path / "runs").path(spec).is_dir()
     run([spec], Store(tmp_path / "runs"), progress=False)
 

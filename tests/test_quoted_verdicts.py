@@ -9,15 +9,14 @@ import pytest
 
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import verdicts
-from xlingual_nb.report.confirmation import read_confirmed
+from xlingual_nb.report.confirmation_outcomes import read_confirmed
 from xlingual_nb.report.labels import corpus_name
 from xlingual_nb.report.scores import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALES = "paper", "laptop"  # what notebooks quote is of the last that has a claim on a text
-FRESH = (
-    "## On fresh seeds"  # the part of a notebook whose verdicts are those of the confirmatory study
-)
+# the part of a notebook whose verdicts are those of the confirmatory study
+FRESH = "## On fresh seeds"
 
 
 def kept_verdicts():

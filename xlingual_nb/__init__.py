@@ -48,11 +48,11 @@ _NAMES = {  # by the module that has them
     ),
     "api.checkpoints": (
         "Checkpoint",
-        "PretrainingConfig",
         "load_checkpoint",
         "pretrain",
         "probe",
     ),
+    "api.pretraining_config": ("PretrainingConfig",),
     "api.word_vectors": ("train_word_vectors",),
     "api.transfer": (
         "FineTuned",
@@ -88,7 +88,7 @@ __all__ = sorted(_MODULE_OF)
 
 TYPE_CHECKING = False  # editors take it for typing's, whose import would take time
 if TYPE_CHECKING:
-    from .api.checkpoints import Checkpoint, PretrainingConfig, load_checkpoint, pretrain, probe
+    from .api.checkpoints import Checkpoint, load_checkpoint, pretrain, probe
     from .api.measures import (
         MeanShift,
         language_identity,
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
         word_retrieval,
     )
     from .api.papers import ambiguities, claims, published, reference_results, tables
+    from .api.pretraining_config import PretrainingConfig
     from .api.texts import (
         fake_english,
         frequency_corpus,

@@ -55,7 +55,13 @@ app.add_typer(runs_app, name="runs")
 
 # %% ../nbs/lib/9010_cli.ipynb #4f4db2d8
 def print_version(is_asked: bool) -> None:
-    """Print which version this is, and end."""
+    """Print the version and exit.
+
+    Parameters
+    ----------
+    is_asked : bool
+        Whether `--version` was given.
+    """
     if not is_asked:
         return
     import xlingual_nb
@@ -84,7 +90,13 @@ def common(
 
 # %% ../nbs/lib/9010_cli.ipynb #09928c10
 def main(arguments: list[str] | None = None) -> None:
-    """Run the `xlingual` command and exit with its code; `--debug` may stand anywhere."""
+    """Run the `xlingual` command and exit with its code; `--debug` may stand anywhere.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        By default those of the process.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     words = [a for a in arguments if a != "--debug"]
     line = ""
@@ -110,14 +122,34 @@ def main(arguments: list[str] | None = None) -> None:
 
 # %% ../nbs/lib/9010_cli.ipynb #514cbba7
 def known_notebooks(incomplete: str) -> list[str]:
-    """Names of experiments, for a shell that completes one."""
+    """Names of experiments, for shell completion.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+
+    Returns
+    -------
+    list of str
+    """
     from xlingual_nb.report.notebooks import experiments
 
     return [name for name in experiments() if incomplete in name]
 
 
 def known_scales(incomplete: str) -> list[str]:
-    """Scales, for a shell that completes one."""
+    """Scales, for shell completion.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+
+    Returns
+    -------
+    list of str
+    """
     from xlingual_nb.experiments.config import SCALES
 
     return [scale for scale in SCALES if scale.startswith(incomplete)]
@@ -148,8 +180,27 @@ Keep = Annotated[
 def notebook_values(
     parameter: list[str] | None, store: str, sizes: Path | None, notebooks
 ) -> dict[str, str]:
-    """The parameters that the options of `plan` and `run` name. InputError for one that has an
-    option of its own, and for a file of sizes without the notebooks that it is for.
+    """The notebook parameters that the options of `plan` and `run` name.
+
+    Parameters
+    ----------
+    parameter : list of str or None
+        Values of `-p`, as `seeds=5`.
+    store : str
+        Value of `--store`; empty for none.
+    sizes : Path or None
+        Value of `--sizes`.
+    notebooks : list of str or None
+
+    Returns
+    -------
+    dict
+        {name: value}.
+
+    Raises
+    ------
+    InputError
+        For a parameter that has an option of its own, and for `--sizes` without notebooks.
     """
     if sizes and not notebooks:
         raise InputError(f"--sizes {sizes}: name its notebooks, as in: run 02 --sizes {sizes}")
@@ -179,7 +230,32 @@ Jobs = Annotated[int, typer.Option(help="Notebooks that run at once.")]
 def run_batch_file(
     batch: str, jobs: int, others, scale: str, parameter, store: str, start_cluster, on_workers
 ) -> None:
-    """Execute a batch; `-p` and `--store` go to all entries, `--scale` to those that name none."""
+    """Execute the notebooks of a batch file.
+
+    Parameters
+    ----------
+    batch : str
+        The file.
+    jobs : int
+        Notebooks executed at once.
+    others : list, Path or bool
+        Options that a batch excludes: true if any was given.
+    scale : str
+        Of entries that name none.
+    parameter : list of str or None
+        Values of `-p`, for all entries.
+    store : str
+        Of all entries.
+    start_cluster : callable
+        From `executor_for_kernels`.
+    on_workers : bool
+        Execute them on the cluster's workers.
+
+    Raises
+    ------
+    InputError
+        If another option names notebooks.
+    """
     from xlingual_nb.report.batches import read_batch, run_batch
 
     if others:

@@ -14,13 +14,40 @@ class InputError(ValueError):
 
 # %% ../nbs/lib/0010_errors.ipynb #8b46fed9
 def require(condition: bool, message: str) -> None:
-    """Raise InputError with `message` unless `condition` holds."""
+    """Raise an InputError unless a condition holds.
+
+    Parameters
+    ----------
+    condition : bool
+    message : str
+        Names the file or parameter, and the fix.
+
+    Raises
+    ------
+    InputError
+    """
     if not condition:
         raise InputError(message)
 
 # %% ../nbs/lib/0010_errors.ipynb #72b7b41f
 def require_package(package: str, extra: str):
-    """A package that an extra of ours brings; InputError where it is missing."""
+    """Import a package that one of our extras installs.
+
+    Parameters
+    ----------
+    package : str
+    extra : str
+        The extra, for the message.
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    InputError
+        If the package is missing.
+    """
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

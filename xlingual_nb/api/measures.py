@@ -75,7 +75,24 @@ def multilinguality(
 
 # %% ../../nbs/lib/9150_measures.ipynb #3d5d12e3
 def two_languages(texts: Mapping, name: str) -> tuple[str, str]:
-    """The two languages of a dict. InputError for fewer or more."""
+    """The languages of a mapping of two.
+
+    Parameters
+    ----------
+    texts : mapping
+        {language: texts}.
+    name : str
+        Of the argument, for the message.
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    InputError
+        If there are fewer or more than two.
+    """
     require(len(texts) == 2, f"{name} holds {', '.join(texts) or 'nothing'}: give two languages")
     return tuple(texts)
 
@@ -230,7 +247,22 @@ class MeanShift:
         return f"MeanShift({self.source} to {self.target}; {self.checkpoint})"
 
     def decoded(self, sentences: Iterable[str], layer: int, weight: float) -> Encoded:
-        """Ids of the likeliest token at every place, the shift added at a layer."""
+        """The likeliest token at every position when the shift is added at a layer.
+
+        Parameters
+        ----------
+        sentences : iterable of str
+            In the source language.
+        layer : int
+            0 is the embedding layer.
+        weight : float
+            Factor of the shift.
+
+        Returns
+        -------
+        Encoded
+            Token ids.
+        """
         encoder = self.checkpoint.encoder
         ids, _ = fit(encoder, self.checkpoint.encode(sentences, self.source), self.source)
         vector = weight * self.vectors[layer]

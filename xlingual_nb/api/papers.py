@@ -31,19 +31,54 @@ LETTERS = {
 
 
 def paper_id(name: str) -> str:
-    """The id of a paper from its letter, `k2020` from `K`, or from the id itself."""
+    """The id of a paper: `k2020` of `K`.
+
+    Parameters
+    ----------
+    name : str
+        Letter or id.
+
+    Returns
+    -------
+    str
+    """
     return LETTERS.get(name.upper(), name.lower())
 
 
 def table_name(paper: str, table: str) -> str:
-    """A table as people name it, `K Table 2`, from the ids `k2020` and `table2`."""
+    """The name of a table in prose: `K Table 2` of `k2020` and `table2`.
+
+    Parameters
+    ----------
+    paper, table : str
+        Ids.
+
+    Returns
+    -------
+    str
+    """
     letter = next(letter for letter, name in LETTERS.items() if name == paper)
     printed = re.fullmatch(r"(table|figure)(\d+.*)", table)
     return f"{letter} {printed[1].capitalize()} {printed[2]}" if printed else f"{letter} {table}"
 
 
 def table_ids(name: str) -> tuple[str, str]:
-    """The ids of a paper and a table from a name such as `K Table 2` or `k2020/table2`."""
+    """The ids in the name of a table: `k2020` and `table2` of `K Table 2` or `k2020/table2`.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    tuple of str
+        Paper and table.
+
+    Raises
+    ------
+    InputError
+        If the name does not begin with a paper.
+    """
     letter, _, table = str(name).replace("/", " ").strip().partition(" ")
     paper = paper_id(letter)
     require(
@@ -61,7 +96,21 @@ def results_folder() -> Path:
 
 
 def scale_folder(scale: str) -> Path:
-    """The reference results of a scale. InputError, with those that there are, for another."""
+    """The folder of the reference results of a scale.
+
+    Parameters
+    ----------
+    scale : str
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If there are none of this scale: names those that there are.
+    """
     folder = results_folder() / scale
     scales = sorted(path.parent.name for path in results_folder().glob("*/verdicts.csv"))
     require(scale in scales, f"scale={scale!r}: there are reference results of {', '.join(scales)}")
@@ -69,7 +118,19 @@ def scale_folder(scale: str) -> Path:
 
 
 def reference_tables(scale: str, table: str = "") -> pd.DataFrame:
-    """The result tables of a scale, or those of one name, one below the other."""
+    """The result tables of a scale.
+
+    Parameters
+    ----------
+    scale : str
+    table : str
+        Only tables of this name; empty for all.
+
+    Returns
+    -------
+    DataFrame
+        The tables, concatenated.
+    """
     frames = []
     for folder in sorted(path for path in scale_folder(scale).iterdir() if path.is_dir()):
         for path in result_tables.result_files(folder):
@@ -170,7 +231,18 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
 
 
 def unknown_table(name: str, names: list[str]) -> InputError:
-    """The error for a table that is not among these, with those that are spelt like it."""
+    """The error for a table that does not exist.
+
+    Parameters
+    ----------
+    name : str
+    names : list of str
+        The tables that exist: similar ones are suggested.
+
+    Returns
+    -------
+    InputError
+    """
     near = get_close_matches(str(name), names, 3)
     advice = f"did you mean {' or '.join(near)}?" if near else "tables() lists all"
     return InputError(f"there is no table {name!r} here: {advice}")

@@ -130,7 +130,23 @@ def load_dictionary(
 
 # %% ../../nbs/lib/9110_texts.ipynb #09751507
 def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]:
-    """The sentences as a list. InputError for a bare string, none at all, or anything but text."""
+    """Check that an argument is a list of sentences.
+
+    Parameters
+    ----------
+    sentences : iterable of str
+    name : str
+        Of the argument, for messages.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    InputError
+        For a bare string, an empty list, or anything but strings.
+    """
     require(
         not isinstance(sentences, str),
         f"{name} is one string, {sentences!r:.40}: give a list of sentences",
@@ -143,7 +159,25 @@ def as_sentences(sentences: Iterable[str], name: str = "sentences") -> list[str]
 
 
 def as_texts(texts: Mapping[str, Iterable[str]], name: str = "texts") -> dict[str, list[str]]:
-    """Sentences by language. InputError for anything but a dict of lists of sentences."""
+    """Check that an argument has sentences by language.
+
+    Parameters
+    ----------
+    texts : mapping
+        {language: sentences}.
+    name : str
+        Of the argument, for messages.
+
+    Returns
+    -------
+    dict
+        {language: list of str}.
+
+    Raises
+    ------
+    InputError
+        For anything but a mapping of lists of sentences.
+    """
     require(
         isinstance(texts, Mapping) and texts,
         f'{name}: give a dict from language to sentences, as {{"en": [...], "es": [...]}}',
@@ -155,7 +189,16 @@ def as_texts(texts: Mapping[str, Iterable[str]], name: str = "texts") -> dict[st
 
 
 def corpus_of(sentences: Iterable[str]) -> Corpus:
-    """Sentences as a corpus of one document."""
+    """Sentences as a corpus of one document.
+
+    Parameters
+    ----------
+    sentences : iterable of str
+
+    Returns
+    -------
+    Corpus
+    """
     return Corpus("", (tuple(as_sentences(sentences)),))
 
 # %% ../../nbs/lib/9110_texts.ipynb #702da4e4
@@ -208,8 +251,15 @@ def romanize(sentences: Iterable[str]) -> list[str]:
 def tokenize_words(sentences: Iterable[str]) -> list[str]:
     """Sentences with a blank around every punctuation sign, as BERT's basic tokenizer splits.
 
-    What moves or counts words (`permute`, `invert`, `frequency_corpus`, `slice_windows`) takes
-    them as they stand between blanks.
+    `permute`, `invert`, `frequency_corpus` and `slice_windows` take words as separated by blanks.
+
+    Parameters
+    ----------
+    sentences : iterable of str
+
+    Returns
+    -------
+    list of str
 
     Examples
     --------
@@ -221,9 +271,18 @@ def tokenize_words(sentences: Iterable[str]) -> list[str]:
 
 
 def frequency_corpus(sentences: Iterable[str], seed: int = 0) -> list[str]:
-    """Sentences of words drawn from the text's word frequencies: order and co-occurrence are gone.
+    """Sentences of words sampled by their frequency in the text: order and co-occurrence are removed.
 
     Every sentence keeps its number of words (K et al. 2020, section 3.2.3).
+
+    Parameters
+    ----------
+    sentences : iterable of str
+    seed : int
+
+    Returns
+    -------
+    list of str
 
     Examples
     --------
@@ -235,7 +294,19 @@ def frequency_corpus(sentences: Iterable[str], seed: int = 0) -> list[str]:
 
 # %% ../../nbs/lib/9110_texts.ipynb #61ebb5e8
 def on_words(transform: Callable[[Encoded], Encoded], sentences: Iterable[str]) -> list[str]:
-    """Sentences after a transform of token ids in which every word is one token."""
+    """Apply a transform of token ids to words.
+
+    Parameters
+    ----------
+    transform : callable
+        From Encoded to Encoded; every word is one token.
+    sentences : iterable of str
+        Words are separated by blanks.
+
+    Returns
+    -------
+    list of str
+    """
     rows = [sentence.split() for sentence in as_sentences(sentences)]
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys(chain.from_iterable(rows)))}
     encoded = Encoded.of([vocabulary[word] for word in row] for row in rows)
@@ -273,7 +344,15 @@ def permute(
 
 
 def invert(sentences: Iterable[str]) -> list[str]:
-    """Sentences with their words in reverse order (inv-order: Dufter & Schütze 2020, 2.4).
+    """Sentences with their words in reverse order (inv-order; Dufter & Schütze 2020, section 2.4).
+
+    Parameters
+    ----------
+    sentences : iterable of str
+
+    Returns
+    -------
+    list of str
 
     Examples
     --------
@@ -285,9 +364,24 @@ def invert(sentences: Iterable[str]) -> list[str]:
 
 
 def slice_windows(sentences: Iterable[str], words: int) -> list[str]:
-    """Every sentence cut into windows of at most so many words, each a sentence of its own.
+    """Cut every sentence into windows, each a sentence of its own.
 
-    A model that is pretrained on them never sees a longer context (Liu et al. 2020a, 2.4).
+    A model pretrained on them never sees a longer context (Liu et al. 2020a, section 2.4).
+
+    Parameters
+    ----------
+    sentences : iterable of str
+    words : int
+        Longest window.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    InputError
+        If `words` is below 1.
 
     Examples
     --------

@@ -141,7 +141,24 @@ TASKS: dict[str, tuple[Task, Callable, str]] = {
 def read_records(
     checkpoint: Checkpoint, task: Task, records: Iterable[dict], language: str
 ) -> Inputs:
-    """Records as the model reads them from a language. InputError for one that it lacks."""
+    """Encode records as the model reads them in a language.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+    task : Task
+    records : iterable of dict
+    language : str
+
+    Returns
+    -------
+    Inputs
+
+    Raises
+    ------
+    InputError
+        If the model does not have the language.
+    """
     encoder = checkpoint.encoder
     encoder.view(language)
     inputs = task.encode(encoder.tokenizer, list(records))
@@ -153,7 +170,16 @@ def read_records(
 
 
 def with_labels(record: dict) -> dict:
-    """A record with something in the place of labels that it lacks, so that it can be read."""
+    """A record with placeholders for missing labels, so that it can be encoded.
+
+    Parameters
+    ----------
+    record : dict
+
+    Returns
+    -------
+    dict
+    """
     if "tokens" not in record:
         return {"label": LABELS[0]} | record
     n = len(record["tokens"])
@@ -161,7 +187,23 @@ def with_labels(record: dict) -> dict:
 
 
 def hold_out(records: list[dict]) -> tuple[list[dict], list[dict]]:
-    """All records but every tenth, and every tenth."""
+    """Split records into a training and a development set.
+
+    Parameters
+    ----------
+    records : list of dict
+        Ten or more.
+
+    Returns
+    -------
+    tuple of list of dict
+        All but every tenth, and every tenth.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than ten.
+    """
     require(len(records) >= 10, f"{len(records)} records: give ten or more, or dev")
     return [r for i, r in enumerate(records) if i % 10], records[::10]
 
@@ -205,22 +247,55 @@ class FineTuned:
         return losses.rename_axis("step")
 
     def answer(self, records: Iterable[dict], language: str) -> tuple[Inputs, list]:
-        """Records as they are read, and the answers of the network."""
+        """Encode records and predict.
+
+        Parameters
+        ----------
+        records : iterable of dict
+            With labels.
+        language : str
+
+        Returns
+        -------
+        inputs : Inputs
+        answers : list
+            Of the task's head, one a record.
+        """
         task = TASKS[self.task][0]
         inputs = read_records(self.checkpoint, task, records, language)
         with few_threads(self.checkpoint.encoder.width):
             return inputs, task.head.answer(self.checkpoint.encoder, self.learnt, inputs)
 
     def predict(self, records: Iterable[dict], language: str) -> list:
-        """An answer a record: a label, a list of tags, or (heads, relations) of a parse.
+        """Predict the labels of records, which need none.
 
-        The records need no labels.
+        Parameters
+        ----------
+        records : iterable of dict
+        language : str
+
+        Returns
+        -------
+        list
+            One prediction a record: a label, a list of tags, or (heads, relations) of a parse.
         """
         answers = list(self.answer(map(with_labels, records), language)[1])
         return [LABELS[i] for i in answers] if self.task == "nli" else answers
 
     def score(self, records: Iterable[dict], language: str) -> float:
-        """Accuracy (NLI, POS, documents), F1 of entities (NER) or LAS (parsing), in percent."""
+        """Score predictions against the records' labels.
+
+        Parameters
+        ----------
+        records : iterable of dict
+        language : str
+
+        Returns
+        -------
+        float
+            Percent: accuracy (NLI, POS, documents), F1 of entities (NER) or labelled attachment score
+            (parsing).
+        """
         inputs, answers = self.answer(records, language)
         task, _, criterion = TASKS[self.task]
         return 100 * task.score(inputs, answers)[criterion]
@@ -249,9 +324,18 @@ class FineTuned:
         return pd.DataFrame(rows).T.rename_axis("language")
 
     def save(self, folder: str | Path) -> Path:
-        """Save a tagger or a classifier of documents as a folder of transformers, head included.
+        """Save a tagger or a document classifier as a Hugging Face folder, head included.
 
-        `AutoModelForTokenClassification` and `AutoModelForSequenceClassification` open it.
+        `AutoModelForTokenClassification` and `AutoModelForSequenceClassification` load it.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new folder.
+
+        Returns
+        -------
+        Path
 
         Raises
         ------

@@ -236,7 +236,16 @@ class Outcome:
 
 
 def as_json(entry: Entry) -> str:
-    """An entry for another process."""
+    """An entry as JSON, to be executed in another process.
+
+    Parameters
+    ----------
+    entry : Entry
+
+    Returns
+    -------
+    str
+    """
     given = dict(source=str(entry.source), parameters=entry.parameters, name=entry.name)
     return json.dumps(given)
 
@@ -286,7 +295,22 @@ FOUND = "made by the same notebook, parameters and code"
 
 
 def all_done(outcomes: list[Outcome]) -> list[Outcome]:
-    """The outcomes of a batch. NotebookError that names those that failed, and their logs."""
+    """The outcomes of a batch in which nothing failed.
+
+    Parameters
+    ----------
+    outcomes : list of Outcome
+
+    Returns
+    -------
+    list of Outcome
+        The same.
+
+    Raises
+    ------
+    NotebookError
+        If an entry failed: names those that did, and their logs.
+    """
     failed = [o for o in outcomes if o.status == "failed"]
     if failed:
         names = ", ".join(f"{o.entry.name} ({os.path.relpath(o.entry.log)})" for o in failed)
@@ -312,7 +336,22 @@ def stop(children: set) -> None:
 
 # %% ../../nbs/lib/8170_batches.ipynb #8170ab01
 def execute_on_worker(root: str, text: str, log: str) -> None:
-    """Execute one entry, given as JSON, in this process of a worker, in the folder `root`."""
+    """Execute one entry in this process of a worker.
+
+    Parameters
+    ----------
+    root : str
+        Working folder: the root of the repository.
+    text : str
+        The entry (`as_json`).
+    log : str
+        File for what the notebook prints.
+
+    Raises
+    ------
+    InputError
+        If a cell fails; the log has the traceback.
+    """
     os.chdir(root)
     values = json.loads(text)
     scale = values["parameters"].pop("scale")
@@ -330,7 +369,25 @@ def execute_on_worker(root: str, text: str, log: str) -> None:
 def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     """Execute entries on the workers of the cluster that the environment names.
 
-    Their runs are made by all workers; an entry that fails does not stop the others.
+    Their runs are computed by all workers; an entry that fails does not stop the others.
+
+    Parameters
+    ----------
+    entries : list of Entry
+    device : str
+        That the workers must have: `cpu` or `cuda`.
+    say : callable
+        Is called with one line of progress at a time.
+
+    Returns
+    -------
+    list of Outcome
+        In the order in which the entries end.
+
+    Raises
+    ------
+    InputError
+        If no cluster is named.
     """
     require(uses_cluster(), "--on-workers needs a cluster: add --executor dask, or a batch system")
     root = repository()
@@ -371,16 +428,30 @@ def run_batch(
     start_cluster=lambda device: None,
     on_workers: bool = False,
 ) -> list[Outcome]:
-    """Execute the entries of a batch, `jobs` of them at once; those that are finished are found.
+    """Execute the entries of a batch; finished ones are not executed again.
 
-    All are checked before the first starts, and before `start_cluster` is called with the device
-    that they need. One that fails does not stop the others. With `on_workers` they are executed on the
-    workers of the cluster, one at once on each.
+    All are checked before the first starts. One that fails does not stop the others.
+
+    Parameters
+    ----------
+    entries : list of Entry
+    jobs : int
+        How many are executed at once.
+    say : callable
+        Is called with one line of progress at a time.
+    start_cluster : callable
+        Is called with the device that the entries need, after the checks.
+    on_workers : bool
+        Execute them on the workers of the cluster, at most one at a time on each.
+
+    Returns
+    -------
+    list of Outcome
 
     Raises
     ------
     InputError
-        Before anything runs, for what a notebook would refuse.
+        Before anything runs, for a notebook or a parameter that does not exist.
     NotebookError
         When all have ended, if any failed: names them and their logs.
     """

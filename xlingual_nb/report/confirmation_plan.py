@@ -87,17 +87,49 @@ class Plan:
     left_out: tuple[LeftOut, ...] = ()
 
     def family(self, corpus: str) -> list[PlannedClaim]:
-        """The claims that are corrected together: all on a corpus that were not cut."""
+        """The claims that are corrected together (Holm).
+
+        Parameters
+        ----------
+        corpus : str
+
+        Returns
+        -------
+        list of PlannedClaim
+            All on the corpus that were not cut.
+        """
         return [c for c in self.claims if c.corpus == corpus and not c.cut]
 
     def seeds(self, n: int) -> tuple[int, ...]:
-        """The first `n` fresh seeds."""
+        """The first fresh seeds.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+
+        Returns
+        -------
+        tuple of int
+        """
         return tuple(range(self.first_seed, self.first_seed + n))
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #c4b3ec7b
 def read_plan(path) -> Plan:
-    """One `plan.toml`. Raises InputError that names the file and the entry for a field that is missing
-    or unknown.
+    """Read one `plan.toml`.
+
+    Parameters
+    ----------
+    path : Path or str
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    InputError
+        If a field is missing or unknown: names file and entry.
     """
     content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     entries = {"claims": [], "left_out": []}
@@ -125,8 +157,18 @@ def plans() -> dict[str, Plan]:
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #8a88886c
 def tests_digest(claim: published.Claim) -> str:
-    """Twelve characters that change with any test of a claim, its baselines or its preconditions; not
-    with a new field of tests that it leaves at its default.
+    """A digest of a claim's tests, its baselines and its preconditions.
+
+    A field of tests that is added later leaves the digest as it is where its default applies.
+
+    Parameters
+    ----------
+    claim : Claim
+
+    Returns
+    -------
+    str
+        Twelve hexadecimal digits.
     """
     tests = [
         {f.name: getattr(test, f.name) for f in fields(test) if getattr(test, f.name) != f.default}
@@ -137,12 +179,20 @@ def tests_digest(claim: published.Claim) -> str:
 
 
 def claim_to_test(planned: PlannedClaim) -> published.Claim:
-    """The claim that a plan speaks of, with its tests asked of the rows that the plan names.
+    """The claim of a plan, its tests on the rows that the plan names.
+
+    Parameters
+    ----------
+    planned : PlannedClaim
+
+    Returns
+    -------
+    Claim
 
     Raises
     ------
     InputError
-        If its test is no longer the one that was planned.
+        If the claim is gone, or its test is no longer the planned one.
     """
     claim = next((c for c in published.claims() if c.id == planned.id), None)
     require(claim is not None, f"plan: there is no claim {planned.id!r} in the registry")
@@ -165,8 +215,21 @@ POWER = 0.8
 
 
 def chance_with(examined: Examined, n: int, level: float) -> float:
-    """The chance that `n` seeds in each group decide a claim at a level, were its exploratory effect
-    and spread the true ones.
+    """The power of a claim's tests, if its exploratory effect and spread are the true ones.
+
+    Parameters
+    ----------
+    examined : Examined
+        The claim with its exploratory results.
+    n : int
+        Seeds in each group.
+    level : float
+        Of the test, after the correction for the family.
+
+    Returns
+    -------
+    float
+        In [0, 1].
     """
     with_n = []
     for test, o in zip(examined.claim.tests, examined.outcomes):
@@ -182,15 +245,34 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
 
 
 def fewest_seeds(examined: Examined, level: float) -> int | None:
-    """The fewest seeds, from `FEWEST`, with which a claim is decided with a chance of `POWER`; None
-    where `MOST` do not suffice.
+    """The fewest seeds with which a claim is decided with power `POWER`.
+
+    Parameters
+    ----------
+    examined : Examined
+    level : float
+
+    Returns
+    -------
+    int or None
+        From `FEWEST` to `MOST`; None if `MOST` do not suffice.
     """
     sizes = range(FEWEST, MOST + 1)
     return next((n for n in sizes if chance_with(examined, n, level) >= POWER), None)
 
 
 def reason_against(examined: Examined) -> str:
-    """Why more seeds do not decide a claim, whatever their number; empty where they may."""
+    """The reason why no number of seeds decides a claim.
+
+    Parameters
+    ----------
+    examined : Examined
+
+    Returns
+    -------
+    str
+        Empty where more seeds may decide it.
+    """
     if np.isnan(examined.p):
         return f"exploratory: {examined.verdict}" + (examined.note and f", {examined.note}")
     if any(o.rows for o in examined.outcomes):
@@ -203,8 +285,17 @@ def reason_against(examined: Examined) -> str:
 def plan_family(
     members: Iterable[tuple[str, Examined]],
 ) -> tuple[list[PlannedClaim], list[LeftOut]]:
-    """What is planned of the own claims of a paper on a corpus, each with its notebook, and what is
-    left out.
+    """Plan the papers' own claims on a corpus.
+
+    Parameters
+    ----------
+    members : iterable of (str, Examined)
+        Notebook and exploratory results of each claim.
+
+    Returns
+    -------
+    planned : list of PlannedClaim
+    left_out : list of LeftOut
     """
     members = list(members)
     open_claims = [e for _, e in members if not reason_against(e)]
@@ -229,14 +320,36 @@ def plan_family(
 
 
 def values_digest(seeds: pd.DataFrame) -> str:
-    """Twelve characters that change with any value by seed, whatever code made it."""
+    """A digest of values by seed, which does not depend on the code that made them.
+
+    Parameters
+    ----------
+    seeds : DataFrame
+
+    Returns
+    -------
+    str
+        Twelve hexadecimal digits.
+    """
     columns = [*tables.OBSERVED[:-1], "step"]
     content = tables.text(seeds[columns].sort_values(columns), digits=9)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def exploratory_values(home: Path, paper: str) -> pd.DataFrame:
-    """The values by seed of a paper under `results/<scale>`."""
+    """The exploratory values of a paper.
+
+    Parameters
+    ----------
+    home : Path
+        `results`, or a folder like it.
+    paper : str
+
+    Returns
+    -------
+    DataFrame
+        A row a value and seed, of all scales.
+    """
     paths = sorted(Path(home).glob("*/seeds.csv"))
     seeds = pd.concat([tables.read_seeds(path) for path in paths])
     return seeds[seeds.paper == paper]
@@ -286,14 +399,33 @@ HEAD_FIELDS = "paper", "scale", "fixed", "values"
 
 
 def toml_value(value) -> str:
-    """A text, a number or some numbers as TOML writes them."""
+    """A value as TOML writes it.
+
+    Parameters
+    ----------
+    value : str, int, float or tuple
+        A string without quotes or backslashes.
+
+    Returns
+    -------
+    str
+    """
     if isinstance(value, str):
         return f'"{value}"'
     return str(list(value) if isinstance(value, tuple) else value)
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan as TOML, an entry a line."""
+    """A plan as TOML, one entry a line.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    str
+    """
     lines = [f"{name} = {toml_value(getattr(plan, name))}" for name in HEAD_FIELDS]
     lines.append(f"first_seed = {plan.first_seed}")
     for name, entries in (("claim", plan.claims), ("left_out", plan.left_out)):
@@ -308,7 +440,24 @@ def plan_text(plan: Plan) -> str:
 
 
 def write_plans(home: Path, fixed: str) -> list[Path]:
-    """Write the plan of each paper beside its claims. InputError where one has a plan already."""
+    """Write the plan of each paper beside its claims.
+
+    Parameters
+    ----------
+    home : Path
+        `results`, or a folder like it.
+    fixed : str
+        Day of the plan.
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        If a paper has a plan already.
+    """
     written = []
     for paper, plan in make_plans(home, fixed).items():
         path = published.folder(paper) / "plan.toml"

@@ -20,7 +20,22 @@ data_app = typer.Typer(help=DATA, no_args_is_help=True)
 
 # %% ../../nbs/lib/8150_data_commands.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
-    """The data folder; InputError where there is none (`create`: `data` of the repository then)."""
+    """The data folder.
+
+    Parameters
+    ----------
+    create : bool
+        Whether to take `data` of the repository where there is none yet.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.text.corpora import data_folder
 

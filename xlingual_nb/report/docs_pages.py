@@ -14,7 +14,8 @@ import pandas as pd
 from ..papers.published import ambiguities, claims
 from ..papers.published import PAPERS as OF_PAPERS
 from . import verdicts
-from .answers import MINUS, PAPERS, PUBLISHED_SIZE, reference_verdicts, wrapped
+from .answer_blocks import MINUS, PUBLISHED_SIZE, wrapped
+from .answers import PAPERS, reference_verdicts
 from .checkout import repository
 from .labels import corpus_name
 from .scores import MARKS
@@ -22,12 +23,31 @@ from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa05
 def table_cell(text: str) -> str:
-    """A text for a cell of a markdown table."""
+    """A text on one line, its bars escaped, for a cell of a markdown table.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+    """
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def effect_cell(row) -> str:
-    """Effect and interval of a row of `verdicts.csv`, with true minus signs."""
+    """Effect and interval, with true minus signs.
+
+    Parameters
+    ----------
+    row : namedtuple
+        A row of `verdicts.csv`.
+
+    Returns
+    -------
+    str
+    """
     digits = verdicts.in_digits
     interval = f" [{digits(row.low)}, {digits(row.high)}]" if row.low == row.low else ""
     text = f"{digits(row.effect)}{interval}"
@@ -63,7 +83,18 @@ def contradicted_lines(frame: pd.DataFrame, places: dict[str, str]) -> list[str]
 
 
 def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
-    """The page of the papers' claims that did not hold, in markdown."""
+    """The page of the papers' claims that did not hold.
+
+    Parameters
+    ----------
+    frames : dict
+        {scale: verdicts}, with `laptop` and `paper`.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
     lines = contradicted_lines(frames["laptop"], {})
     lines += contradicted_lines(frames["paper"], {"dufter2020": PUBLISHED_SIZE})
     intro = (
@@ -84,7 +115,17 @@ def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa08
 def ambiguity_text(entry) -> str:
-    """An ambiguity as markdown: the paper, its code, what was chosen, the other reading."""
+    """An ambiguity: what the paper says, what its code does, what was chosen, the other reading.
+
+    Parameters
+    ----------
+    entry : Ambiguity
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
     switch = f"`{entry.switch}`" if entry.switch else "no setting"
     parts = {
         "Paper": entry.text,
@@ -120,7 +161,18 @@ def ambiguities_page() -> str:
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa10
 def docs_pages(root: Path) -> dict[str, str]:
-    """Texts of the pages by file name, from the root of the clone."""
+    """The texts of the generated pages.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    dict
+        {file relative to the root: markdown}.
+    """
     return {
         "docs/contradicted.md": contradicted_page(reference_verdicts(root)),
         "docs/text_and_code.md": ambiguities_page(),
@@ -128,7 +180,18 @@ def docs_pages(root: Path) -> dict[str, str]:
 
 
 def refresh_docs(root: Path | None = None) -> list[Path]:
-    """Write the pages anew; gives those that changed."""
+    """Write the generated pages again.
+
+    Parameters
+    ----------
+    root : Path, optional
+        Of the repository; of this one by default.
+
+    Returns
+    -------
+    list of Path
+        Those that changed.
+    """
     root = Path(root or repository())
     changed = []
     for name, text in docs_pages(root).items():

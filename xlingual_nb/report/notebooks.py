@@ -210,8 +210,18 @@ def runnable(path: Path, settings: dict) -> dict:
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #50b74221
 def announcing(name: str, say):
-    """A papermill engine that says each heading of the notebook when it is reached, with the time
-    since the start.
+    """A papermill engine that reports each heading when it is reached, with the seconds since the start.
+
+    Parameters
+    ----------
+    name : str
+        Of the notebook, in front of each line.
+    say : callable
+        Is called with one line at a time.
+
+    Returns
+    -------
+    type
     """
     from papermill.engines import NBClientEngine
 
@@ -258,9 +268,25 @@ def is_no_start(error: RuntimeError) -> bool:
 
 
 def execute(source: Path, target: Path, values: dict, cwd: Path, say=print) -> None:
-    """Execute `source` with papermill into `target`; a kernel that does not come up is started
-    again. A failing cell: NotebookError (or InputError, if the cell raised that); `target` then
-    holds what there is.
+    """Execute a notebook with papermill; a kernel that does not come up is started again.
+
+    Parameters
+    ----------
+    source, target : Path
+        The notebook and its executed copy, which after an error has the cells executed so far.
+    values : dict
+        Parameters.
+    cwd : Path
+        Working folder of the kernel.
+    say : callable
+        Is called with one line of progress at a time.
+
+    Raises
+    ------
+    NotebookError
+        If a cell fails or the kernel dies.
+    InputError
+        If a cell raised it.
     """
     without_grammars()
     import papermill
@@ -376,13 +402,37 @@ def run_notebook(
     copy_name: str = "",
     say=print,
 ) -> Path:
-    """Execute a notebook strictly, in the repository's root; the path of the executed copy,
-    `<out>/<scale>/<notebook>/<notebook>.ipynb` (`out`: the parameter `results`, else `yours/results`
-    of the repository, or with the parameter `keep` its `results`; `copy_name`: another name than the notebook's).
+    """Execute a notebook strictly, in the repository's root.
 
-    Its metadata say what made it. When a cell fails, what there is stays beside as
-    `<notebook>.failed.ipynb`, and an earlier good copy is left alone. InputError
-    before a kernel starts for what is not `runnable`.
+    The metadata of the executed copy have its provenance. After a failing cell the partly executed
+    copy stays as `<notebook>.failed.ipynb`, and an earlier complete copy is left alone.
+
+    Parameters
+    ----------
+    name : str or Path
+        Its number, name or file.
+    scale : str
+    parameters : dict, optional
+        {name: value} of the notebook's parameters.
+    out : Path, optional
+        Folder of the results: by default the parameter `results`, or `yours/results` of the
+        repository, with the parameter `keep` its `results`.
+    copy_name : str
+        Name of the copy, by default the notebook's.
+    say : callable
+        Is called with one line of progress at a time.
+
+    Returns
+    -------
+    Path
+        The executed copy, `<out>/<scale>/<notebook>/<copy_name>.ipynb`.
+
+    Raises
+    ------
+    InputError
+        Before a kernel starts, for a notebook or a parameter that does not exist.
+    NotebookError
+        If a cell fails or the kernel dies.
     """
     source = resolve(str(name))
     cwd = repository()
@@ -417,8 +467,16 @@ def run_notebook(
 
 # %% ../../nbs/lib/8080_notebooks.ipynb #9966a191
 def half_written(root: Path) -> list[Path]:
-    """Executed copies under a repository, kept or yours, whose process is gone and that nobody has
-    touched for an hour.
+    """Executed copies whose process died, untouched for an hour, among reference and user results.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    list of Path
     """
 
     def dead(path):

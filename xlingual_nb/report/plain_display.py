@@ -16,7 +16,17 @@ LONGEST_LINE = 160
 
 
 def plain_text(page: str) -> str:
-    """The words of a page in HTML: a line a table row or paragraph, cut where it is too long."""
+    """The words of an HTML page, one line a table row or paragraph, long lines cut.
+
+    Parameters
+    ----------
+    page : str
+        HTML.
+
+    Returns
+    -------
+    str
+    """
     page = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     page = re.sub(r"</t[hd]>\s*(?=<t[hd])", " | ", page)
     page = re.sub(r"</(tr|p)>|<br */?>", "\n", page)

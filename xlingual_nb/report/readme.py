@@ -17,16 +17,10 @@ import pandas as pd
 from ..errors import InputError
 from ..papers.published import PAPERS
 from . import tables, verdicts
-from xlingual_nb.report.answers import (
-    Finding,
-    finding_text,
-    reference_verdicts,
-    score_text,
-    wrapped,
-    write_cell,
-)
+from .answer_blocks import Finding, finding_text, score_text, wrapped
+from .answers import reference_verdicts, write_cell
 from .checkout import repository
-from xlingual_nb.report.confirmation import (
+from xlingual_nb.report.confirmation_outcomes import (
     NOT_RUN,
     OUTCOMES,
     compared_verdicts,
@@ -43,12 +37,24 @@ FIRST_SEEDS = 3
 
 
 def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
-    """The findings, a bullet each.
+    """The findings, one bullet each.
+
+    Parameters
+    ----------
+    template : dict
+        `nbs/readme.toml`, parsed.
+    frames : dict
+        {scale: verdicts}.
+
+    Returns
+    -------
+    str
+        Markdown.
 
     Raises
     ------
     InputError
-        If a claim is decided on no text.
+        If a claim is decided on no corpus.
     """
     bullets = []
     for entry in template["finding"]:
@@ -85,7 +91,20 @@ def printed_block() -> str:
 
 
 def notebooks_block(template: dict, folder: str = "nbs/") -> str:
-    """A table of the notebooks, with links into `folder`, what they reproduce and their answers."""
+    """A table of the notebooks: link, tables and figures that they reproduce, answer.
+
+    Parameters
+    ----------
+    template : dict
+        `nbs/readme.toml`, parsed.
+    folder : str
+        In front of each link.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
     lines = ["| notebook | reproduces | answer |", "|---|---|---|"]
     for entry in template["notebook"]:
         name = entry["name"]
@@ -95,8 +114,16 @@ def notebooks_block(template: dict, folder: str = "nbs/") -> str:
 
 # %% ../../nbs/lib/8160_readme.ipynb #81607da1
 def confirmation_sentence(scores: pd.DataFrame) -> str:
-    """How many verdicts are planned to be tested once more on fresh seeds, and what came of those that
-    were (`report.confirmation.confirmation_scores`).
+    """How many verdicts are planned to be tested on fresh seeds, and the outcomes so far.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Counts of outcomes by paper and corpus (`report.confirmation_outcomes.confirmation_scores`).
+
+    Returns
+    -------
+    str
     """
     total = scores.drop(columns=["paper", "corpus"]).sum()
     n_run = total.planned - total[NOT_RUN]
@@ -110,8 +137,19 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
 
 
 def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
-    """How many of the papers' own claims are decided, how many models decide them, and how many are
-    tested once more.
+    """How many of the papers' own claims are decided, on how many models, and how many are tested again.
+
+    Parameters
+    ----------
+    frames : dict
+        {scale: verdicts}.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+        A paragraph of markdown.
     """
     frame = frames["laptop"]
     is_own = verdicts.source_of_claims(frame) == PAPERS
@@ -128,7 +166,20 @@ VALUES, ORDERING, MISSING = "●", "◐", "○"
 
 
 def covered(place: str, root: Path) -> str:
-    """How a published table or figure is covered by `NOTEBOOK/TABLE`; empty for a picture alone."""
+    """The mark that says how a published table or figure is covered.
+
+    Parameters
+    ----------
+    place : str
+        Our table, `NOTEBOOK/TABLE`; empty for a picture without numbers.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+        `VALUES`, `ORDERING` or `MISSING`.
+    """
     if not place:
         return ORDERING
     paths = list((root / "results").glob(f"*/{place}.csv"))
@@ -139,7 +190,20 @@ def covered(place: str, root: Path) -> str:
 
 
 def coverage_block(template: dict, root: Path) -> str:
-    """A line a paper: each of its tables (T) and figures (F) with its mark, and how many there are."""
+    """Each paper's tables (T) and figures (F) with their marks, and how many have each mark.
+
+    Parameters
+    ----------
+    template : dict
+        `nbs/readme.toml`, parsed.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+        A markdown table with a line a paper, and the legend.
+    """
     lines = []
     counts = dict.fromkeys((VALUES, ORDERING, MISSING), 0)
     for paper, places in template["coverage"].items():
@@ -156,12 +220,24 @@ def coverage_block(template: dict, root: Path) -> str:
 
 # %% ../../nbs/lib/8160_readme.ipynb #81603304
 def replace_block(text: str, name: str, content: str) -> str:
-    """`text` with what stands between the marks of a block replaced.
+    """Replace the text between the marks of a block.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        Of the block: it stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+    content : str
+
+    Returns
+    -------
+    str
+        The whole text.
 
     Raises
     ------
     InputError
-        If the marks are not there.
+        If the marks are missing.
     """
     begin = f"<!-- begin {name} -->"
     end = f"<!-- end {name} -->"
@@ -172,7 +248,19 @@ def replace_block(text: str, name: str, content: str) -> str:
 
 
 def readme_text(text: str, root: Path) -> str:
-    """README.md with all of its blocks written anew."""
+    """README.md with all of its blocks written again from the results.
+
+    Parameters
+    ----------
+    text : str
+        README.md as it is.
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     template = tomllib.loads((root / "nbs/readme.toml").read_text(encoding="utf-8"))
     frames = reference_verdicts(root)
     blocks = {
@@ -188,7 +276,18 @@ def readme_text(text: str, root: Path) -> str:
 
 
 def refresh_map(root: Path | None = None) -> list[Path]:
-    """Write the map that the tour ends in, its cell tagged `map`; gives the notebook if it changed."""
+    """Write the table of notebooks that notebook 00 ends in, into its cell tagged `map`.
+
+    Parameters
+    ----------
+    root : Path, optional
+        Of the repository; of this one by default.
+
+    Returns
+    -------
+    list of Path
+        The notebook if it changed.
+    """
     root = Path(root or repository())
     path = root / "nbs/00_start_here.ipynb"
     template = tomllib.loads((root / "nbs/readme.toml").read_text(encoding="utf-8"))
@@ -197,7 +296,18 @@ def refresh_map(root: Path | None = None) -> list[Path]:
 
 
 def refresh_readme(root: Path | None = None) -> list[Path]:
-    """Write the blocks of README.md anew; gives the file if it changed."""
+    """Write the blocks of README.md again.
+
+    Parameters
+    ----------
+    root : Path, optional
+        Of the repository; of this one by default.
+
+    Returns
+    -------
+    list of Path
+        The file if it changed.
+    """
     root = Path(root or repository())
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")

@@ -170,10 +170,22 @@ def _written(lines: list[dict], text: str) -> str:
 
 
 def restamp(root: Path, store: Store, recorded: pd.DataFrame, runs: int, tell=print) -> None:
-    """Prove every stage of a store, stamp the reference results, and write down what was done.
+    """Prove every stage of a store unchanged, and stamp the reference results with today's fingerprints.
 
-    `results/stamps.jsonl` gets a line: the day, how many runs of each stage were made again, what
-    came of it, and how many values were stamped.
+    `results/stamps.jsonl` gets a line: the day, how many runs of each stage were computed again, the
+    outcome of each, and how many values were stamped.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+    store : Store
+    recorded : DataFrame
+        What `record` gave before the change of the code.
+    runs : int
+        How many runs of each stage to compute again and compare byte for byte.
+    tell : callable
+        Is called with one line of progress at a time.
     """
     outcome = prove_stages(store, runs, tell=tell)
     equal = {stage for stage, result in outcome.items() if result == "equal"}

@@ -31,7 +31,19 @@ StoreOption = Annotated[
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #2e9d2021
 def open_store(store: str = "", blank: bool = False):
-    """The store at a path, or the repository's own; with `blank` a missing one is empty."""
+    """Open a store of runs.
+
+    Parameters
+    ----------
+    store : str
+        Its folder, by default `runs` of the repository.
+    blank : bool
+        Whether a missing one counts as empty.
+
+    Returns
+    -------
+    Store
+    """
     from xlingual_nb.runs.store import Store
     from xlingual_nb.report.checkout import repository
 
@@ -39,7 +51,23 @@ def open_store(store: str = "", blank: bool = False):
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #219ab205
 def one_run(store, start: str):
-    """The row of `list_runs` whose id begins so. InputError unless there is exactly one."""
+    """The run whose id begins with some letters.
+
+    Parameters
+    ----------
+    store : Store
+    start : str
+
+    Returns
+    -------
+    Series
+        A row of `list_runs`.
+
+    Raises
+    ------
+    InputError
+        Unless exactly one run matches.
+    """
     from xlingual_nb.runs.store import list_runs
 
     frame = list_runs(store)
@@ -77,7 +105,17 @@ SHOWN = 12  # runs that are printed; JSON has all
 
 
 def provenance_of(target: str) -> dict:
-    """What is behind a figure, a line of a table, a claim or a run of the reference results."""
+    """The provenance of a figure, a line of a table, a claim or a run of the reference results.
+
+    Parameters
+    ----------
+    target : str
+        As of `report.provenance.behind`.
+
+    Returns
+    -------
+    dict
+    """
     from xlingual_nb.report.checkout import readable_root
     from xlingual_nb.report.provenance import behind
 
@@ -85,7 +123,14 @@ def provenance_of(target: str) -> dict:
 
 
 def print_provenance(facts: dict, as_json: bool) -> None:
-    """Print what `provenance_of` found."""
+    """Print a provenance.
+
+    Parameters
+    ----------
+    facts : dict
+        From `provenance_of`.
+    as_json : bool
+    """
     import pandas as pd
 
     if as_json:
@@ -133,7 +178,7 @@ def runs_show(run_id: RunId, store: StoreOption = "", as_json: Json = False):
 def runs_make(run_id: RunId, store: StoreOption = ""):
     """Make a run of the reference results again, and what it reads, in the store."""
     from xlingual_nb.report.checkout import readable_root, repository
-    from xlingual_nb.report.provenance import read_index, restored_spec
+    from xlingual_nb.report.spec_index import read_index, restored_spec
     from xlingual_nb.runs.engine import run
     from xlingual_nb.runs.store import Store
 
@@ -148,7 +193,7 @@ def runs_make(run_id: RunId, store: StoreOption = ""):
 def runs_index():
     """Write results/specs.jsonl, the specs behind the reference results, after these have changed."""
     from xlingual_nb.report.checkout import repository
-    from xlingual_nb.report.provenance import write_index
+    from xlingual_nb.report.spec_index import write_index
 
     write_index(repository())
 

@@ -19,7 +19,7 @@ from ..papers import published
 from ..papers.published import Claim, Comparison
 from . import verdicts
 from .answers import PAPERS
-from .confirmation import confirmation_scores
+from .confirmation_outcomes import confirmation_scores
 from .labels import column_name, corpus_name, row_name
 from .placebo import worst_rates
 from .provenance import rerun_command

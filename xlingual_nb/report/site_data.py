@@ -18,8 +18,8 @@ import pandas as pd
 from ..errors import InputError
 from ..papers import published
 from . import tables, verdicts
-from .confirmation import COMPARED, compared_verdicts
-from .provenance import INDEX, SpecIndex, read_index
+from .confirmation_outcomes import COMPARED, compared_verdicts
+from .spec_index import INDEX, SpecIndex, read_index
 from .scores import by_scale
 
 # %% ../../nbs/lib/8190_site_data.ipynb #81900003

@@ -192,7 +192,17 @@ def study_costs(
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab03
 def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame as people read it: three digits, thousands apart, percent."""
+    """The frame for reading: three digits, thousands separated, shares in percent.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    DataFrame
+        Of strings where the numbers are floats.
+    """
 
     def text(name, value):
         if name == "share":
@@ -209,7 +219,12 @@ def plain_numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def print_costs(costs: StudyCosts) -> None:
-    """Print what a study costs; nothing but the stages where nothing is to be made."""
+    """Print the cost of a study; only its stages where there is nothing to compute.
+
+    Parameters
+    ----------
+    costs : StudyCosts
+    """
     print_table(plain_numbers(costs.stages))
     for name, reason in costs.not_planned.items():
         print(f"{name} is not in this plan: {reason}")
@@ -230,7 +245,16 @@ def print_costs(costs: StudyCosts) -> None:
 
 
 def costs_as_json(costs: StudyCosts) -> dict:
-    """The same with every digit, for programs."""
+    """The cost of a study with all digits, as plain values.
+
+    Parameters
+    ----------
+    costs : StudyCosts
+
+    Returns
+    -------
+    dict
+    """
     frames = ("stages", "machines", "rows", "without_rows", "measured")
     content = {name: rows_of(getattr(costs, name)) for name in frames}
     return content | {"not_planned": costs.not_planned}

@@ -118,8 +118,17 @@ def examined_claims(
 
 
 def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.DataFrame:
-    """The verdicts (`verdicts.COLUMNS`) on all claims of a study, judged together; arguments as of
-    `examined_claims`. A row a claim and corpus that its notebook has values on.
+    """The verdicts on all claims of a study, corrected together.
+
+    Parameters
+    ----------
+    home, notebook, claims, related, reading
+        As of `examined_claims`.
+
+    Returns
+    -------
+    DataFrame
+        Columns `verdicts.COLUMNS`: a row a claim and corpus that its notebook has values on.
     """
     examined = examined_claims(home, notebook, claims, related, reading)
     return verdicts.judge([e for of_notebook in examined.values() for e in of_notebook])

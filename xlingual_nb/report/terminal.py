@@ -18,8 +18,15 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/8130_terminal.ipynb #b0463bf2
 def line_of(error: BaseException) -> str:
-    """An error as one line. The kind of error is said too, unless the message was written for the
-    user.
+    """An error as one line; its type is left out if the message was written for the user.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
     """
     text = " ".join(str(error).split()) or type(error).__name__
     is_ours = isinstance(error, InputError) or type(error).__name__ == "NotebookError"
@@ -27,7 +34,17 @@ def line_of(error: BaseException) -> str:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #c0e61cbc
 def interrupted_message(command: str = "") -> str:
-    """What is said when a command was interrupted."""
+    """The message after a command was interrupted.
+
+    Parameters
+    ----------
+    command : str
+        Of `xlingual`.
+
+    Returns
+    -------
+    str
+    """
     if command != "run":
         return "stopped; nothing is half-written, and the same command begins again"
     return (
@@ -40,7 +57,20 @@ UsageError = typer.BadParameter.__base__  # of click, or of the copy of click in
 
 
 def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
-    """Exit code and line for what ended a command."""
+    """Exit code and message for the error that ended a command.
+
+    Parameters
+    ----------
+    error : BaseException
+    command : str
+        Of `xlingual`.
+
+    Returns
+    -------
+    int
+        130 if interrupted, 2 for a user's error, 1 for any other.
+    str
+    """
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return 130, interrupted_message(command)
     if isinstance(error, UsageError):
@@ -50,8 +80,16 @@ def exit_of(error: BaseException, command: str = "") -> tuple[int, str]:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #861f1806
 def settle(*streams) -> None:
-    """Have streams write ? for letters that they do not know. InputError where the working folder
-    is gone.
+    """Have streams write ? for characters that they cannot encode.
+
+    Parameters
+    ----------
+    *streams : TextIO
+
+    Raises
+    ------
+    InputError
+        If the working folder is gone.
     """
     for stream in streams:
         if hasattr(stream, "reconfigure"):
@@ -63,12 +101,28 @@ def settle(*streams) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #2b50cde3
 def print_table(frame, empty: str = "nothing") -> None:
-    """Print a data frame as plain columns, whole; `empty` where it has no rows."""
+    """Print a data frame as plain columns, complete.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    empty : str
+        Printed in its place if it has no rows.
+    """
     print(frame.to_string(index=False, na_rep="", max_colwidth=None) if len(frame) else empty)
 
 
 def rows_of(frame) -> list[dict]:
-    """The rows of a data frame as plain values; None for what is missing."""
+    """The rows of a data frame as plain values, None for what is missing.
+
+    Parameters
+    ----------
+    frame : DataFrame
+
+    Returns
+    -------
+    list of dict
+    """
 
     def plain_value(value):
         return value.item() if hasattr(value, "item") else value
@@ -78,7 +132,12 @@ def rows_of(frame) -> list[dict]:
 
 
 def print_json(content) -> None:
-    """Print plain values as JSON."""
+    """Print plain values as JSON.
+
+    Parameters
+    ----------
+    content : dict or list
+    """
     print(json.dumps(content, indent=1, ensure_ascii=False))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #81300020
@@ -109,7 +168,18 @@ def bar_lines(frame, width: int = 40) -> list[str]:
 
 
 def column_lines(frame, notebook: str, scale: str) -> list[str]:
-    """One column of a result table as bars, with a heading for each corpus."""
+    """One column of a result table as bars, with a heading for each corpus.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of a result table.
+    notebook, scale : str
+
+    Returns
+    -------
+    list of str
+    """
     remark = ": smoke is no result" if scale == "smoke" else ""
     lines = []
     for (table, column, corpus), rows in frame.groupby(["table", "column", "corpus"]):
@@ -119,12 +189,16 @@ def column_lines(frame, notebook: str, scale: str) -> list[str]:
 
 
 def print_results(notebook: str, scale: str, table: str, column: str) -> None:
-    """Print a column of a user's table as bars, a block a corpus.
+    """Print a column of a user's table as bars, one block a corpus.
+
+    Parameters
+    ----------
+    notebook, scale, table, column : str
 
     Raises
     ------
     InputError
-        If there is no such table or column. Says what to run, or what there is.
+        If there is no such table or column: says what to run, or what there is.
     """
     from xlingual_nb.report import tables
     from xlingual_nb.report.checkout import YOURS, repository
@@ -165,7 +239,13 @@ def listing() -> dict:
 
 
 def print_listing(content: dict) -> None:
-    """Print what `listing` found."""
+    """Print experiments, papers and results.
+
+    Parameters
+    ----------
+    content : dict
+        From `listing`.
+    """
     print("Experiments (xlingual run NAME --scale SCALE; xlingual list NAME shows the parameters)")
     for e in content["experiments"]:
         runs = f"  [run at: {', '.join(e['run_at'])}]" if e["run_at"] else ""
@@ -179,7 +259,18 @@ def print_listing(content: dict) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #86c35cd6
 def parameters_of(name: str) -> dict:
-    """A notebook's name, title, and parameters with their defaults and meanings."""
+    """A notebook's name, title and parameters.
+
+    Parameters
+    ----------
+    name : str
+        Its number, name or file.
+
+    Returns
+    -------
+    dict
+        `name`, `title`, and `parameters`: dicts of name, kind, default and meaning.
+    """
     from xlingual_nb.report.notebook_parameters import parameters
     from xlingual_nb.report.notebooks import heading, resolve
 
@@ -191,7 +282,13 @@ def parameters_of(name: str) -> dict:
 
 
 def print_parameters(content: dict) -> None:
-    """Print what `parameters_of` found."""
+    """Print a notebook's parameters.
+
+    Parameters
+    ----------
+    content : dict
+        From `parameters_of`.
+    """
     print(
         f"{content['name']}: {content['title']}\nParameters (xlingual run {content['name']} -p NAME=VALUE)"
     )
@@ -200,7 +297,17 @@ def print_parameters(content: dict) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #f019957b
 def check_out(path) -> None:
-    """InputError unless a file can be written there; an earlier one is left as it is."""
+    """Check that a file can be written; an earlier one is left as it is.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    InputError
+        If it cannot.
+    """
     if path.is_dir():
         raise InputError(f"--out {path} is a folder: name a file in it")
     new = not path.exists()
@@ -215,8 +322,22 @@ def check_out(path) -> None:
 
 # %% ../../nbs/lib/8130_terminal.ipynb #d6ca278d
 def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, str]:
-    """`['seeds=5']` as `{'seeds': '5'}`. InputError for anything without a name and `=`, and for a
-    name given twice.
+    """Options of the form NAME=VALUE: `['seeds=5']` becomes `{'seeds': '5'}`.
+
+    Parameters
+    ----------
+    arguments : list of str or None
+    option : str
+        Their option, for the messages.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    InputError
+        For one without a name or `=`, and for a name given twice.
     """
     values = {}
     for text in arguments or []:
@@ -230,12 +351,33 @@ def assignments(arguments: list[str] | None, option: str = "-p") -> dict[str, st
 
 # %% ../../nbs/lib/8130_terminal.ipynb #158073d7
 def short(path: Path) -> str:
-    """A path for the eye: relative to the working directory where it lies under it."""
+    """A path relative to the working folder if it lies under it.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    str
+    """
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 # %% ../../nbs/lib/8130_terminal.ipynb #ea961fa5
 def check_stage(stage: str, frame) -> None:
-    """InputError for a stage that no experiment declares and that no run of `list_runs` is of."""
+    """Check the name of a stage.
+
+    Parameters
+    ----------
+    stage : str
+    frame : DataFrame
+        From `list_runs`: its stages count too.
+
+    Raises
+    ------
+    InputError
+        If no experiment declares the stage and no run is of it.
+    """
     if stage in set(frame.stage):
         return
     from importlib import import_module
