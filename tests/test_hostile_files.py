@@ -101,6 +101,18 @@ SAID = [
     # others
     ("doc/fi.train.tsv", b"A.\ta\nB.\tb\nC.\tc\nD.\td\nE.\te\n", "each of 5 records has a label"),
     ("vocab/mbert-cased.vocab.txt", b"\xef\xbb\xbf[PAD]\nthe\n", "2 word pieces"),
+    (
+        "vocab/mbert-cased.vocab.txt",
+        b"[PAD]\nthe\nthe\n",
+        "1 of 3 subwords are there twice (line 3: 'the', as line 2)",
+    ),
+    (
+        NLI,
+        "".join(f"Lause {n}.\tSataa.\tneutral\n" for n in range(30)),
+        "check that the premise stands first",
+    ),
+    (WORDS, b"English Finnish\nhouse talo\n", "line 1, 'English Finnish', is a heading"),
+    ("langid/train.tsv", b"fi\tSataa.\nfi\tTaas.\nfi\tNyt.\nsv\tNu.\nsv\tJa.\n", "of its own"),
 ]
 
 
@@ -119,6 +131,16 @@ def test_what_is_said_of_a_file(tmp_path, name, data, says):
     lines = said_of(tmp_path)
     assert any(says in line for line in lines), lines
     assert not any("\n" in line for line in lines)
+
+
+def test_a_link_beyond_its_sentence_is_told(tmp_path):
+    (tmp_path / "alignment").mkdir()
+    for end, text in (("src", "a b\nc d\n"), ("tgt", "x y\nz\n"), ("gold", "1-1 2-2\n1p1 2p2\n")):
+        (tmp_path / f"alignment/fi-en.{end}").write_text(text)
+    says = "line 2: link 2p2 is beyond a sentence of 2 and 1 words"
+    assert any(says in line for line in said_of(tmp_path))
+    _, wrong = plausibility(tmp_path, data_files(tmp_path))
+    assert wrong == ["alignment/fi-en.gold"]
 
 
 def test_a_file_beside_its_compressed_copy_is_told(tmp_path):

@@ -67,6 +67,15 @@ def test_words_with_vectors_of_their_own_are_known(tmp_path):
     assert not any("unknown" in line or "nothing" in line for line in remarks(space, ids))
 
 
+def test_words_of_one_sentence_may_share_a_vector(tmp_path):
+    rows = {"la": (1, 2), "casa": (1, 2), "roja": (1, 2), "the": (3, 1), "red": (1, 3)}
+    space = vectors(tmp_path, rows)
+    of_one = sides(space, {"es": ["la casa roja", "la"], "en": ["the", "red"]})
+    assert not any("unknown" in line for line in remarks(space, of_one))
+    with pytest.raises(InputError, match="knows none of the tokens of 'es'"):
+        remarks(space, sides(space, {"es": ["la casa", "roja"], "en": ["the", "red"]}))
+
+
 def test_letters_lost_are_told_where_one_token_is_a_sentence(tmp_path):
     """WordPiece gives up after a hundred letters without a blank."""
     vocabulary = {

@@ -14,6 +14,7 @@ __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignme
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
 import traceback
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -533,6 +534,7 @@ def probe(
         read_microworld,
     )
     from xlingual_nb.measures.remarks import remarks
+    from xlingual_nb.text.layouts import layout_named
     from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
     encoder = load_encoder(path, device)
@@ -542,8 +544,12 @@ def probe(
             f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
             "name two or more, --languages en,es"
         )
-    texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
-    words = parallel_words(names[:2], texts, dictionary)
+    with ExitStack() as stack:
+        for name, file in files.items():
+            stack.enter_context(layout_named(Path(file), "bible", name))
+        texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
+    with layout_named(dictionary, "dictionaries"):
+        words = parallel_words(names[:2], texts, dictionary)
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
 
     if pooling == "model":

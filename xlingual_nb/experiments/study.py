@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ..errors import InputError
+from .data_remarks import data_remarks
 from ..papers import published
 from ..runs.digests import digest_of
 from ..runs.plan import code_behind
@@ -524,7 +526,8 @@ def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
     Returns
     -------
     pd.DataFrame
-        Columns `of` (data, code or runs), `what` and `digest`, shortened to twelve characters.
+        Columns `of` (data, code, runs or remark), `what` and `digest`, shortened to twelve
+        characters; of a remark, what is odd about a file.
     """
     runs = unique_runs(cells)
     data = {}
@@ -533,4 +536,6 @@ def provenance(cells: Iterable[TableEntry]) -> pd.DataFrame:
     rows = [("data", name, digest[:12]) for name, digest in sorted(data.items())]
     rows += [("code", stage, digest_of(code)[:12]) for stage, code in code_behind(runs).items()]
     rows.append(("runs", str(len(runs)), " ".join(sorted(run_id(run)[:12] for run in runs))))
+    for path, lines in data_remarks(runs).items():
+        rows.append(("remark", Path(path).name, "; ".join(lines)))
     return pd.DataFrame(rows, columns=["of", "what", "digest"])

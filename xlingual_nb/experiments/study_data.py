@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PLACEHOLDER', 'ON_THE_HUB', 'fill_template', 'available_languages', 'section_languages', 'check_language',
            'get_data_split', 'shared_spec', 'corpus_spec', 'records_spec', 'download_hint', 'required_data',
-           'data_specs', 'read_data', 'read_all_data', 'check_data']
+           'data_specs', 'read_located', 'read_all_data', 'check_data']
 
 # %% ../../nbs/lib/7020_study_data.ipynb #70250003
 import re
@@ -20,9 +20,10 @@ from xlingual_nb.experiments.config import (
     LaboratoryConfig,
     TrilingualConfig,
 )
+from .data_remarks import read_data
 from ..text.parallel import parallel_sentences
-from ..text.records import RecordsSpec, load_records, spec_readers
-from ..text.sources import CorpusSpec, load_spec
+from ..text.records import RecordsSpec
+from ..text.sources import CorpusSpec
 
 # %% ../../nbs/lib/7020_study_data.ipynb #de7da8e3
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -321,7 +322,7 @@ def data_specs(sizes, name: str) -> dict[str, CorpusSpec | RecordsSpec]:
     return specs
 
 # %% ../../nbs/lib/7020_study_data.ipynb #2dceaa15
-def read_data(location: str, spec):
+def read_located(location: str, spec):
     """A text or the records of a task, as their run will read them.
 
     Parameters
@@ -342,15 +343,7 @@ def read_data(location: str, spec):
         If they cannot be read; the message has the key, the line and the fix.
     """
     try:
-        if isinstance(spec, CorpusSpec):
-            return load_spec(spec)
-        return load_records(
-            spec_readers(spec)[spec.task],
-            spec.source,
-            spec.part,
-            spec.size,
-            **dict(spec.parameters),
-        )
+        return read_data(spec)
     except InputError as error:
         raise InputError(f"{location}: {error}") from None
 
@@ -376,7 +369,7 @@ def read_all_data(specs: tuple, digests: tuple) -> None:
     """
     dev_texts = {}
     for location, spec in specs:
-        data = read_data(location, spec)
+        data = read_located(location, spec)
         if ".text.dev (" in location:
             dev_texts[location] = data
     if len(dev_texts) > 1:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 from IPython.display import display
 
+from ..experiments.data_remarks import data_remarks
 from ..experiments.study import TableEntry, unique_runs, missing_cells, select_observed
 from ..papers.published import Ambiguity, Claim, claims
 from . import figures, tables, verdicts
@@ -310,7 +311,7 @@ def result_table(tidy: pd.DataFrame, name: str, caption="", reference=None, scal
 
 # %% ../../nbs/lib/8120_notebook_display.ipynb #0fc19ce3
 def cost_table(cells: Iterable[TableEntry], store):
-    """What the runs of some table entries would cost (`runs.plan`).
+    """What the runs of some table entries would cost (`runs.plan`), and what is odd about their data.
 
     Parameters
     ----------
@@ -327,6 +328,8 @@ def cost_table(cells: Iterable[TableEntry], store):
 
     if not (runs := unique_runs(cells)):
         return "nothing to run"
+    for path, lines in data_remarks(runs).items():
+        print(f"{path}: {'; '.join(lines)}")
     costs = plan.plan(runs, store)
     return word_table(costs.assign(FLOPs=costs.FLOPs.map("{:.1e}".format)), "plan")
 

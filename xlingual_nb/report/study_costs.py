@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
+from ..experiments.data_remarks import data_remarks
 from .notebooks import experiments_with_grid, resolve, specs_of, values_of
 from .reference_results import cells_of
 from .run_commands import open_store
@@ -31,7 +32,7 @@ SHORT = 0.1  # card-hours under which there is no machine to choose
 @dataclass(frozen=True)
 class StudyCosts:
     """What a study costs: by stage, by machine, by table row; what finished runs reached; and which
-    notebooks cannot be planned, with the reason.
+    notebooks cannot be planned, with the reason; and what is odd about files that are read.
     """
 
     stages: pd.DataFrame
@@ -40,6 +41,7 @@ class StudyCosts:
     without_rows: pd.DataFrame
     measured: pd.DataFrame
     not_planned: dict[str, str]
+    remarks: dict[str, list[str]]
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab02
 def specs_with_text(path: Path, values: dict) -> list:
@@ -188,6 +190,7 @@ def study_costs(
             machine_costs(left, table, devices),
             measured_speeds(specs, place),
             not_planned,
+            data_remarks(specs),
         )
 
 # %% ../../nbs/lib/8180_study_costs.ipynb #8180ab03
@@ -225,6 +228,8 @@ def print_costs(costs: StudyCosts) -> None:
     ----------
     costs : StudyCosts
     """
+    for path, lines in costs.remarks.items():
+        print(f"{path}: {'; '.join(lines)}")
     print_table(plain_numbers(costs.stages))
     for name, reason in costs.not_planned.items():
         print(f"{name} is not in this plan: {reason}")
@@ -257,4 +262,4 @@ def costs_as_json(costs: StudyCosts) -> dict:
     """
     frames = ("stages", "machines", "rows", "without_rows", "measured")
     content = {name: rows_of(getattr(costs, name)) for name in frames}
-    return content | {"not_planned": costs.not_planned}
+    return content | {"not_planned": costs.not_planned, "remarks": costs.remarks}

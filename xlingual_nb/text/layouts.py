@@ -8,16 +8,19 @@ __all__ = ['ENDS', 'DOCUMENT_START', 'NLI_COLUMNS', 'NUMBERED_LABELS', 'NO_LABEL
            'ORIGINAL', 'NORMAL_FORMS', 'Conversion', 'changed', 'count_of', 'split_columns', 'is_iob1', 'is_iob2',
            'bio_tags', 'read_ner_columns', 'read_table', 'find_columns', 'labelled_pairs', 'read_nli_table',
            'read_nli_columns', 'read_topics', 'read_wili', 'verse_cells', 'read_verses', 'read_ebible',
-           'read_dictionary_columns', 'read_conllu_columns', 'language_of', 'readings', 'foreign_layout', 'convert']
+           'read_dictionary_columns', 'read_conllu_columns', 'language_of', 'readings', 'foreign_layout',
+           'layout_named', 'convert']
 
 # %% ../../nbs/lib/2090_layouts.ipynb #d887bd37
 import csv
 import json
 import os
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -483,17 +486,51 @@ def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
     return found
 
 
-def foreign_layout(path: Path, kind: str) -> str:
+def foreign_layout(path: Path, kind: str, language: str = "") -> str:
     """A line on a file of another layout: what it is, and the command; empty for one of ours."""
     try:
-        found = readings(path, kind)
+        found = readings(path, kind, language)
     except InputError as error:
         return str(error) if path.name in str(error) and "beside it" in str(error) else ""
     if len(found) > 1:
         return f"two readings are possible, {found[0].layout}, or {found[1].layout}: write it as data/README.md says"
     if not found:
         return ""
-    return f"{found[0].layout}: xlingual data convert {path}"
+    options = f" --kind {kind}" if path.absolute().parent.name != kind else ""
+    if language and language != language_of(path, kind):
+        options += f" --language {language}"
+    return f"{found[0].layout}: xlingual data convert {shlex.quote(str(path))}{options}"
+
+
+@contextmanager
+def layout_named(path: Path | None, kind: str, language: str = "", strict: bool = False):
+    """What a reader refuses within is said to be of another layout, with the command, where it is.
+
+    Parameters
+    ----------
+    path : Path, optional
+        None for text that is in no file.
+    kind : str
+        As in `readings`.
+    language : str
+        Code, by default the one in the name.
+    strict : bool
+        Whether a file of another layout is refused though a reader takes it, as topics for texts.
+
+    Raises
+    ------
+    InputError
+        That of the reader, with the layout before it.
+    """
+    try:
+        yield
+        layout = foreign_layout(path, kind, language) if strict and path else ""
+        require(not layout, f"{path} is of another layout, {layout}")
+    except InputError as error:
+        layout = foreign_layout(path, kind, language) if path and path.is_file() else ""
+        if not layout or layout in str(error):
+            raise
+        raise InputError(f"{path} is of another layout, {layout} (as it stands: {error})") from None
 
 
 def convert(
