@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import sys
+from itertools import islice
 from pathlib import Path
 
 for name, value in dict(
@@ -18,6 +20,7 @@ for name, value in dict(
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 import affected
 import processor_time
@@ -57,25 +60,45 @@ SLOW = processor_time.listed()
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 
 
+# these take longest, and so start first
+LONG = (
+    "test_experiment",
+    "test_the_command_line_knows_it",
+    "test_notebooks_say_what_they_need",
+    "test_two_processes_and_a_resumed",
+    "test_what_ran_was_reached",
+    "test_the_race_of_fine_tuning",
+    "test_a_lost_scheduler",
+)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Marks the tests that slow.txt names. Every worker is dealt a like part of the list to begin
-    with: here, one that starts with its share of the experiments, so that at the end no process
-    waits for one of them.
-    """
+    """Marks the tests that slow.txt names, and puts those that are left in order."""
     for item in items:
         if processor_time.names(item.nodeid) & SLOW:
             item.add_marker("slow")
+    result = yield
+    items[:] = dealt(items)
+    return result
 
-    def long(item):
-        return item.originalname.startswith("test_experiment")
 
-    first, rest = [item for item in items if long(item)], [item for item in items if not long(item)]
-    share = len(rest) / WORKERS
-    parts = [
-        [*first[n::WORKERS], *rest[round(n * share) : round((n + 1) * share)]]
-        for n in range(WORKERS)
-    ]
-    items[:] = [item for part in parts for item in part]
+def dealt(items) -> list:
+    """The order of the tests. Every worker is dealt a like part of the list to begin with: here, one
+    that starts with its share of the long ones, so that at the end no process waits for one of
+    them. The last worker begins with the site, which is built once.
+    """
+    site = [item for item in items if "built" in item.fixturenames]
+    others = [item for item in items if "built" not in item.fixturenames]
+    first = [item for item in others if item.originalname.startswith(LONG)]
+    rest = iter([item for item in others if not item.originalname.startswith(LONG)])
+    order = []
+    for n in range(WORKERS):
+        if n == WORKERS - 1:
+            order += site
+        order += first[n::WORKERS]
+        order += islice(rest, max(0, (n + 1) * len(items) // WORKERS - len(order)))
+    return [*order, *rest]
 
 
 def pytest_collection_finish(session):
@@ -95,6 +118,24 @@ def shared_store(pytestconfig):
     from xlingual_nb.runs.store import Store
 
     return Store(pytestconfig.cache.mkdir("runs"))
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: the folder that `make(folder)` fills, in one worker for all of them."""
+    of_worker = tmp_path_factory.getbasetemp()
+    root = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+
+    def made(name, make):
+        folder = root / name
+        with FileLock(root / f"{name}.lock"):
+            if not (root / f"{name}.made").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                make(folder)
+                (root / f"{name}.made").touch()
+        return folder
+
+    return made
 
 
 # no test fails because the machine is busy with other things

@@ -244,8 +244,12 @@ def seconds_alone(rows) -> dict[str, float]:
     return dict(seconds)
 
 
-def unlisted(rows, tolerance: float = 2.5) -> dict[str, float]:
-    """Tests that are clearly slow, and that the list does not name."""
+def unlisted(rows, tolerance: float = 5) -> dict[str, float]:
+    """Tests that are clearly slow, and that the list does not name.
+
+    The first test of a worker that reads a study pays for what the others find in a cache, up to a
+    second; which test that is differs from run to run.
+    """
     known = listed()
     return {
         test: seconds

@@ -24,12 +24,13 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 torch.set_num_threads(1)
 CORPUS = CorpusSpec("micro/en", parameters=(("sentences", 48), ("vocabulary", 96)))
 TOKENIZER = TokenizerSpec(CORPUS, 101, "words")
+STEPS = 20
 PAIR = Language("en", CORPUS), Language("enfake", CORPUS, ("enfake",))
 
 
 def spec(shards=4, seed=3, **settings):
-    """Pairs of segments, 50 steps of 16 examples."""
-    training = Training(0, 16, 1e-2, 10, steps=50, shards=shards, **settings)
+    """Pairs of segments, 16 examples a step."""
+    training = Training(0, 16, 1e-2, 10, steps=STEPS, shards=shards, **settings)
     shape = Shape(2, 16, 2, 32, 32)
     return PretrainSpec(PAIR, TOKENIZER, shape, training, seed=seed, inputs="pairs", nsp=True)
 
@@ -54,8 +55,8 @@ def test_gradients_of_shards_add_up_to_those_of_the_batch(store, tmp_path, shard
     training = spec(shards, dropout=0.0).training
     both = jobs(store, tmp_path, shards)
     stack, _ = loop.initialise_stack(both, Shape(2, 16, 2, 32, 32), training, "cpu")
-    complete = loop.StepBatches(both, replace(training, shards=1), 0, 50)[7]
-    parts = loop.StepBatches(both, training, 0, 50)[7]
+    complete = loop.StepBatches(both, replace(training, shards=1), 0, STEPS)[7]
+    parts = loop.StepBatches(both, training, 0, STEPS)[7]
     assert len(parts) == shards and len(complete) == 1
 
     def sums(batch):
@@ -73,7 +74,7 @@ def test_shards_have_dropout_masks_of_their_own(store, tmp_path):
     training = spec(2).training
     both = jobs(store, tmp_path, 2)
     stack, _ = loop.initialise_stack(both, Shape(2, 16, 2, 32, 32), training, "cpu")
-    first, _ = loop.StepBatches(both, training, 0, 50)[0]
+    first, _ = loop.StepBatches(both, training, 0, STEPS)[0]
     twice = [first, first]
     losses = [
         shard_gradients(stack, twice, number, count_labels(twice), 0, training)[0]
@@ -93,14 +94,14 @@ class Interrupt(Exception):
 
 
 def test_two_processes_and_a_resumed_training_come_to_the_bits_of_one(tmp_path, monkeypatch):
-    """In bfloat16 too; the resumed one has begun alone and goes on with two processes."""
-    specs = [spec(precision="float32"), spec(seed=5, precision="bfloat16")]
-    stores = {name: Store(tmp_path / name) for name in ("one", "two", "resumed")}
-    run(specs, stores["one"], Inline(), progress=False)
+    """The resumed one, in bfloat16, has begun alone and goes on with two processes."""
+    two, resumed = spec(precision="float32"), spec(seed=5, precision="bfloat16")
+    alone, store = Store(tmp_path / "alone"), Store(tmp_path / "two")
+    run([two, resumed], alone, Inline(), progress=False)
     usual = loop.training_step
 
     def interrupted(stack, adam, shards, step, *rest):
-        if step == 20:
+        if step == STEPS // 2:
             raise Interrupt
         return usual(stack, adam, shards, step, *rest)
 
@@ -109,14 +110,12 @@ def test_two_processes_and_a_resumed_training_come_to_the_bits_of_one(tmp_path, 
         patch.setattr(loop, "training_step", interrupted)
         patch.setattr(loop, "pretrain", lambda *a, **k: pretrain(*a, **k, save_interval=0))
         with pytest.raises(RuntimeError, match="Interrupt"):
-            run(specs, stores["resumed"], Inline(), progress=False)
-    begun = [list(stores["resumed"].partial(s).glob("resume/*")) for s in specs]
-    assert all(len(states) == 1 for states in begun)
+            run([resumed], store, Inline(), progress=False)
+    assert len(list(store.partial(resumed).glob("resume/*"))) == 1
     monkeypatch.setenv("XLINGUAL_DEVICES", "2")
-    for name in ("two", "resumed"):
-        run(specs, stores[name], Inline(), progress=False)
-        for made in specs:
-            assert products(stores[name], made) == products(stores["one"], made)
+    run([two, resumed], store, Inline(), progress=False)
+    for made in (two, resumed):
+        assert products(store, made) == products(alone, made)
 
 
 def test_the_number_of_processes_is_no_part_of_a_run_and_that_of_shards_is(monkeypatch):

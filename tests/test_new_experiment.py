@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from command_line import run_commands
 
 from xlingual_nb.report import tables
 
@@ -110,40 +111,15 @@ def clone(tmp_path_factory):
         shutil.copy(ROOT / name, to / name)
     (to / "nbs").mkdir()
     (to / "nbs" / "18_width.ipynb").write_text(json.dumps(notebook()), encoding="utf-8")
-    called(to, "from nbdev.doclinks import nbdev_export; nbdev_export()")
+    code = "from nbdev.doclinks import nbdev_export; nbdev_export()"
+    subprocess.run([sys.executable, "-c", code], cwd=to, env=knows_alone(to), check=True)
     return to
 
 
-def called(cwd, code, *arguments):
-    """What a fresh interpreter prints that knows this clone alone."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "XLINGUAL_DATA")} | {
-        "PYTHONPATH": str(cwd)
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-COMMANDS = """
-import sys
-from xlingual_nb.cli import main
-for command in sys.argv[1:]:
-    try:
-        main(command.split())
-    except SystemExit as end:
-        assert end.code == 0, command
-"""
-
-
-def xlingual(clone, *commands):
-    """What commands print, one after the other in one process."""
-    return called(clone, COMMANDS, *commands)
+def knows_alone(clone) -> dict[str, str]:
+    """The environment of a process that knows this clone alone."""
+    others = ("IN_TEST", "XLINGUAL_DATA")
+    return {k: v for k, v in os.environ.items() if k not in others} | {"PYTHONPATH": str(clone)}
 
 
 def planned(printed):
@@ -159,12 +135,15 @@ def planned(printed):
 
 @pytest.mark.slow
 def test_the_command_line_knows_it(clone):
-    before = xlingual(clone, "list", "plan 18")
-    assert "18_width" in before and "Does the width of an encoder matter?" in before
+    commands = ("list", "plan 18", "run width", "plan 18")
+    answers = run_commands(clone, knows_alone(clone), *commands)
+    for answer in answers:
+        assert answer.code == 0, answer.text[-3000:]
+    listed, before, _, after = (answer.text for answer in answers)
+    assert "18_width" in listed and "Does the width of an encoder matter?" in listed
     assert planned(before) == {"measure": ("5", "0"), "pretrain": ("5", "0")}, (
         "three widths and two floors, none found yet"
     )
-    after = xlingual(clone, "run width", "plan 18")
     found = tables.read(clone / "yours" / "results" / "smoke" / "18_width" / "width.csv")
     assert set(found.paper) == {"ours"} and set(found.column) == {"Retrieval ρ"}
     assert set(found.row) == {

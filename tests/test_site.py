@@ -329,11 +329,8 @@ class Page(HTMLParser):
             self.fetched.append(known["href"])
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The whole site, built without a warning."""
-    pytest.importorskip("myst_nb")
-    root = tmp_path_factory.mktemp("clone")
+def build_site(root):
+    """Copy what the site is made of to a folder, with results of a user's own, and build it there."""
     for name in ("docs", "nbs", "results", "figures", "benchmarks", "data/README.md"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -341,7 +338,14 @@ def built(tmp_path_factory):
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "settings.ini"):
         shutil.copy(ROOT / name, root)
     shutil.copytree(root / "results/laptop/03_frequency", root / "yours/results/smoke/03_frequency")
-    return site.write_report(root, strict=True).parent
+    site.write_report(root, strict=True)
+
+
+@pytest.fixture(scope="module")
+def built(made_once):
+    """The whole site, built without a warning."""
+    pytest.importorskip("myst_nb")
+    return made_once("site", build_site) / "report"
 
 
 def is_anchor(anchor, target):

@@ -274,7 +274,9 @@ def is_above(cells, claim, test, row, column):
     perplexity = "Perpl." in column
     pair = [-np.log(c.value) if perplexity else c.value for c in (cell, low)]
     far = pair[0].mean() - pair[1].mean() > (np.log(2) if perplexity else claim["clear"])
-    p = stats.ttest_ind(*pair, equal_var=False, alternative="greater").pvalue
+    # from moments: seeds whose values are equal up to rounding are no reason for a warning
+    moments = [m for c in pair for m in (c.mean(), c.std(), len(c))]
+    p = stats.ttest_ind_from_stats(*moments, equal_var=False, alternative="greater").pvalue
     return bool(far and not p >= 0.05)
 
 

@@ -2,6 +2,7 @@
 enough.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from command_line import run_commands
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILT_FROM = (
@@ -17,10 +19,9 @@ BUILT_FROM = (
 ).split()
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder with the unpacked wheel, built from a copy of the tree."""
-    source = tmp_path_factory.mktemp("source")
+def unpack_wheel(folder):
+    """Fill a folder with the wheel that is built from a copy of the tree."""
+    source = folder.with_name("wheel-source")
     for name in BUILT_FROM:
         copy = source / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -34,9 +35,14 @@ def installed(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     (wheel,) = (source / "dist").glob("*.whl")
     assert wheel.stat().st_size < 20e6
-    target = tmp_path_factory.mktemp("installed")
-    zipfile.ZipFile(wheel).extractall(target)
-    return target
+    zipfile.ZipFile(wheel).extractall(folder)
+    shutil.rmtree(source)
+
+
+@pytest.fixture(scope="module")
+def installed(made_once):
+    """A folder with the unpacked wheel."""
+    return made_once("wheel", unpack_wheel)
 
 
 @pytest.fixture
@@ -53,15 +59,30 @@ def python(installed, tmp_path, monkeypatch):
     return run
 
 
-def test_what_can_be_read_is_read(python, installed):
+@pytest.fixture
+def commands(python, tmp_path):
+    """Runs commands in one process, with the wheel's package alone; what they answer."""
+
+    def run(*lines, cwd=tmp_path):
+        return run_commands(cwd, dict(os.environ), *lines)
+
+    return run
+
+
+def test_what_can_be_read_is_read(python, commands, installed):
     where = python("-c", "import xlingual_nb; print(xlingual_nb.__file__)").strip()
     assert Path(where).is_relative_to(installed)
     assert "07_laboratory" in python("-m", "xlingual_nb", "list")
-    assert "rows" in python("-m", "xlingual_nb", "list", "laboratory")
-    assert "verdict" in python("-m", "xlingual_nb", "claims", "K-order")
-    assert "no claim" in python("-m", "xlingual_nb", "claims", "K-nothing", code=2)
-    assert "micro/en" in python("-m", "xlingual_nb", "data", "list")
-    assert "xlingual run 02_ordering" in python("-m", "xlingual_nb", "why", "K-order")
+    asked = {
+        "list laboratory": "rows",
+        "claims K-order": "verdict",
+        "data list": "micro/en",
+        "why K-order": "xlingual run 02_ordering",
+    }
+    *read, unknown = commands(*asked, "claims K-nothing")
+    for answer, words in zip(read, asked.values()):
+        assert answer.code == 0 and words in answer.text
+    assert unknown.code == 2 and "no claim" in unknown.text
 
 
 def test_the_api_and_the_probe_need_no_clone(python, tmp_path):
@@ -80,14 +101,17 @@ print(len(xl.claims()), len(xl.reference_results("D Table 1")))
     assert "rho en>fake" in python("-m", "xlingual_nb", "probe", "model", *texts)
 
 
-def test_notebooks_say_what_they_need_and_run_once_unpacked(python, tmp_path):
-    for command in (("run", "07"), ("plan", "07"), ("report",), ("runs", "list")):
-        assert "xlingual init" in python("-m", "xlingual_nb", *command, code=2)
-    assert "study" in python("-m", "xlingual_nb", "init", "study")
-    assert (tmp_path / "study/docs/conf.py").is_file()
-    assert "there already" in python("-m", "xlingual_nb", "init", "study", code=2)
+def test_notebooks_say_what_they_need_and_run_once_unpacked(commands, tmp_path):
+    lacking = ("run 07", "plan 07", "report", "runs list")
+    *refused, first, again = commands(*lacking, "init study", "init study")
+    for answer in refused:
+        assert answer.code == 2 and "xlingual init" in answer.text
+    assert first.code == 0 and "study" in first.text
     study = tmp_path / "study"
-    small = ("emergence", "--scale", "smoke")
-    assert "pretrain" in python("-m", "xlingual_nb", "plan", *small, cwd=study)
-    python("-m", "xlingual_nb", "run", *small, cwd=study)
+    assert (study / "docs/conf.py").is_file()
+    assert again.code == 2 and "there already" in again.text
+    small = "emergence --scale smoke"
+    planned, ran = commands(f"plan {small}", f"run {small}", cwd=study)
+    assert planned.code == 0 and "pretrain" in planned.text
+    assert ran.code == 0, ran.text
     assert any((study / "yours/results/smoke/18_emergence").glob("*.csv"))
