@@ -21,6 +21,7 @@ from xlingual_nb.measures.multilinguality import FitSpec, MeasureSpec
 from xlingual_nb.measures.language_erasure import IdentityClassesSpec, IdentitySpec
 from xlingual_nb.measures.order import OrderSpec
 from xlingual_nb.measures.subword_overlap import SeenSpec
+from xlingual_nb.measures.replaced_perplexity import ReplacedPerplexitySpec
 from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.measures.trajectories import TranslationSpec
 from xlingual_nb.measures.word_classes import WordClassesSpec
@@ -263,7 +264,9 @@ SPECS = [
     OrderSpec(("en", "es"), (DEV, DEV_ES)),
     OrderSpec(("en", "es"), (DEV, DEV_ES), K, words="spaces"),
     OrderSpec(("en", "es"), (NLI_TEST.records, NLI_ES.records), K),
-    PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]),
+    ReplacedPerplexitySpec(
+        PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]), DEV
+    ),
     FrozenNliSpec(D, NLI, NLI_TEST, ((NLI_TEST, NLI_TEST),), Readout(hidden=4, epochs=1)),
     FrozenNliSpec(K, NLI, NLI_TEST, ((NLI_ES, NLI_ES),), Readout("mean", epochs=1, layer=0)),
     FrozenNliSpec(
