@@ -947,6 +947,15 @@ def test_fit_by_depth_tells_each_model_once(tmp_path):
     assert (table[["train", "dev"]] > 1).all(axis=None)
 
 
+def test_both_readings_of_a_perplexity_are_of_the_same_models(loaded, tmp_path):
+    places = ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "perplexity.csv")]
+    table = loaded("replaced_perplexity").main(["--scale", "smoke", "--seeds", "2", *places])
+    assert table.groupby("seed").run.nunique().tolist() == [1, 1] and table.run.nunique() == 2
+    assert table.groupby("seed").train.nunique().tolist() == [2, 2], "the readings differ"
+    kept = pd.read_csv(SCRIPT.with_name("results") / "replaced-perplexity.csv")
+    assert list(kept.columns) == list(table.columns)
+
+
 def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
     causes = loaded("causes")
     output = tmp_path / "causes.csv"

@@ -161,11 +161,23 @@ def words(text):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 1000), st.integers(1, 20), st.integers(30, 400), st.booleans())
-def test_means_by_loops_whatever_the_portion(bert, seed, portion, budget, specials):
+@given(
+    st.integers(0, 1000),
+    st.integers(1, 20),
+    st.integers(30, 400),
+    st.booleans(),
+    st.sampled_from(["tokens", "sentences"]),
+)
+def test_means_by_loops_whatever_the_portion(bert, seed, portion, budget, specials, mean_of):
     text = corpus(20, seed=seed)
     found = mean_shift.language_means(
-        bert, iter(words(text)), "any", specials=specials, portion=portion, budget=budget
+        bert,
+        iter(words(text)),
+        "any",
+        specials=specials,
+        portion=portion,
+        budget=budget,
+        mean_of=mean_of,
     )
     sums, n = np.zeros((4, 16)), 0
     for sentence in text:
@@ -174,6 +186,8 @@ def test_means_by_loops_whatever_the_portion(bert, seed, portion, budget, specia
                 torch.tensor([[2, *sentence.tolist(), 3]]), output_hidden_states=True
             ).hidden_states
         rows = np.stack([s[0] if specials else s[0, 1:-1] for s in states]).astype(float)
+        if mean_of == "sentences":
+            rows = rows.mean(1, keepdims=True)
         sums, n = sums + rows.sum(1), n + rows.shape[1]
     assert np.stack([found[layer] for layer in range(4)]) == pytest.approx(sums / n, abs=1e-5)
 
@@ -208,6 +222,8 @@ def test_what_cannot_be_shifted_is_one_line(bert, tmp_path):
         mean_shift.decode(bert, text, "any", 4, vector)
     with pytest.raises(InputError, match="mean over 3 tokens"):
         mean_shift.language_means(bert, ["w5 w6 w7"], "any")
+    with pytest.raises(InputError, match="mean_of='words'"):
+        mean_shift.language_means(bert, words(text), "any", mean_of="words")
     means = mean_shift.language_means(bert, words(text), "any")
     with pytest.raises(InputError, match="texts of two languages"):
         mean_shift.mean_difference_shift(means, means)

@@ -222,7 +222,7 @@ def test_ambiguities_say_both_readings_and_switches_that_exist():
         if part.startswith("ShiftSpec.")
     ]
     assert (
-        {"layers", "specials", "means", "estimated", "sets", "units"}
+        {"layers", "specials", "means", "estimated", "sets", "units", "mean_of"}
         == {*named}
         <= {*shift_translation.ShiftSpec.__dataclass_fields__}
     )

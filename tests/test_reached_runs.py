@@ -226,6 +226,7 @@ SPECS = [
     ),
     ShiftSpec(K, ("en", "es"), (DEV, DEV_ES), layers=(1,), alphas=(0.0, 1.0)),
     ShiftSpec(D, ("en", "enfake"), (DEV, DEV), layers=(0,), alphas=(1.0,), along="orthogonal"),
+    ShiftSpec(D, ("en", "enfake"), (DEV, DEV), (), (0,), (1.0,), mean_of="sentences"),
     ShiftedNliSpec(
         K,
         NLI,

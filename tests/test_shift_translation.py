@@ -243,6 +243,8 @@ def test_along_says_what_is_added(store):
     assert all(torch.allclose(few[l], first[l]) for l in range(3)) and not torch.allclose(
         few[1], plain[1]
     )
+    alike = shift_translation.directions(replace(WANTED, mean_of="sentences"), encoder, texts)
+    assert alike.keys() == plain.keys() and not torch.allclose(alike[1], plain[1])
     third = replace(WANTED, along="other", other=("fr", told("fr")))
     run([told("fr")], store, Inline(), progress=False)
     (_, _), (sentences, _) = shift_translation.texts_of(third, encoder, store, said)

@@ -67,9 +67,7 @@ class ReplacedPerplexitySpec:
     sentences: int = 0
 
     def __post_init__(self):
-        require(
-            self.masking in MASKING, f"masking={self.masking!r}: choose {', '.join(MASKING)}"
-        )
+        require(self.masking in MASKING, f"masking={self.masking!r}: choose {', '.join(MASKING)}")
         has_neighbours = getattr(self.checkpoint, "neighbours", None) is not None
         require(
             has_neighbours or not MASKING[self.masking].knn,
@@ -79,7 +77,16 @@ class ReplacedPerplexitySpec:
 
 
 def ordinary_measure(spec: ReplacedPerplexitySpec) -> MeasureSpec:
-    """The measure of the same checkpoint under [MASK] alone, on the same texts."""
+    """The measure of the same checkpoint under [MASK] alone, on the same texts.
+
+    Parameters
+    ----------
+    spec : ReplacedPerplexitySpec
+
+    Returns
+    -------
+    MeasureSpec
+    """
     return MeasureSpec(spec.checkpoint, spec.dev, sentences=spec.sentences)
 
 # %% ../../nbs/lib/5200_replaced_perplexity.ipynb #a980fec3

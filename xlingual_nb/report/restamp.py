@@ -43,7 +43,22 @@ def reference_files(root: Path) -> list[Path]:
 
 
 def grid_rows(reference: Kept, study: pd.DataFrame, seeds: pd.DataFrame) -> list[tuple]:
-    """What would make the reference values of a notebook on one corpus today: rows of `record`."""
+    """What would make the reference values of a notebook on one corpus today.
+
+    Parameters
+    ----------
+    reference : Kept
+        Reference results of a notebook at a scale.
+    study : DataFrame
+        Its tables on the corpus.
+    seeds : DataFrame
+        Its values by seed whose code is known.
+
+    Returns
+    -------
+    list of tuple
+        Rows of `record`.
+    """
     corpus = study.corpus.iloc[0]
     cells = select_observed(current_grid(reference.notebook, reference.scale, study), seeds)
     rows = []
