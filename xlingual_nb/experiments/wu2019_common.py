@@ -21,7 +21,7 @@ from . import dufter_table4, liu2020_evaluation
 from .config import JointConfig, DataSplit
 from .liu2020_common import SOURCE
 from .liu2020_shifts import in_microworld
-from .study_data import PLACEHOLDER, fill_template, read_data, download_hint
+from .study_data import PLACEHOLDER, fill_template, read_located, download_hint
 from .study import TableEntry
 from ..measures.subword_overlap import SeenSpec
 from ..tasks.zero_shot_tasks import DocumentRecords, NameRecords, TreeRecords
@@ -322,7 +322,7 @@ def cached_labels(location: str, spec: RecordsSpec, digests: tuple) -> frozenset
         Digests of the files, which make the cache forget what has changed.
     """
     labels = set()
-    for record in read_data(location, spec):
+    for record in read_located(location, spec):
         labels |= record_labels(spec.task, record)
     return frozenset(labels)
 
