@@ -21,7 +21,12 @@ from . import dufter_table4, liu2020_evaluation
 from .config import JointConfig, DataSplit
 from .liu2020_common import SOURCE
 from .liu2020_shifts import in_microworld
-from .study_data import PLACEHOLDER, fill_template, read_located, download_hint
+from xlingual_nb.experiments.study_data import (
+    PLACEHOLDER,
+    fill_template,
+    read_located,
+    download_hint,
+)
 from .study import TableEntry
 from ..measures.subword_overlap import SeenSpec
 from ..tasks.zero_shot_tasks import DocumentRecords, NameRecords, TreeRecords
