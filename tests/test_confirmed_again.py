@@ -101,10 +101,23 @@ def one_family(monkeypatch):
     return micro
 
 
-def made_up_study(root):
-    """Fresh values of D in the microworld: draws around the exploratory ones. As `root` has them when
-    full, with verdicts.
-    """
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A folder that `root` fills for the first test that asks for it."""
+    return tmp_path_factory.mktemp("drawn")
+
+
+@pytest.fixture
+def root(one_family, drawn, tmp_path):
+    """A folder of the test's own with fresh values of D in the microworld, full, and verdicts."""
+    if not (drawn / confirmation.CONFIRMED / "claims.csv").exists():
+        write_made_up_study(drawn)
+    shutil.copytree(drawn, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def write_made_up_study(root):
+    """Draws around the exploratory values, as `root` has them when full, with verdicts."""
     rng = np.random.default_rng(0)
     old = pd.concat(
         tables.read_seeds(ROOT / f"results/laptop/{notebook}/seeds.csv")
@@ -133,11 +146,9 @@ def made_up_study(root):
     verdicts.write(
         confirmation.confirmed_verdicts(root), root / confirmation.CONFIRMED / "claims.csv"
     )
-    return root
 
 
-def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(tmp_path):
-    root = made_up_study(tmp_path)
+def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(root):
     written = pd.read_csv(root / "results/confirmed/claims.csv")
     assert len(written) >= 18 and (written.verdict == "reproduced").sum() >= 15
     assert unlike_what_is_written(root) == []
@@ -148,8 +159,7 @@ def test_verdicts_of_a_full_family_are_the_same_by_code_of_its_own(tmp_path):
     assert ("D-inv-order", "micro") in unlike_what_is_written(root)
 
 
-def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
-    root = made_up_study(tmp_path)
+def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(root):
     (root / "results/laptop").mkdir()
     shutil.copy(ROOT / "results/laptop/verdicts.csv", root / "results/laptop")
     scores = confirmation_outcomes.confirmation_scores(
@@ -162,8 +172,7 @@ def test_exploratory_and_confirmed_verdicts_are_counted_side_by_side(tmp_path):
     assert full[confirmation_outcomes.CONFIRMED_SAME] >= 15
 
 
-def test_a_claim_that_was_cut_leaves_its_family_and_says_why(tmp_path, monkeypatch, one_family):
-    root = made_up_study(tmp_path)
+def test_a_claim_that_was_cut_leaves_its_family_and_says_why(root, monkeypatch, one_family):
     claims = [replace(c, cut="no time") if c.id == "D-late" else c for c in one_family.claims]
     cut = replace(one_family, claims=tuple(claims))
     for module in (confirmation, confirmation_outcomes):
@@ -173,16 +182,14 @@ def test_a_claim_that_was_cut_leaves_its_family_and_says_why(tmp_path, monkeypat
     assert compared.loc[("D-late", "micro"), "why"] == "no time"
 
 
-def test_the_index_of_runs_has_those_on_fresh_seeds(tmp_path):
-    root = made_up_study(tmp_path)
+def test_the_index_of_runs_has_those_on_fresh_seeds(root):
     entries = spec_index.confirmatory_entries(root, spec_index.SpecIndex({}))
     assert set(confirmation.confirmed_values(root).run_id.str[:12]) <= set(entries)
     again_entries = spec_index.confirmatory_entries(root, spec_index.SpecIndex(entries))
     assert again_entries.keys() == entries.keys()
 
 
-def test_no_verdict_of_a_family_that_is_not_full(tmp_path):
-    root = made_up_study(tmp_path)
+def test_no_verdict_of_a_family_that_is_not_full(root):
     assert len(confirmation.confirmed_verdicts(root))
     (root / "results/confirmed/08_knn_replace-micro.csv").unlink()
     assert confirmation.confirmed_verdicts(root).empty
