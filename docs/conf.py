@@ -1,6 +1,11 @@
 """Settings of Sphinx. `xlingual report` copies this file beside the sources that it writes."""
 
+import gc
 import re
+from importlib import import_module
+
+from jinja2.sandbox import SandboxedEnvironment
+from numpydoc import docscrape_sphinx
 
 import xlingual_nb
 
@@ -99,6 +104,33 @@ def escape_markup(app, what, name, obj, options, lines: list[str]) -> None:
         lines[at] = re.sub(r"(`[^`]+`)(?==)", r"\1\\ ", "".join(parts))
 
 
+# ---- what makes the build fast
+
+ENVIRONMENTS: list[SandboxedEnvironment] = []
+
+
+def one_environment(loader) -> SandboxedEnvironment:
+    """The environment of all templates of numpydoc, which would compile one for every docstring."""
+    if not ENVIRONMENTS:
+        ENVIRONMENTS.append(SandboxedEnvironment(loader=loader))
+    return ENVIRONMENTS[0]
+
+
+docscrape_sphinx.SandboxedEnvironment = one_environment
+
+
+def import_documented(app, env, docnames: list[str]) -> None:
+    """Import the modules whose pages will be read, so that the processes that Sphinx starts have them."""
+    for name in docnames:
+        if name.startswith("api/modules/"):
+            import_module(f"xlingual_nb.{name.removeprefix('api/modules/')}")
+    gc.freeze()
+
+
 def setup(app) -> None:
-    """Called by Sphinx; before numpydoc reads the docstrings."""
+    """Called by Sphinx; markup is escaped before numpydoc reads the docstrings."""
+    gc.set_threshold(
+        500_000, 50, 50
+    )  # trees of documents are many small objects, and few are garbage
+    app.connect("env-before-read-docs", import_documented)
     app.connect("autodoc-process-docstring", escape_markup, priority=100)

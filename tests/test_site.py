@@ -2,6 +2,7 @@
 browser sees of the whole.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -16,7 +17,15 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
-from xlingual_nb.report import site, site_claims, site_data, site_pages, site_papers, site_runs
+from xlingual_nb.report import (
+    site,
+    site_claims,
+    site_data,
+    site_notebooks,
+    site_pages,
+    site_papers,
+    site_runs,
+)
 from xlingual_nb.report.labels import column_name, row_name
 from xlingual_nb.report.site_data import Study
 from xlingual_nb.report.site_html import relinked
@@ -110,10 +119,60 @@ def test_a_number_names_the_line_that_xlingual_why_explains(reference):
     for line in re.findall(rf'runs\.html#{table.key}/(\d+)"', page):
         row = table.frame.loc[int(line) - 2]
         assert row.row in lines[int(line) - 1]
-    behind = site_runs.seeds_of(table, reference.seeds)
     row = table.frame.iloc[0]
-    values = [value for _, value, _ in behind[tuple(row[site_runs.CELL])]]
+    number = (table.scale, table.notebook, *row[site_data.CELL], None)
+    values = [value for _, value, _ in reference.seeds_of[number]]
     assert sum(values) / len(values) == pytest.approx(row.value, rel=1e-4)
+
+
+NUMBER = re.compile(r'<a href="\.\./runs\.html#([\w.-]+)/(\d+)">([^<]+)</a>')
+
+
+@pytest.fixture(scope="module")
+def notebook_pages(reference):
+    pages = site_notebooks.notebook_pages(reference)
+    return {name: page for name, page in pages.items() if name.endswith(".ipynb")}
+
+
+def outputs_of(page):
+    """The HTML that a notebook of the site shows."""
+    for cell in json.loads(page)["cells"]:
+        for output in cell.get("outputs", []):
+            yield "".join(output.get("data", {}).get("text/html", ""))
+
+
+def test_a_number_of_a_notebook_leads_to_a_line_that_has_it(reference, notebook_pages):
+    lines = {t.key: dict(t.lines) for t in reference.tables}
+    notebooks = set()
+    for name, page in notebook_pages.items():
+        for key, line, shown in NUMBER.findall("\n".join(outputs_of(page))):
+            row = lines[key][int(line)]
+            mean = shown.partition("±")[0].strip()
+            assert abs(row.value - float(mean)) <= 0.5001 * 10 ** -len(mean.partition(".")[2])
+            notebooks.add(name)
+    with_tables = {f"nbs/{t.notebook}.ipynb" for t in reference.tables}
+    assert notebooks == with_tables
+
+
+@pytest.mark.parametrize("name", ["01_overlap", "04_architecture", "14_language_shift"])
+def test_only_published_numbers_of_a_result_table_lead_nowhere(notebook_pages, name):
+    left = 0
+    for html in outputs_of(notebook_pages[f"nbs/{name}.ipynb"]):
+        if "runs.html" in html:
+            published = html.count(">published</th>")
+            rows = html.partition("</thead>")[2].count("<tr>")
+            left += len(re.findall(r"<td>-?\d+\.\d+ ?(±|<)", html)) - published * rows
+    assert left <= 0
+
+
+def test_a_figure_of_a_notebook_has_its_files_and_its_command(notebook_pages):
+    for name, page in notebook_pages.items():
+        shown = "\n".join(["".join(c["source"]) for c in json.loads(page)["cells"]])
+        shown += "\n".join(outputs_of(page))
+        for figure in re.findall(r"<figure.*?</figure>", shown, re.S):
+            for words in (".json", ".csv", "notebook", "xlingual why figures/"):
+                assert words in figure, (name, words)
+        assert "](../figures/" not in shown, name
 
 
 def test_figures_are_found_for_tables_without_a_figure_of_their_name(reference):

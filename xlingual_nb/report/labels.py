@@ -9,6 +9,7 @@ __all__ = ['CORPORA', 'LANGUAGES', 'NO_RESULT', 'ANY', 'MEAN', 'PRETRAINED', 'TE
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab02
 import re
+from functools import cache
 
 # %% ../../nbs/lib/8010_labels.ipynb #8010ab04
 CORPORA = {
@@ -188,6 +189,7 @@ def pair_row_name(first: str, second: str, parts: list[str]) -> str:
     return text if condition in LANGUAGES else f"{text}, {term_name(condition)}"
 
 
+@cache
 def row_name(row: str) -> str:
     """Display name of a row.
 
@@ -242,6 +244,7 @@ WORDS = (  # in columns
 )
 
 
+@cache
 def column_name(column: str) -> str:
     """Display name of a column.
 

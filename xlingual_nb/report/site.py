@@ -20,11 +20,11 @@ from .checkout import YOURS, repository
 from .site_claims import claim_pages
 from .site_data import Study
 from .site_html import write_if_changed
+from .site_notebooks import notebook_pages
 from xlingual_nb.report.site_pages import (
     api_pages,
     doc_pages,
     finished_folders,
-    notebook_pages,
     user_pages,
 )
 from .site_papers import paper_pages, write_thumbnail
@@ -51,7 +51,7 @@ def site_pages(reference: Study, user: Study) -> dict[str, str]:
     user_faults = user.read_all()
     return {
         **doc_pages(reference, faults),
-        **notebook_pages(reference.root),
+        **notebook_pages(reference),
         **paper_pages(reference),
         **claim_pages(reference),
         **api_pages(),

@@ -276,25 +276,21 @@ def interval_lines(row, at, y: int) -> list[str]:
     return lines
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000f
-def values_behind(claim: Claim, tables: list[ResultTable]) -> str:
+def values_behind(claim: Claim, study: Study) -> str:
     """The values that the tests of a claim compare, each with a link to its runs."""
-    wanted = set()
+    wanted = {}
     for test in claim.tests:
         minus = test.minus if isinstance(test.minus, tuple) else ()
-        for column in {test.column, test.minus_column or test.column}:
-            wanted |= {(test.table, row, column) for row in (*test.plus, *minus)}
+        for column in (test.column, test.minus_column or test.column):
+            wanted |= {(claim.paper, test.table, row, column): None for row in (*test.plus, *minus)}
     lines = []
-    for table in tables:
-        frame = table.frame
-        if table.has_steps or table.name not in {name for name, _, _ in wanted}:
-            continue
-        for at, row in zip(frame.index, frame.itertuples()):
-            if row.paper == claim.paper and (row.table, row.row, row.column) in wanted:
-                spread = f" ± {signed(row.sd)}" if row.sd == row.sd else ""
-                value = number_link(table, at + 2, f"{signed(row.value)}{spread}")
-                place = place_name(row.corpus, table.scale)
-                texts = map(escape, (row_name(row.row), column_name(row.column), place))
-                lines.append([*texts, value, str(row.n_seeds), signed(row.published)])
+    for number in wanted:
+        for table, line, row in study.lines_of.get(number, []):
+            spread = f" ± {signed(row.sd)}" if row.sd == row.sd else ""
+            value = number_link(table, line, f"{signed(row.value)}{spread}")
+            place = place_name(row.corpus, table.scale)
+            texts = map(escape, (row_name(row.row), column_name(row.column), place))
+            lines.append([*texts, value, str(row.n_seeds), signed(row.published)])
     if not lines:
         return ""
     head = ["row", "column", "corpus", "ours", "n", "published"]
@@ -333,9 +329,12 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
     return [t for t in near if t.name == figure.stem] or near
 
 
-def figure_html(figure: FigureNote, tables: list[ResultTable], up: str = "../") -> str:
+def figure_html(
+    figure: FigureNote, tables: list[ResultTable], up: str = "../", has_anchor: bool = True
+) -> str:
     """A figure with its caption, and beneath it what it was made from."""
     name = figure.path.stem
+    anchor = f' id="{name}"' if has_anchor else ""
     file = f"{figure.folder}/{name}"
     links = [
         link(f"{up}{file}.png", "PNG"),
@@ -350,8 +349,8 @@ def figure_html(figure: FigureNote, tables: list[ResultTable], up: str = "../") 
     made = fold("Made from", f"<p>{' · '.join(links)}</p>", command, about)
     caption = escape(figure.caption)
     return html_block(
-        f'<figure id="{name}" class="xl-figure">',
-        f'<img src="{up}{file}.png" alt="{caption}" loading="lazy">',
+        f'<figure{anchor} class="xl-figure">',
+        f'<img src="{up}{file}.png" alt="{escape(figure.alt or figure.caption)}" loading="lazy">',
         f"<figcaption>{caption}{made}</figcaption></figure>",
     )
 
@@ -372,7 +371,7 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
         "## Test",
         html_block(f"<ul>{tests}</ul>", paragraph(f"Valid at scale {', '.join(claim.scales)}.")),
     ]
-    if values := values_behind(claim, study.tables):
+    if values := values_behind(claim, study):
         blocks += ["## Values", values]
     figures = [figure for figure in study.figures if claim.id in figure.claims]
     if figures:

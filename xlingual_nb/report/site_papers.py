@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SOURCES', 'TITLE', 'STATUS', 'LARGEST', 'published_sds', 'table_cells', 'reference_cells', 'table_head',
-           'result_table', 'parts_of', 'table_page', 'thumbnail_name', 'write_thumbnail', 'grid_tile', 'grid',
-           'item_tables', 'shown_tables', 'item_blocks', 'paper_page', 'papers_page', 'toctree', 'named_place',
+           'result_table', 'curve_table', 'parts_of', 'table_page', 'thumbnail_name', 'write_thumbnail', 'grid_tile',
+           'grid', 'item_tables', 'shown_tables', 'item_blocks', 'paper_page', 'papers_page', 'toctree', 'named_place',
            'choice_html', 'choices_page', 'choices_index', 'paper_pages']
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100002
@@ -152,6 +152,21 @@ def result_table(
     return table_block(caption, [*lines, "</tbody>"], "xl-results")
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100006
+def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
+    """A part of a table of training curves: a row a curve, a column a step."""
+    steps = sorted(part.step.unique())
+    lines = []
+    for (row, column), points in part.groupby(["row", "column"], sort=False):
+        shown = {}
+        for at, point in zip(points.index, points.itertuples()):
+            text = tables.cell(point.value, point.sd, column)
+            shown[point.step] = number_link(table, at + 2, text)
+        names = [escape(row_name(row)), escape(column_name(column))]
+        lines.append([*names, *[shown.get(step, "") for step in steps]])
+    head = ["row", "column", *[f"step {step:.0f}" for step in steps]]
+    return html_table(head, lines, caption, numbers=range(2, len(head)), name="xl-results")
+
+
 def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFrame]]:
     """The parts of a table that a reader compares, a corpus each: caption and rows; those with the
     most published values first.
@@ -174,11 +189,11 @@ def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str
     blocks.append(
         f"<p>{link(f'../{table.file}', 'CSV')} · {link(f'../nbs/{table.notebook}.html', 'notebook')}</p>"
     )
-    if table.has_steps:
-        blocks.append(paragraph("These are points of training curves; the notebook draws them."))
-        return page_text(title, *blocks, options="orphan: true")
     for caption, part in parts_of(table):
-        blocks.append(result_table(table, part, caption, reference=reference))
+        if table.has_steps:
+            blocks.append(curve_table(table, part, caption))
+        else:
+            blocks.append(result_table(table, part, caption, reference=reference))
     return page_text(title, *blocks, options="orphan: true")
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100008
