@@ -97,8 +97,10 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
     own.
     """
     from xlingual_nb.models.encoders import load_encoder
-    from xlingual_nb.tasks import task_heads, zero_shot_tasks
+    from xlingual_nb.tasks import task_heads
     from xlingual_nb.tasks.task import as_read
+    from xlingual_nb.tasks.zero_shot_classification import DOCUMENTS
+    from xlingual_nb.tasks.zero_shot_tagging import TUNED_POS
     from xlingual_nb.text import tokenizers
 
     (task, corpus), spec = RACES[name], encoder_spec(size, RACES[name][1], steps)
@@ -109,9 +111,9 @@ def make_race(name: str, size: str, steps: int, store: Store, epochs: int = 0) -
         tokenizers.read_tokenizer(store.path(spec.tokenizer)),
     )
     how, form = (
-        (zero_shot_tasks.TUNED_POS, task_heads.parts_form())
+        (TUNED_POS, task_heads.parts_form())
         if task == "pos"
-        else (zero_shot_tasks.DOCUMENTS, task_heads.sentence_form())
+        else (DOCUMENTS, task_heads.sentence_form())
     )
     train, dev = (as_read(how, spec, side, pieces, store, encoder) for side in sides)
     settings = zero_shot.zero_shot_config(size).tasks.tuning[task]

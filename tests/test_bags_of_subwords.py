@@ -16,7 +16,8 @@ from xlingual_nb.models.configs import Shape, Training
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import read_measures
 from xlingual_nb.tasks.baselines import ADDED, BAGS, BagsSpec, count_table, fit_bayes
-from xlingual_nb.tasks.zero_shot_tasks import DocumentRecords, TreeRecords
+from xlingual_nb.tasks.zero_shot_classification import DocumentRecords
+from xlingual_nb.tasks.zero_shot_parsing import TreeRecords
 from xlingual_nb.tasks.metrics import span_f1
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec

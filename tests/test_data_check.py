@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.tasks.zero_shot_tasks import DOCUMENT_READING, TREE_READING
+from xlingual_nb.tasks.zero_shot_classification import DOCUMENT_READING
+from xlingual_nb.tasks.zero_shot_parsing import TREE_READING
 from xlingual_nb.tasks.language_identification import LANGUAGE_READING
 from xlingual_nb.text import data_download, records, sources
 from xlingual_nb.text.data_download import LAYOUT, check_data_folder

@@ -16,7 +16,7 @@ from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.zero_shot_tasks import (
+from xlingual_nb.tasks.zero_shot_classification import (
     DOCUMENT_READING,
     DocumentRecords,
     SentencesSpec,

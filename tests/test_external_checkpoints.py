@@ -33,7 +33,7 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import plan
 from xlingual_nb.runs.spec import canonical, run_id, source_digests
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.zero_shot_tasks import sentences_cost
+from xlingual_nb.tasks.zero_shot_classification import sentences_cost
 from xlingual_nb.tasks.recipes import recipe_flops
 from xlingual_nb.text.records import count_records
 

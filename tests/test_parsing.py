@@ -22,8 +22,8 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.store import Store
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.finetuning import answer, learn, new_network
-from xlingual_nb.tasks.task_heads import LOST, ParserHead, cut_trees, truncate_tree, tree_form
-from xlingual_nb.tasks.zero_shot_tasks import TREE_READING, ParsingSpec, TreeRecords
+from xlingual_nb.tasks.biaffine_parser import LOST, ParserHead, cut_trees, truncate_tree, tree_form
+from xlingual_nb.tasks.zero_shot_parsing import TREE_READING, ParsingSpec, TreeRecords
 from xlingual_nb.tasks.recipes import Feat, Parser, Tuning, parser_flops
 from xlingual_nb.tasks.metrics import (
     Tree,

@@ -385,6 +385,9 @@ LIGHT |= {
         "tasks.sequence_labelling",
         "tasks.recipes",
         "tasks.zero_shot_tasks",
+        "tasks.zero_shot_tagging",
+        "tasks.zero_shot_classification",
+        "tasks.zero_shot_parsing",
         "tasks.language_identification",
         "tasks.baselines",
     )

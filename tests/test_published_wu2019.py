@@ -403,7 +403,8 @@ def test_ambiguities_say_both_readings():
 
 def test_switches_exist():
     recipes, tags = (
-        pytest.importorskip(f"xlingual_nb.tasks.{name}") for name in ("recipes", "zero_shot_tasks")
+        pytest.importorskip(f"xlingual_nb.tasks.{name}")
+        for name in ("recipes", "zero_shot_tagging")
     )
     homes = vars(recipes) | vars(tags)
     for named in (

@@ -46,13 +46,9 @@ from xlingual_nb.runs.digests import reached_code
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared_stages, stage_code
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.zero_shot_tasks import (
-    DocumentRecords,
-    ParsingSpec,
-    SentencesSpec,
-    TreeRecords,
-    TunedTagsSpec,
-)
+from xlingual_nb.tasks.zero_shot_classification import DocumentRecords, SentencesSpec
+from xlingual_nb.tasks.zero_shot_parsing import ParsingSpec, TreeRecords
+from xlingual_nb.tasks.zero_shot_tagging import TunedTagsSpec
 from xlingual_nb.tasks.baselines import BagsSpec, NliFloorsSpec
 from xlingual_nb.tasks.nli import FrozenNliSpec, NliSpec
 from xlingual_nb.tasks.language_identification import LanguageIdSpec, LanguageRecords

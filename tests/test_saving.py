@@ -19,24 +19,22 @@ from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.zero_shot_tasks import (
+from xlingual_nb.tasks.zero_shot_classification import (
     DOCUMENTS,
     TUNED_NLI,
-    TUNED_POS,
     DocumentRecords,
     SentencesSpec,
-    TunedTagsSpec,
-    tuned_ner,
 )
+from xlingual_nb.tasks.zero_shot_tagging import TUNED_POS, TunedTagsSpec, tuned_ner
 from xlingual_nb.tasks.encoding import Inputs
 from xlingual_nb.tasks.finetuning import answer, learn, new_network
+from xlingual_nb.tasks.biaffine_parser import tree_form
 from xlingual_nb.tasks.task_heads import (
     names_form,
     parts_form,
     read_pairs,
     read_words,
     sentence_form,
-    tree_form,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.saving import CLASSES, LAYERS, save_network, set_through

@@ -35,6 +35,7 @@ from xlingual_nb.tasks.finetuning import (
     new_network,
     reader,
 )
+from xlingual_nb.tasks.biaffine_parser import tree_form
 from xlingual_nb.tasks.task_heads import (
     REPAIRS,
     WordHead,
@@ -44,20 +45,13 @@ from xlingual_nb.tasks.task_heads import (
     read_words,
     repair_tags,
     sentence_form,
-    tree_form,
     windows,
 )
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.metrics import Tree, score_names, span_f1, spans
 from xlingual_nb.tasks.task import Task
-from xlingual_nb.tasks.zero_shot_tasks import (
-    NameInputs,
-    TunedTagsSpec,
-    centre_task,
-    names_in,
-    network_head,
-    score_new,
-)
+from xlingual_nb.tasks.zero_shot_tagging import NameInputs, TunedTagsSpec, names_in, score_new
+from xlingual_nb.tasks.zero_shot_tasks import centre_task, network_head
 from xlingual_nb.text.records import LabelledRecords, RecordsSpec, read_records
 from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec

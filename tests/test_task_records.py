@@ -25,12 +25,9 @@ from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.spec import source_digests
 from xlingual_nb.runs.store import Store
-from xlingual_nb.tasks.zero_shot_tasks import (
-    NAME_READING,
-    NameRecords,
-    micro_documents,
-    micro_trees,
-)
+from xlingual_nb.tasks.zero_shot_classification import micro_documents
+from xlingual_nb.tasks.zero_shot_parsing import micro_trees
+from xlingual_nb.tasks.zero_shot_tagging import NAME_READING, NameRecords
 from xlingual_nb.text.formats import read_ner
 from xlingual_nb.text.records import load_records, microworld_ner, microworld_nli
 

@@ -14,17 +14,10 @@ from torch import nn
 from xlingual_nb.errors import InputError
 from xlingual_nb.models.checkpoints import load_checkpoint, tiny_checkpoint
 from xlingual_nb.models.mlm_batches import DROPOUT, seeded_generator
-from xlingual_nb.tasks import tuning
+from xlingual_nb.tasks import packed_bert
 from xlingual_nb.tasks.encoding import Inputs
-from xlingual_nb.tasks.finetuning import (
-    PACKED,
-    QuickDropout,
-    learn,
-    new_network,
-    quick_readers,
-    read_once,
-    use_quick_dropout,
-)
+from xlingual_nb.tasks.finetuning import learn, new_network, quick_readers
+from xlingual_nb.tasks.packed_texts import PACKED, QuickDropout, read_once, use_quick_dropout
 from xlingual_nb.tasks.recipes import Feat, Tuning
 from xlingual_nb.tasks.task_heads import parts_form, sentence_form
 from xlingual_nb.tasks.tuning import (
@@ -272,7 +265,7 @@ def test_texts_side_by_side_are_read_as_each_alone(tmp_path, family):
     """Vectors, loss and the gradient of every parameter, in each architecture that is packed."""
     checkpoint = opened(tmp_path, family)
     assert checkpoint.model.config.model_type in PACKED
-    assert tuning.as_bert(checkpoint.model.config) == (family == "bert")
+    assert packed_bert.as_bert(checkpoint.model.config) == (family == "bert")
     assert len(alike(both_ways(checkpoint, tagged(32, 1), parts_form(), Tuning(dropout=0.0)))) > 10
 
 
@@ -352,7 +345,7 @@ def test_all_dropout_of_a_step_is_dropout():
     """
     cpu, shapes = torch.device("cpu"), [(100, 7), (300, 41), (9, 4, 4)]
     draws = seeded_generator(DROPOUT, 5)
-    first, second = (tuning.dropout_masks(0.1, shapes, draws, cpu) for _ in range(2))
+    first, second = (packed_bert.dropout_masks(0.1, shapes, draws, cpu) for _ in range(2))
     assert [tuple(mask.shape) for mask in first] == shapes
     assert set(torch.cat([m.flatten() for m in first]).unique().tolist()) == {
         0.0,
@@ -362,9 +355,9 @@ def test_all_dropout_of_a_step_is_dropout():
     assert (
         abs(gone.float().mean() - 0.1) < 0.01 and abs((gone & later).float().mean() - 0.01) < 0.004
     )
-    again = tuning.dropout_masks(0.1, shapes, seeded_generator(DROPOUT, 5), cpu)
+    again = packed_bert.dropout_masks(0.1, shapes, seeded_generator(DROPOUT, 5), cpu)
     assert all(torch.equal(a, b) for a, b in zip(first, again))
-    assert all((mask == 1).all() for mask in tuning.dropout_masks(0.0, shapes, draws, cpu))
+    assert all((mask == 1).all() for mask in packed_bert.dropout_masks(0.0, shapes, draws, cpu))
 
 
 def test_dropout_of_a_bert_is_drawn_anew_and_where_transformers_has_it(tmp_path):

@@ -22,14 +22,9 @@ from ..tasks.nli import NLI
 from ..tasks.recipes import Tuning
 from ..tasks.saving import save_network
 from ..tasks.task import Task, reading_of
-from xlingual_nb.tasks.zero_shot_tasks import (
-    DOCUMENT_READING,
-    DOCUMENTS,
-    TREE_READING,
-    TUNED_POS,
-    parsing,
-    tuned_ner,
-)
+from ..tasks.zero_shot_classification import DOCUMENT_READING, DOCUMENTS
+from ..tasks.zero_shot_parsing import TREE_READING, parsing
+from ..tasks.zero_shot_tagging import TUNED_POS, tuned_ner
 from ..text import records as task_records
 from ..text.formats import LABELS
 from ..text.layouts import layout_named

@@ -29,7 +29,9 @@ from xlingual_nb.experiments.study_data import (
 )
 from .study import TableEntry
 from ..measures.subword_overlap import SeenSpec
-from ..tasks.zero_shot_tasks import DocumentRecords, NameRecords, TreeRecords
+from ..tasks.zero_shot_classification import DocumentRecords
+from ..tasks.zero_shot_parsing import TreeRecords
+from ..tasks.zero_shot_tagging import NameRecords
 from ..text.records import LabelledRecords, RecordsSpec, spec_readers, locate_records
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #3d3fbd51

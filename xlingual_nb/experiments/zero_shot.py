@@ -42,7 +42,9 @@ from .study import TableEntry, select_tables, unique_runs, choose_seeds
 from ..microworld.typology import PRESETS, preset
 from ..papers.published import published
 from ..tasks.baselines import BAGS, FLOORS, BagsSpec, NliFloorsSpec
-from ..tasks.zero_shot_tasks import ParsingSpec, SentencesSpec, TunedTagsSpec
+from ..tasks.zero_shot_classification import SentencesSpec
+from ..tasks.zero_shot_parsing import ParsingSpec
+from ..tasks.zero_shot_tagging import TunedTagsSpec
 
 # %% ../../nbs/12_zero_shot.ipynb #e07f385d
 PAPER = "wu2019"

@@ -23,7 +23,8 @@ from ..runs.stages import declare
 from .encoding import Inputs
 from .metrics import accuracy
 from .task import Task, name_of
-from .zero_shot_tasks import DOCUMENTS, TUNED_NLI, TUNED_POS, names_in, tuned_ner
+from .zero_shot_classification import DOCUMENTS, TUNED_NLI
+from .zero_shot_tagging import TUNED_POS, names_in, tuned_ner
 from ..text.formats import LABELS
 from ..text.records import LabelledRecords, read_records
 from ..text.tokenizers import Encoded

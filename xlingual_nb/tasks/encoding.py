@@ -47,8 +47,24 @@ def pieces(tokenizer, texts: list[str]) -> Encoded:
 
 # %% ../../nbs/lib/6010_encoding.ipynb #66062082
 def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.ndarray]:
-    """Premises, hypotheses and labels (n,) int64 (places in `LABELS`) of NLI records. None, or an
-    unknown label: `InputError`.
+    """Token ids and label numbers of NLI records.
+
+    Parameters
+    ----------
+    tokenizer : tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    records : list of dict
+        With `premise`, `hypothesis` and `label`.
+
+    Returns
+    -------
+    premises, hypotheses : Encoded
+    labels : ndarray of int64, shape (n,)
+        Indices into `LABELS`.
+
+    Raises
+    ------
+    InputError
+        For no records, or an unknown label.
     """
     if not records:
         raise InputError("no sentence pairs: give at least one")

@@ -23,17 +23,8 @@ from ..models.checkpoints import Checkpoint
 from ..models.configs import FineTuning, LanguageView
 from .encoding import Inputs
 from .metrics import accuracy
-from xlingual_nb.tasks.tuning import (
-    FusedAdamW,
-    InTraining,
-    as_bert,
-    in_rows,
-    in_training,
-    last_states,
-    trainable,
-    tune,
-    warmed_up,
-)
+from .packed_bert import InTraining, as_bert, in_rows, in_training, last_states
+from .tuning import FusedAdamW, trainable, tune, warmed_up
 from ..text.formats import LABELS
 from ..text.tokenizers import Encoded
 

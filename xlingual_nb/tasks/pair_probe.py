@@ -19,7 +19,8 @@ from ..models.encoders import Encoder
 from ..models.pretraining import split_into_chunks
 from ..models.vecmap import procrustes
 from ..models.configs import MAX_CACHED_VALUES, LanguageView, Readout
-from .tuning import ranges, train_step
+from .packed_bert import ranges
+from .tuning import train_step
 from .pair_classifier import check_labels, check_pairs
 from .encoding import Inputs
 from .metrics import accuracy
