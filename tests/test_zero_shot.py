@@ -19,6 +19,7 @@ from xlingual_nb.experiments.wu2019_common import (
     overlap_columns,
 )
 from xlingual_nb.experiments.study import unique_runs, observe, entry_value
+from xlingual_nb.experiments.word_order import word_order_distance
 from xlingual_nb.experiments.zero_shot import (
     DISTANCE,
     TABLES,
@@ -28,7 +29,6 @@ from xlingual_nb.experiments.zero_shot import (
     zero_shot_config,
     grid,
     labelled_task_records,
-    word_order_distance,
     fine_tuned_spec,
 )
 from xlingual_nb.papers.published import claims, floor_names, published
