@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -999,3 +1000,24 @@ def test_a_cause_changes_one_thing(loaded, arm, changed):
     spec = causes.arm_spec(arm, "4", sizes, 0)
     fields = ("visible_padding", "masking", "training")
     assert [name for name in fields if getattr(spec, name) != getattr(text, name)] == changed
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make on this machine")
+def test_the_suite_is_run_as_the_makefile_does(loaded, tmp_path):
+    suite = loaded("suite")
+    root = SCRIPT.parents[1]
+    assert suite.command_of(root, "check")[-1] == "--affected"
+    assert "--hypothesis-profile=ci" in suite.command_of(root, "ci")
+    for pattern in suite.CHANGED:
+        (path,) = root.glob(pattern)
+        copy = tmp_path / path.relative_to(root)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(path, copy)
+    suite.change_a_function(tmp_path)
+    assert suite.AFTER in copy.read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match="has not one"):
+        suite.change_a_function(tmp_path)
+    busy = "sum(range(10**7)); print('== 3 passed in 0.2s ==')"
+    row = suite.measured([sys.executable, "-c", busy], tmp_path)
+    assert row["ended"] == "3 passed in 0.2s" and row["wall s"] >= 0
+    assert suite.measured([sys.executable, "-c", "exit(3)"], tmp_path)["ended"] == "exit code 3"
