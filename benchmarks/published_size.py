@@ -59,7 +59,7 @@ from xlingual_nb.models.mlm_batches import (
 from xlingual_nb.models.pretraining import find_language_view, training_job
 from xlingual_nb.runs import engine
 from xlingual_nb.runs.files import load_json, write_atomic
-from xlingual_nb.runs.making import begin, publish
+from xlingual_nb.runs.run_folder import begin, publish
 from xlingual_nb.runs.plan import code_behind
 from xlingual_nb.runs.spec import parents, run_id
 from xlingual_nb.runs.store import Store

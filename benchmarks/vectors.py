@@ -26,7 +26,7 @@ from xlingual_nb.models import glove
 from xlingual_nb.models.word_embeddings import TokenCorpus
 from xlingual_nb.models.configs import Glove
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.runs.making import processor
+from xlingual_nb.runs.run_folder import processor
 from xlingual_nb.text.tokenizers import Encoded
 
 MEMBERS = {"glove": "GloVe, ours", "word2vec": "skip-gram, gensim"}

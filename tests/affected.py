@@ -28,8 +28,8 @@ PACKAGE = ROOT / "xlingual_nb"
 ABOUT_TEXT = (
     "test_project",
     "test_reference_results",
-    "test_digests",
-    "test_reached_runs",
+    "test_code_fingerprint",
+    "test_call_graph",
     "test_run_ids",
 )
 EVERYTHING = "*"  # stands for all definitions

@@ -470,7 +470,7 @@ def test_a_missing_data_folder_is_one_line():
 @pytest.fixture
 def store(tmp_path):
     from xlingual_nb.text.sources import CorpusSpec
-    from xlingual_nb.runs.making import begin, publish
+    from xlingual_nb.runs.run_folder import begin, publish
     from xlingual_nb.runs.store import Store
 
     at, spec = Store(tmp_path / "store"), CorpusSpec("micro/en")

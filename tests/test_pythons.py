@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from xlingual_nb.runs.bare import Marker, pieces
-from xlingual_nb.runs.reached import OUTSIDE, Sources, resolve_mark
+from xlingual_nb.runs.code_names import Marker, pieces
+from xlingual_nb.runs.call_graph import OUTSIDE, Sources, resolve_mark
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +62,7 @@ def digest(text: str) -> str:
 
 
 def sample_fingerprints() -> dict[str, str]:
-    """Of each statement of the sample the bare text, hashed; names in capitals are the module's."""
+    """Of each statement of the sample the normalised text, hashed; names in capitals are the module's."""
     fingerprints = {}
     for node in ast.parse(SAMPLE).body:
         name = getattr(node, "name", None) or node.targets[0].id
@@ -72,7 +72,7 @@ def sample_fingerprints() -> dict[str, str]:
 
 
 def package_fingerprints() -> dict[str, str]:
-    """Of each definition of the package the bare text and what its marks stand for, hashed: all
+    """Of each definition of the package the normalised text and what its marks stand for, hashed: all
     that fingerprints of stages are made of. Nothing is imported but what reads the code.
     """
     sources, fingerprints = Sources(), {}

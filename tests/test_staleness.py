@@ -16,7 +16,7 @@ from xlingual_nb.experiments import architecture, laboratory, objective, overlap
 from xlingual_nb.runs.engine import plan, run
 from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.files import write_atomic
-from xlingual_nb.runs.proofs import accept_stage, choose, differences
+from xlingual_nb.runs.acceptance import accept_stage, choose, differences
 from xlingual_nb.runs.spec import canonical, one_look, plain_value, restore, run_id
 from xlingual_nb.runs.staleness import StoreView, moved_values, spec_of, stale_runs
 from xlingual_nb.runs.stages import declare, stage_code

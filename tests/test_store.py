@@ -13,10 +13,10 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.runs import files
-from xlingual_nb.runs.digests import digest_of
+from xlingual_nb.runs.code_fingerprint import digest_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.files import DiskFull, Lock, machine, free_space, start_time, write_atomic
-from xlingual_nb.runs.making import begin, finish, publish, renew
+from xlingual_nb.runs.run_folder import begin, finish, publish, renew
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.staleness import StoreView
 from xlingual_nb.runs.store import Store, check_runs, list_runs, problems, prune_locks, prune_runs

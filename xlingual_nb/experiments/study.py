@@ -21,7 +21,7 @@ import pandas as pd
 from ..errors import InputError
 from .data_remarks import data_remarks
 from ..papers import published
-from ..runs.digests import digest_of
+from ..runs.code_fingerprint import digest_of
 from ..runs.plan import code_behind
 from ..runs.spec import run_id, source_digests
 from ..runs.stages import stage_of

@@ -22,7 +22,7 @@ from .reference_results import Kept, current_grid
 from .reusable_values import code_fingerprints
 from ..runs.files import write_atomic
 from ..runs.plan import ancestors_by_id
-from ..runs.proofs import accept_stage, ancestors
+from ..runs.acceptance import accept_stage, ancestors
 from ..runs.staleness import StoreView, known_specs
 from ..runs.stages import stage_code
 from ..runs.store import Store

@@ -41,7 +41,7 @@ from xlingual_nb.report.reference_results import (
     may_keep,
     refuse_less,
 )
-from ..runs.digests import code_digest, digest_of
+from ..runs.code_fingerprint import code_digest, digest_of
 from ..runs.plan import ancestors_by_id, code_behind
 from ..runs.spec import one_look, plain_value, run_id
 from ..runs.stages import stage_of

@@ -238,7 +238,7 @@ def runs_accept(
     store: StoreOption = "",
 ):
     """Keep the stale runs of a stage if a sample, made again, is equal byte for byte."""
-    from xlingual_nb.runs.proofs import accept_stage
+    from xlingual_nb.runs.acceptance import accept_stage
 
     accept_stage(open_store(store), stage, prove)
 

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from itertools import takewhile
 
 from ..errors import InputError
-from .digests import changes, definitions, edited_modules
+from .code_fingerprint import changes, definitions, edited_modules
 from .executors import Failure, Inline, Job, device, devices_of_a_run
 from .files import LIMIT, DiskFull, LockLost, free_space, write_atomic
-from .making import begin, finish, publish, renew
+from .run_folder import begin, finish, publish, renew
 from .plan import code_behind, missing_nodes, plan, results  # noqa: F401
 from .progress import Progress, Watch, human
 from .ranks import joined, several_ranks
@@ -28,7 +28,20 @@ _all_ = ["plan", "results"]
 
 # %% ../../nbs/lib/1130_engine.ipynb #14e994e6
 def split(buckets: list[list], stack: int) -> list[list]:
-    """Deal each bucket of stackable runs evenly into the fewest groups of at most `stack`."""
+    """Deal runs evenly into groups that are made together.
+
+    Parameters
+    ----------
+    buckets : list of list
+        Runs that can be made together.
+    stack : int
+        Largest group.
+
+    Returns
+    -------
+    list of list
+        The fewest groups, their sizes as equal as possible.
+    """
     groups = []
     for bucket in buckets:
         n_groups = -(-len(bucket) // stack)
@@ -41,10 +54,27 @@ def split(buckets: list[list], stack: int) -> list[list]:
 def make_runs(
     root, kind: type, make: Callable, specs: tuple, code: dict, accept_stale: bool, wait: bool
 ):
-    """Make those of `specs` that are not there yet and nobody else is making; with `wait`, see the
-    others finished too.
+    """Make those of some runs that are missing and that no other process is making.
 
-    `kind`: the spec class of the stage; `code`: {stage: its definitions} when the study began.
+    Parameters
+    ----------
+    root : str
+        Of the store.
+    kind : type
+        The spec class of the stage.
+    make : callable
+    specs : tuple of Spec
+    code : dict
+        {stage: its definitions} when the study began.
+    accept_stale : bool
+        Whether stale runs count as made.
+    wait : bool
+        Whether to return only when the other runs are there too.
+
+    Raises
+    ------
+    InputError
+        If the stage's code was edited since the study began.
     """
     store = Store(root, create=False)
     todo = list(specs)
@@ -74,8 +104,16 @@ def make_runs(
 
 
 def make_together(make: Callable, specs: list, folders: list, store: Store, progress: Progress):
-    """Make runs in this process, and in others beside it where their stage can be shared and
-    several devices are asked for.
+    """Make runs in this process, and in others beside it if each run uses several devices.
+
+    Parameters
+    ----------
+    make : callable
+    specs : list of Spec
+    folders : list of Path
+        Of the runs.
+    store : Store
+    progress : Progress
     """
     shards = stage_of(specs[0]).shards
     size = min(devices_of_a_run(), shards(specs[0])) if shards else 1
@@ -88,7 +126,20 @@ def make_together(make: Callable, specs: list, folders: list, store: Store, prog
 
 
 def make_as_rank(meeting, rank: int, size: int, root, make: Callable, specs: list, folders: list):
-    """The part that one of the other processes has in these runs; the first one writes."""
+    """Take part, as one of the other processes, in runs that the first process writes.
+
+    Parameters
+    ----------
+    meeting : Path
+        Folder in which the processes meet.
+    rank, size : int
+        Number of this process and of all.
+    root : str
+        Of the store.
+    make : callable
+    specs : list of Spec
+    folders : list of Path
+    """
     with joined(meeting, rank, size, device()) as ranks:
         make(specs, folders, Store(root, create=False), lambda *_, **__: None, ranks=ranks)
 
@@ -155,6 +206,14 @@ class Study:
             self.submit(group)
 
     def submit(self, group, wait=False):
+        """Submit a group of runs as one job.
+
+        Parameters
+        ----------
+        group : list of Node
+        wait : bool
+            Whether the job also waits for runs that other processes are making.
+        """
         stage = stage_of(group[0].spec)
         keys = [n.key for n in group]
         name = f"{stage.name} {keys[0][:12]}" + f" and {len(keys) - 1} more" * (len(keys) > 1)
@@ -179,7 +238,13 @@ class Study:
         )
 
     def on_end(self, job: Job, failure: Failure | None):
-        """Book the end of a job."""
+        """Record the end of a job, and submit again what it left undone.
+
+        Parameters
+        ----------
+        job : Job
+        failure : Failure or None
+        """
         group, waited = self._groups.pop(job.name)
         view = StoreView(self.store, None if self.accept else self.code)
         made_nodes = [n for n in group if view.state(n.spec) == "found"]
@@ -199,7 +264,12 @@ class Study:
             )
 
     def say_who(self, group):
-        """Say who is making runs that we wait for, and where the lock of the first one is."""
+        """Print which process is making runs that this one waits for.
+
+        Parameters
+        ----------
+        group : list of Node
+        """
         makers = [who for n in group if (who := self.store.maker(n.spec))]
         for who in {who.partition(" (")[0]: who for who in reversed(makers)}.values():
             count = sum(maker.startswith(who.partition("(")[0]) for maker in makers)
@@ -209,6 +279,13 @@ class Study:
             )
 
     def fail(self, group, failure):
+        """Record that runs failed, and skip all that depend on them.
+
+        Parameters
+        ----------
+        group : list of Node
+        failure : Failure
+        """
         self.failed |= {n.key: failure for n in group}
         lost = {n.key for n in group}
         for key, node in list(
@@ -231,13 +308,32 @@ class RunsFailed(RuntimeError):
 def run(
     specs, store, executor=None, stack: int = 4, progress: bool = True, accept_stale: bool = False
 ) -> None:
-    """See to it that every spec of `specs`, and all that it needs, is in the store.
+    """Compute some runs and all that they depend on, unless the store has them.
 
-    Runs that are found are left alone; interrupted ones go on where they were; stale ones (their
-    code has changed) are said to be so and made again, unless `accept_stale`. `executor` (default
-    `Inline()`) says where; `stack` bounds how many runs of equal kind are made as one. Independent
-    runs go on when one fails; then RunsFailed tells of all failures (InputError when every one is
-    the user's to mend, DiskFull for a full disk). Ctrl-C leaves all that was computed.
+    Finished runs are not computed again; interrupted ones continue; stale ones (their code has
+    changed) are reported and computed again. When a run fails, the independent ones go on. Ctrl-C
+    loses nothing that was finished.
+
+    Parameters
+    ----------
+    specs : iterable of Spec
+    store : Store, Path or str
+    executor : Executor, optional
+        Where to run; `Inline()` by default.
+    stack : int
+        Runs of equal kind made together, at most.
+    progress : bool
+        Whether to print progress.
+    accept_stale : bool
+        Whether to use stale runs as they are.
+
+    Raises
+    ------
+    RunsFailed
+        At the end: names all failures.
+    InputError
+        If every failure is one that the user can fix.
+    DiskFull
     """
     store = store if isinstance(store, Store) else Store(store)
     executor = executor or Inline()

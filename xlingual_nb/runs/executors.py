@@ -96,9 +96,22 @@ class Inline:
         self._jobs = deque()
 
     def start(self, folder):
+        """Nothing to start: jobs run in this process.
+
+        Parameters
+        ----------
+        folder : Path
+            Of the store.
+        """
         pass
 
     def submit(self, job: Job):
+        """Queue a job.
+
+        Parameters
+        ----------
+        job : Job
+        """
         self._jobs.append(job)
 
     def as_completed(self):
@@ -206,6 +219,16 @@ class Worker:
         )
 
     def do(self, job: Job) -> Failure | None:
+        """Do a job in the worker's process.
+
+        Parameters
+        ----------
+        job : Job
+
+        Returns
+        -------
+        Failure or None
+        """
         packed = pack(job)
         return packed if isinstance(packed, Failure) else self.send(job.name, packed)
 
@@ -296,9 +319,22 @@ class Processes:
         self._closing = threading.Event()
 
     def start(self, folder):
+        """Nothing to start: processes start with their first job.
+
+        Parameters
+        ----------
+        folder : Path
+            Of the store.
+        """
         pass
 
     def submit(self, job: Job):
+        """Queue a job, and start a process for it while there are fewer than `workers`.
+
+        Parameters
+        ----------
+        job : Job
+        """
         self._jobs.put(job)
         self._open += 1
         if len(self._threads) < min(self.workers, self._open):

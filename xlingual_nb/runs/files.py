@@ -24,7 +24,12 @@ from ..errors import InputError
 
 # %% ../../nbs/lib/1020_files.ipynb #b53127bb
 def sync(path):
-    """Force a file or a folder (its list of names) to the disk."""
+    """Flush a file, or a folder's list of names, to the disk.
+
+    Parameters
+    ----------
+    path : Path or str
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -34,8 +39,18 @@ def sync(path):
 
 @contextmanager
 def atomic_path(path, durable: bool = True):
-    """A place beside `path` to write to. At the end it is forced to the disk (if it must outlive a
-    power cut) and renamed; after an error it is gone.
+    """A temporary file beside a path, renamed to it at the end and removed after an error.
+
+    Parameters
+    ----------
+    path : Path or str
+    durable : bool
+        Whether to flush it to the disk first, so that it outlives a power cut.
+
+    Yields
+    ------
+    Path
+        To write to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
@@ -52,13 +67,31 @@ def atomic_path(path, durable: bool = True):
 
 
 def write_atomic(path, data: bytes | str, durable: bool = True):
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all.
+
+    Parameters
+    ----------
+    path : Path or str
+    data : bytes or str
+    durable : bool
+        As of `atomic_path`.
+    """
     with atomic_path(path, durable) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 # %% ../../nbs/lib/1020_files.ipynb #8236a60b
 def load_json(path: Path):
-    """What a JSON file holds; None when it is missing or broken."""
+    """The content of a JSON file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict, list, str, int, float, bool or None
+        None if the file is missing or broken.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -71,8 +104,16 @@ class DiskFull(InputError):
 
 @contextmanager
 def free_space(folder):
-    """Turn whatever a full disk makes code raise into one `DiskFull` line that names the folder and
-    the mend, and what a folder raises that must not be written in into an InputError.
+    """Turn errors of a full disk or a read-only folder into one line that names folder and fix.
+
+    Parameters
+    ----------
+    folder : Path
+        In which the code inside writes.
+
+    Raises
+    ------
+    DiskFull
     """
     try:
         yield
@@ -105,8 +146,16 @@ SILENT = 3600.0  # the same without having watched, by the clock of the disk
 
 
 def start_time(pid: int) -> str | None:
-    """When a process of this machine began (an opaque text); None when it is gone or is a
-    zombie.
+    """When a process of this machine began, to distinguish it from a later one of the same number.
+
+    Parameters
+    ----------
+    pid : int
+
+    Returns
+    -------
+    str or None
+        An opaque text; None if the process has ended or is a zombie.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -137,8 +186,13 @@ def machine() -> str:
 # %% ../../nbs/lib/1020_files.ipynb #71aabcce
 @contextmanager
 def guard(folder: Path):
-    """One process at a time inside; the kernel lets go when a process dies. Held for milliseconds
-    only.
+    """Let one process at a time inside; the kernel releases the lock when a process dies.
+
+    It is held for milliseconds only.
+
+    Parameters
+    ----------
+    folder : Path
     """
     with open(folder / ".guard", "a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -149,7 +203,20 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 
 
 def create_once(own: Path, path: Path) -> bool:
-    """Give `own` the name `path` too, unless somebody has it: says whether we were the one."""
+    """Give a file a second name, unless that exists.
+
+    Parameters
+    ----------
+    own : Path
+        The file.
+    path : Path
+        The name.
+
+    Returns
+    -------
+    bool
+        Whether this process created it.
+    """
     try:
         os.link(own, path)
     except FileExistsError:
@@ -172,13 +239,34 @@ class LockLost(RuntimeError):
 
 
 def owner_in(path: Path) -> dict:
-    """The owner that a lock file names; nothing where it is missing or cannot be read."""
+    """The owner that a lock file names.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict
+        Empty if the file is missing or broken.
+    """
     content = load_json(path)
     return content if isinstance(content, dict) else {}
 
 
 def is_gone(owner: dict) -> bool | None:
-    """Whether the process of an owner has ended; None where that cannot be known from here."""
+    """Whether the process of an owner has ended.
+
+    Parameters
+    ----------
+    owner : dict
+        From `owner_in`.
+
+    Returns
+    -------
+    bool or None
+        None if this machine cannot know.
+    """
     if owner.get("machine") != machine():
         return None
     return start_time(owner.get("pid", 0)) != owner.get("started")
@@ -231,8 +319,17 @@ class Lock:
             self.path.unlink(missing_ok=True)
 
     def clear(self, dry: bool = False) -> bool:
-        """Remove the lock if its owner is gone, or elsewhere and silent for an hour (unless `dry`);
-        whether it is so.
+        """Remove the lock if its owner has ended, or is on another machine and silent for an hour.
+
+        Parameters
+        ----------
+        dry : bool
+            Whether to leave it all the same.
+
+        Returns
+        -------
+        bool
+            Whether it is such a lock.
         """
         holder, owner = self._claims()[-1]
         if not holder.exists():

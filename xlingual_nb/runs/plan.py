@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..errors import InputError
 from .executors import cores
-from .reached import source_of
+from .call_graph import source_of
 from .spec import one_look, parents, run_id
 from .staleness import StoreView
 from .stages import declared_stages, stage_code, stage_digests, stage_of  # noqa: F401

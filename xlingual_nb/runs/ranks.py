@@ -34,7 +34,17 @@ class Ranks:
     size: int = 1
 
     def sum_over_all(self, tensors: list) -> list:
-        """Sum each tensor over all processes, in place."""
+        """Sum each tensor over all processes, in place.
+
+        Parameters
+        ----------
+        tensors : list of Tensor
+
+        Returns
+        -------
+        list of Tensor
+            The same.
+        """
         if self.size == 1:
             return tensors
         import torch
@@ -57,12 +67,35 @@ class Ranks:
 
 # %% ../../nbs/lib/1110_ranks.ipynb #1110ab06
 def device_of_rank(device: str, rank: int) -> str:
-    """The device of one of several processes: a GPU of its own, or the CPU."""
+    """The device of one of several processes: a GPU of its own, or the CPU.
+
+    Parameters
+    ----------
+    device : str
+        Of the run.
+    rank : int
+
+    Returns
+    -------
+    str
+    """
     return device if device == "cpu" else f"cuda:{rank}"
 
 
 def check_devices(device: str, size: int) -> None:
-    """InputError unless there is a device for each of `size` processes."""
+    """Check that there is a device for each process.
+
+    Parameters
+    ----------
+    device : str
+    size : int
+        Number of processes.
+
+    Raises
+    ------
+    InputError
+        If there are too few.
+    """
     if size == 1 or device == "cpu":
         return
     import torch
@@ -76,7 +109,20 @@ def check_devices(device: str, size: int) -> None:
 
 @contextmanager
 def joined(folder: Path, rank: int, size: int, device: str):
-    """Inside, this process is one of `size` that have met in `folder`."""
+    """Join the processes that make a run together.
+
+    Parameters
+    ----------
+    folder : Path
+        In which they meet.
+    rank, size : int
+        Number of this process and of all.
+    device : str
+
+    Yields
+    ------
+    Ranks
+    """
     import torch
     import torch.distributed as dist
 
@@ -94,7 +140,20 @@ def joined(folder: Path, rank: int, size: int, device: str):
 
 # %% ../../nbs/lib/1110_ranks.ipynb #1110ab08
 def raise_failure(futures: list[Future]) -> None:
-    """Raise what ended one of the other processes, if one has ended with a failure."""
+    """Raise the failure of another process, if one has failed.
+
+    Parameters
+    ----------
+    futures : list of Future
+        One a process: a Failure or None.
+
+    Raises
+    ------
+    InputError
+        If it is one that the user can fix.
+    RuntimeError
+        For any other.
+    """
     for rank, future in enumerate(futures, 1):
         failure = future.result() if future.done() else None
         if failure and failure.kind == "user":
@@ -105,9 +164,22 @@ def raise_failure(futures: list[Future]) -> None:
 
 @contextmanager
 def several_ranks(size: int, device: str, call: Callable, args: tuple):
-    """Inside, this process is the first of `size` that make a run together.
+    """Start further processes that make a run together with this one.
 
-    Each of the others does `call(folder, rank, size, *args)`, and is expected to be `joined` there.
+    Parameters
+    ----------
+    size : int
+        Number of all processes.
+    device : str
+        Of the run.
+    call : callable
+        Called as `call(folder, rank, size, *args)` in each of the others, which must be `joined` there.
+    args : tuple
+
+    Yields
+    ------
+    Ranks
+        Of this process, the first.
 
     Raises
     ------

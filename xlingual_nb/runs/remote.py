@@ -26,8 +26,16 @@ class Slots:
         self._reaper = None
 
     def acquire(self, purpose) -> Worker:
-        """The process of this thread: the one that is there, if it was started for the same purpose
-        (threads, environment), else a new one.
+        """A process for a job of this thread: the warm one if it fits, else a new one.
+
+        Parameters
+        ----------
+        purpose : tuple
+            Number of threads and environment that the process must have.
+
+        Returns
+        -------
+        Worker
         """
         with self._lock:
             previous, process, _ = self._processes.pop(threading.get_ident(), (None, None, 0.0))
@@ -39,7 +47,14 @@ class Slots:
         return Worker(threads, dict(environment))
 
     def release(self, purpose, process: Worker):
-        """Keep a process for the next job of this thread, for a while."""
+        """Keep a process for the next job of this thread, for a while.
+
+        Parameters
+        ----------
+        purpose : tuple
+            As of `acquire`.
+        process : Worker
+        """
         with self._lock:
             self._processes[threading.get_ident()] = purpose, process, time.monotonic()
             if self._reaper is None:
@@ -64,7 +79,22 @@ _SLOTS = Slots()
 def do_packed(
     name: str, packed: bytes, threads: int, environment: dict, is_wanted
 ) -> Failure | None:
-    """Do a packed job in the warm process of this thread."""
+    """Do a packed job in the warm process of this thread.
+
+    Parameters
+    ----------
+    name : str
+        Of the job.
+    packed : bytes
+    threads : int
+    environment : dict
+    is_wanted : callable
+        Asked while the job runs: it is stopped when False.
+
+    Returns
+    -------
+    Failure or None
+    """
     purpose = threads, tuple(sorted(environment.items()))
     try:
         process = _SLOTS.acquire(purpose)
@@ -140,7 +170,22 @@ def remote_check():
 
 # %% ../../nbs/lib/1160_remote.ipynb #1160ab06
 def fault_of(report: dict, ours: dict, folder) -> str:
-    """What keeps a worker from working on this study, in one line; empty where nothing does."""
+    """The reason why a worker cannot work on a study.
+
+    Parameters
+    ----------
+    report : dict
+        The worker's host, version, digest, GPUs, and its view of the store.
+    ours : dict
+        Version and digest here.
+    folder : Path
+        Of the store.
+
+    Returns
+    -------
+    str
+        One line; empty if there is none.
+    """
     host = report["host"]
     if report["digest"] is None:
         return f"{host} does not have xlingual_nb: install version {ours['version']} there"

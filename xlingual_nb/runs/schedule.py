@@ -51,11 +51,22 @@ def chain_lengths(nodes: Mapping[str, Node], devices: int = 1) -> dict[str, floa
 
 
 def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
-    """FLOPs that the busiest of `cards` has behind it when the last run ends: hours, once divided by
-    a speed.
+    """Work of the busiest card when the last run ends, in list scheduling by longest remaining chain.
 
-    Free cards take the ready run whose chain is longest. With one card a run that is never more than
-    twice the optimum (Graham 1966).
+    With one card a run, it is never more than twice the optimum (Graham 1966).
+
+    Parameters
+    ----------
+    nodes : mapping
+        {run id: Node}.
+    cards : int
+    devices : int
+        Cards a run may use.
+
+    Returns
+    -------
+    float
+        FLOPs.
     """
     devices = 2 ** (min(cards, devices).bit_length() - 1)
     urgency = chain_lengths(nodes, devices)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
-from .digests import definitions, digest_of
+from .code_fingerprint import definitions, digest_of
 from .files import load_json
 
 # %% ../../nbs/lib/1060_stages.ipynb #59772cf1
@@ -72,11 +72,27 @@ _DECLARED: dict[str, Stage] = {}
 
 
 def declare(spec: type, make: Callable, **options) -> Stage:
-    """Say how runs of a spec class are made; `options`: other fields of `Stage`. The class has a
-    `stage`, its kind's name.
+    """Declare how runs of a spec class are made.
 
-    Raises InputError for a name that another class has. The same class again replaces itself, as
-    when a cell is run twice, or a script imports itself by name so that workers find it.
+    The same class again replaces itself, as when a cell is run twice or a script imports itself by
+    name so that workers find it.
+
+    Parameters
+    ----------
+    spec : type
+        The spec class; its `stage` names the kind.
+    make : callable
+    **options
+        Other fields of `Stage`.
+
+    Returns
+    -------
+    Stage
+
+    Raises
+    ------
+    InputError
+        If another class has declared the name.
     """
     stage = Stage(spec, make, **options)
     previous = _DECLARED.get(stage.name, stage).spec

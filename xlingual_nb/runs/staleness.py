@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import InputError
-from .digests import changes, current_name, digest_of, was_called
+from .code_fingerprint import changes, current_name, digest_of, was_called
 from .files import load_json
 from .spec import one_look, parents, plain_value, restore, run_id
 from .stages import declared_stages, stage_code

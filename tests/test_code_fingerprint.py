@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from xlingual_nb.runs import digests
-from xlingual_nb.runs.digests import changes, code_digest, definitions, digest_of, edited_modules
-from xlingual_nb.runs.reached import Sources, source_of
+from xlingual_nb.runs import code_fingerprint
+from xlingual_nb.runs.code_fingerprint import (
+    changes,
+    code_digest,
+    definitions,
+    digest_of,
+    edited_modules,
+)
+from xlingual_nb.runs.call_graph import Sources, source_of
 
 HOUSE = {
     "__init__.py": """
@@ -364,9 +370,9 @@ def test_a_move_or_a_new_name_changes_nothing_where_the_table_of_aliases_knows_i
         "work has changed",
     }
     table = {"modules": {}, "definitions": {"tools.raised": "deep.far.power"}}
-    monkeypatch.setattr(digests, "PACKAGE", "house.")
-    monkeypatch.setattr(digests, "aliases", lambda: table)
-    monkeypatch.setattr(digests, "_READINGS", {})  # a process has one table
+    monkeypatch.setattr(code_fingerprint, "PACKAGE", "house.")
+    monkeypatch.setattr(code_fingerprint, "aliases", lambda: table)
+    monkeypatch.setattr(code_fingerprint, "_READINGS", {})  # a process has one table
     first_names = {name.removeprefix("house.") for name in before}
     assert {name.removeprefix("xlingual_nb.") for name in now()} == first_names
     edit("deep/lazy.py", "from .far import power", "from ..tools import raised as power")
@@ -380,20 +386,20 @@ def test_a_module_that_moved_keeps_the_labels_of_its_definitions(monkeypatch):
         "modules": {"new.place": "old.place"},
         "definitions": {"new.place.f": "elsewhere.g"},
     }
-    monkeypatch.setattr(digests, "aliases", lambda: table)
-    assert digests.first_name("xlingual_nb.new.place", "f") == "elsewhere.g"
-    assert digests.first_name("xlingual_nb.new.place", "h") == "old.place.h"
-    assert digests.first_name("xlingual_nb.new.place") == "old.place"
-    assert digests.first_name("numpy", "array") == "numpy.array"
+    monkeypatch.setattr(code_fingerprint, "aliases", lambda: table)
+    assert code_fingerprint.first_name("xlingual_nb.new.place", "f") == "elsewhere.g"
+    assert code_fingerprint.first_name("xlingual_nb.new.place", "h") == "old.place.h"
+    assert code_fingerprint.first_name("xlingual_nb.new.place") == "old.place"
+    assert code_fingerprint.first_name("numpy", "array") == "numpy.array"
 
 
 def test_every_alias_names_something_that_is_there():
-    table = digests.aliases()
+    table = code_fingerprint.aliases()
     for module in table["modules"]:
-        assert source_of(digests.PACKAGE + module), module
+        assert source_of(code_fingerprint.PACKAGE + module), module
     for name in table["definitions"]:
         module, _, definition = name.rpartition(".")
-        found = Sources().module(digests.PACKAGE + module)
+        found = Sources().module(code_fingerprint.PACKAGE + module)
         assert found and found.knows(definition), name
 
 
@@ -462,7 +468,7 @@ def test_a_tree_is_written_the_same_by_every_python():
     """Texts that `ast.unparse` quotes otherwise from Python 3.12 on, and fields that later ones add."""
     import ast
 
-    from xlingual_nb.runs.bare import serialise
+    from xlingual_nb.runs.code_text import serialise
 
     tree = ast.parse("def f(x, *a, k=1, **b):\n    return f'{x} {a[0]!r:>{k}}' 'end' f'{b}'").body[
         0
@@ -626,7 +632,7 @@ def test_looking_imports_nothing(house):
     now, _ = house
     assert "house.deep.lazy" not in sys.modules and now() and "house.deep.lazy" not in sys.modules
     code = (
-        "import sys; from xlingual_nb.runs.reached import *; root = 'xlingual_nb.models.training', 'pretrain'; "
+        "import sys; from xlingual_nb.runs.call_graph import *; root = 'xlingual_nb.models.training', 'pretrain'; "
         "print(len(reached_definitions([root], Sources())), 'torch' in sys.modules)"
     )
     told = subprocess.run(
@@ -733,7 +739,7 @@ SCRIPT = (
     + """
 import sys, linecache
 import toy_stages as t
-from xlingual_nb.runs.digests import code_digest
+from xlingual_nb.runs.code_fingerprint import code_digest
 sys.modules['__main__'].__spec__ = None         # as in a kernel whose cells cannot be read back
 linecache.getlines = lambda *a: []
 print(code_digest(make, Spec), code_digest(t.make_count, t.Count))
@@ -798,7 +804,9 @@ def test_files_are_read_once_and_again_when_one_is_written(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     make = importlib.import_module("shed").make
     reads = []
-    monkeypatch.setattr(digests, "read", lambda *a, r=digests.read: reads.append(a) or r(*a))
+    monkeypatch.setattr(
+        code_fingerprint, "read", lambda *a, r=code_fingerprint.read: reads.append(a) or r(*a)
+    )
     first = definitions(make)
     assert definitions(make) == first and len(reads) == 1
     first.clear()  # what a caller does with a table changes no other

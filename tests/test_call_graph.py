@@ -42,7 +42,7 @@ from xlingual_nb.models.configs import (
     Word2Vec,
 )
 from xlingual_nb.models.spaces import SpaceSpec
-from xlingual_nb.runs.digests import reached_code
+from xlingual_nb.runs.code_fingerprint import reached_code
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.stages import declared_stages, stage_code
 from xlingual_nb.runs.store import Store
@@ -93,7 +93,7 @@ class Profiler:
     what imports run.
     """
 
-    OURS = ("xlingual_nb", "test_reached_runs")
+    OURS = ("xlingual_nb", "test_call_graph")
 
     def __init__(self, **makers):
         self.codes, self.ran = (

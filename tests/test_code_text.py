@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlingual_nb.runs.bare import Bare, Marker, names_inside, pieces, unfolded
+from xlingual_nb.runs.code_names import Marker, pieces
+from xlingual_nb.runs.code_text import Normaliser, names_inside, unfolded
 
 
 def text_of(body: str) -> str:
@@ -102,5 +103,5 @@ def test_running_both_gives_one_result(targets, values, is_guarded):
 
 def test_some_of_what_is_drawn_comes_apart():
     frame = FRAME.format(statement="c, b = a, seen()", guard="if True:", otherwise="")
-    bare = ast.unparse(ast.fix_missing_locations(Bare().visit(ast.parse(frame).body[0])))
-    assert "c = a\n" in bare and "b = seen()\n" in bare
+    text = ast.unparse(ast.fix_missing_locations(Normaliser().visit(ast.parse(frame).body[0])))
+    assert "c = a\n" in text and "b = seen()\n" in text
