@@ -103,3 +103,24 @@ def test_the_score_counts_the_papers_own_claims(text):
     own = frame[(frame.whose == "paper") & (frame.corpus == "micro")]
     decided = own.verdict.isin(["reproduced", "contradicted", "smaller than the margin"]).sum()
     assert f"{decided} of" in " ".join(text.split())
+
+
+def test_badges_and_mirror_follow_from_the_one_address(tmp_path):
+    """`git_url` of settings.ini; a placeholder has no badges, a code host has those of two workflows."""
+    for name in ("settings.ini", "pyproject.toml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert readme.refresh_mirror(tmp_path) == []
+    settings = tmp_path / "settings.ini"
+    address = "https://github.com/Someone/copy"
+    changed = re.sub(r"^git_url = .*$", f"git_url = {address}", settings.read_text(), flags=re.M)
+    settings.write_text(changed)
+    assert readme.refresh_mirror(tmp_path) == [tmp_path / "pyproject.toml"]
+    mirror = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    assert mirror["tool"]["nbdev"]["git_url"] == readme.repository_address(tmp_path) == address
+    badges = readme.badges_block(address)
+    for name in re.findall(r"workflows/(\w+)\.yml/badge", badges):
+        assert (ROOT / f".github/workflows/{name}.yml").is_file()
+    assert "https://someone.github.io/copy/" in badges and badges.count("[![") == 2
+    settings.write_text(changed.replace(address, "https://example.org/copy"))
+    assert readme.badges_block(readme.repository_address(tmp_path)) == ""

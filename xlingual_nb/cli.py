@@ -411,6 +411,7 @@ def refresh(notebooks: Notebooks = None):
     changed = answers.refresh(notebooks)
     if not notebooks:
         changed += readme.refresh_map() + readme.refresh_readme() + docs_pages.refresh_docs()
+        changed += readme.refresh_mirror()
     for path in changed:
         print(f"{short(path)}: written anew")
 

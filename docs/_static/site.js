@@ -197,9 +197,25 @@ xlingual.nameToggles = () => {
   }
 };
 
+// boxes that scroll sideways: reached by the keyboard, and faded where there is more to the right
+xlingual.markWide = () => {
+  for (const box of document.querySelectorAll(".xl-scroll, div.cell_output")) {
+    if (box.scrollWidth <= box.clientWidth + 1) continue;
+    if (!box.hasAttribute("tabindex")) {
+      box.tabIndex = 0;
+      box.setAttribute("role", "region");
+      box.setAttribute("aria-label", "Output, wider than the page");
+    }
+    const mark = () => box.classList.toggle("xl-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    box.addEventListener("scroll", mark, { passive: true });
+    mark();
+  }
+};
+
 document.addEventListener("DOMContentLoaded", () => {
   xlingual.nameToggles();
   document.querySelectorAll(".xl-filter").forEach(xlingual.filterTable);
+  xlingual.markWide();
   if (!document.getElementById("xl-run")) return;
   document.querySelector(".xl-run-form").addEventListener("submit", (event) => {
     event.preventDefault();

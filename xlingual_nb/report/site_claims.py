@@ -161,8 +161,10 @@ def claims_page(study: Study) -> str:
         "of seeds fixed beforehand. **Confirmed**: decided on the same side. **Reversed**: on the other one. **First "
         "decided**: the exploratory seeds had left it open. **Not confirmed**: the fresh seeds do."
     )
-    on_fresh_seeds = [fresh, confirmation_table(study, "../")] if not study.is_user else []
-    blocks = [fold("What the verdicts mean", legend), *on_fresh_seeds, table]
+    blocks = [fold("What the verdicts mean", legend)]
+    if not study.is_user:
+        blocks.append(fold("What fresh seeds say", fresh, confirmation_table(study, "../")))
+    blocks.append(table)
     return page_text("Claims", intro, *blocks)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000a
@@ -253,7 +255,7 @@ def interval_picture(rows: list, claim: str) -> str:
         f'<svg class="xl-interval" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">',
         *lines,
         "</svg>",
-        '<p class="xl-note">● ours with its 95 % interval, ◆ published, ┊ margin</p>',
+        '<p class="xl-note">● ours with its 95 % interval, ◇ published, ┊ margin</p>',
     )
 
 
@@ -383,9 +385,9 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]
     before, after = around
     steps = [
-        link(f"{name}.html", f"{arrow} {name}")
-        for name, arrow in ((before, "←"), (after, "→"))
-        if name
+        link(f"{before}.html", f"← {before}") if before else "",
+        link("index.html", "All claims"),
+        link(f"{after}.html", f"{after} →") if after else "",
     ]
     blocks.append(
         f'<nav class="xl-around" aria-label="Claims before and after">{" ".join(steps)}</nav>'

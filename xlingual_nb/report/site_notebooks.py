@@ -232,7 +232,7 @@ def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLink
             source = links.text(source, target)
         cells.append(cell | {"source": source})
     if sources := links.sources():
-        cells.append(dict(cell_type="markdown", metadata={}, source=sources))
+        cells.append(dict(cell_type="markdown", id="sources", metadata={}, source=sources))
     return json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
 
 

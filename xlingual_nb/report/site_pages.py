@@ -54,6 +54,7 @@ def readme_start(root: Path) -> str:
     if not path.is_file():
         return ""
     text = path.read_text(encoding="utf-8").partition("\n## Two commands")[0]
+    text = text.partition("\n**Which runs made a number")[0]  # on the site a number is a link
     text = re.sub(r"^\[!\[.*\n", "", text.partition("\n")[2], flags=re.M)
     text = re.sub(r"<!-- (begin|end) .*? -->\n?", "", text)
     text = relinked(text, partial(site_target, root, "README.md"))
@@ -104,8 +105,8 @@ def finished_links(root: Path) -> str:
         page = (folder / "index.html").read_text(encoding="utf-8")
         title = re.search(r"<title>(.*?)</title>", page, re.S)
         name = title[1].strip() if title else folder.name
-        lines.append(f"<li>{link(f'{folder.name}/index.html', unescape(name))}</li>")
-    return html_block("<ul>", *lines, "</ul>") if lines else ""
+        lines.append(link(f"{folder.name}/index.html", unescape(name)))
+    return html_block("<p>", " · ".join(lines), "</p>") if lines else ""
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000a
 def faults_note(faults: list[str]) -> str:
