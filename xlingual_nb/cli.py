@@ -527,6 +527,7 @@ def probe(
     if out:
         check_out(out)
     from xlingual_nb.models.encoders import load_encoder
+    from xlingual_nb.models.model_checks import check_settings
     from xlingual_nb.measures.probe import (
         by_layer,
         choose_pooling,
@@ -538,6 +539,7 @@ def probe(
     from xlingual_nb.text.layouts import layout_named
     from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
+    check_settings(path)
     encoder = load_encoder(path, device)
     pooled = choose_pooling(encoder, pooling)
     if len(names := names or list(files) or list(encoder.views)) < 2:

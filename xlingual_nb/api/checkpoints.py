@@ -35,6 +35,7 @@ from ..models import mlm_batches, training
 from ..models.checkpoints import model_inputs
 from ..models.configs import MASKING
 from ..models.encoders import Encoder, load_encoder
+from ..models.model_checks import check_settings
 from xlingual_nb.models.pretraining import (
     language_views,
     model_ids,
@@ -207,6 +208,7 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     >>> xl.load_checkpoint(bert.folder).languages
     ['en']
     """
+    check_settings(path)
     return Checkpoint(Path(path), load_encoder(path, device))
 
 

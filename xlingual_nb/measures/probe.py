@@ -186,9 +186,16 @@ def choose_pooling(encoder: Encoder, name: str) -> str | SentenceTransformer:
     Raises
     ------
     InputError
-        For another name, and for "model" where the folder has no `modules.json`.
+        For another name, for "cls" where no special token stands before a sentence, and for
+        "model" where the folder has no `modules.json`.
     """
     require(name in POOLINGS, f"--pooling {name}: choose {', '.join(POOLINGS)}")
+    if name == "cls" and encoder.model is not None:
+        require(
+            encoder.prefix,
+            f"{encoder.path}: the tokenizer puts no special token before a sentence, so its first state "
+            "is of a word: use --pooling mean",
+        )
     if name != "model":
         return name
     card = read_sentence_transformer(encoder.path)

@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'stand_together', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
-           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks', 'remarks']
+           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks', 'why_headless',
+           'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 
 from ..errors import InputError
 from .retrieval import upper_layer
+from ..models.checkpoint_folders import names_of_weights
 from ..models.encoders import Encoder
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from ..models.static_vectors import VECTOR_FILES
@@ -288,6 +291,36 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
     return lines
 
 
+def why_headless(encoder: Encoder) -> str:
+    """Why an encoder gives no perplexity: it has no masked-LM head, or only a part of one.
+
+    Parameters
+    ----------
+    encoder : Encoder
+
+    Returns
+    -------
+    str
+    """
+    if encoder.model is None:
+        return "there is no masked-LM head"
+    in_file = names_of_weights(encoder.path)
+    inner = encoder.model.base_model_prefix + "."
+    head = [name for name, _ in encoder.model.named_parameters() if not name.startswith(inner)]
+    missing = [name for name in head if name not in in_file]
+    if len(missing) < len(head):
+        return f"of the masked-LM head {', '.join(missing)} is not in the file"
+    others = sorted(
+        name
+        for name in in_file
+        if re.search(r"(^|[._])(lm|mlm|predictions?|generator|cls)[._]", name)
+        and not name.startswith((inner, "cls.seq_relationship."))
+    )
+    if others:
+        return f"the file's {others[0]} is in no part of the masked-LM head of this family"
+    return "there is no masked-LM head"
+
+
 def remarks(
     encoder: Encoder,
     parallel: Mapping[str, Encoded],
@@ -335,5 +368,5 @@ def remarks(
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")
     lines += folder_remarks(encoder, pooling)
     if encoder.head is None:
-        lines.append("no perplexity: there is no masked-LM head")
+        lines.append(f"no perplexity: {why_headless(encoder)}")
     return [line for line in lines if line]

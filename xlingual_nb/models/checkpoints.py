@@ -29,6 +29,7 @@ from xlingual_nb.models.checkpoint_folders import (
     tokenizer_frame,
 )
 from .configs import LanguageView
+from .model_checks import check_settings
 from ..text.tokenizers import Encoded
 from xlingual_nb.models.tiny_checkpoint import (  # noqa: F401, importable from here too
     tiny_vocabulary,
@@ -256,10 +257,11 @@ def inspect_checkpoint(path) -> Checkpoint:
     ------
     InputError
         If the tokenizer is missing, of another vocabulary, or strips accents that its
-        vocabulary has, and for an architecture without a masked language model in
-        `transformers`.
+        vocabulary has, for an architecture without a masked language model in
+        `transformers`, and for settings that `check_settings` refuses.
     """
     path = Path(path)
+    check_settings(path)
     tokenizer, specials = load_tokenizer(path)
     try:
         config = read_config(path)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GIVEN', 'OPTIONAL', 'check_finite_weights', 'LanguageInput', 'find_language_input', 'check_arguments',
-           'check_hidden_states']
+           'check_settings', 'check_hidden_states']
 
 # %% ../../nbs/lib/4130_model_checks.ipynb #8cd5cd78
 import inspect
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..errors import InputError, require
+from ..runs.files import load_json
 from .tokenizer_checks import error_summary
 
 # %% ../../nbs/lib/4130_model_checks.ipynb #43eafea6
@@ -171,6 +172,37 @@ def check_arguments(path: Path, model: nn.Module) -> None:
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]
     require(not missing, f"{path}: {kind} reads {', '.join(missing)} beside the tokens: {fit}")
+
+
+def check_settings(path: Path | str) -> None:
+    """Check that no setting left in `config.json` changes what a model gives, or is lost in silence.
+
+    Parameters
+    ----------
+    path : Path or str
+        A checkpoint's folder; one without `config.json` passes, its loader says so.
+
+    Raises
+    ------
+    InputError
+        It names the setting and its value.
+    """
+    config = load_json(Path(path) / "config.json") or {}
+    require(
+        config.get("return_dict") is not False,
+        f"{path}/config.json has return_dict false, with which layers have no names: take it out",
+    )
+    require(
+        not config.get("chunk_size_feed_forward"),
+        f"{path}/config.json has chunk_size_feed_forward, which takes texts of some lengths alone: set "
+        "it to 0; no state changes",
+    )
+    positions = config.get("position_embedding_type") or ""
+    require(
+        not positions.startswith("relative_key"),
+        f"{path}/config.json has position_embedding_type {positions}, for which transformers 5 has no "
+        "code: without them the states are not the model's; take one with absolute positions",
+    )
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ __all__ = ['error_summary', 'lower_cases_by_mistake', 'normalises', 'stripped_ac
            'load_tokenizer', 'tokenizer_frame']
 
 # %% ../../nbs/lib/4120_tokenizer_checks.ipynb #949a7958
+import re
 import unicodedata
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,18 +108,22 @@ def has_accent(word: str) -> bool:
     return any(unicodedata.category(character) == "Mn" for character in decomposed)
 
 # %% ../../nbs/lib/4120_tokenizer_checks.ipynb #3416c8f7
-def fix_of_tokenizer(path: Path) -> str:
+def fix_of_tokenizer(path: Path, error: Exception | None = None) -> str:
     """What to do about a tokenizer that does not open.
 
     Parameters
     ----------
     path : Path
         Of the checkpoint's folder.
+    error : Exception, optional
+        Of `transformers`.
 
     Returns
     -------
     str
     """
+    if package := re.search(r"You need to install (\w+)", str(error)):
+        return f"pip install {package[1]}"
     vocabularies = sorted(file.name for file in path.glob("*.model"))
     if vocabularies and find_spec("sentencepiece") is None:
         return f"{vocabularies[0]} needs a package, pip install sentencepiece"
@@ -151,7 +156,7 @@ def load_tokenizer(path: Path) -> tuple:
     except Exception as error:
         raise InputError(
             f"the tokenizer in {path} does not open ({error_summary(error)}): "
-            f"{fix_of_tokenizer(path)}"
+            f"{fix_of_tokenizer(path, error)}"
         ) from error
 
     def refuse(fault):
