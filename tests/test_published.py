@@ -163,7 +163,7 @@ def test_what_was_changed_after_results_says_when_why_and_what_before():
         for a in c.amended:
             assert re.fullmatch(r"2026-\d\d-\d\d", a.when) and len(a.why) > 30
             verdict = (
-                r"(bible|running|micro|micro-parallel) "
+                r"(bible|running|micro|micro-parallel|natural-[\w-]+) "
                 rf"(not reproduced|confounded|not trained|{'|'.join(VERDICTS)})( \(at its floor\))?"
             )
             assert re.fullmatch(rf"not run|laptop: {verdict}(, {verdict})*", a.before)
