@@ -1021,3 +1021,13 @@ def test_the_suite_is_run_as_the_makefile_does(loaded, tmp_path):
     row = suite.measured([sys.executable, "-c", busy], tmp_path)
     assert row["ended"] == "3 passed in 0.2s" and row["wall s"] >= 0
     assert suite.measured([sys.executable, "-c", "exit(3)"], tmp_path)["ended"] == "exit code 3"
+
+
+def test_every_mutation_can_be_made(loaded):
+    """What it changes stands once in its module, and the tests that should notice are there."""
+    root, mutations = SCRIPT.parents[1], loaded("mutations").MUTATIONS
+    assert len(mutations) == 30
+    for mutation in mutations:
+        text = (root / "xlingual_nb" / mutation.module).read_text(encoding="utf-8")
+        assert text.count(mutation.right) == 1, mutation.name
+        assert all((root / "tests" / name).is_file() for name in mutation.tests.split())
