@@ -115,3 +115,17 @@ def test_dictionaries_are_looked_at(tmp_path):
     words = WordSpec(checkpoint, ("en", "fi"), texts, Dictionary(f"file:{path}"))
     (found,) = data_remarks([words])[str(path)]
     assert "one word twice" in found
+
+
+def test_line_aligned_files_are_parallel_text(tmp_path):
+    lines = {"en": [f"line {n}" for n in range(12)], "fi": [f"rivi {n}" for n in range(12)]}
+    lines["fi"][3] = ""
+    lines["en"][8] = "<range>"
+    for language, side in lines.items():
+        (tmp_path / f"{language}.txt").write_text("\n".join([*side, "", ""]))
+    sources = {language: f"file:{tmp_path}/{language}.txt" for language in lines}
+    with pytest.raises(xl.InputError, match="9 lines are there in every language, at least 10"):
+        xl.load_parallel_text(sources)
+    (tmp_path / "fi.txt").write_text("\n".join(f"rivi {n}" for n in range(12)) + "\n")
+    text = xl.load_parallel_text(sources, sentences=8)
+    assert text["en"][6:] == ["line 6", "line 9"] and text["fi"][6:] == ["rivi 6", "rivi 9"]

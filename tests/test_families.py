@@ -4,11 +4,14 @@ at the spread of an initialisation little depends on anything.
 """
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
 import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers.models.auto import modeling_auto
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures.embeddings import sentence_vectors
@@ -243,6 +246,18 @@ def test_what_cannot_be_read_is_one_line(tmp_path, model_type):
     with pytest.raises(InputError, match=says) as refusal:
         load_checkpoint(tmp_path)
     assert "\n" not in str(refusal.value) and str(tmp_path) in str(refusal.value)
+
+
+def test_the_page_lists_the_families():
+    page = (Path(__file__).parents[1] / "docs/probe.md").read_text(encoding="utf-8")
+    parts = re.split(r"\*\*(.+?)\*\*|(?=Not tried)", page.partition("## Families")[2])
+    names = [re.findall(r"`([\w-]+)`", part or "") for part in parts]
+    read, one_by_one, refused = names[2], names[4], names[6]
+    assert (set(read), set(one_by_one)) == (set(READ), set(ONE_BY_ONE))
+    # Nyströmformer is refused with settings of landmarks that do not fit its text.
+    assert set(refused) == set(REFUSED) - set(ONE_BY_ONE)
+    known = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    assert {*read, *one_by_one, *refused, *re.findall(r"`([\w-]+)`", parts[-1])} == set(known)
 
 
 # --- the language of a text

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, combinations
+from pathlib import Path
 
 import pandas as pd
 from tokenizers import Tokenizer
@@ -22,6 +23,7 @@ from ..text import sources, transforms
 from ..text.corpora import Corpus, cut_to_shared_ids
 from ..text.dictionaries import Dictionary, dictionary_file, dictionary_pairs
 from ..text.layouts import layout_named
+from ..text.parallel import read_parallel_lines
 from ..text.records import map_text
 from ..text.sources import CorpusSpec
 from ..text.tokenizers import Encoded, encode
@@ -72,8 +74,9 @@ def load_parallel_text(
     Parameters
     ----------
     texts : dict of str
-        By language a source as of `load_text`: of the microworld, or Bibles (verses that all of
-        them have).
+        By language a source as of `load_text`: of the microworld, Bibles (verses that all of
+        them have), or `file:PATH` of line-aligned files, of which rows that are blank or
+        `<range>` in one are left out of all.
     part : str
     **parameters
         As of `load_text`, for all languages.
@@ -85,7 +88,7 @@ def load_parallel_text(
     Raises
     ------
     InputError
-        For text without alignment ids.
+        For running text of the data folder, and for files that are not line-aligned.
 
     Examples
     --------
@@ -94,6 +97,15 @@ def load_parallel_text(
     >>> len(text["en"]), len(text["es"])
     (50, 50)
     """
+    files = {
+        language: source.removeprefix("file:")
+        for language, source in texts.items()
+        if source.startswith("file:") and not sources.is_verse_file(Path(source))
+    }
+    if len(files) == len(texts) and set(parameters) <= {"sentences"}:
+        lines, _ = read_parallel_lines(files)
+        n = parameters.get("sentences")
+        return {language: sentences[:n] for language, sentences in lines.items()}
     corpora = {
         language: read_source(source, part, **parameters) for language, source in texts.items()
     }
