@@ -112,7 +112,7 @@ def linked_effects(html: str, way: str) -> str:
         claim = claim_pattern(r"<td>({})</td>").search(row[0])
         if not claim:
             return row[0]
-        target = f"{way}/{claim[1]}.html#values"
+        target = f"{way}/{claim[1]}.html"
         return re.sub(EFFECT, rf'\1<a href="{target}">\2</a>\3', row[0])
 
     return re.sub(r"<tr.*?</tr>", linked_row, html, flags=re.S)
