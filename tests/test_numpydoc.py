@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "xlingual_nb"
-COMPLETE = ("experiments", "measures", "microworld", "models", "papers", "tasks")
+COMPLETE = ("api", "experiments", "measures", "microworld", "models", "papers", "runs", "tasks")
 PARAMETERS = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n[A-Z]\w+\n--|\Z)", re.S)
 
 

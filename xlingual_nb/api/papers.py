@@ -167,11 +167,12 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
     'When Fake-English is read backwards, the model is hardly more multilingual than an untrained one.'
     """
     papers = [paper_id(paper)] if paper else ledger.papers()
-    entries = [
-        dict(claim=c.id, paper=c.paper, where=c.where, says=c.says, whose=c.whose)
-        for name in papers
-        for c in ledger.claims(name)
-    ]
+    entries = []
+    for name in papers:
+        for c in ledger.claims(name):
+            entries.append(
+                dict(claim=c.id, paper=c.paper, where=c.where, says=c.says, whose=c.whose)
+            )
     frame = pd.DataFrame(entries)
     judged = verdicts.read(scale_folder(scale) / "verdicts.csv")
     known = [column for column in frame if column != "claim"]

@@ -55,8 +55,20 @@ def load_text(source: str, part: str = "train", **parameters) -> list[str]:
 
 
 def read_source(source: str, part: str, **parameters) -> Corpus:
-    """`sources.load_corpus`; of verses in another layout the error has the command that converts
-    them.
+    """Load a corpus; for verses in another layout the error has the command that converts them.
+
+    Parameters
+    ----------
+    source : str
+        As of `load_text`.
+    part : str
+        train, dev or test.
+    **parameters
+        Others of `sources.load_corpus`.
+
+    Returns
+    -------
+    Corpus
     """
     paths = map(sources.locate_source, sources.source_parts(source))
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -102,7 +103,7 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
         reading = c.table.partition("-")[2]
         return reading, printed(c.table, c.row), printed(c.table, c.column)
 
-    found = {}
+    entries = {}
     met = set()
     for only_own in (True, False):
         for notebook in notebooks_behind(planned, plan.paper):
@@ -114,9 +115,9 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
                 and key(c) in wanted - met
                 and (c.table in own_tables) == only_own
             ]
-            found.setdefault(notebook, []).extend(new)
-        met |= {key(c) for entries in found.values() for c in entries}
-    return found
+            entries.setdefault(notebook, []).extend(new)
+        met |= set(map(key, chain.from_iterable(entries.values())))
+    return entries
 
 
 @dataclass(frozen=True)
@@ -254,12 +255,10 @@ def progress_table(store, corpus: str = "") -> pd.DataFrame:
     rows = []
     speed = calibrate() / cores()
     for table in tables_with_data(corpus):
-        claims = [
-            planned.id
-            for plan in plans().values()
-            for planned in plan.family(table.corpus)
-            if table.notebook == planned.notebook
-        ]
+        claims = []
+        for plan in plans().values():
+            family = plan.family(table.corpus)
+            claims += [planned.id for planned in family if table.notebook == planned.notebook]
         behind = ancestors_by_id(unique_runs(table.entries)).values()
         n_models = sum(spec.stage == "pretrain" for spec in behind)
         left = runs_left(table, store)
@@ -516,12 +515,11 @@ def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
     written = set(values[values.corpus == corpus].notebook)
     if not written.issuperset(planned.notebook for planned in plan.family(corpus)):
         return False  # before cells are asked for, whose text may not be here
-    return all(
-        notebook in written
-        for planned in plan.family(corpus)
-        for notebook, entries in claim_entries(plan, planned).items()
-        if entries
-    )
+    for planned in plan.family(corpus):
+        needed = {name for name, entries in claim_entries(plan, planned).items() if entries}
+        if not needed <= written:
+            return False
+    return True
 
 
 def confirmed_verdicts(root: Path) -> pd.DataFrame:

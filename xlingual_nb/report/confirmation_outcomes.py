@@ -16,8 +16,12 @@ from .confirmation_plan import plans
 from .confirmation import CONFIRMED
 
 # %% ../../nbs/lib/8120_confirmation_outcomes.ipynb #b787bc9b
-CONFIRMED_SAME, REVERSED, FIRST = "confirmed", "reversed", "first decided"
-NOT_CONFIRMED, NOT_RUN, LEFT_OUT = "not confirmed", "not run yet", "left out"
+CONFIRMED_SAME = "confirmed"
+REVERSED = "reversed"
+FIRST = "first decided"
+NOT_CONFIRMED = "not confirmed"
+NOT_RUN = "not run yet"
+LEFT_OUT = "left out"
 OUTCOMES = (CONFIRMED_SAME, REVERSED, FIRST, NOT_CONFIRMED, NOT_RUN)
 
 

@@ -210,7 +210,8 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #ab25817d
 FIRST_SEED = 200  # the exploratory study has used seeds up to 176
-FEWEST, MOST = 5, 20
+FEWEST = 5
+MOST = 20
 POWER = 0.8
 
 

@@ -16,7 +16,8 @@ __all__ = ['GREY', 'PAGE', 'SMALLEST', 'visible_texts', 'tick_texts', 'shown_tic
 GREY = "#767676"  # of baselines and reference lines
 
 
-PAGE, SMALLEST = 7.0, 7.0  # inches that a figure may be wide, and points of its smallest letter
+PAGE = 7.0  # inches that a figure may be wide
+SMALLEST = 7.0  # points of its smallest letter
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #8030ab01
 def visible_texts(figure) -> list:

@@ -211,7 +211,9 @@ def described(figure, caption: str) -> str:
     """
     panel_names = [ax.get_title() or ax.get_ylabel() for ax in figure.axes]
     legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
-    names = [text.get_text() for legend in legends for text in legend.get_texts()]
+    names = []
+    for legend in legends:
+        names += [text.get_text() for text in legend.get_texts()]
     parts = [caption]
     if any(panel_names):
         parts.append(f"Panels: {'; '.join(dict.fromkeys(filter(None, panel_names)))}")
@@ -248,7 +250,9 @@ def save(figure, path, caption: str, specs=(), claims=()) -> Path:
     wrong = faults(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, format="png", bbox_inches="tight", metadata={"Software": None})
-    data = {name: digest[:12] for spec in specs for name, digest in source_digests(spec).items()}
+    data = {}
+    for spec in specs:
+        data |= {name: digest[:12] for name, digest in source_digests(spec).items()}
     write_atomic(path, compact(picture.getvalue()))
     sidecar = {
         "caption": caption,

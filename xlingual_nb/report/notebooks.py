@@ -486,6 +486,7 @@ def half_written(root: Path) -> list[Path]:
         )
 
     homes = (Path(root) / "results", Path(root) / YOURS / "results")
-    return [
-        path for home in homes for path in sorted(home.glob("*/*/*.partial*.ipynb")) if dead(path)
-    ]
+    copies = []
+    for home in homes:
+        copies += sorted(home.glob("*/*/*.partial*.ipynb"))
+    return [path for path in copies if dead(path)]

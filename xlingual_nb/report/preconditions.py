@@ -24,9 +24,11 @@ from xlingual_nb.report.claim_tests import (
 )
 
 # what must fit alike, and the ratio that counts as about the same
-PERPLEXITY, FIT = "MLM-Perpl. train", 1.3
+PERPLEXITY = "MLM-Perpl. train"
+FIT = 1.3
 # what a model of running text must have learnt, and how much at most
-SHARE, LEARNT = "Perpl. dev / unigram", 0.5
+SHARE = "Perpl. dev / unigram"
+LEARNT = 0.5
 
 # %% ../../nbs/lib/8040_preconditions.ipynb #a53202ae
 def heights(values: pd.Series | None, column: str) -> pd.Series | None:

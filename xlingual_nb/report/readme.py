@@ -61,13 +61,9 @@ def findings_block(template: dict, frames: dict[str, pd.DataFrame]) -> str:
     bullets = []
     for entry in template["finding"]:
         finding = Finding(**entry)
-        decided = [
-            verdict
-            for frame in frames.values()
-            for verdict in frame[frame.claim == finding.claim].verdict
-            if verdict in verdicts.DECIDED
-        ]
-        if not decided:
+        frame = pd.concat(frames.values())
+        of_claim = frame[frame.claim == finding.claim].verdict
+        if not of_claim.isin(verdicts.DECIDED).any():
             raise InputError(
                 f"nbs/readme.toml: {finding.claim} is decided on no text: take another"
             )
@@ -164,7 +160,9 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     )
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d03f
-VALUES, ORDERING, MISSING = "●", "◐", "○"
+VALUES = "●"
+ORDERING = "◐"
+MISSING = "○"
 
 
 def covered(place: str, root: Path) -> str:

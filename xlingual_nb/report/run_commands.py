@@ -97,7 +97,7 @@ def runs_list(
     columns = ["run_id", "stage", "state", "created", "seconds", "bytes"]
     print_table(
         frame.assign(run_id=frame.run_id.str[:12])[columns],
-        f"no runs{' of stage ' * bool(stage)}{stage} yet",
+        f"no runs of stage {stage} yet" if stage else "no runs yet",
     )
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8150aa02
@@ -207,7 +207,10 @@ def runs_stale(store: StoreOption = "", as_json: Json = False):
     if as_json:
         return print_json(rows_of(frame.drop(columns="spec")))
     more = [why.count("; ") for why in frame.why]
-    first = [why.split("; ")[0] + f" (and {n} more)" * bool(n) for why, n in zip(frame.why, more)]
+    first = []
+    for why, n in zip(frame.why, more):
+        reason = why.split("; ")[0]
+        first.append(f"{reason} (and {n} more)" if n else reason)
     columns = ["run_id", "stage", "state", "created", "why"]
     print_table(frame.assign(run_id=frame.run_id.str[:12], why=first)[columns], "no run is stale")
     for (stage, state), rows in frame.groupby(["stage", "state"]):

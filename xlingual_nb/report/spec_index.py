@@ -376,8 +376,10 @@ def figure_runs(root: Path, scale: str, notebook: str, corpus: str) -> set[str]:
         Short ids.
     """
     notes = (Path(root) / "figures").glob(f"{notebook}-*-{scale}-{corpus}.json")
-    told = [json.loads(note.read_text(encoding="utf-8")) for note in notes]
-    return {run for note in told for run in note["runs"]}
+    runs = set()
+    for note in notes:
+        runs.update(json.loads(note.read_text(encoding="utf-8"))["runs"])
+    return runs
 
 
 def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, object]:
@@ -402,7 +404,7 @@ def grid_specs(root: Path, scale: str, notebook: str, corpus: str) -> dict[str, 
     study = Kept(notebook, scale, Path(root)).tables()
     with one_look():
         cells = current_grid(notebook, scale, study[study.corpus == corpus])
-        return {run_id(spec)[:SHORT]: spec for cell in cells for spec in cell.runs}
+        return {run_id(spec)[:SHORT]: spec for spec in unique_runs(cells)}
 
 
 def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:

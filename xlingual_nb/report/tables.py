@@ -347,11 +347,10 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     pd.DataFrame
         A row a table row; under each column ours (several corpora: a column each) and published.
     """
-    spread = {
-        (r.row, r.column): r.sd
-        for paper, table in published_tables(tidy)
-        for r in published(paper, table).itertuples()
-    }
+    spread = {}
+    for paper, table in published_tables(tidy):
+        for r in published(paper, table).itertuples():
+            spread[r.row, r.column] = r.sd
     shared = tidy[COLUMNS[:5]].merge(tidy[:0] if reference is None else reference)
     many = tidy.corpus.nunique() > 1
     columns = list(tidy.column.unique())

@@ -220,14 +220,15 @@ def listing() -> dict:
     from xlingual_nb.report.checkout import YOURS, readable_root
     from xlingual_nb.report.notebooks import experiments, heading
 
-    homes, user_results = [(root := readable_root()) / "results", root / YOURS / "results"], []
+    root = readable_root()
+    homes = [root / "results", root / YOURS / "results"]
+    user_results = []
     for name, path in experiments().items():
-        scales = sorted(
-            {p.parents[1].name for home in homes for p in home.glob(f"*/{name}/{name}.ipynb")}
-        )
-        user_results.append(
-            dict(name=name) | dict(zip(("title", "about"), heading(path))) | dict(run_at=scales)
-        )
+        scales = set()
+        for home in homes:
+            scales |= {copy.parents[1].name for copy in home.glob(f"*/{name}/{name}.ipynb")}
+        title, about = heading(path)
+        user_results.append(dict(name=name, title=title, about=about, run_at=sorted(scales)))
     papers = [
         dict(paper=p, claims=len(published.claims(p)), tables=list(published.tables(p)))
         for p in published.papers()

@@ -221,16 +221,12 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
         old: _proved(store, specs_by_id, specs, prove, executor, tell)
         for old, specs in versions.items()
     }
-    accepted = [
-        _stamp(store, spec, code, old, proved[old])
-        for old, specs in versions.items()
-        for spec in specs
-    ]
+    accepted = []
+    for old, specs in versions.items():
+        accepted += [_stamp(store, spec, code, old, proved[old]) for spec in specs]
     renewed = _renew_readers(store, list(specs_by_id.values()), code)
-    tell(
-        f"{len(accepted)} runs of stage {stage} accepted"
-        + f", {renewed} that read them renewed" * bool(renewed)
-    )
+    readers = f", {renewed} that read them renewed" if renewed else ""
+    tell(f"{len(accepted)} runs of stage {stage} accepted{readers}")
     return accepted
 
 
@@ -272,10 +268,11 @@ def _proved(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
     for spec in picked:
         wrong = differences(store, together(store, spec, specs_by_id), executor)
         other_machine = elsewhere(store, spec)
+        cause = f"; but it was made elsewhere: {other_machine}" if other_machine else ""
         for key, files in wrong.items():
             raise InputError(
-                f"{spec.stage} {key[:12]} comes out different ({', '.join(files)}): nothing was accepted"
-                + f"; but it was made elsewhere: {other_machine}" * bool(other_machine)
+                f"{spec.stage} {key[:12]} comes out different ({', '.join(files)}): nothing was "
+                f"accepted{cause}"
             )
     return [run_id(s) for s in picked]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'names_read', 'Module', 'constant', 'bytecode', 'Live',
-           'stamp', 'Sources', 'resolve_mark', 'reached_definitions']
+           'stamp', 'Sources', 'resolve_mark', 'own_definitions', 'reached_definitions']
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #d9ceb01e
 import ast
@@ -16,6 +16,7 @@ import textwrap
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -45,11 +46,12 @@ def source_of(module: str) -> Path | None:
     folders = spec.submodule_search_locations
     if not folders:
         return Path(spec.origin) if not submodules and (spec.origin or "").endswith(".py") else None
-    bases = [Path(folder).joinpath(*submodules) for folder in folders]
-    candidates = [
-        f for base in bases for f in (base / "__init__.py", base.parent / f"{base.name}.py")
-    ]
-    return next((f for f in candidates if f.is_file()), None)
+    for folder in folders:
+        base = Path(folder).joinpath(*submodules)
+        for file in (base / "__init__.py", base.parent / f"{base.name}.py"):
+            if file.is_file():
+                return file
+    return None
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #9bf837ee
 def shallow(node):
@@ -121,10 +123,8 @@ class Module:
     """
 
     def __init__(self, name: str, file: Path):
-        self.name, self.package = (
-            name,
-            name if file.name == "__init__.py" else name.rpartition(".")[0],
-        )
+        self.name = name
+        self.package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         self.statements = {}
         self.imports = {}
         self.stars = []
@@ -182,7 +182,7 @@ class Module:
         for node in self.statements[name]:
             if id(node) not in self._pieces:
                 self._pieces[id(node)] = pieces(node, marker, self.quiet)
-        return [piece for node in self.statements[name] for piece in self._pieces[id(node)]]
+        return list(chain.from_iterable(self._pieces[id(n)] for n in self.statements[name]))
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #af603166
 def constant(value) -> str | None:
@@ -492,8 +492,31 @@ def resolve_mark(mark: str, sources: Sources) -> list[tuple]:
         resolved = [
             sources.find(module, tuple(path.split(".")) if path else ()) for module, path in pairs
         ]
-        sources.known[mark] = [definition for definitions in resolved for definition in definitions]
+        sources.known[mark] = list(chain.from_iterable(resolved))
     return sources.known[mark]
+
+
+def own_definitions(mark: str, sources: Sources) -> list[tuple[str, str]]:
+    """The definitions of our packages that a mark stands for; of a module all of its statements.
+
+    Parameters
+    ----------
+    mark : str
+        As of `resolve_mark`.
+    sources : Sources
+
+    Returns
+    -------
+    list of (str, str)
+        (module, name).
+    """
+    definitions = []
+    for module, name, _ in resolve_mark(mark, sources):
+        if module and name == "*":
+            definitions += [(module, each) for each in sources.module(module).statements]
+        elif module:
+            definitions.append((module, name))
+    return definitions
 
 
 def reached_definitions(roots, sources: Sources, specs=frozenset()) -> dict[tuple, str]:
@@ -522,17 +545,8 @@ def reached_definitions(roots, sources: Sources, specs=frozenset()) -> dict[tupl
         definitions[definition] = "\n".join(
             text for text, role in table.pieces(name) if not (role and definition in specs)
         )
-        for m, n, _ in (
-            t
-            for mark in OUTSIDE.findall(definitions[definition])
-            for t in resolve_mark(mark, sources)
-        ):
-            if m:
-                todo += (
-                    [(m, statement) for statement in sources.module(m).statements]
-                    if n == "*"
-                    else [(m, n)]
-                )
+        for mark in OUTSIDE.findall(definitions[definition]):
+            todo += own_definitions(mark, sources)
         if "" in table.statements:
             todo.append((module, ""))
     return definitions

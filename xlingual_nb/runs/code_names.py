@@ -532,7 +532,8 @@ def pieces(node, marker: Marker, quiet=()) -> list[tuple[str, str]]:
     if isinstance(stripped, (*FUNCTIONS, ast.ClassDef)):
         stripped.name = ""
     if isinstance(stripped, ast.ClassDef):
-        stripped.body, body = [ast.Pass()], stripped.body
+        body = stripped.body
+        stripped.body = [ast.Pass()]
     roles = [role(n) for n in body]
     members = [(serialise(without_local_names(n)), r) for n, r in zip(body, roles)]
     return [(serialise(without_local_names(stripped)), ""), *members]

@@ -216,7 +216,9 @@ class Study:
         """
         stage = stage_of(group[0].spec)
         keys = [n.key for n in group]
-        name = f"{stage.name} {keys[0][:12]}" + f" and {len(keys) - 1} more" * (len(keys) > 1)
+        name = f"{stage.name} {keys[0][:12]}"
+        if len(keys) > 1:
+            name += f" and {len(keys) - 1} more"
         self._groups[name] = (group, wait)
         for key in keys:
             self.waiting.pop(key, None)
@@ -387,13 +389,11 @@ def _say_stale(specs, nodes, view, tell):
 
 
 def _refuse_edited(names):
-    changed = sorted(
-        {
-            d
-            for name in names
-            for d in edited_modules(declared_stages()[name].make, declared_stages()[name].spec)
-        }
-    )
+    edited = set()
+    for name in names:
+        stage = declared_stages()[name]
+        edited.update(edited_modules(stage.make, stage.spec))
+    changed = sorted(edited)
     if not changed:
         return
     raise InputError(
@@ -410,10 +410,12 @@ def _failed(study: Study) -> Exception:
     if "full" in kinds:
         return DiskFull(next(f.line for f in study.failed.values() if f.kind == "full"))
     if kinds == {"user"}:
-        return InputError(next(iter(lines)) + f" (and {len(lines) - 1} more)" * (len(lines) > 1))
+        others = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        return InputError(next(iter(lines)) + others)
     trace = next(f.trace for f in study.failed.values() if f.kind not in ("user", "full"))
     head = f"{len(study.failed)} of {len(study.nodes)} runs failed"
-    head += f", {len(study.skipped)} more needed them and were not tried" * bool(study.skipped)
+    if study.skipped:
+        head += f", {len(study.skipped)} more needed them and were not tried"
     body = "\n".join(f"  {len(s)} x {s[0]}: {line}" for line, s in lines.items())
     failures = [(study.nodes[k].spec, f) for k, f in study.failed.items()]
     return RunsFailed(

@@ -27,7 +27,8 @@ class Progress:
     and two must not write in one folder.
     """
 
-    EVERY, LOG = 0.5, 10.0  # seconds between two writings of `progress.json`, and of `log.jsonl`
+    EVERY = 0.5  # seconds between two writings of `progress.json`
+    LOG = 10.0  # and of `log.jsonl`
 
     def __init__(self, folders: dict[str, Path], is_held=lambda spec: True):
         self.held = is_held
@@ -109,7 +110,8 @@ class Watch:
     manager.
     """
 
-    TICK, LINE = 1.0, 10.0  # seconds between two looks, and between two printed lines
+    TICK = 1.0  # seconds between two looks
+    LINE = 10.0  # and between two printed lines
 
     def __init__(self, study, on: bool = True):
         self.study = study
@@ -155,7 +157,9 @@ class Watch:
         left = self.left()
         parts = [f"{stage} {sums[stage]:.1f}/{total}" for stage, total in self.totals.items()]
         parts.append("time left not known yet" if left is None else f"{human(left)} left")
-        return " · ".join(parts + [self.info] * bool(self.info))
+        if self.info:
+            parts.append(self.info)
+        return " · ".join(parts)
 
     def draw(self):
         """Bring the bars up to date."""
