@@ -329,7 +329,7 @@ def cost_table(cells: Iterable[TableEntry], store):
     if not (runs := unique_runs(cells)):
         return "nothing to run"
     for path, lines in data_remarks(runs).items():
-        print(f"{path}: {'; '.join(lines)}")
+        print(f"{Path(path).name}: {'; '.join(lines)}")
     costs = plan.plan(runs, store)
     return word_table(costs.assign(FLOPs=costs.FLOPs.map("{:.1e}".format)), "plan")
 
