@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import xlingual_nb as xl
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.emergence import FRONT, TITLES
-from xlingual_nb.report import explorer, tables
+from xlingual_nb.report import emergence, explorer, tables
 from xlingual_nb.report.reference_results import kept_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,14 @@ def test_data_are_small_and_nothing_comes_from_elsewhere():
     assert "ISC" in (PAGE / "vendor/d3.LICENSE").read_text() or "Permission to use" in (
         PAGE / "vendor/d3.LICENSE"
     ).read_text(encoding="utf-8")
+
+
+def test_the_animation_is_of_all_checkpoints_and_small():
+    path = PAGE / "training.gif"
+    assert path.stat().st_size < 1e6
+    steps = explorer.read_data(PAGE / "data/micro-0.js")["steps"]
+    with Image.open(path) as animation:
+        assert animation.n_frames == len(emergence.animation_frames(len(steps)))
 
 
 def test_an_encoder_from_elsewhere_has_its_words(tmp_path):

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['THEMES', 'LABELS', 'MOST_WORDS', 'MEANS_OFF', 'WIDTH', 'LETTERS', 'COLUMNS', 'FRAMES', 'FRAME_TIME',
-           'LAST_FRAME_TIME', 'PALETTE', 'Theme', 'ModelView', 'model_view', 'as_views', 'nearest_checkpoints',
+           'LAST_FRAME_TIME', 'BLENDS', 'Theme', 'ModelView', 'model_view', 'as_views', 'nearest_checkpoints',
            'column_title', 'draw_words', 'tau_text', 'add_legend', 'draw_emergence', 'draw_last', 'animation_frames',
-           'points_between', 'draw_frame', 'write_animation']
+           'points_between', 'draw_frame', 'palette', 'write_animation']
 
 # %% ../../nbs/lib/8250_emergence.ipynb #8a91a552
 import io
@@ -18,6 +18,7 @@ from textwrap import fill
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 
 from ..errors import require
@@ -258,7 +259,7 @@ def draw_last(
 # %% ../../nbs/lib/8250_emergence.ipynb #3c274bdc
 FRAMES = 3  # from one checkpoint to the next
 FRAME_TIME, LAST_FRAME_TIME = 90, 2500  # milliseconds
-PALETTE = 16  # colours, so that a film of three models stays below a megabyte
+BLENDS = 1, 2 / 3, 1 / 3  # of a colour with the page: few, so that a film stays below a megabyte
 
 
 def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
@@ -303,6 +304,20 @@ def draw_frame(
     return figure
 
 
+def palette(theme: Theme):
+    """A picture with the colours of a theme and their blends with the page as its palette."""
+    from PIL import Image
+
+    page = np.array(to_rgb(theme.page))
+    colours = [page]
+    for ink in dict.fromkeys((theme.ink, theme.hit, theme.first, theme.second, theme.miss)):
+        colours += [page + share * (np.array(to_rgb(ink)) - page) for share in BLENDS]
+    colours += [page] * (256 - len(colours))
+    picture = Image.new("P", (1, 1))
+    picture.putpalette(np.rint(255 * np.concatenate(colours)).astype(int).tolist())
+    return picture
+
+
 def write_animation(
     models: Sequence[ModelView | Trajectory],
     path: Path,
@@ -322,10 +337,10 @@ def write_animation(
         figure.savefig(picture, format="png", dpi=dpi, facecolor=figure.get_facecolor())
         plt.close(figure)
         images.append(Image.open(picture).convert("RGB"))
-    # one palette for all frames, or colours would flicker
-    palette = images[-1].quantize(PALETTE, method=Image.Quantize.MAXCOVERAGE)
     animation = io.BytesIO()
-    frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    # one palette for all frames, or colours would flicker
+    options = dict(palette=palette(THEMES[theme]), dither=Image.Dither.NONE)
+    frames = [image.quantize(**options) for image in images]
     times = [FRAME_TIME] * (len(frames) - 1) + [LAST_FRAME_TIME]
     timing = dict(duration=times, loop=0, optimize=True)
     frames[0].save(animation, "gif", save_all=True, append_images=frames[1:], **timing)
