@@ -8,9 +8,7 @@ __all__ = ['GREY', 'PAGE', 'SMALLEST', 'visible_texts', 'tick_texts', 'shown_tic
            'lightness', 'is_number', 'unnamed_axes', 'faults']
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #1ecaa251
-#| export
-
-
+from itertools import product
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #41114a0e
 GREY = "#767676"  # of baselines and reference lines
@@ -158,7 +156,7 @@ def error_bar_parts(ax) -> set:
 
 
 def legend_looks(figure) -> set:
-    """The looks that the legends of a figure explain.
+    """The looks of lines and marks that the legends of a figure explain.
 
     Parameters
     ----------
@@ -177,8 +175,11 @@ def legend_looks(figure) -> set:
         parts = {line_look(line) for line in legend.findobj(Line2D)}
         lines = [look for look in parts if not look[1]]
         marks = [look for look in parts if not look[0]]
-        # an error bar has its line and its marker apart
-        looks |= parts | {(a[0], *b[1:]) for a in lines for b in marks if a[2] == b[2]}
+        looks |= parts
+        # an error bar has its line and its marker apart: together they are the look of one colour
+        for (dashes, _, colour, _), mark in product(lines, marks):
+            if mark[2] == colour:
+                looks.add((dashes, *mark[1:]))
     return looks
 
 

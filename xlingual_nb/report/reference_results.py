@@ -309,16 +309,18 @@ def refuse_less(reference: Kept, replacement: Iterable, corpus: str) -> None:
     study = reference.tables()
     if (study := study[study.corpus == corpus]).empty:
         return
-    less = lost_entries(
-        study, replacement, current_grid(reference.notebook, reference.scale, study)
-    )
-    if less.empty:
+    grid = current_grid(reference.notebook, reference.scale, study)
+    lost = lost_entries(study, replacement, grid)
+    if lost.empty:
         return
-    table = less.table.iloc[0]
-    of = less[less.table == table]
-    seeds_given = seeds_by_cell(replacement)[table]
-    rows = set(of.row) - set(seeds_given.index.get_level_values("row"))
-    what = f"{len(rows)} rows" if rows else f"{len(of)} cells with up to {of.n_seeds.max()} seeds"
+    # the message is about the first table that would lose something
+    table = lost.table.iloc[0]
+    lost_cells = lost[lost.table == table]
+    new_rows = seeds_by_cell(replacement)[table].index.get_level_values("row")
+    lost_rows = set(lost_cells.row) - set(new_rows)
+    what = f"{len(lost_rows)} rows"
+    if not lost_rows:
+        what = f"{len(lost_cells)} cells with up to {lost_cells.n_seeds.max()} seeds"
     raise InputError(
         f"{reference.notebook}: what is kept of {table} ({corpus}) has {what} that this would not have: give "
         "the whole grid with as many seeds, or leave out keep"

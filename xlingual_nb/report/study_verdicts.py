@@ -28,6 +28,13 @@ def notebook_claims(
         File name of the notebook, without suffix.
     papers : Iterable[str]
         Papers that it has values of; a module may name its `PAPERS` itself.
+
+    Returns
+    -------
+    claims : list of Claim
+        Those for which the experiment's module says `belongs_here`.
+    related : tuple of str
+        The other notebooks whose values they need.
     """
     name = f"xlingual_nb.experiments.{notebook[3:]}"
     module = import_module(name) if notebook[3:].isidentifier() and find_spec(name) else None
