@@ -185,6 +185,29 @@ def test_neighbours_stand_in_for_words_of_their_language_alone(texts):
     assert (table >= 0).sum() == 2 * len(words)
 
 
+def test_a_batch_shows_the_neighbours_that_it_is_given(texts):
+    words = sorted(set(" ".join(texts["en"]).split()))
+    translation = dict(zip(words, xl.fake_english(words)))
+    neighbours = {"en": list(translation), "fake": list(translation.values())}
+    config = replace(SMALL, tokenizer="words", vocab_size=300, masking="knn")
+    bert = xl.pretrain(texts, config, neighbours=neighbours, progress=False)
+    shown, plain = (
+        table[table.language == "en"].input.str.split().explode().tolist()
+        for table in (bert.masked(texts, 3, neighbours), bert.masked(texts, 3))
+    )
+    replaced = [(old, new) for old, new in zip(plain, shown) if old != new]
+    assert replaced and all(new == translation[old] for old, new in replaced)
+    unfit = {"en": neighbours["en"], "xx": neighbours["fake"]}
+    with pytest.raises(xl.InputError, match="neighbours of en, xx"):
+        bert.masked(texts, neighbours=unfit)
+
+
+def test_a_model_without_neighbours_shows_none(texts):
+    bert = xl.pretrain(texts, SMALL, progress=False)
+    with pytest.raises(xl.InputError, match="masking='knn'"):
+        bert.masked(texts, neighbours={"en": ["fec"], "fake": ["x"]})
+
+
 @pytest.mark.parametrize(
     ("masking", "neighbours"),
     [

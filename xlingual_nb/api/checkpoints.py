@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NOTE', 'NARROW', 'Checkpoint', 'load_checkpoint', 'as_checkpoint', 'texts_digest', 'begin_folder', 'write_note',
-           'temporary_folder', 'few_threads', 'show_progress', 'neighbour_table', 'training_job', 'pretrain',
-           'warn_of_unknown', 'encode_all', 'probe']
+           'temporary_folder', 'few_threads', 'show_progress', 'check_languages', 'neighbour_table', 'training_job',
+           'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #5d5e8e1f
 import atexit
@@ -143,8 +143,21 @@ class Checkpoint:
             rows.append(" ".join(self.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])))
         return rows
 
-    def masked(self, texts: Mapping[str, Iterable[str]], seed: int = 0) -> pd.DataFrame:
+    def masked(
+        self,
+        texts: Mapping[str, Iterable[str]],
+        seed: int = 0,
+        neighbours: Mapping[str, Iterable[str]] | None = None,
+    ) -> pd.DataFrame:
         """A batch as pretraining masks it.
+
+        Parameters
+        ----------
+        texts : dict of list of str
+        seed : int
+        neighbours : dict of list of str, optional
+            Those that the model was pretrained with (`masking="knn"`): a model does not keep them.
+            Without them no token is replaced by a neighbour.
 
         Returns
         -------
@@ -161,10 +174,23 @@ class Checkpoint:
             max(self.encoder.max_length(v) for v in views) + 2,
         )
         batch = mlm_batches.assemble_batch(dataset, range(len(dataset)))
-        # neighbours are not kept with a model: of knn the rest of the scheme is shown
-        masking = replace(MASKING[(self.config or PretrainingConfig()).masking], knn=0.0)
+        masking = MASKING[(self.config or PretrainingConfig()).masking]
+        table = None
+        if neighbours is None:
+            masking = replace(masking, knn=0.0)
+        else:
+            require(masking.knn > 0, "neighbours go with a model of masking='knn': leave them out")
+            check_languages(neighbours, texts)
+            table = neighbour_table(neighbours, self.tokenizer)
         rng = mlm_batches.seeded_generator(mlm_batches.MASKS, seed, 0)
-        ids, positions = mlm_batches.mask_tokens(batch, masking, self.encoder.vocabulary, rng)
+        ids, positions = mlm_batches.mask_tokens(
+            batch,
+            masking,
+            self.encoder.vocabulary,
+            rng,
+            languages=dataset.language,
+            neighbours=table,
+        )
         name = self.tokenizer.convert_ids_to_tokens
         rows = []
         for i in range(len(dataset)):
@@ -345,6 +371,15 @@ def show_progress(label: str):
     return tqdm(desc=label, delay=wait, mininterval=wait, leave=False, unit=" steps")
 
 
+def check_languages(neighbours: Mapping, texts: Mapping) -> None:
+    """InputError unless neighbours are of the languages of the texts, in their order."""
+    require(
+        list(neighbours) == list(texts) and len(texts) > 1,
+        f"neighbours of {', '.join(neighbours)} for texts of {', '.join(texts)}: "
+        "name the same two languages or more, in the same order",
+    )
+
+
 def neighbour_table(neighbours: Mapping[str, list[str]], tokenizer: Tokenizer) -> np.ndarray:
     """The neighbours of words that are one token each.
 
@@ -469,11 +504,7 @@ def pretrain(
         "neighbours go with masking='knn': give both or neither",
     )
     if neighbours is not None:
-        require(
-            list(neighbours) == list(texts) and len(texts) > 1,
-            f"neighbours of {', '.join(neighbours)} for texts of {', '.join(texts)}: "
-            "name the same two languages or more, in the same order",
-        )
+        check_languages(neighbours, texts)
         neighbours = as_texts(neighbours, "neighbours")
     digest = texts_digest(texts, neighbours, config, tokenizer)
     path = Path(folder).expanduser() if folder else temporary_folder()
