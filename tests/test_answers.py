@@ -10,7 +10,7 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers.published import claims
-from xlingual_nb.report import answers
+from xlingual_nb.report import answer_blocks, answers
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
@@ -111,7 +111,10 @@ def test_numbers_are_those_of_the_verdicts():
     assert "reversed on 9 fresh seeds" in " ".join(
         answers.finding_text(finding, {"laptop": said}).split()
     )
-    assert next(c.says for c in claims("k2020") if c.id == "K-order") in text
+    claim = next(c for c in claims("k2020") if c.id == "K-order")
+    assert claim.says in text and f"`K-order`, {claim.where}" in text
+    added = next(c for c in claims("k2020") if c.id == "K-order-ner-released")
+    assert answer_blocks.where_text(added).startswith("ours, beside §")
     assert "not tested" in answers.finding_text(
         replace(finding, claim="K-heads"), {"laptop": frame}
     )

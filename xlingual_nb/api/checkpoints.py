@@ -372,7 +372,18 @@ def show_progress(label: str):
 
 
 def check_languages(neighbours: Mapping, texts: Mapping) -> None:
-    """InputError unless neighbours are of the languages of the texts, in their order."""
+    """Refuse neighbours that are not of the languages of the texts, in their order.
+
+    Parameters
+    ----------
+    neighbours, texts : mapping
+        By language.
+
+    Raises
+    ------
+    InputError
+        If the languages differ, or there is one alone.
+    """
     require(
         list(neighbours) == list(texts) and len(texts) > 1,
         f"neighbours of {', '.join(neighbours)} for texts of {', '.join(texts)}: "

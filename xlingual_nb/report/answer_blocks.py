@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNITS', 'MINUS', 'PUBLISHED_SIZE', 'Finding', 'Series', 'wrapped', 'bullet_text', 'effect_text', 'finding_text',
-           'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
+           'where_text', 'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
            'comparison_table', 'corpus_score', 'score_text']
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #80562cbf
@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..papers.published import PAPERS as OF_PAPERS
-from ..papers.published import claims, published
+from ..papers.published import OURS, Claim, claims, published
 from . import verdicts
 from .labels import column_name, corpus_name, row_name
 from .scores import MARKS
@@ -170,9 +170,25 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
     claim = next(claim for claim in claims() if claim.id == finding.claim)
     says = finding.says or claim.says
     return bullet_text(
-        f"**{says}** (`{finding.claim}`)",
+        f"**{says}** (`{finding.claim}`, {where_text(claim)})",
         f"{finding.effect}: {'; '.join(parts)}. Published: {published_text}.",
     )
+
+
+def where_text(claim: Claim) -> str:
+    """Section and table of a claim, without the rows; of what is ours, those that it stands beside.
+
+    Parameters
+    ----------
+    claim : Claim
+
+    Returns
+    -------
+    str
+        `§3.3.1, Table 4`, or `ours, beside §4.1`.
+    """
+    section = claim.where.partition(":")[0]
+    return f"ours, beside {section}" if claim.whose == OURS else section
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #814014ee
 def series_text(series: Series, notebook: str) -> str:

@@ -203,11 +203,12 @@ def decision_text(row) -> str:
     """
     power = verdicts.shown_power(row)
     languages = verdicts.shown_languages(row)
+    above = row.above_baseline
     parts = [
         f"{row.corpus}: margin {verdicts.shown_margin(row)}",
         f"p {verdicts.shown_p(row)}" if row.p == row.p else "",
         f"power {power}" if power else "",
-        f"above baseline {row.above_baseline}" if isinstance(row.above_baseline, str) else "",
+        f"models above baseline: {above}" if isinstance(above, str) and above else "",
         languages,
         row.note if isinstance(row.note, str) else "",
     ]
