@@ -68,7 +68,7 @@ lint: $(VENV)/.dev
 house: $(VENV)/.dev
 	$(VENV)/bin/python tests/house.py
 
-lab: $(VENV)/.dev
+lab: $(VENV)/.lab
 	$(VENV)/bin/python -m jupyterlab nbs
 
 # torch goes first and alone: whatever build of it the machine's index prefers (CPU or CUDA) is then kept by what follows

@@ -187,7 +187,7 @@ def where_text(claim: Claim) -> str:
     str
         `§3.3.1, Table 4`, or `ours, beside §4.1`.
     """
-    section = claim.where.partition(":")[0]
+    section = re.sub(r" and conclusion \w+", "", claim.where.partition(":")[0])
     return f"ours, beside {section}" if claim.whose == OURS else section
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #814014ee
