@@ -4,12 +4,14 @@ refuses.
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from xlingual_nb import microworld
+from xlingual_nb import load_text, microworld
 from xlingual_nb.errors import InputError
 from xlingual_nb.measures import mean_shift, shift_translation
 from xlingual_nb.measures.shift_translation import ShiftSpec, said_twice
@@ -17,7 +19,17 @@ from xlingual_nb.models.external import ExternalCheckpointSpec
 from xlingual_nb.models.checkpoints import load_checkpoint
 from xlingual_nb.models.encoders import load_encoder
 from xlingual_nb.models.pretraining import Language, PretrainSpec
-from xlingual_nb.experiments.language_shift import turned_sentence, word_glosses
+from xlingual_nb.experiments.language_shift import (
+    glossed,
+    turned_sentence,
+    turned_sentences,
+    word_glosses,
+)
+from xlingual_nb.experiments.liu2020_shifts import (
+    shift_model_spec,
+    shift_study_config,
+    translation_spec,
+)
 from xlingual_nb.models.configs import LanguageView, Shape, Training
 from xlingual_nb.models.static_vectors import save_static
 from xlingual_nb.runs.engine import run
@@ -184,10 +196,44 @@ def test_a_sentence_as_it_turns_has_the_concept_of_each_word(store):
     assert list(turned.index) == ["en", "α 0", "α 1", "α 40", "es, reference"]
     source, reference = turned.loc["en"], turned.loc["es, reference"]
     assert source.sentence == " ".join(said_twice(WANTED, store)[0][0].split())
-    known = word_glosses(told("en")) | word_glosses(told("es"))
+    known = word_glosses(told("en"))
     assert source.gloss.split() == [known[word] for word in source.sentence.split()]
     content = {gloss for gloss in source.gloss.split() if gloss.startswith(("noun", "verb"))}
     assert content and content <= set(reference.gloss.split()), "they say the same"
+    rates = read_measures(store.path(WANTED))
+    assert turned.converted["α 40"] == rates["layer 1 alpha 40 converted"]
+    assert turned.converted[["en", "es, reference"]].isna().all()
+
+
+def test_a_word_of_both_languages_has_both_concepts():
+    english, spanish = {"fi": "of", "copa": "noun0"}, {"fi": "it", "copa": "noun0"}
+    assert glossed("copa fi xx", [english, spanish]) == "noun0 of/it ·"
+    assert glossed("copa fi", [english]) == "noun0 of"
+    assert glossed("a house", [{}, {}]) == ""
+
+
+def test_runs_that_a_store_lacks_turn_no_sentence(store):
+    run([WANTED], store, Inline(), progress=False)
+    lacking = replace(WANTED, alphas=(2.0,))
+    turned = turned_sentences({"es": WANTED, "en": lacking}, store, layer=1)
+    assert set(turned.target) == {"es"}
+    assert turned_sentences({"en": lacking}, store, layer=1).empty
+
+
+def test_the_sentences_of_the_reference_results_are_of_the_text_that_its_runs_read():
+    path = Path(__file__).resolve().parents[1] / "results/laptop/14_language_shift/sentences.json"
+    turned = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+    sizes = shift_study_config("laptop", "micro")
+    model = shift_model_spec(sizes, 0)
+    assert list(dict.fromkeys(turned.target)) == list(sizes.shifts.targets[:2])
+    for target, part in turned.groupby("target"):
+        texts = translation_spec(sizes, model, "en-xx", target).texts
+        first, last = part.sentence.iloc[0], part.sentence.iloc[-1]
+        for text, sentence in zip(texts, (first, last)):
+            parameters = dict(text.parameters)
+            assert sentence == " ".join(load_text(text.source, text.part, **parameters)[0].split())
+        weights = [f"α {weight:g}" for weight in sizes.shifts.alphas]
+        assert sorted(part.what.iloc[1:-1]) == sorted(weights)
 
 
 def test_text_from_elsewhere_has_no_gloss():

@@ -6,10 +6,11 @@
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
            'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
            'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'translation_table_cells', 'grid',
-           'word_glosses', 'turned_sentence']
+           'word_glosses', 'glossed', 'turned_sentence', 'turned_sentences']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 import json
+import math
 from itertools import product
 from dataclasses import replace
 
@@ -525,6 +526,29 @@ def word_glosses(text: CorpusSpec) -> dict[str, str]:
     return {lexicon.form(code): world.gloss(code // N_BUNDLES) for code in codes}
 
 
+def glossed(sentence: str, glosses: list[dict[str, str]]) -> str:
+    """The concept of each word of a sentence; both, of a word that two languages share.
+
+    Parameters
+    ----------
+    sentence : str
+    glosses : list[dict[str, str]]
+        Of the languages that its words may be of (`word_glosses`).
+
+    Returns
+    -------
+    str
+        Empty where no word of these languages has a gloss.
+    """
+    if not any(glosses):
+        return ""
+    concepts = []
+    for word in sentence.split():
+        of_word = {concept: None for language in glosses if (concept := language.get(word))}
+        concepts.append("/".join(of_word) or "·")
+    return " ".join(concepts)
+
+
 def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.DataFrame:
     """What the masked-LM head says of a sentence at each weight of the shift (L2 Table 1).
 
@@ -540,18 +564,41 @@ def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.Da
     Returns
     -------
     DataFrame
-        The sentence, a row a weight, and the reference; columns what, sentence, gloss.
+        The sentence, a row a weight, and the reference; columns what, sentence, gloss, and
+        converted: the convert rate of all sentences of the run at this weight.
     """
-    glosses = {}
-    for text in run.texts:
-        glosses |= word_glosses(text)
+    measures = json.loads((store.path(run) / "measures.json").read_text())
+    glosses = [word_glosses(text) for text in run.texts]
     source, reference = (" ".join(side[number].split()) for side in said_twice(run, store))
-    lines = json.loads((store.path(run) / "sentences.json").read_text())
-    rows = [(run.pair[0], source)]
-    for line in lines:
+    rows = [(run.pair[0], source, glossed(source, glosses[:1]), math.nan)]
+    for line in json.loads((store.path(run) / "sentences.json").read_text()):
         if (line["sentence"], line["layer"]) == (number, layer):
-            rows.append((f"α {line['alpha']:g}", line["text"]))
-    rows.append((f"{run.pair[1]}, reference", reference))
-    frame = pd.DataFrame(rows, columns=["what", "sentence"])
-    glossed = [" ".join(glosses.get(word, "·") for word in s.split()) for s in frame.sentence]
-    return frame.assign(gloss=glossed if glosses else "")
+            weight, text = line["alpha"], line["text"]
+            rate = measures[f"layer {layer}"][f"alpha {weight:g}"]["converted"]
+            rows.append((f"α {weight:g}", text, glossed(text, glosses), rate))
+    rows.append((f"{run.pair[1]}, reference", reference, glossed(reference, glosses[1:]), math.nan))
+    return pd.DataFrame(rows, columns=["what", "sentence", "gloss", "converted"])
+
+
+def turned_sentences(runs: dict[str, ShiftSpec], store, layer: int) -> pd.DataFrame:
+    """The first sentence as each run turns it (`turned_sentence`), one run beneath the other.
+
+    Parameters
+    ----------
+    runs : dict[str, ShiftSpec]
+        By target; those that the store lacks are left out.
+    store : Store
+    layer : int
+
+    Returns
+    -------
+    DataFrame
+        Columns target, what, sentence, gloss, converted; no rows where the store has none of the runs.
+    """
+    parts = [pd.DataFrame(columns=["target", "what", "sentence", "gloss", "converted"])]
+    for target, run in runs.items():
+        if store.has(run):
+            turned = turned_sentence(run, store, layer)
+            turned.insert(0, "target", target)
+            parts.append(turned)
+    return pd.concat(parts, ignore_index=True)
