@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "xlingual_nb"
-COMPLETE = ("api", "experiments", "measures", "microworld", "models", "papers", "runs", "tasks")
+COMPLETE = (
+    "api",
+    "experiments",
+    "measures",
+    "microworld",
+    "models",
+    "papers",
+    "runs",
+    "tasks",
+    "text",
+)
 PARAMETERS = re.compile(r"Parameters\n-+\n(.*?)(?:\n\n[A-Z]\w+\n--|\Z)", re.S)
 
 
