@@ -156,6 +156,8 @@ def test_every_setting_and_preset_is_there_with_every_seed():
     )
     four = settings_of("laptop", seeds=4)
     assert {seed for *_, seed in four} == {0, 42, 43, 100} and len(four) == 2 * 4 * len(expected)
+    named = settings_of("laptop", seeds=(200, 201))
+    assert {seed for *_, seed in named} == {200, 201} and len(named) == 2 * 2 * len(expected)
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -436,7 +436,7 @@ def test_a_pair_is_met_if_both_of_its_words_are_however_they_are_spelt(tmp_path)
     with pytest.raises(InputError, match=r"of no pair of 1 .* \(en: none of its words\): give"):
         check("ice-cream helado\n", "exact")
     with pytest.raises(
-        InputError, match="of no pair of 2 do both words stand in the texts of en-es: give"
+        InputError, match="of no pair of 2 do both words occur in the texts of en-es: give"
     ):
         check("the la\nhouse helado\n", "lower")
 

@@ -55,12 +55,10 @@ def belongs_here(claim) -> bool:
     return any(t.table in TABLES for t in claim.tests)
 
 # %% ../../nbs/04_architecture.ipynb #65236707
-MILLIONS, PERCENT, DEPTH, HEADS = (
-    "Parameters (in Millions)",
-    "Parameters (%)",
-    "Depth",
-    "Multi-head Attention",
-)
+MILLIONS = "Parameters (in Millions)"
+PERCENT = "Parameters (%)"
+DEPTH = "Depth"
+HEADS = "Multi-head Attention"
 BASELINE = 132.78
 
 

@@ -375,7 +375,8 @@ def resolve_sections(table: dict, name: str, base_sections: dict) -> dict[tuple[
                 raise InputError(f"{location}: name yours otherwise, this is the study's")
             sections[scale, corpus] = require_table(values, location)
     # a section may be like one that is complete, not like one that is itself like another
-    complete = base_sections | {k: v for k, v in sections.items() if "like" not in v}
+    complete = dict(base_sections)
+    complete.update((key, values) for key, values in sections.items() if "like" not in values)
     by_dotted_name = {".".join(key): values for key, values in complete.items()}
 
     def follow_like(location, values):

@@ -42,12 +42,10 @@ from ..papers.published import OURS
 from ..tasks.sequence_labelling import NerSpec
 
 # %% ../../nbs/17_dials.ipynb #6fcc52d0
-UNTRAINED, UNSHARED_WORDS, NAMES, ENGLISH = (
-    "µ untrained",
-    "Trans. τ, own words",
-    "NER F1",
-    "NER F1 English",
-)
+UNTRAINED = "µ untrained"
+UNSHARED_WORDS = "Trans. τ, own words"
+NAMES = "NER F1"
+ENGLISH = "NER F1 English"
 BASELINES = {"µ": UNTRAINED, NAMES: "NER F1 untrained"}
 
 # %% ../../nbs/17_dials.ipynb #a428086d
@@ -62,7 +60,9 @@ def overlap_tests(findings: StudyResults) -> list[EffectTest]:
     findings : StudyResults
         Observations and settings of the study.
     """
-    high_overlap, low_overlap, none = (dial_label("overlap", share) for share in (0.75, 0.25, 0))
+    high_overlap = dial_label("overlap", 0.75)
+    low_overlap = dial_label("overlap", 0.25)
+    none = dial_label("overlap", 0)
     if findings.score == "µ":
         question = "overlap: do words that are not shared profit from those that are?"
         return [
@@ -330,11 +330,12 @@ def cells(
     corpus_name = bilingual_config(scale, corpus).corpus
     if corpus != "auto" and corpus_name != "micro":
         return []
-    # the first seeds run every setting, the others the default settings alone
-    n_full_seeds = seeds or min(3, sizes.seeds[0])
+    # by default the first seeds run every setting, the others the default settings alone;
+    # seeds that are asked for run every setting
+    full_seeds = model_seeds if seeds else model_seeds[: min(3, sizes.seeds[0])]
     table_entries = []
-    for i, seed in enumerate(model_seeds):
-        is_full = i < n_full_seeds
+    for seed in model_seeds:
+        is_full = seed in full_seeds
         for row, is_baseline in (("0 original", False), ("18 untrained", True)):
             base = row_spec(row, sizes, seed)
             table_entries += dial_cells(scale, base, is_baseline, all_settings=is_full)
@@ -366,7 +367,6 @@ def grid(scale: str, corpus: str = "auto", seeds: int = 0, languages: str = "") 
 
 # %% ../../nbs/17_dials.ipynb #3c76b88f
 def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
-    # the last measure of a row: text and typology are the same for all seeds
     """How far each row is from English in its typology parameter.
 
     Parameters
@@ -381,6 +381,7 @@ def dial_distances(cells: list[TableEntry]) -> pd.DataFrame:
         overlap and scrambling, the distance from English for a preset) and `tau` (Kendall's τ for
         all).
     """
+    # the last measure of a row: text and typology are the same for all seeds
     measure_of_row = {(c.table, c.row): c.runs[0] for c in cells if c.runs[0].stage == "measure"}
     rows = []
     for (table, row), measure in measure_of_row.items():

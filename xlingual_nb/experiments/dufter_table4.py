@@ -32,7 +32,8 @@ from ..tasks.sequence_labelling import PosSpec
 from ..text import records
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #c72f62b9
-PAPER, TABLE = "dufter2020", "table4"
+PAPER = "dufter2020"
+TABLE = "table4"
 
 
 def uses_microworld(sizes: BilingualConfig) -> bool:
@@ -135,13 +136,11 @@ def pos_spec(sizes: BilingualConfig, spec: PretrainSpec) -> PosSpec:
     )
 
 # %% ../../nbs/lib/7050_dufter_table4.ipynb #37c27629
-TAU, GOLD, ALIGNMENT, XNLI, TAGS = (
-    "Kendall's Tau Distance",
-    "Gold order",
-    "Align. F1",
-    "XNLI Acc.",
-    "POS Acc.",
-)
+TAU = "Kendall's Tau Distance"
+GOLD = "Gold order"
+ALIGNMENT = "Align. F1"
+XNLI = "XNLI Acc."
+TAGS = "POS Acc."
 
 
 def order_row_cells(

@@ -80,8 +80,8 @@ def joint_vocabulary(
     size : int, default 0
         Number of entries; by default the study's.
     """
-    first, *other_corpora = (language_corpus(sizes, l) for l in languages)
-    return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(other_corpora))
+    first, *others = [language_corpus(sizes, l) for l in languages]
+    return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(others))
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #60f4ec04
 def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:
@@ -275,7 +275,8 @@ def nli_spec(sizes: BilingualConfig, spec: PretrainSpec, source: str, targets) -
     targets : sequence of str
         Target languages.
     """
-    train, dev = (labelled_split(sizes, spec, "nli", source, part) for part in ("train", "dev"))
+    train = labelled_split(sizes, spec, "nli", source, "train")
+    dev = labelled_split(sizes, spec, "nli", source, "dev")
     tests = nli_test_sets(sizes, spec, source, targets)
     settings = sizes.fine_tuning
     return NliSpec(spec, train, tests, settings, spec.seed, dev if settings.patience else None)
@@ -323,7 +324,8 @@ def ner_specs(
     tuple[NerSpec, ...]
         `sizes.taggers` of them, with seeds that no other model's taggers share.
     """
-    train, dev = (labelled_split(sizes, spec, "ner", source, part) for part in ("train", "dev"))
+    train = labelled_split(sizes, spec, "ner", source, "train")
+    dev = labelled_split(sizes, spec, "ner", source, "dev")
     tests = tuple(labelled_split(sizes, spec, "ner", l, "test") for l in (source, *targets))
     seeds = range(spec.seed * sizes.taggers, (spec.seed + 1) * sizes.taggers)
     return tuple(NerSpec(spec, train, dev, tests, sizes.tagging, seed) for seed in seeds)

@@ -429,7 +429,7 @@ def base_model_spec(
     """
     names = "en", *sizes.targets
     languages = [Language(name, script_corpus(sizes, name)) for name in names]
-    first, *corpora = (l.corpus for l in languages)
+    first, *corpora = [l.corpus for l in languages]
     tokenizer = TokenizerSpec(first, sizes.pieces, sizes.kind, tuple(corpora))
     shape, training = sizes.base
     shape = replace(shape, positions=len(names) * shape.max_tokens, segments=max(2, len(names)))

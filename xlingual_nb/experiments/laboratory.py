@@ -44,10 +44,9 @@ def belongs_here(claim) -> bool:
 # %% ../../nbs/07_laboratory.ipynb #2d761585
 PAPER = "dufter2020"
 LARGE = ("15", "16", "17")
-CENTRAL, SINGLE = (
-    ("0", "3", "8", "18", "19"),
-    ("1", "2", "4", "21"),
-)  # they get more seeds than the rest
+# they get more seeds than the rest
+CENTRAL = ("0", "3", "8", "18", "19")
+SINGLE = ("1", "2", "4", "21")
 AT_LIKE_FIT = "table1" + MATCHED, "table2" + MATCHED  # where some rows are trained for longer
 
 
@@ -233,7 +232,7 @@ def select_rows(rows: str, parameter: str = "rows") -> set[str]:
     InputError
         If there is no such row.
     """
-    labels = [label for table in ("table1", "table2", "table10") for label in table_rows(table)]
+    labels = [*table_rows("table1"), *table_rows("table2"), *table_rows("table10")]
     row_ids = {parse_row_label(label)[0] for label in labels}
     groups = {"all": row_ids, "small": row_ids - set(LARGE)}
     requested = groups[rows] if rows in groups else {r.strip() for r in rows.split(",")}

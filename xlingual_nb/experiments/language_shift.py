@@ -55,7 +55,11 @@ from ..models.pretraining import PretrainSpec
 
 # %% ../../nbs/14_language_shift.ipynb #fa2f7672
 PAPER = "liu2020b"
-SHIFT, TABLE2, TABLE3, FIGURE7, FIGURE8 = "shift", "table2", "table3", "figure7", "figure8"
+SHIFT = "shift"
+TABLE2 = "table2"
+TABLE3 = "table3"
+FIGURE7 = "figure7"
+FIGURE8 = "figure8"
 DIRECTIONS = ("en-xx", "xx-en")
 
 
@@ -519,10 +523,13 @@ def word_glosses(text: CorpusSpec) -> dict[str, str]:
     """
     if not text.source.startswith("micro/"):
         return {}
-    parameters = dict(text.parameters) | {"sentences": 4000}
+    parameters = dict(text.parameters)
+    parameters["sentences"] = 4000
     annotated = microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
-    world, lexicon = annotated.meanings.world, annotated.lexicon
+    world = annotated.meanings.world
+    lexicon = annotated.lexicon
     codes = {int(code) for code in annotated.codes}
+    # a code is a concept and its inflection
     return {lexicon.form(code): world.gloss(code // N_BUNDLES) for code in codes}
 
 

@@ -32,8 +32,11 @@ from ..tasks.baselines import FLOORS, NliFloorsSpec
 from ..tasks.shifted_nli import ShiftedNliSpec
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #2f45f50e
-TRANSFER, ALL, UPPER = "table4", "finetune all layers", "finetune last 6 layers"
-AVERAGE, MAJORITY = "avg w/o en", "majority class"
+TRANSFER = "table4"
+ALL = "finetune all layers"
+UPPER = "finetune last 6 layers"
+AVERAGE = "avg w/o en"
+MAJORITY = "majority class"
 
 
 def middle_layer(spec) -> int:

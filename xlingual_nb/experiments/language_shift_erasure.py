@@ -30,7 +30,8 @@ from ..tasks.concept_erasure import WAYS, TakenOutSpec
 from ..text.sources import CorpusSpec
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #65448ab2
-IDENTITY, CHANCE = "identity", "chance"
+IDENTITY = "identity"
+CHANCE = "chance"
 
 
 def evaluation_verses(sizes: JointConfig, language: str, seed: int) -> CorpusSpec:
@@ -224,7 +225,8 @@ def word_class_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     return table_entries
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #1024e451
-ERASURE, COMMONEST = "taken_out", "commonest label"
+ERASURE = "taken_out"
+COMMONEST = "commonest label"
 SCORES = {"nli": "NLI ACC", "ner": "NER F1"}
 HEAD = LinearTagging(penalties=(1e-2, 1e-3), steps=50)
 

@@ -274,7 +274,9 @@ def table2_targets() -> list[str]:
     return list(targets)
 
 # %% ../../nbs/lib/7080_language_shift_external.ipynb #019603b6
-LOWERCASED, WU_DREDZE, GAP = "lowered", "Wu & Dredze", "Table 4 less Wu & Dredze"
+LOWERCASED = "lowered"
+WU_DREDZE = "Wu & Dredze"
+GAP = "Table 4 less Wu & Dredze"
 COLUMNS = {
     "words changed": "changed",
     "[UNK], cased": "unknown cased",

@@ -28,7 +28,8 @@ from xlingual_nb.text.vocabularies import (
 )
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #558d6294
-PAPER, SOURCE = "liu2020a", "en"
+PAPER = "liu2020a"
+SOURCE = "en"
 NAMES = {"bert": "BERT", "word2vec": "Word2Vec", "fasttext": "fastText", "glove": "GloVe"}
 
 # %% ../../nbs/lib/7060_liu2020_common.ipynb #4847aebc
@@ -72,8 +73,9 @@ def vocabulary_spec(sizes: JointConfig) -> TokenizerSpec | PretrainedVocabularyS
     kind, size = sizes.vocabulary
     if kind in PRETRAINED_VOCABULARIES:
         return PretrainedVocabularySpec(kind, size)
-    first, *texts = (text_spec(sizes, l, max(sizes.sentences)) for l in (SOURCE, *sizes.targets))
-    return TokenizerSpec(first, size, kind, tuple(texts))
+    largest = max(sizes.sentences)
+    first, *others = [text_spec(sizes, l, largest) for l in (SOURCE, *sizes.targets)]
+    return TokenizerSpec(first, size, kind, tuple(others))
 
 
 def joint_languages(sizes: JointConfig, sentences: int) -> tuple[Language, ...]:

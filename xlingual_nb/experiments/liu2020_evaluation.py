@@ -76,7 +76,8 @@ def frozen_nli_spec(
         Supervised mappings of the target languages to English that are applied first.
     """
     tests = [nli_records(sizes, l, "test") for l in (SOURCE, *sizes.targets)]
-    train, dev = (nli_records(sizes, SOURCE, part) for part in ("train", "dev"))
+    train = nli_records(sizes, SOURCE, "train")
+    dev = nli_records(sizes, SOURCE, "dev")
     return FrozenNliSpec(spec, train, dev, tuple((t, t) for t in tests), readout, seed, mapped)
 
 

@@ -162,7 +162,8 @@ def grid(
     return unique_runs(cells(scale, corpus, seeds, languages, own, claim))
 
 # %% ../../nbs/01_overlap.ipynb #7ac21c73
-GAIN, MARK = "XNLI Word-piece Contribution", "NER significant at 0.05"
+GAIN = "XNLI Word-piece Contribution"
+MARK = "NER significant at 0.05"
 
 
 def contribution_pairs(targets) -> list[tuple[str, str]]:

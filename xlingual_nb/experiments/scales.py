@@ -416,5 +416,6 @@ def laboratory_text(sizes: LaboratoryConfig) -> tuple[CorpusSpec, CorpusSpec, To
     tuple[CorpusSpec, CorpusSpec, TokenizerSpec]
         Training text, development text, vocabulary.
     """
-    train, dev = (corpus_spec(sizes, sizes.language, part) for part in ("train", "dev"))
+    train = corpus_spec(sizes, sizes.language, "train")
+    dev = corpus_spec(sizes, sizes.language, "dev")
     return train, dev, TokenizerSpec(train, sizes.vocabulary.size, sizes.vocabulary.kind)

@@ -442,17 +442,15 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
         compared_rows = {*test.plus, *(() if from_floor else test.minus)}
         rows = {*compared_rows, *(claim.alive or ()), *test.learnt_rows}
         columns = {test.column, test.minus_column, test.alive_column, test.learnt_column} - {None}
-        lows = {
-            low for row in rows for low in published.floor_names(baseline + test.learnt_floor, row)
-        }
-        less = {
-            low
-            for row in compared_rows
-            for low in published.floor_names(baseline, row)
-            if test.net or from_floor
-        }
-        compared |= set(product([reading], compared_rows | less, columns))
-        preconditions |= set(product([reading], rows | lows, columns))
+        baseline_rows = set()
+        for row in rows:
+            baseline_rows |= set(published.floor_names(baseline + test.learnt_floor, row))
+        subtracted_rows = set()
+        if test.net or from_floor:
+            for row in compared_rows:
+                subtracted_rows |= set(published.floor_names(baseline, row))
+        compared |= set(product([reading], compared_rows | subtracted_rows, columns))
+        preconditions |= set(product([reading], rows | baseline_rows, columns))
     return compared, preconditions
 
 

@@ -40,8 +40,12 @@ from ..models.pretraining import PretrainSpec
 from ..models.configs import Training
 
 # %% ../../nbs/10_window_size.ipynb #ba72f851
-FIGURE3, FIGURE4 = "figure3", "figure4"  # of L1; the first is Figures 5 and 6 of L2
-AMOUNTS, FULL_INPUT, MEAN = ("small", "large"), "whole", "mean"
+# of L1; the first is Figures 5 and 6 of L2
+FIGURE3 = "figure3"
+FIGURE4 = "figure4"
+AMOUNTS = ("small", "large")
+FULL_INPUT = "whole"
+MEAN = "mean"
 
 
 def window_label(model: str, target: str = MEAN) -> str:
@@ -182,7 +186,8 @@ def window_bert_spec(
     return liu2020_common.bert_spec(sizes, sentences, seed, shape=shape, training=training)
 
 # %% ../../nbs/10_window_size.ipynb #934661c3
-COLUMNS, PERPLEXITY_COLUMN = ("MRR", "MRR without identical"), "Perpl. dev / unigram"
+COLUMNS = ("MRR", "MRR without identical")
+PERPLEXITY_COLUMN = "Perpl. dev / unigram"
 
 
 def retrieval_specs(sizes: JointConfig, spec, **readings) -> dict:

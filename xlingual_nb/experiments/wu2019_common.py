@@ -35,7 +35,8 @@ from ..tasks.zero_shot_tagging import NameRecords
 from ..text.records import LabelledRecords, RecordsSpec, spec_readers, locate_records
 
 # %% ../../nbs/lib/7070_wu2019_common.ipynb #3d3fbd51
-PAPER, FIGURE = "wu2019", "figure3"
+PAPER = "wu2019"
+FIGURE = "figure3"
 
 
 def overlap_columns(column: str) -> dict[str, str]:

@@ -416,8 +416,9 @@ def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
     vectors = [
         word_vectors(encoder, ids[view.name], view, layer)[layer].cpu().numpy() for view in views
     ]
-    table = pd.DataFrame(
-        [(view.name, int(i)) for view in views for i in ids[view.name]], columns=["language", "id"]
-    )
+    rows = []
+    for view in views:
+        rows += [(view.name, int(i)) for i in ids[view.name]]
+    table = pd.DataFrame(rows, columns=["language", "id"])
     table["token"] = encoder.tokenizer.convert_ids_to_tokens(table["id"].tolist())
     return table.assign(**dict(zip("xy", principal_components(np.concatenate(vectors)).T)))

@@ -39,7 +39,8 @@ from ..text.sources import CorpusSpec, corpus_size, read_corpus
 from ..text.tokenizers import SPECIALS, Encoded
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #fe7d76f2
-WORDS, TRAIN_TEXT = ("content", "all", "dictionary", "none"), ("whole", "seen")
+WORDS = ("content", "all", "dictionary", "none")
+TRAIN_TEXT = ("whole", "seen")
 
 
 @dataclass(frozen=True)
@@ -446,7 +447,8 @@ def measuring_cost(spec: MeasureSpec) -> dict:
     InputError
         For texts that are not parallel, before anything is trained.
     """
-    trained, (sentences, words) = spec.checkpoint, parallel_size(spec.dev, spec.other)
+    trained = spec.checkpoint
+    sentences, words = parallel_size(spec.dev, spec.other)
     if not isinstance(trained, PretrainSpec):
         return {"flops": 0.0, "bytes": 1000}
     if spec.sentences:

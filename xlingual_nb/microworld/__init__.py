@@ -205,9 +205,8 @@ def dictionary(first="en", second="es", sentences=4000, vocabulary=128, seed=0, 
     upos = [
         UPOS[a.meanings.world.names[c]] for c in a.meanings.world.classes[pairs[:, 0] // N_BUNDLES]
     ]
-    source_words, target_words = (
-        [s.lexicon.form(c) for c in codes] for s, codes in zip((a, b), pairs.T)
-    )
+    source_words = [a.lexicon.form(code) for code in pairs[:, 0]]
+    target_words = [b.lexicon.form(code) for code in pairs[:, 1]]
     table = pd.DataFrame(dict(first=source_words, second=target_words, upos=upos, count=count))
     return table.sort_values(
         ["count", "first", "second"], ascending=[False, True, True], ignore_index=True

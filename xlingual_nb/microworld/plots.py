@@ -38,13 +38,13 @@ def romanise(text, script):
     -------
     str
     """
-    script_letters = SCRIPTS[script]
-    table = (
-        dict(zip(script_letters.consonants, ROMAN[0]))
-        | dict(zip(script_letters.vowels, ROMAN[1]))
-        | dict(zip(script_letters.marks, ".,"))
-    )
-    return text if script == "latin" else "".join(table.get(c, c) for c in text)
+    if script == "latin":
+        return text
+    letters = SCRIPTS[script]
+    table = dict(zip(letters.consonants, ROMAN[0]))
+    table.update(zip(letters.vowels, ROMAN[1]))
+    table.update(zip(letters.marks, ".,"))
+    return "".join(table.get(c, c) for c in text)
 
 # %% ../../nbs/lib/3110_plots.ipynb #6ccc1c55
 def sentence_words(speech, i):
@@ -292,7 +292,9 @@ def draw_slots(meanings, i):
     """
     row = meanings.matrix[i]
     positions = layout_tree(np.flatnonzero(row).tolist())
-    width, depth = (max(axis) for axis in zip(*positions.values()))
+    columns, rows = zip(*positions.values())
+    width = max(columns)
+    depth = max(rows)
     fig, ax = canvas(0.72 * width + 0.6, 1.05 * depth + 0.3)
     for slot, (x, d) in positions.items():
         if HEAD_INDEX[slot] != slot:
@@ -537,5 +539,6 @@ def rank_frequency(sentences):
     -------
     ndarray, shape (types,)
     """
-    counts = np.unique([w for s in sentences for w in s.split()], return_counts=True)[1]
+    words = " ".join(sentences).split()
+    _, counts = np.unique(words, return_counts=True)
     return np.sort(counts)[::-1] / counts.sum()

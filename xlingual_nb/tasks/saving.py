@@ -63,10 +63,8 @@ def set_through(inner: nn.Linear, outer: nn.Linear, target: nn.Linear, activatio
         weights.zero_()
     for k, sign in enumerate(signs):
         rows = slice(k * count, (k + 1) * count)
-        inner.weight[rows], inner.bias[rows] = (
-            sign * size * target.weight,
-            sign * size * target.bias,
-        )
+        inner.weight[rows] = sign * size * target.weight
+        inner.bias[rows] = sign * size * target.bias
         outer.weight[:, rows] = sign / size * torch.eye(count)
 
 # %% ../../nbs/lib/6170_saving.ipynb #329dd3dd
@@ -176,10 +174,8 @@ def save_network(network: Network, folder) -> Path:
         )
     config = copy.deepcopy(network.encoder.model.config)
     labels = label_names(network.head)
-    config.id2label, config.label2id = (
-        dict(enumerate(labels)),
-        {label: i for i, label in enumerate(labels)},
-    )
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: i for i, label in enumerate(labels)}
     with silence_transformers(), torch.random.fork_rng(devices=[]):
         model = getattr(transformers, CLASSES[type(network.head)]).from_config(config)
     set_encoder(model, network.encoder)

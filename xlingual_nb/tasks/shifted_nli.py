@@ -300,7 +300,8 @@ def shifted_cost(spec: ShiftedNliSpec) -> dict:
     def size(side):
         return side.records.size or 5000
 
-    (shape, _), epochs = size_known, spec.settings.epochs
+    shape, _ = size_known
+    epochs = spec.settings.epochs
     shifted_records = sum(len(spec.alphas) * size(dev) + size(test) for dev, test in spec.tests)
     tested_records = len(DIRECTIONS) * shifted_records + sum(size(test) for _, test in spec.tests)
     trained_tokens = (spec.train.records.size or 400_000) * epochs * min(40, shape.max_tokens)

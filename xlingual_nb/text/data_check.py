@@ -489,15 +489,13 @@ def check_data_folder(folder: Path, sums: Path | None = None) -> pd.DataFrame:
     differing = nonparallel_xnli_files(folder)
     for path in data_files(folder):
         name = path.relative_to(folder).as_posix()
-        (holds, problem), digest = describe_file(path, folder), recorded.pop(name, None)
+        holds, problem = describe_file(path, folder)
+        digest = recorded.pop(name, None)
         try:
-            state = (
-                "not recorded"
-                if digest is None
-                else "same"
-                if digest == file_sha256(path)
-                else "changed"
-            )
+            if digest is None:
+                state = "not recorded"
+            else:
+                state = "same" if digest == file_sha256(path) else "changed"
         except OSError:
             state = "not readable"
         rows.append((name, state, holds, problem or differing.get(path, "")))

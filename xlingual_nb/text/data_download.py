@@ -161,7 +161,8 @@ def format_nli_row(r) -> str:
     -------
     str
     """
-    premise, hypothesis = (collapse_whitespace(r[side]) for side in ("premise", "hypothesis"))
+    premise = collapse_whitespace(r["premise"])
+    hypothesis = collapse_whitespace(r["hypothesis"])
     return f"{premise}\t{hypothesis}\t{label_name(NLI_LABELS, r['label'])}"
 
 
@@ -177,10 +178,8 @@ def format_ner_sentence(r) -> str:
     -------
     str
     """
-    return (
-        "\n".join(f"{t}\t{label_name(NER_TAGS, n)}" for t, n in zip(r["tokens"], r["ner_tags"]))
-        + "\n"
-    )
+    lines = [f"{token}\t{label_name(NER_TAGS, n)}" for token, n in zip(r["tokens"], r["ner_tags"])]
+    return "\n".join(lines) + "\n"
 
 
 def format_article(r) -> str:
@@ -195,8 +194,11 @@ def format_article(r) -> str:
     -------
     str
     """
-    paragraphs = (collapse_whitespace(p) for p in r["text"].split("\n") if p.strip())
-    return "\n".join(s for p in paragraphs for s in split_sentences(p)) + "\n"
+    sentences = []
+    for paragraph in r["text"].split("\n"):
+        if paragraph.strip():
+            sentences += split_sentences(collapse_whitespace(paragraph))
+    return "\n".join(sentences) + "\n"
 
 # %% ../../nbs/lib/2140_data_download.ipynb #822a1081
 def format_file(rows, format_row, location: str) -> str:

@@ -449,9 +449,11 @@ def parallel_words(
         return dict(zip(languages, word_lists))
     if natural_language(languages[0]) != natural_language(languages[1]):
         return None
-    return dict.fromkeys(
-        languages, sorted({word for sentence in texts[languages[0]] for word in sentence.split()})
-    )
+    # a language and its copy share their words
+    words = set()
+    for sentence in texts[languages[0]]:
+        words.update(sentence.split())
+    return dict.fromkeys(languages, sorted(words))
 
 # %% ../../nbs/lib/2070_parallel.ipynb #30b49cb7
 def read_parallel_corpora(

@@ -331,7 +331,8 @@ def pair_findings(rows: list[list[str]], language: str = "", least: float = 0.0)
         findings.append(
             f"{n_equal / len(rows):.1%} of the pairs say the same twice: leave them out"
         )
-    n_first, n_second = (len({row[side].strip() for row in rows}) for side in (0, 1))
+    n_first = len({row[0].strip() for row in rows})
+    n_second = len({row[1].strip() for row in rows})
     # Of a premise three hypotheses were written, one a label.
     if len(rows) >= 30 and n_second < 0.8 * n_first:
         findings.append(

@@ -13,6 +13,7 @@ import csv
 import json
 import re
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,12 +140,12 @@ def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
     (str, list of list of str) or None
         Scheme (BIO, IOB1, IOBES or BILOU) and BIO tags; None for tags of no scheme.
     """
-    kinds = {tag[:1] for tags in sentences for tag in tags if tag != "O"}
-    every = [tag for tags in sentences for tag in tags]
-    if not all(tag == "O" or re.fullmatch(r"[BIESLU]-\S+", tag) for tag in every):
+    all_tags = [tag for tag in chain.from_iterable(sentences) if tag != "O"]
+    if not all(re.fullmatch(r"[BIESLU]-\S+", tag) for tag in all_tags):
         return None
-    if kinds & set(ENDS):
-        scheme = "IOBES" if kinds & {"E", "S"} else "BILOU"
+    prefixes = {tag[0] for tag in all_tags}
+    if prefixes & set(ENDS):
+        scheme = "IOBES" if prefixes & {"E", "S"} else "BILOU"
         bio = [[ENDS.get(tag[0], tag[0]) + tag[1:] for tag in tags] for tags in sentences]
         return (scheme, bio) if all(map(is_iob2, bio)) else None
     if all(map(is_iob2, sentences)):
@@ -180,14 +181,14 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     width = widths.most_common(1)[0][0] if widths else 0
     is_comment = [len(row) != width and line.startswith("#") for row, line in zip(rows, lines)]
     # Comments are dropped, not blanked: a blank line would end the sentence.
-    kept = [row for row, drop in zip(rows, is_comment) if not drop]
-    if width < 2 or any(len(row) not in (0, width) for row in kept):
+    rows = [row for row, drop in zip(rows, is_comment) if not drop]
+    if width < 2 or any(len(row) not in (0, width) for row in rows):
         return []
-    is_numbered = all(row[0].isdecimal() for row in kept if row) and width > 2
+    is_numbered = all(row[0].isdecimal() for row in rows if row) and width > 2
     token_at, tag_at = (1, 2) if is_numbered else (0, -1)
     sentences = [[]]
     n_starts = 0
-    for row in kept:
+    for row in rows:
         is_start = bool(row) and row[token_at] == DOCUMENT_START
         n_starts += is_start
         if not row or is_start:
@@ -195,18 +196,22 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
         else:
             sentences[-1].append((row[token_at].strip(), row[tag_at].strip()))
     sentences = [sentence for sentence in sentences if sentence]
-    tokens = [token for sentence in sentences for token, _ in sentence]
+    tokens = [token for token, _ in chain.from_iterable(sentences)]
     prefix = f"{language}:"
     has_prefix = bool(tokens) and all(token.startswith(prefix) for token in tokens)
-    if not all(tokens) or not (found := bio_tags([[tag for _, tag in s] for s in sentences])):
+    scheme_and_tags = bio_tags([[tag for _, tag in sentence] for sentence in sentences])
+    if not all(tokens) or scheme_and_tags is None:
         return []
-    scheme, tags = found
-    parts = [
-        "GermEval, the outer names" if is_numbered else "",
-        f"{width} columns parted by {parted_by}",
-    ]
-    parts += [f"{DOCUMENT_START} lines" if n_starts else "", "comments" if any(is_comment) else ""]
-    parts += [f"tokens after {prefix}" if has_prefix else "", scheme]
+    scheme, tags = scheme_and_tags
+    parts = ["GermEval, the outer names"] if is_numbered else []
+    parts.append(f"{width} columns parted by {parted_by}")
+    if n_starts:
+        parts.append(f"{DOCUMENT_START} lines")
+    if any(is_comment):
+        parts.append("comments")
+    if has_prefix:
+        parts.append(f"tokens after {prefix}")
+    parts.append(scheme)
     new = []
     for sentence, bio in zip(sentences, tags):
         for (token, _), tag in zip(sentence, bio):
@@ -215,7 +220,7 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     is_ours = (width, parted_by, scheme) == (2, "tabs", "BIO")
     if is_ours and not (n_starts or any(is_comment) or has_prefix):
         return []
-    return [Conversion(", ".join(filter(None, parts)), new[:-1])]
+    return [Conversion(", ".join(parts), new[:-1])]
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #379ae22c
 NLI_COLUMNS = {
@@ -295,7 +300,8 @@ def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
         One; two where labels are numbers, whose meaning the file does not tell; none for labels
         of another task.
     """
-    labels = {"contradictory": "contradiction"} | {label: label for label in LABELS}
+    labels = {label: label for label in LABELS}
+    labels["contradictory"] = "contradiction"  # XNLI
     n_without = sum(label == NO_LABEL for _, _, label in rows)
     rows = [row for row in rows if row[2] != NO_LABEL]
     omitted = count_of(n_without, "pairs without a gold label")
@@ -305,7 +311,8 @@ def labelled_pairs(rows: list[tuple], layout: str) -> list[Conversion]:
             ", ".join(filter(None, (layout, name))): dict(zip("012", order))
             for name, order in NUMBERED_LABELS.items()
         }
-    if not rows or any(label not in table for table in tables.values() for *_, label in rows):
+    row_labels = {label for *_, label in rows}
+    if not rows or not all(row_labels <= table.keys() for table in tables.values()):
         return []
     return [
         Conversion(name, [f"{a}\t{b}\t{table[label]}" for a, b, label in rows], omitted)
@@ -362,30 +369,30 @@ def read_nli_columns(lines: list[str], language: str) -> list[Conversion]:
     list of Conversion
         As `labelled_pairs`; empty for this project's own layout.
     """
-    kept = [line for line in lines if line.strip()]
-    if not kept or not all("\t" in line for line in kept):
+    filled = [line for line in lines if line.strip()]
+    if not filled or not all("\t" in line for line in filled):
         return []
-    parts = ["blank lines"] if len(kept) < len(lines) else []
-    is_quoted = all(re.fullmatch(r'"[^\t]*"(\t"[^\t]*")*', line) for line in kept)
+    parts = ["blank lines"] if len(filled) < len(lines) else []
+    is_quoted = all(re.fullmatch(r'"[^\t]*"(\t"[^\t]*")*', line) for line in filled)
     quoting = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    rows = [[c.strip() for c in r] for r in csv.reader(kept, delimiter="\t", quoting=quoting)]
+    rows = [[c.strip() for c in r] for r in csv.reader(filled, delimiter="\t", quoting=quoting)]
     parts += ["quotes"] if is_quoted else []
     if all(len(row) > 3 and not any(row[3:]) for row in rows):
         rows = [row[:3] for row in rows]
         parts.append("tabs at the end of a line")
     if any(len(row) != 3 or not all(row) for row in rows):
         return []
-    known = {*LABELS, "contradictory", NO_LABEL}
-    if all(row[0] in known for row in rows) and not all(row[2] in known for row in rows):
+    labels = {*LABELS, "contradictory", NO_LABEL}
+    if all(row[0] in labels for row in rows) and not all(row[2] in labels for row in rows):
         rows = [[*row[1:], row[0]] for row in rows]
         parts.append("the label first")
-    found = labelled_pairs(rows, ", ".join(parts))
+    conversions = labelled_pairs(rows, ", ".join(parts))
     if any(row[2] in ("contradictory", NO_LABEL) for row in rows):
-        found = [
-            reading._replace(layout=f"{reading.layout or 'three columns'}, XNLI's labels")
-            for reading in found
+        conversions = [
+            one._replace(layout=f"{one.layout or 'three columns'}, XNLI's labels")
+            for one in conversions
         ]
-    return [reading for reading in found if reading.lines != lines]
+    return [one for one in conversions if one.lines != lines]
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #26c68e03
 TOPIC_COLUMNS = {"text": ("text", "sentence"), "topic": ("category", "topic", "label")}

@@ -25,10 +25,21 @@ OSIS = (
     "Lam Ezek Dan Hos Joel Amos Obad Jonah Mic Nah Hab Zeph Hag Zech Mal Matt Mark Luke John Acts Rom 1Cor 2Cor Gal "
     "Eph Phil Col 1Thess 2Thess 1Tim 2Tim Titus Phlm Heb Jas 1Pet 2Pet 1John 2John 3John Jude Rev"
 ).split()
-OTHER_CODES = dict(
-    MAR="MRK", JOH="JHN", PHI="PHP", JAM="JAS", SON="SNG", EZE="EZK", JOE="JOL", NAH="NAM"
-) | {"1JO": "1JN", "2JO": "2JN", "3JO": "3JN"}
-BOOKS = dict(zip(OSIS, USFM)) | OTHER_CODES | {code: code for code in USFM}
+# of the corpus of Christodouloupoulos and Steedman
+OTHER_CODES = {
+    "MAR": "MRK",
+    "JOH": "JHN",
+    "PHI": "PHP",
+    "JAM": "JAS",
+    "SON": "SNG",
+    "EZE": "EZK",
+    "JOE": "JOL",
+    "NAH": "NAM",
+    "1JO": "1JN",
+    "2JO": "2JN",
+    "3JO": "3JN",
+}
+BOOKS = {**dict(zip(OSIS, USFM)), **OTHER_CODES, **dict(zip(USFM, USFM))}
 VERSE_NAME = re.compile(
     r"(?:b\.)?([1-3]?[A-Za-z0-9]{2,6})[ .](\d+)[.:](\d+)(-\d+)?(?:\t|\s+|$)(.*)"
 )
@@ -82,12 +93,10 @@ def read_verses(lines: list[str], language: str) -> list[Conversion]:
     for book, chapter, verse, is_range, text in cells:
         if not is_range and text.strip():
             new.append(f"{book}.{int(chapter)}.{int(verse)}\t{text.strip()}")
-    omitted = filter(
-        None, (count_of(n_ranges, "ranges of verses"), count_of(n_empty, "verses without text"))
-    )
+    omitted = [count_of(n_ranges, "ranges of verses"), count_of(n_empty, "verses without text")]
     is_numbered = any(NUMBERED_VERSE.fullmatch(line) for line in lines)
     layout = "verses by number, of Mayer and Cysouw" if is_numbered else "verses by other names"
-    return changed(layout, lines, new, ", ".join(omitted)) if new else []
+    return changed(layout, lines, new, ", ".join(filter(None, omitted))) if new else []
 
 
 def read_ebible(path: Path, lines: list[str]) -> Conversion | None:
@@ -121,9 +130,10 @@ def read_ebible(path: Path, lines: list[str]) -> Conversion | None:
         len(verses) >= len(lines),
         f"{path} has {len(lines)} lines and {names.name} {len(verses)}: take both from one release",
     )
-    shared = {
-        max(i - shift, 0) for i, text in enumerate(lines) if text == "<range>" for shift in (0, 1)
-    }
+    shared = set()
+    for i, text in enumerate(lines):
+        if text == "<range>":  # it continues the verse of the line before
+            shared |= {max(i - 1, 0), i}
     named = [
         f"{name}\t{text.strip()}"
         for i, (name, text) in enumerate(zip(verses, lines))
