@@ -124,14 +124,14 @@ def data_specs_of(runs: Iterable) -> list:
     list of run specs
         Each once.
     """
-    found = {}
+    reads_files_of = {}
     todo = list(runs)
     while todo:
         spec = todo.pop()
-        if spec not in found:
-            found[spec] = isinstance(spec, (CorpusSpec, RecordsSpec, WordSpec))
+        if spec not in reads_files_of:
+            reads_files_of[spec] = isinstance(spec, (CorpusSpec, RecordsSpec, WordSpec))
             todo += parents(spec)
-    return [spec for spec, reads_files in found.items() if reads_files]
+    return [spec for spec, reads_files in reads_files_of.items() if reads_files]
 
 # %% ../../nbs/lib/7010_data_remarks.ipynb #0d7a3d58
 LEAST = 0.01  # share of a file's lines

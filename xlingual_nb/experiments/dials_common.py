@@ -119,8 +119,8 @@ LANGUAGES = {
 }
 # those that share no word with English
 PRESETS_WITHOUT_OVERLAP = [dial_label("preset", label) for label in LANGUAGES if label != "es"]
-# a setting of 0 is English itself
-ORDER_ROWS = [dial_label("order", setting) for setting in DIALS["order"] if setting != 0]
+ORDER_ROWS = [dial_label("order", setting) for setting in DIALS["order"]]
+# a scramble of 0 is the order of English
 SCRAMBLE_ROWS = [dial_label("scramble", setting) for setting in DIALS["scramble"] if setting != 0]
 ROWS_WITHOUT_OVERLAP = ORDER_ROWS + SCRAMBLE_ROWS + PRESETS_WITHOUT_OVERLAP
 

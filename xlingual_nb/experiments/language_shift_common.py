@@ -310,6 +310,7 @@ def few_sentence_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     if not in_microworld(sizes):
         return []
     spec = shift_model_spec(sizes, seed)
+    # the layer of L2's Table 1, 10 of 12; in a smaller encoder the same depth
     layer = scale_layer(10, spec.shape.layers)
     paper = shift_paper(sizes)
     table_entries = []

@@ -301,37 +301,41 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     InputError
         If the layers of the model are not made by one block each.
     """
+    # Architectures name their list of blocks differently. So one forward pass of [CLS] [SEP] records
+    # what each list of modules reads and writes: the blocks are those that write the hidden states.
     base = encoder.model.base_model
     lists = [m for m in base.modules() if isinstance(m, nn.ModuleList)]
     calls = [[] for _ in lists]
     handles = []
     for calls_of_list, module_list in zip(calls, lists):
 
-        def note(_, args, kwargs, output, calls_of_list=calls_of_list):
+        def record_call(_, args, kwargs, output, calls_of_list=calls_of_list):
             calls_of_list.append((first_tensor(args, kwargs), first_tensor(output)))
 
-        handles += [block.register_forward_hook(note, with_kwargs=True) for block in module_list]
+        handles += [
+            block.register_forward_hook(record_call, with_kwargs=True) for block in module_list
+        ]
     ids = torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device)
     arguments = {"input_ids": ids}
-    if told := encoder.language_input:
-        language = next(iter(told.ids))
-        argument = told.argument(language, ids.shape, encoder.path)
-        arguments[told.name] = argument.to(encoder.device)
+    if language_input := encoder.language_input:
+        language = next(iter(language_input.ids))
+        argument = language_input.argument(language, ids.shape, encoder.path)
+        arguments[language_input.name] = argument.to(encoder.device)
     try:
         states = base(**arguments, output_hidden_states=True)
     finally:
         remove_hooks(handles)
-    fitting = [
-        l
-        for l, calls_of_list in zip(lists, calls)
+    block_lists = [
+        module_list
+        for module_list, calls_of_list in zip(lists, calls)
         if makes_layers(calls_of_list, states.hidden_states)
     ]
     require(
-        fitting or not encoder.depth,
+        block_lists or not encoder.depth,
         f"{encoder.path}: the layers of a {encoder.model.config.model_type} are not "
         "made by one block each, so nothing can be added between them: choose a BERT, RoBERTa, ELECTRA or the like",
     )
-    return [*fitting[0]] if fitting else []
+    return [*block_lists[0]] if block_lists else []
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #051cfedc
 @contextmanager

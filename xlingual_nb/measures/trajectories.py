@@ -388,8 +388,8 @@ def pretraining_checkpoints(spec: PretrainSpec, store) -> dict[int, Path]:
         By step.
     """
     path = store.path(spec)
-    found = [snapshot(path, percent) for percent in (*sorted(spec.snapshots), None)]
-    return {step: folder for folder, step in found}
+    snapshots = [snapshot(path, percent) for percent in (*sorted(spec.snapshots), None)]
+    return {step: folder for folder, step in snapshots}
 
 
 def make_translations(specs, folders, store, progress):

@@ -71,7 +71,7 @@ def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
     numbers, usable = usable_pairs(pairs, vectors)
     if not usable.any():
         raise InputError(
-            f"of no pair of {len(pairs)} do both words stand in the texts of {'-'.join(spec.pair)}: "
+            f"of no pair of {len(pairs)} do both words occur in the texts of {'-'.join(spec.pair)}: "
             "give more text, or a dictionary of its words"
         )
     each = [vectors.vectors for _, vectors in vectors]

@@ -167,7 +167,7 @@ def parallel(
     world, language_parameters = split_world_parameters(vocabulary, parameters)
     if language_parameters:
         raise InputError(
-            f"{', '.join(sorted(language_parameters))}: in parallel only the world has dials "
+            f"{', '.join(sorted(language_parameters))}: in parallel only parameters of the world may be given "
             f"({', '.join(WORLD_PARAMETERS)}); give Typology records for the rest"
         )
     typologies = [preset(l) for l in languages]

@@ -182,17 +182,17 @@ def states_depend_on_padding(checkpoint: Checkpoint) -> bool:
         return next(content_token_states(checkpoint, sentences, [group], view, layers))
 
     with torch.random.fork_rng(devices=[]):
-        alone = states([0])
-        beside = states([0, 1])
+        unpadded = states([0])
+        padded = states([0, 1])
         again = states([0])
     n = int(sentences.lengths[0])
     require(
-        largest_change(alone, again) <= PADDING_TOLERANCE,
+        largest_change(unpadded, again) <= PADDING_TOLERANCE,
         f"{checkpoint.path}: this {checkpoint.model.config.model_type} gives one sentence other states "
         "each time it is asked: take a model without random attention or hashing",
     )
-    beside = {layer: vectors[:n] for layer, vectors in beside.items()}
-    return largest_change(alone, beside) > PADDING_TOLERANCE
+    padded = {layer: vectors[:n] for layer, vectors in padded.items()}
+    return largest_change(unpadded, padded) > PADDING_TOLERANCE
 
 
 def load_checkpoint(path, device="cpu") -> Checkpoint:

@@ -271,9 +271,9 @@ def model_inputs(
     if view.token_type:
         arrays["token_type_ids"] = np.full(shape, view.token_type)
     inputs = {name: torch.from_numpy(a).to(checkpoint.device) for name, a in arrays.items()}
-    if told := checkpoint.language_input:
-        argument = told.argument(view.name, shape, checkpoint.path)
-        inputs[told.name] = argument.to(checkpoint.device)
+    if language_input := checkpoint.language_input:
+        argument = language_input.argument(view.name, shape, checkpoint.path)
+        inputs[language_input.name] = argument.to(checkpoint.device)
     rows = torch.from_numpy(np.flatnonzero(content)).to(checkpoint.device)
     return inputs, rows
 

@@ -229,8 +229,10 @@ def check_hidden_states(path: Path, model: nn.Module) -> None:
     ids = torch.zeros((1, 3), dtype=torch.long)
     fit = "take one that gives a vector a token and layer, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
     arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if told := find_language_input(model):
-        arguments[told.name] = torch.zeros(ids.shape if told.is_per_token else 1, dtype=torch.long)
+    if language_input := find_language_input(model):
+        arguments[language_input.name] = torch.zeros(
+            ids.shape if language_input.is_per_token else 1, dtype=torch.long
+        )
     try:
         output = model.base_model(**arguments, output_hidden_states=True)
     except Exception as error:

@@ -166,9 +166,10 @@ def read_dense(folder: Path) -> nn.Module:
     """
     config = load_json(folder / "config.json") or {}
     name = str(config.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
-    known = name in ACTIVATIONS and not config.get("use_residual")
+    is_supported = name in ACTIVATIONS and not config.get("use_residual")
     require(
-        known, f"{folder}/config.json asks for another layer than these: {', '.join(ACTIVATIONS)}"
+        is_supported,
+        f"{folder}/config.json asks for another layer than these: {', '.join(ACTIVATIONS)}",
     )
     file = folder / "model.safetensors"
     require(file.is_file(), f"{file} is not there: pickles are not opened, save the model again")
@@ -218,10 +219,10 @@ def read_sentence_transformer(folder) -> SentenceTransformer | None:
         missing.
     """
     folder = Path(folder)
-    listed = load_json(folder / "modules.json")
-    if listed is None:
+    modules = load_json(folder / "modules.json")
+    if modules is None:
         return None
-    kinds = {module["path"]: str(module["type"]).rsplit(".", 1)[-1] for module in listed}
+    kinds = {module["path"]: str(module["type"]).rsplit(".", 1)[-1] for module in modules}
     foreign = [kind for kind in kinds.values() if kind not in MODULES]
     require(
         not foreign and "Pooling" in kinds.values(),

@@ -291,16 +291,17 @@ def circle(heads: np.ndarray) -> list[int]:
     list of int
         Empty if there is none.
     """
-    visits = np.zeros(len(heads), int)
+    visits = np.zeros(len(heads), int)  # the word whose walk came by first
     for word in range(1, len(heads)):
-        at = word
+        node = word
         path = []
-        while at and not visits[at]:
-            visits[at] = word
-            path.append(at)
-            at = heads[at]
-        if at and visits[at] == word:
-            return path[path.index(at) :]
+        while node and not visits[node]:
+            visits[node] = word
+            path.append(node)
+            node = heads[node]
+        # the walk ended in itself, not at the root or in an earlier walk
+        if node and visits[node] == word:
+            return path[path.index(node) :]
     return []
 
 

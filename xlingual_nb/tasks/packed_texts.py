@@ -60,19 +60,23 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
     -------
     Texts
     """
-    blank = position_table(encoder.model).padding_idx
-    columns = []
+    padding_position = position_table(encoder.model).padding_idx
+    batches = []
     for numbers in np.split(np.arange(len(inputs)), range(1024, len(inputs), 1024)):
         model_arguments, positions, counts = form.read(encoder, inputs, numbers, settings)
         model_arguments = {name: tensor.cpu().numpy() for name, tensor in model_arguments.items()}
         inside = model_arguments.pop("attention_mask") > 0
         row = np.arange(len(numbers))[:, None]
-        position_ids = np.arange(inside.shape[1]) + (0 if blank is None else blank + 1)
+        # models like RoBERTa count positions from the one after that of padding
+        position_ids = np.arange(inside.shape[1]) + (
+            0 if padding_position is None else padding_position + 1
+        )
         model_arguments = (
             dict(position_ids=np.broadcast_to(position_ids, inside.shape)) | model_arguments
         )
+        # flat indices of the batch become positions in a text; repeated last units are dropped
         units = (positions - row * inside.shape[1])[np.arange(positions.shape[1]) < counts[:, None]]
-        columns.append(
+        batches.append(
             (
                 {name: array[inside] for name, array in model_arguments.items()},
                 inside.sum(1),
@@ -80,8 +84,8 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
                 counts,
             )
         )
-    arguments, lengths, units, counts = zip(*columns)
-    arguments = {name: np.concatenate([one[name] for one in arguments]) for name in arguments[0]}
+    arguments, lengths, units, counts = zip(*batches)
+    arguments = {name: np.concatenate([part[name] for part in arguments]) for name in arguments[0]}
     starts, firsts = (
         np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts)
     )
@@ -129,11 +133,14 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     """
     lengths, counts = (ends[numbers + 1] - ends[numbers] for ends in (texts.starts, texts.firsts))
     rows = in_rows(lengths)
-    source = ranges(texts.starts[numbers], lengths)
+    token_numbers = ranges(texts.starts[numbers], lengths)
     arguments = {
-        name: rows.lay_out(array[source], 0, device) for name, array in texts.arguments.items()
+        name: rows.lay_out(array[token_numbers], 0, device)
+        for name, array in texts.arguments.items()
     }
+    # slot of each text's first token, plus the position of each of its units
     unit_slots = np.repeat(rows.first, counts) + texts.units[ranges(texts.firsts[numbers], counts)]
+    # number of each text's first unit, plus 0, 1, ... up to its last unit, which is repeated
     unit_rows = (
         np.minimum(np.arange(counts.max()), counts[:, None] - 1)
         + (np.cumsum(counts) - counts)[:, None]

@@ -274,15 +274,15 @@ def pair_batch(
         inputs["position_ids"] = arrays["positions"]
     if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = arrays["types"]
-    if told := checkpoint.language_input:
+    if language_input := checkpoint.language_input:
         one, two = both_views(checkpoint, views)
         require(
-            one.name == two.name or told.is_per_token,
+            one.name == two.name or language_input.is_per_token,
             f"{checkpoint.path} reads a text in one language: give pairs of one",
         )
-        numbers = [told.language_id(view.name, checkpoint.path) for view in (one, two)]
+        numbers = [language_input.language_id(view.name, checkpoint.path) for view in (one, two)]
         per_token = np.where(arrays["parts"] == 2, numbers[1], numbers[0])
-        inputs[told.name] = per_token if told.is_per_token else per_token[:, 0]
+        inputs[language_input.name] = per_token if language_input.is_per_token else per_token[:, 0]
     move = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
     return {name: move(array) for name, array in inputs.items()}, move(arrays["parts"])
 

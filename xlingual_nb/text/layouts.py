@@ -89,12 +89,12 @@ def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
         lines = lines[0].rstrip("\r").split("\r")
     if kind == "bible" and (reading := read_ebible(path, lines)):
         return [reading]
-    found = []
+    conversions = []
     for read in LAYOUTS.get(kind, ()):
-        found = found or read(lines, language or language_of(path, kind))
-    if has_returns and not found:
+        conversions = conversions or read(lines, language or language_of(path, kind))
+    if has_returns and not conversions:
         return [Conversion("line ends of old Macintoshes", lines)]
-    return found
+    return conversions
 
 
 def foreign_layout(path: Path, kind: str, language: str = "") -> str:
@@ -114,17 +114,17 @@ def foreign_layout(path: Path, kind: str, language: str = "") -> str:
         The layout and the command that converts it; empty for a file in this project's layout.
     """
     try:
-        found = readings(path, kind, language)
+        conversions = readings(path, kind, language)
     except InputError as error:
         return str(error) if path.name in str(error) and "beside it" in str(error) else ""
-    if len(found) > 1:
-        return f"two readings are possible, {found[0].layout}, or {found[1].layout}: write it as data/README.md says"
-    if not found:
+    if len(conversions) > 1:
+        return f"two readings are possible, {conversions[0].layout}, or {conversions[1].layout}: write it as data/README.md says"
+    if not conversions:
         return ""
     options = f" --kind {kind}" if path.absolute().parent.name != kind else ""
     if language and language != language_of(path, kind):
         options += f" --language {language}"
-    return f"{found[0].layout}: xlingual data convert {shlex.quote(str(path))}{options}"
+    return f"{conversions[0].layout}: xlingual data convert {shlex.quote(str(path))}{options}"
 
 
 @contextmanager
@@ -190,17 +190,19 @@ def convert(
     require(form in ("", *NORMAL_FORMS), f"--normalise {form}: choose {' or '.join(NORMAL_FORMS)}")
     kinds = (*LAYOUTS, "langid", "text")
     require(kind in kinds, f"{path} is in no folder of a kind: name --kind {', '.join(kinds)}")
-    found = readings(path, kind, language)
-    if len(found) > 1:
+    conversions = readings(path, kind, language)
+    if len(conversions) > 1:
         raise InputError(
-            f"{path}: two readings are possible, {found[0].layout}, or {found[1].layout}: write it "
+            f"{path}: two readings are possible, {conversions[0].layout}, or {conversions[1].layout}: write it "
             "as data/README.md says"
         )
-    if not found and not form:
+    if not conversions and not form:
         raise InputError(
             f"{path} is of no other layout that is known for {kind}: data/README.md lists them"
         )
-    reading = found[0] if found else Conversion("this project's layout", read_lines(path))
+    reading = (
+        conversions[0] if conversions else Conversion("this project's layout", read_lines(path))
+    )
     lines = [unicodedata.normalize(form, line) for line in reading.lines] if form else reading.lines
     if to is None and kind == "langid":  # of two files
         to = path.with_name(f"wili.{path.stem.removeprefix('x_')}.tsv")

@@ -197,14 +197,16 @@ def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], li
         raise InputError(f"{counts}: write the same sentences into each, one a line")
     rows = list(zip(*lines.values()))
     merged = set().union(*map(rows_of_ranges, lines.values()))
-    kept = [i for i, row in enumerate(rows) if all(row) and i not in merged]
-    if len(kept) < MIN_SENTENCES:
+    complete_rows = [i for i, row in enumerate(rows) if all(row) and i not in merged]
+    if len(complete_rows) < MIN_SENTENCES:
         raise InputError(
-            f"{', '.join(map(str, files.values()))}: {len(kept)} lines are there in every language, "
+            f"{', '.join(map(str, files.values()))}: {len(complete_rows)} lines are there in every language, "
             f"at least {MIN_SENTENCES} are needed: give more text"
         )
-    skipped = sorted({i + 1 for i, row in enumerate(rows) if any(row)} - {i + 1 for i in kept})
-    return {language: [side[i] for i in kept] for language, side in lines.items()}, skipped
+    skipped = sorted(
+        {i + 1 for i, row in enumerate(rows) if any(row)} - {i + 1 for i in complete_rows}
+    )
+    return {language: [side[i] for i in complete_rows] for language, side in lines.items()}, skipped
 
 
 def format_skipped_lines(skipped: list[int]) -> str:

@@ -385,11 +385,11 @@ def link_findings(path: Path, lines: list[str]) -> Verdict:
     stem = path.name.removesuffix(".gz").removesuffix(".gold")
     n_words = []
     for side in ("src", "tgt"):
-        beside = [path.with_name(f"{stem}.{side}{end}") for end in ("", ".gz")]
-        found = [other for other in beside if other.is_file()]
-        if not found:
+        candidates = [path.with_name(f"{stem}.{side}{end}") for end in ("", ".gz")]
+        files = [other for other in candidates if other.is_file()]
+        if not files:
             return [], False
-        n_words.append([len(line.split()) for line in read_lines(found[0])])
+        n_words.append([len(line.split()) for line in read_lines(files[0])])
     for number, (links, *lengths) in enumerate(zip(lines, *n_words), 1):
         for link in links.split():
             ends = re.split("[-p]", link)
@@ -415,9 +415,9 @@ def leaked_share(test: list[str], train: list[str]) -> float:
     -------
     float
     """
-    known = {record.strip() for record in train}
+    train_records = {record.strip() for record in train}
     records = [record.strip() for record in test if record.strip()]
-    return sum(record in known for record in records) / max(1, len(records))
+    return sum(record in train_records for record in records) / max(1, len(records))
 
 
 def leak_findings(paths: Iterable[Path]) -> dict[Path, str]:
@@ -512,10 +512,10 @@ def content_findings(
     if kind == "text":
         return text_findings(lines, language, least)
     if kind == "bible":
-        found, is_wrong = text_findings(
+        findings, is_wrong = text_findings(
             [line.split("\t", 1)[-1] for line in lines], language, least
         )
-        return found + verse_findings([line.split("\t", 1)[0] for line in lines]), is_wrong
+        return findings + verse_findings([line.split("\t", 1)[0] for line in lines]), is_wrong
     if kind == "dictionaries":
         return word_pair_findings([line.split() for line in lines if len(line.split()) == 2]), False
     if kind == "vocab":
@@ -562,11 +562,11 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
         lines = read_lines(path)
         # A set for language identification is in many.
         of_file = "" if kind == "langid" else language or language_of(path, kind)
-        found, is_wrong = content_findings(path, kind, lines, of_file, least)
+        findings, is_wrong = content_findings(path, kind, lines, of_file, least)
     except InputError:
         return [], False
     # Our reader would take the topics for texts.
-    return found + of_layout, is_wrong or bool(layout)
+    return findings + of_layout, is_wrong or bool(layout)
 
 
 def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[str]], list[str]]:

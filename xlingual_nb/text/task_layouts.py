@@ -416,14 +416,19 @@ def read_topics(lines: list[str], language: str) -> list[Conversion]:
     """
     table = read_table(lines)
     if table and table[0] and (names := find_columns(table[0][0], TOPIC_COLUMNS)):
-        name = "SIB-200" if "index_id" in table[0][0] else f"texts and topics with {table[1]}"
-        new = ["\t".join(" ".join(str(r[n]).split()) for n in names) for r in table[0]]
-        return [Conversion(name, new)]
+        records, what = table
+        name = "SIB-200" if "index_id" in records[0] else f"texts and topics with {what}"
+        lines = []
+        for record in records:
+            text, topic = [" ".join(str(record[column]).split()) for column in names]
+            lines.append(f"{text}\t{topic}")
+        return [Conversion(name, lines)]
     rows = [line.split("\t") for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
         return []
     topics = {topic for topic, _ in rows}
     texts = {text for _, text in rows}
+    # the column that repeats has the topics, the one that does not has the texts
     has_few_topics = len(rows) >= 5 and 2 * len(topics) <= len(rows) == len(texts)
     if topics <= MLDOC_TOPICS or has_few_topics:
         name = "MLDoc" if topics <= MLDOC_TOPICS else "the topic first"

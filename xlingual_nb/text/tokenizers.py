@@ -266,10 +266,10 @@ def spellable_text(sentences: Iterable[str], letters: list[str]) -> list[str]:
     -------
     list of str
     """
-    known = set(letters)
+    alphabet = set(letters)
     texts = []
     for words in basic_tokenize(sentences):
-        texts.append(" ".join(word for word in words if known.issuperset(word)))
+        texts.append(" ".join(word for word in words if alphabet.issuperset(word)))
     return texts
 
 
