@@ -414,7 +414,10 @@ def test_a_dictionary_is_parsed_once_for_many_names_and_again_when_it_changed(
 
 def test_a_dictionary_without_a_usable_pair_is_one_line_before_any_training(tmp_path):
     spec, store = refusal(tmp_path, b"dog perro\n"), Store(tmp_path / "runs")
-    message = r"both words occur in the texts of en-es \(en: none of its words\) \(es: none of its words\): give more text"
+    message = (
+        r"both words occur in the texts of en-es \(en: none of its words\) "
+        r"\(es: none of its words\): give more text"
+    )
     for call in (lambda: plan([spec], store), lambda: run([spec], store, progress=False)):
         with pytest.raises(InputError, match=message) as error:
             call()
