@@ -8,6 +8,7 @@ __all__ = ['ROMAN', 'romanise', 'sentence_words', 'word_links', 'changed_words',
            'draw_sentence', 'draw_meaning', 'draw_parameter_changes', 'draw_presets', 'rank_frequency']
 
 # %% ../../nbs/lib/3110_plots.ipynb #344de335
+import math
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import count
@@ -458,24 +459,28 @@ def draw_parameter_changes(base, variants, i, columns=2):
     """
     import matplotlib.pyplot as plt
 
-    n_rows = -(-len(variants) // columns)
+    n_rows = math.ceil(len(variants) / columns)
     base_words = sentence_words(base, i)
     line_width = line_length((base, *variants.values()), i)
+    width = 0.068 * line_width * columns  # inches: a letter of 7 points is about 0.068 wide
+    height = 0.95 * n_rows
     fig, axes = plt.subplots(
         n_rows,
         columns,
-        figsize=(0.068 * line_width * columns, 0.95 * n_rows),
+        figsize=(width, height),
         squeeze=False,
         layout="constrained",
     )
     for ax in axes.flat:
         ax.axis("off")
-    for ax, (label, speech) in zip(axes.flat, variants.items()):
+    for ax, (label, variant) in zip(axes.flat, variants.items()):
         ax.set_title(label, fontsize=7.5, loc="left", weight="bold", family="monospace", pad=2)
         ax.set(xlim=(-line_width / 2, line_width / 2), ylim=(-0.3, 1.25))
-        x = draw_words(ax, base_words, 1, size=7)
-        below = draw_words(ax, sentence_words(speech, i), 0, changed_words(base, speech, i), size=7)
-        draw_links(ax, word_links(base, speech, i), (x, 0.78), (below, 0.24))
+        above = draw_words(ax, base_words, 1, size=7)
+        changed = changed_words(base, variant, i)
+        below = draw_words(ax, sentence_words(variant, i), 0, changed, size=7)
+        # from the lower edge of the words above, at 1, to the upper edge of those below, at 0
+        draw_links(ax, word_links(base, variant, i), (above, 0.78), (below, 0.24))
     return fig
 
 # %% ../../nbs/lib/3110_plots.ipynb #4e90b197

@@ -189,11 +189,19 @@ def column_lines(frame, notebook: str, scale: str) -> list[str]:
 
 
 def print_results(notebook: str, scale: str, table: str, column: str) -> None:
-    """Print a column of a user's table as bars, one block a corpus.
+    """Print one measure of a user's table as bars, one block a corpus.
 
     Parameters
     ----------
-    notebook, scale, table, column : str
+    notebook : str
+        Name of the notebook, such as `07_laboratory`.
+    scale : str
+        Name of the scale.
+    table : str
+        Name of the table, such as `table1`.
+    column : str
+        Which of the measures that the table has, such as `µ`: tables are long, and name it in their
+        column `column`.
 
     Raises
     ------
@@ -205,11 +213,14 @@ def print_results(notebook: str, scale: str, table: str, column: str) -> None:
 
     path = repository() / YOURS / "results" / scale / notebook / f"{table}.csv"
     if not path.is_file():
-        raise InputError(f"{path} is not there: xlingual run {notebook[:2]} --scale {scale}")
-    frame = tables.read(path)
-    if column not in set(frame.column):
-        raise InputError(f"{path} has no column {column!r}: {', '.join(frame.column.unique())}")
-    print("\n".join(column_lines(frame[frame.column == column], notebook, scale)))
+        number = notebook.partition("_")[0]
+        raise InputError(f"{path} is not there: xlingual run {number} --scale {scale}")
+    values = tables.read(path)
+    measures = values["column"].unique()
+    if column not in measures:
+        raise InputError(f"{path} has no column {column!r}: {', '.join(measures)}")
+    lines = column_lines(values[values["column"] == column], notebook, scale)
+    print("\n".join(lines))
 
 # %% ../../nbs/lib/8130_terminal.ipynb #e7cd7189
 def listing() -> dict:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PACKAGE', 'FEW', 'parts', 'starts', 'reached_code', 'aliases', 'first_name', 'was_called', 'current_name', 'label',
-           'read', 'Reading', 'texts', 'definitions', 'digest_of', 'code_digest', 'changes', 'edited_modules']
+           'full_names', 'code_with_full_names', 'Reading', 'texts', 'definitions', 'digest_of', 'code_digest',
+           'changes', 'edited_modules']
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #46583e3e
 import hashlib
@@ -220,8 +221,34 @@ def label(definition: tuple[str, str]) -> str:
     return first_name(module, name) if name else f"{first_name(module)}()"
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #de532060
-def read(roots: set, classes: set, sources: Sources) -> dict[str, str]:
-    """All code that some definitions reach, its marks replaced by full names.
+def full_names(mark: str, sources: Sources) -> str:
+    """The definitions that a mark stands for, in full; several with bars between.
+
+    Parameters
+    ----------
+    mark : str
+        `module:name.attribute`, as a definition imported it.
+    sources : Sources
+
+    Returns
+    -------
+    str
+        `module.name.attribute`, of the module where it is defined.
+    """
+    names = []
+    for module, name, path in resolve_mark(mark, sources):
+        start = name  # of another package, or Python's own
+        if module:
+            start = first_name(module, "" if name == "*" else name)  # "*": the module itself
+        names.append(".".join((start, *path)))
+    return "|".join(sorted(names))
+
+
+def code_with_full_names(roots: set, classes: set, sources: Sources) -> dict[str, str]:
+    """All code that some definitions reach, each name from outside in full.
+
+    Definitions mark such a name with where they imported it from, `⟨module:name⟩`. The name of the definition
+    that this leads to takes its place, so that another way of importing it changes nothing.
 
     Parameters
     ----------
@@ -236,28 +263,20 @@ def read(roots: set, classes: set, sources: Sources) -> dict[str, str]:
     dict
         {name: normalised text}.
     """
-    definitions = reached_definitions(roots, sources, classes)
-    used = set()
-
-    def full_name(module, name, path):
-        used.add((module, name))
-        start = first_name(module, "" if name == "*" else name) if module else name
-        return ".".join((start, *path))
-
-    def full_names(mark):
-        return "|".join(
-            sorted(full_name(*definition) for definition in resolve_mark(mark[1], sources))
-        )
-
-    clean = {
-        label(definition): OUTSIDE.sub(full_names, text) for definition, text in definitions.items()
-    }
-    for module, name in sorted(classes & used):
+    code = {}
+    named = set()  # definitions that the code names
+    for definition, text in reached_definitions(roots, sources, classes).items():
+        code[label(definition)] = OUTSIDE.sub(lambda mark: full_names(mark[1], sources), text)
+        for mark in OUTSIDE.findall(text):
+            named |= {(module, name) for module, name, _ in resolve_mark(mark, sources)}
+    # a default counts where code names the class, and so may leave the field out
+    for module, name in sorted(classes & named):
         for text, role in sources.module(module).pieces(name):
             if role.startswith("default "):
                 field = role.removeprefix("default ")
-                clean[f"{label((module, name))}.{field}="] = OUTSIDE.sub(full_names, text)
-    return clean
+                entry = f"{label((module, name))}.{field}="
+                code[entry] = OUTSIDE.sub(lambda mark: full_names(mark[1], sources), text)
+    return code
 
 
 @dataclass(frozen=True)
@@ -295,7 +314,7 @@ def texts(make, spec: type | None = None) -> dict[str, str]:
     roots, classes, bound, sources = starts(make, spec)
     key = frozenset(roots), frozenset(classes), frozenset(sources.tops)
     if key not in _READINGS or sources.in_memory or not _READINGS[key].is_of_today():
-        _READINGS[key] = Reading(read(roots, classes, sources), sources.files)
+        _READINGS[key] = Reading(code_with_full_names(roots, classes, sources), sources.files)
     found = dict(_READINGS[key].texts)
     return found | ({"()": json.dumps(bound)} if bound else {})
 

@@ -394,7 +394,7 @@ class LocalNumbers(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node):
-        """Number the arguments of a lambda.
+        """Number the arguments of a lambda: `lambda x: x` becomes `lambda %1: %1`.
 
         Parameters
         ----------
@@ -404,13 +404,16 @@ class LocalNumbers(ast.NodeTransformer):
         -------
         ast.Lambda
         """
-        a = node.args
-        a.defaults = [self.visit(d) for d in a.defaults]
-        a.kw_defaults = [d and self.visit(d) for d in a.kw_defaults]
-        arguments = [x for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x]
-        scope = {x.arg: self.number(x.arg) for x in arguments}
-        for x in arguments:
-            x.arg = scope[x.arg]
+        args = node.args
+        # defaults are evaluated where the lambda stands, before it has names of its own
+        args.defaults = [self.visit(default) for default in args.defaults]
+        # None for a keyword argument without a default
+        args.kw_defaults = [default and self.visit(default) for default in args.kw_defaults]
+        arguments = *args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg
+        scope = {}
+        for argument in filter(None, arguments):
+            scope[argument.arg] = self.number(argument.arg)
+            argument.arg = scope[argument.arg]
         node.body = self.inside(scope, [node.body])[0]
         return node
 
