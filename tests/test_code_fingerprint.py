@@ -804,9 +804,13 @@ def test_files_are_read_once_and_again_when_one_is_written(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     make = importlib.import_module("shed").make
     reads = []
-    monkeypatch.setattr(
-        code_fingerprint, "read", lambda *a, r=code_fingerprint.read: reads.append(a) or r(*a)
-    )
+    read = code_fingerprint.code_with_full_names
+
+    def counted(*arguments):
+        reads.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(code_fingerprint, "code_with_full_names", counted)
     first = definitions(make)
     assert definitions(make) == first and len(reads) == 1
     first.clear()  # what a caller does with a table changes no other
