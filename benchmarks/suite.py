@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results/suite.csv"
 # a function of `measures`, in its notebook and its module: the same values in other words
 CHANGED = ("nbs/lib/5*_ranks.ipynb", "xlingual_nb/measures/ranks.py")
+MAKES_OWN = "MAKE", "MFLAGS", "TESTS", "JOBS"
 BEFORE, AFTER = "lambda r: 1 / r, ties", "lambda r: 1.0 / r, ties"
 
 
@@ -34,8 +35,15 @@ def clone_of(commit: str, folder: Path) -> Path:
 
 def command_of(clone: Path, target: str) -> list[str]:
     """What a target of the Makefile runs after the lint, by this Python."""
+    # under make, what that make was given would be passed on
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(MAKES_OWN)}
     dry = subprocess.run(
-        ["make", "-n", target, "VENV=env"], cwd=clone, capture_output=True, text=True, check=True
+        ["make", "-n", target, "VENV=env"],
+        cwd=clone,
+        env=alone,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     begin = "env/bin/python -m pytest"
     (line,) = (line for line in dry.stdout.splitlines() if line.startswith(begin))

@@ -382,7 +382,7 @@ def test_tasks_of_one_seed_say_the_same_in_all_languages():
         (lambda: micro.corpus("ru", cognates_with="ru", cognates=0.5), "another language"),
         (lambda: micro.parallel(["en", Typology("x")]), "both written in latin"),
         (lambda: micro.parallel(["en", "en"]), "name of its own"),
-        (lambda: micro.parallel(["en", "ru"], order="SOV"), "only the world"),
+        (lambda: micro.parallel(["en", "ru"], order="SOV"), "parameters of the world"),
         (lambda: micro.task_records("chess"), "nli"),
         (lambda: micro.corpus(syllables="VVV"), "syllables"),
         (lambda: micro.corpus(topics=1), "topics"),
