@@ -475,6 +475,7 @@ const explore = (() => {
 
   function paint() {
     asked = false;
+    if (!ready()) return;  // another model was chosen since, whose words are not here yet
     const said = SIDES.map((side) => { drawPanel(side); return describe(side); });
     const told = when(longer());
     byId("when").textContent = told;
@@ -521,7 +522,7 @@ const explore = (() => {
   function go(at) {
     state.at = at;
     byId("step").value = at;
-    if (state.picked) say();
+    if (state.picked && ready()) say();
     draw();
   }
 
@@ -537,6 +538,7 @@ const explore = (() => {
   /* Eight tenths of a second from one checkpoint to the next; whoever wants no motion sees the checkpoints alone. */
   function play() {
     if (timer) return stop();
+    if (!ready()) return;
     const last = longer().steps.length - 1;
     if (state.at >= last) go(0);
     byId("play").textContent = "Stop";
