@@ -334,6 +334,19 @@ def test_links_lead_to_notebooks_of_the_clone(opened):
         assert Path(link.removeprefix("file://")).is_file(), link
 
 
+def test_a_model_may_be_chosen_while_a_frame_is_due(opened):
+    tab = opened()
+    rows = [e["row"] for e in called(PAGE / "data/index.js", "index")]
+    both = """row => {
+        document.querySelector("input[name=view][value=centred]").click();
+        const select = document.getElementById("right");
+        select.value = row;
+        select.dispatchEvent(new Event("change"));
+    }"""
+    tab.evaluate(both, rows[-1])
+    tab.wait_for_timeout(300)
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_real_encoder_beside_a_model(opened, side):
