@@ -817,3 +817,16 @@ def test_files_are_read_once_and_again_when_one_is_written(tmp_path, monkeypatch
     assert set(definitions(make)) == {"shed.make", "tool.blade"}
     (tmp_path / "tool.py").write_text("def blade():\n    return 10\n")
     assert changes(definitions(make), first) and len(reads) == 2
+
+
+def test_a_definition_that_moved_twice_is_known_by_each_of_its_names(monkeypatch):
+    moved = {
+        "modules": {"tasks.second": "tasks.first"},
+        "definitions": {"tasks.third.Spec": "tasks.first.Spec"},
+    }
+    monkeypatch.setattr(code_fingerprint, "aliases", lambda: moved)
+    for module in ("first", "second"):
+        earlier = f"xlingual_nb.tasks.{module}:Spec"
+        assert code_fingerprint.was_called("xlingual_nb.tasks.third", "Spec", earlier)
+    other = "xlingual_nb.tasks.second:Other"
+    assert not code_fingerprint.was_called("xlingual_nb.tasks.third", "Spec", other)

@@ -166,8 +166,8 @@ def first_name(module: str, name: str = "") -> str:
     return table["definitions"].get(f"{inside}.{name}", f"{home}.{name}")
 
 
-def was_called(module: str, name: str, first: str) -> bool:
-    """Whether a definition had an earlier name.
+def was_called(module: str, name: str, earlier: str) -> bool:
+    """Whether a definition had an earlier name: its first, or one since in a module that is still there.
 
     Parameters
     ----------
@@ -175,10 +175,14 @@ def was_called(module: str, name: str, first: str) -> bool:
         Full name of the module.
     name : str
         Name of the definition.
-    first : str
+    earlier : str
         The earlier name, as `module:name`.
     """
-    return PACKAGE + first_name(module, name) == first.replace(":", ".")
+    first = first_name(module, name)
+    earlier_module, _, earlier_name = earlier.partition(":")
+    return f"{PACKAGE}{first}" == earlier.replace(":", ".") or first == first_name(
+        earlier_module, earlier_name
+    )
 
 
 def current_name(module: str, name: str) -> tuple[str, str]:
