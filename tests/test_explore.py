@@ -198,7 +198,23 @@ def test_every_control_changes_what_it_says(opened, width):
     )
     assert tab.locator("#curves svg").count() == 5
     titles = tab.locator("#curves svg > text").all_text_contents()
-    assert titles[0] == "Loss" and "τ, upper layer" in titles, "curves follow the layer"
+    assert titles[0] == "Loss" and "τ, words found, upper layer" in titles, (
+        "curves follow the layer"
+    )
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_first_screen_has_both_panels_and_what_came_of_each_model(opened, width):
+    tab = opened(width)
+    tops = []
+    for side, file in (("left", "micro-0.js"), ("right", "micro-3.js")):
+        box = tab.locator(f"#panel-{side}").bounding_box()
+        assert box["y"] + box["height"] < 900
+        tops.append(box["y"])
+        view = explorer.read_model(PAGE / "data" / file).plane
+        assert tab.inner_text(f"#found-{side} b") == f"{100 * view.tau[-1]:.0f} %"
+    assert tops[0] == tops[1], "side by side"
 
 
 @pytest.mark.ci

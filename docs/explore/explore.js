@@ -9,10 +9,17 @@ const explore = (() => {
   const CURVES = [
     [["loss", "loss"], "Loss", "linear"],
     [["perplexity", "perplexity"], "Perplexity, unseen text", "log"],
-    [["mu", "mu"], "µ", "linear"],
-    [["rho0", "rho"], "ρ", "linear"],
-    [["tau0", "tau"], "τ", "linear"],
+    [["tau0", "tau"], "τ, words found", "linear"],
+    [["rho0", "rho"], "ρ, sentences found", "linear"],
+    [["mu", "mu"], "µ, words and sentences, two layers", "linear"],
   ];
+  /* What the axes of a view are. */
+  const AXES = {
+    plane: "Left to right is the way from the mean of one language to that of the other, up and down the direction in "
+      + "which each spreads most; both are fitted at the end of training.",
+    centred: "From every dot the mean of its language is subtracted, so what is left is where it lies within its "
+      + "language. The axes are the two directions of most variance, fitted at the end of training.",
+  };
   const byId = (id) => document.getElementById(id);
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -121,6 +128,7 @@ const explore = (() => {
     const margin = 10 * unit;
     const scale = size - 2 * margin;
     const dots = points.map((side) => side.map((place) => place.map((share) => margin + share * scale)));
+    const radius = unit * Math.max(2.2, Math.min(4, canvas.clientWidth / 90));
     context.clearRect(0, 0, size, size);
     for (const hit of [false, true]) {
       context.beginPath();
@@ -130,22 +138,22 @@ const explore = (() => {
         context.lineTo(...dots[1][number]);
       }
       context.strokeStyle = hit ? colours.hit : colours.miss;
-      context.lineWidth = (hit ? 1.4 : 0.9) * unit;
+      context.lineWidth = (hit ? 0.35 : 0.22) * radius;
       context.stroke();
     }
     context.fillStyle = colours.first;
     context.beginPath();
     for (const [x, y] of dots[0]) {
-      context.moveTo(x + 4 * unit, y);
-      context.arc(x, y, 4 * unit, 0, 2 * Math.PI);
+      context.moveTo(x + radius, y);
+      context.arc(x, y, radius, 0, 2 * Math.PI);
     }
     context.fill();
     context.fillStyle = colours.second;
     context.beginPath();
     for (const [x, y] of dots[1]) {
-      context.moveTo(x, y - 5 * unit);
-      context.lineTo(x + 4.6 * unit, y + 3.6 * unit);
-      context.lineTo(x - 4.6 * unit, y + 3.6 * unit);
+      context.moveTo(x, y - 1.25 * radius);
+      context.lineTo(x + 1.15 * radius, y + 0.9 * radius);
+      context.lineTo(x - 1.15 * radius, y + 0.9 * radius);
       context.closePath();
     }
     context.fill();
@@ -179,22 +187,28 @@ const explore = (() => {
     const model = shown(side);
     const view = viewOf(model);
     const at = checkpoint(model);
-    const score = itemsOf(model) === "words" ? "τ" : "ρ";
-    const all = itemsOf(model) === "sentences" ? `, of ${count(model)} sentences` : "";
+    const items = itemsOf(model);
+    const isCopy = model.steps.length > 1;
+    const score = `${items === "words" ? "τ" : "ρ"} ${view.score[at].toFixed(2)}`;
+    const percent = `${Math.round(100 * view.score[at])} %`;
+    const found = `of ${items === "words" ? "" : `${count(model)} `}${items} find their ${isCopy ? "copy" : "translation"}`;
     byId(`title-${side}`).textContent = model.title;
+    byId(`share-${side}`).style.width = `${100 * view.score[at]}%`;
+    byId(`found-${side}`).innerHTML = `<b>${percent}</b> ${found}`;
     byId(`score-${side}`).innerHTML =
-      `<b>${score} ${view.score[at].toFixed(2)}</b>${all} · the plane shows ` +
+      `<b>${score}</b>, the share found in all dimensions; the plane shows ` +
       `${Math.round(100 * view.explained[at])} % of the variance`;
     byId(`panel-${side}`).setAttribute(
-      "aria-label", `${model.title}: ${itemsOf(model)} and their ${model.steps.length > 1 ? "copies" : "translations"} in the plane, ${score} ${view.score[at].toFixed(2)}`);
-    return `${model.title}: ${score} ${view.score[at].toFixed(2)}`;
+      "aria-label", `${model.title}: ${items} and their ${isCopy ? "copies" : "translations"} in the plane, ${score}`);
+    return `${model.title}: ${percent} ${found}, ${score}`;
   }
 
   function when(model) {
     const at = checkpoint(model);
     const last = model.steps[model.steps.length - 1];
     if (!last) return "trained elsewhere";
-    return `step ${model.steps[at].toLocaleString("en")} (${Math.round((100 * model.steps[at]) / last)} %)`;
+    const share = Math.round((100 * model.steps[at]) / last);
+    return `${share} % of training, step ${model.steps[at].toLocaleString("en")}`;
   }
 
   // ---- what is picked
@@ -418,7 +432,7 @@ const explore = (() => {
       const canvas = byId(`dial-${name}`);
       const hits = numbers.map((number) => nearest[number * NEAREST] === number);
       drawWords(canvas, [0, 1].map((language) => numbers.map((number) => place(language, number))), hits);
-      const told = `${name === "plane" ? "as it is" : "means taken off"}: τ ${view.score[0].toFixed(2)}`;
+      const told = `τ ${view.score[0].toFixed(2)}, means ${name === "plane" ? "left in" : "taken off"}`;
       byId(`dial-score-${name}`).textContent = told;
       canvas.setAttribute("aria-label", `${dial.title}, ${setting.name}: words and their copies, ${told}`);
     }
@@ -431,23 +445,39 @@ const explore = (() => {
     for (const dial of data) select.add(new Option(dial.title, dial.title));
     const slider = byId("setting");
     const show = () => {
+      drawDial(data.find((one) => one.title === select.value), Number(slider.value));
+    };
+    /* As English is, so that whoever moves the slider leaves it. */
+    const begin = () => {
       const dial = data.find((one) => one.title === select.value);
       slider.max = dial.settings.length - 1;
-      drawDial(dial, Number(slider.value));
+      slider.value = Math.max(0, dial.settings.findIndex((one) => one.name === "SVO"));
+      show();
     };
-    select.addEventListener("change", () => { slider.value = 0; show(); });
+    select.addEventListener("change", begin);
     slider.addEventListener("input", show);
-    slider.value = 0;
     showDial = show;
     new ResizeObserver(show).observe(byId("dial-plane"));
-    show();
+    begin();
+  }
+
+  /* A sentence in the order of English, and in that of the second language; its words are copies. */
+  function spokenLines(dial, now) {
+    const english = dial.settings.find((one) => one.name === "SVO");
+    if (!english) return [];
+    const copy = now.text.split(" ").map((word) => `::${word}`).join(" ");
+    return [`English (SVO): ${english.text}`, `Second language (${now.name}): ${copy}`].map((text) => {
+      const line = document.createElement("div");
+      line.textContent = text;
+      return line;
+    });
   }
 
   function drawDial(dial, chosen) {
     const now = dial.settings[Math.min(chosen, dial.settings.length - 1)];
     byId("setting-name").textContent = now.name;
     byId("setting").setAttribute("aria-valuetext", now.name);
-    byId("spoken").textContent = now.text ? `So it says one thing: ${now.text}` : "";
+    byId("spoken").replaceChildren(...spokenLines(dial, now));
     drawDialMap(dial, now);
     const [width, row] = [640, 26];
     const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${row * dial.settings.length + 24}`).attr("role", "img");
@@ -480,6 +510,7 @@ const explore = (() => {
     const told = when(longer());
     byId("when").textContent = told;
     byId("step").setAttribute("aria-valuetext", told);
+    byId("axes").textContent = AXES[state.view];
     moveCursor();
     if (!timer) byId("summary").textContent = `${told}. ${said.join(". ")}`;
   }

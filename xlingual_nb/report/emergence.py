@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['THEMES', 'LABELS', 'MOST_WORDS', 'MEANS_OFF', 'WIDTH', 'LETTERS', 'COLUMNS', 'FRAMES', 'FRAME_TIME',
            'LAST_FRAME_TIME', 'BLENDS', 'Theme', 'ModelView', 'model_view', 'as_views', 'nearest_checkpoints',
-           'column_title', 'draw_words', 'tau_text', 'add_legend', 'draw_emergence', 'draw_last', 'animation_frames',
-           'points_between', 'draw_frame', 'palette', 'write_animation']
+           'column_title', 'draw_words', 'tau_text', 'found_text', 'add_title', 'add_legend', 'draw_emergence',
+           'draw_last', 'animation_frames', 'points_between', 'draw_frame', 'palette', 'write_animation']
 
 # %% ../../nbs/lib/8250_emergence.ipynb #8a91a552
 import io
@@ -50,7 +50,7 @@ THEMES = {
 }
 LABELS = ("word", "its translation")
 MOST_WORDS = 130  # of more, every k-th is drawn
-MEANS_OFF = "means off"  # above the last column, at the end of training
+MEANS_OFF = "each language's mean taken off"
 WIDTH, LETTERS = 7, 8  # inches of a page, points
 COLUMNS = (0, 5, 10, 20, 40, 100)  # percent of the training
 
@@ -86,7 +86,8 @@ def nearest_checkpoints(steps: Sequence[int], percents: Sequence[int] = COLUMNS)
 def column_title(steps: Sequence[int], checkpoint: int) -> str:
     """How far the training is at a checkpoint."""
     percent = round(100 * steps[checkpoint] / max(steps[-1], 1))
-    return {0: "start", 100: "end"}.get(percent, f"{percent} %")
+    share = {0: "start", 100: "end"}.get(percent, f"{percent} %")
+    return f"{share} of training"
 
 
 def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme: Theme) -> None:
@@ -112,20 +113,36 @@ def tau_text(model: ModelView, checkpoint: int, is_centred: bool) -> str:
     return f"τ {projection.tau[checkpoint]:.2f}"
 
 
-def add_legend(figure, theme: Theme, labels: tuple[str, str], ncols: int = 4) -> None:
-    """What the marks and lines are, on top of the figure."""
+def found_text(model: ModelView) -> str:
+    """What comes of a model's training, in words."""
+    return f"{100 * model.plane.tau[-1]:.0f} % of words found at the end"
+
+
+def add_title(ax, model: ModelView, small: dict) -> None:
+    """Name of a row above its first panel, and what comes of its training."""
+    place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
+    title = ax.annotate(model.title, (0, 1), xycoords="axes fraction", **place, **small)
+    place = dict(xytext=(8, 0), textcoords="offset points", va="bottom")
+    ax.annotate(found_text(model), (1, 0), xycoords=title, **place, **small)
+
+
+def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
+    """What the marks, lines and numbers are, on top of the figure."""
     word = dict(linestyle="none", markersize=5)
     handles = [
         Line2D([], [], marker="o", color=theme.first, **word),
         Line2D([], [], marker="^", color=theme.second, **word),
+        Line2D([], [], linestyle="none"),
         Line2D([], [], color=theme.hit, linewidth=1.4),
         Line2D([], [], color=theme.miss, linewidth=1.4),
+        Line2D([], [], linestyle="none"),
     ]
-    texts = [*labels, f"{labels[1]} is the nearest word of the other language", "it is not"]
+    found = f"found: {labels[1]} is the nearest word of the other language"
+    texts = [*labels, "", found, "not found", "τ: share of words found, both directions together"]
     figure.legend(
         handles,
         texts,
-        ncols=ncols,
+        ncols=2,
         loc="upper left",
         bbox_to_anchor=(0, 1),
         frameon=False,
@@ -164,7 +181,7 @@ def draw_emergence(
     models = as_views(models)
     columns = [nearest_checkpoints(model.plane.steps, percents) for model in models]
     width = max(map(len, columns))
-    height = 1.2 * len(models) + 0.85
+    height = 1.2 * len(models) + 1.11
     figure = plt.figure(figsize=(WIDTH, height), facecolor=colours.page)
     grid = figure.add_gridspec(
         len(models),
@@ -172,7 +189,7 @@ def draw_emergence(
         width_ratios=[*[1] * width, 0.1, 1],
         left=0.004,
         right=0.996,
-        top=1 - 0.82 / height,
+        top=1 - 1.08 / height,
         bottom=0.22 / height,
         wspace=0.05,
         hspace=0.5,
@@ -188,13 +205,14 @@ def draw_emergence(
             number = text(model, checkpoint, column > width)
             ax.set_xlabel(number, labelpad=2, **small)
             if row == 0:
-                when = MEANS_OFF if column > width else column_title(projection.steps, checkpoint)
+                when = fill(column_title(projection.steps, checkpoint), 12)
+                if column > width:
+                    when = fill(f"end, {MEANS_OFF}", 15)
                 place = dict(xytext=(0, 17), textcoords="offset points", ha="center")
                 ax.annotate(when, (0.5, 1), xycoords="axes fraction", **place, **small)
             if column == 0:
-                place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
-                ax.annotate(model.title, (0, 1), xycoords="axes fraction", **place, **small)
-    add_legend(figure, colours, labels, ncols=2)
+                add_title(ax, model, small)
+    add_legend(figure, colours, labels)
     return figure
 
 
@@ -225,10 +243,9 @@ def draw_last(
     nrows = -(-len(models) // ncols)
     side = min(1.55, WIDTH / (2 * ncols))  # inches of a panel
     title_lines = 1 + max(len(model.title) * 0.07 > 2 * side for model in models)
-    between = (
-        0.32 + 0.15 * title_lines
-    )  # inches, for the number of a row and the titles of the next
-    height = 0.45 + nrows * (side + between)
+    # inches, for the numbers of a row and the titles of the next
+    between = 0.45 + 0.15 * title_lines
+    height = 0.58 + nrows * (side + between)
     figure = plt.figure(figsize=(2 * ncols * side, height), facecolor=colours.page)
     rows = figure.add_gridspec(
         nrows,
@@ -236,7 +253,7 @@ def draw_last(
         left=0.004,
         right=0.996,
         top=1 - (between + 0.23) / height,
-        bottom=0.22 / height,
+        bottom=0.35 / height,
         wspace=0.08,
         hspace=between / side,
     )
@@ -247,13 +264,13 @@ def draw_last(
             ax = figure.add_subplot(pair[column])
             is_hit = projection.hits[-1, 0] > 0.5
             draw_words(ax, projection.points[-1], is_hit, projection.extent, colours)
-            what = f", {MEANS_OFF}" if column else ""
+            what = "\nmeans taken off" if column else ""
             ax.set_xlabel(f"τ {projection.tau[-1]:.2f}{what}", labelpad=2, **small)
             if column == 0:
                 title = fill(model.title, round(2 * side / 0.07))
                 place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
                 ax.annotate(title, (0, 1), xycoords="axes fraction", **place, **small)
-    add_legend(figure, colours, labels, ncols=2)
+    add_legend(figure, colours, labels)
     return figure
 
 # %% ../../nbs/lib/8250_emergence.ipynb #3c274bdc
@@ -281,12 +298,16 @@ def points_between(projection: Projection, checkpoint: int, share: float) -> np.
 def draw_frame(
     models: Sequence[ModelView], checkpoint: int, share: float, theme: str, labels: tuple[str, str]
 ):
-    """A frame: the models beside one another, as they are above, with means off below."""
+    """A frame: the models beside one another, as they are above, with means off below.
+
+    Of one model both stand beside each other, or there would be no room for the legend.
+    """
     colours = THEMES[theme]
-    figure, axes = plt.subplots(
-        2, len(models), figsize=(2.9 * len(models), 6.6), facecolor=colours.page, squeeze=False
-    )
-    figure.subplots_adjust(0.01, 0.05, 0.99, 0.87, 0.04, 0.2)
+    shape = (2, len(models)) if len(models) > 1 else (1, 2)
+    height = 3 * shape[0] + 1.1
+    figure, axes = plt.subplots(*shape, figsize=(2.9 * shape[1], height), facecolor=colours.page)
+    axes = axes.reshape(2, -1)
+    figure.subplots_adjust(0.01, 0.5 / height, 0.99, 1 - 1.05 / height, 0.04, 0.2)
     small = dict(fontsize=10, color=colours.ink)
     for column, model in enumerate(models):
         for is_centred, ax in enumerate(axes[:, column]):
@@ -297,10 +318,10 @@ def draw_frame(
             draw_words(ax, points, is_hit, projection.extent, colours)
             ax.set_xlabel(tau_text(model, at, bool(is_centred)), labelpad=3, **small)
         axes[0, column].set_title(fill(model.title, 34), fontweight="bold", **small)
-        axes[1, column].set_title("means taken off", **small)
-    add_legend(figure, colours, labels, ncols=2)
+        axes[1, column].set_title(MEANS_OFF, **small)
+    add_legend(figure, colours, labels)
     when = column_title(models[0].plane.steps, checkpoint)
-    figure.text(0.99, 0.985, when, ha="right", va="top", fontsize=13, color=colours.ink)
+    figure.text(0.5, 0.01, when, ha="center", va="bottom", fontsize=13, color=colours.ink)
     return figure
 
 
