@@ -22,7 +22,9 @@ JOBS     ?= auto
 PYTHON   ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH    := torch==2.13.0
-# without byte code: Python writes that of the modules that are imported, a small part of torch and transformers
+# without byte code: Python writes that of the modules that are imported, a small part of torch and transformers;
+# where it is told to write none, each of the hundreds of processes that tests start would compile them again
+export PYTHONDONTWRITEBYTECODE :=
 PIP      := $(VENV)/bin/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 PART     := $(if $(filter all,$(ROWS)),,-p rows=$(ROWS) -p seeds=$(SEEDS))
