@@ -698,6 +698,9 @@ def main() -> None:
         "--rows", default="", help="identifiers of Table 1; all of the arm if empty"
     )
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument(
+        "--models", default="", help="arm:row:seed of each, in the place of arms, rows and seeds"
+    )
     parser.add_argument("--scale", default="paper")
     parser.add_argument("--corpus", default="bible")
     parser.add_argument("--device", default="cpu")
@@ -710,7 +713,11 @@ def main() -> None:
     sizes = laboratory_config(args.scale, args.corpus)
     rows = [row for row in args.rows.split(",") if row]
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    asked = wanted(args.arms.split(","), rows, seeds, sizes)
+    if args.models:
+        named = [model.split(":") for model in args.models.split(",")]
+        asked = [(a, row, int(seed), arm_spec(a, row, sizes, int(seed))) for a, row, seed in named]
+    else:
+        asked = wanted(args.arms.split(","), rows, seeds, sizes)
     root = Path(args.store)
     if args.command == "plan":
         for arm, row, seed, spec in asked:
