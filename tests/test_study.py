@@ -42,6 +42,7 @@ from xlingual_nb.experiments.study import (
 )
 from xlingual_nb.papers.published import claims
 from xlingual_nb.report import notebooks, tables, verdicts
+from xlingual_nb.runs import code_fingerprint
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.stages import declare, declared_stages
 from xlingual_nb.runs.store import Store
@@ -319,6 +320,15 @@ def test_a_claim_that_is_not_there_or_of_other_rows_is_one_line():
     ):
         with pytest.raises(InputError, match=says):
             frequency.cells("laptop", "micro", claim=wrong)
+
+
+def test_a_mean_over_metrics_counts_as_its_own_code_and_names_alone():
+    """What else changes beside it makes no value outdated."""
+    of_two = study.mean_of_metrics(("a", "b"))
+    assert of_two({"a": 1.0, "b": 0.5, "c": 7.0}) == 0.75
+    behind = code_fingerprint.definitions(of_two)
+    assert {name for name in behind if "." in name} == {"experiments.study.mean_of_metrics"}
+    assert behind != code_fingerprint.definitions(study.mean_of_metrics(("a", "c")))
 
 
 def test_right_parameters():

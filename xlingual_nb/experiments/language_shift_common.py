@@ -25,7 +25,7 @@ from xlingual_nb.experiments.liu2020_shifts import (
     shift_paper,
     translation_spec,
 )
-from .study import TableEntry
+from .study import TableEntry, mean_of_metrics
 from ..measures.shift_translation import ShiftSpec
 from ..models.configs import FineTuning
 from ..tasks.baselines import FLOORS, NliFloorsSpec
@@ -128,12 +128,9 @@ def table4_row(
     """
     targets = sizes.shifts.transfer
 
-    def mean(values):
-        return sum(values[name.format(t)] for t in targets) / len(targets)
-
     columns = (SOURCE, *targets) if english else targets
     metrics = {language: name.format(language) for language in columns}
-    metrics[AVERAGE] = mean
+    metrics[AVERAGE] = mean_of_metrics(tuple(name.format(t) for t in targets))
     return [
         TableEntry(shift_paper(sizes), TRANSFER, label, column, seed, (run,), metric, 100.0)
         for column, metric in metrics.items()

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['IDENTITY', 'CHANCE', 'BY_CLASS', 'ERASURE', 'COMMONEST', 'SCORES', 'HEAD', 'evaluation_verses', 'identity_spec',
-           'identity_rows', 'identity_cells', 'word_class_rows', 'word_class_cells', 'erasure_spec', 'erasure_rows',
-           'constant_baseline_rows', 'erasure_cells']
+           'identity_rows', 'identity_cells', 'mean_of_known_metrics', 'word_class_rows', 'word_class_cells',
+           'erasure_spec', 'erasure_rows', 'constant_baseline_rows', 'erasure_cells']
 
 # %% ../../nbs/lib/7080_language_shift_erasure.ipynb #70820003
 from dataclasses import replace
+from functools import cache
 
 from ..errors import require
 from . import liu2020_common, wu2019_common
@@ -21,7 +22,7 @@ from xlingual_nb.experiments.liu2020_shifts import (
     shift_model_spec,
     shift_paper,
 )
-from .study import TableEntry
+from .study import TableEntry, mean_of_metrics
 from .study_data import corpus_spec
 from ..measures.language_erasure import WAYS_OUT, IdentityClassesSpec, IdentitySpec
 from ..measures.word_classes import CLASSES
@@ -109,7 +110,7 @@ def identity_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[Ta
     targets = sizes.shifts.targets
 
     def mean_of(name):
-        return lambda values: sum(values[f"{prefix} {name} {t}"] for t in targets) / len(targets)
+        return mean_of_metrics(tuple(f"{prefix} {name} {t}" for t in targets))
 
     metrics = {"Retrieval ρ": mean_of("retrieval")}
     if in_microworld(sizes):  # only there it is known which words are translations
@@ -158,6 +159,28 @@ def identity_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
 BY_CLASS = "classes"
 
 
+@cache
+def mean_of_known_metrics(names: tuple[str, ...]):
+    """Reads the mean of several metrics from a run, of those that it has; NaN where it has none.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the metrics.
+
+    Returns
+    -------
+    callable
+        Maps a run's metrics to a number.
+    """
+
+    def mean(values):
+        scores = [values[name] for name in names if name in values]
+        return sum(scores) / len(scores) if scores else float("nan")
+
+    return mean
+
+
 def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[TableEntry]:
     """Entries of a way of erasing language identity: word translation by part of speech, mean
     over targets.
@@ -183,13 +206,9 @@ def word_class_rows(sizes: JointConfig, label: str, spec, erasure: str) -> list[
     paper = shift_paper(sizes)
 
     def mean_of(name):
-        keys = [f"{prefix} {target} {name}" for target in sizes.shifts.targets]
-
-        def mean(values):
-            scores = [values[key] for key in keys if key in values]
-            return sum(scores) / len(scores) if scores else float("nan")
-
-        return mean
+        return mean_of_known_metrics(
+            tuple(f"{prefix} {target} {name}" for target in sizes.shifts.targets)
+        )
 
     return [
         TableEntry(paper, BY_CLASS, label, name, spec.seed, (run,), mean_of(name))
@@ -280,11 +299,8 @@ def erasure_rows(sizes: JointConfig, label: str, spec, erasure: str, task: str) 
     targets = sizes.shifts.targets
     score = SCORES[task]
 
-    def mean(values):
-        return sum(values[f"{erasure} score {t}"] for t in targets) / len(targets)
-
     metrics = {
-        score: mean,
+        score: mean_of_metrics(tuple(f"{erasure} score {t}" for t in targets)),
         f"{score} en": f"{erasure} score {SOURCE}",
         f"Language id, {task}": f"{erasure} identity",
         f"Language id by spread, {task}": f"{erasure} spread",
@@ -317,9 +333,7 @@ def constant_baseline_rows(sizes: JointConfig, spec, task: str) -> list[TableEnt
     targets = sizes.shifts.targets
     score = SCORES[task]
 
-    def mean(values):
-        return sum(values[f"commonest {t}"] for t in targets) / len(targets)
-
+    mean = mean_of_metrics(tuple(f"commonest {t}" for t in targets))
     rows = [
         (COMMONEST, score, mean),
         (COMMONEST, f"{score} en", f"commonest {SOURCE}"),

@@ -24,7 +24,7 @@ from xlingual_nb.experiments.liu2020_common import (
     word_retrieval_spec,
 )
 from .scales import reference_paper
-from .study import TableEntry
+from .study import TableEntry, mean_of_metrics
 from .study_data import records_spec
 from ..measures.word_retrieval import WordFloorsSpec
 from ..models.configs import Glove, Readout
@@ -110,9 +110,7 @@ def nli_metric_cells(
     def of(target):
         return f"{metric} {target}|{target}"
 
-    def mean(values):
-        return sum(values[of(t)] for t in sizes.targets) / len(sizes.targets)
-
+    mean = mean_of_metrics(tuple(of(t) for t in sizes.targets))
     targets = [(t, of(t)) for t in sizes.targets] + [("mean", mean)]
     return [
         TableEntry(reference_paper(sizes), "figure2", label(t), column, seed, (run,), name, 100.0)

@@ -27,7 +27,7 @@ from xlingual_nb.experiments.study_data import (
     read_located,
     download_hint,
 )
-from .study import TableEntry
+from .study import TableEntry, mean_of_metrics
 from ..measures.subword_overlap import SeenSpec
 from ..tasks.zero_shot_classification import DocumentRecords
 from ..tasks.zero_shot_parsing import TreeRecords
@@ -497,13 +497,9 @@ def joint_run_metrics(run, name: str, languages) -> dict[str, tuple]:
     dict[str, tuple]
         (Runs, metric) of a table entry, by language or mean.
     """
-
-    def mean(members):
-        return lambda values: sum(values[name.format(l)] for l in members) / len(members)
-
     metrics = {language: name.format(language) for language in languages}
     for mean_name, members in mean_groups(languages).items():
-        metrics[mean_name] = mean(members)
+        metrics[mean_name] = mean_of_metrics(tuple(name.format(l) for l in members))
     return {target: ((run,), metric) for target, metric in metrics.items()}
 
 
