@@ -14,7 +14,6 @@ import argparse
 import csv
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from tuning_settings import CHOSEN, tuned
