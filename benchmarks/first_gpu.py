@@ -29,7 +29,7 @@ from xlingual_nb.models.training import read_log
 from xlingual_nb.report.notebooks import check_device, experiments_with_grid, grid_of
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
-from xlingual_nb.runs.files import load_json
+from xlingual_nb.runs.files import load_json, write_atomic
 from xlingual_nb.runs.plan import ancestors_by_id, load_machines
 from xlingual_nb.runs.spec import one_look
 from xlingual_nb.runs.stages import stage_of
@@ -39,6 +39,7 @@ from xlingual_nb.text.vocabularies import TokenizerSpec
 
 # largest relative difference of a loss: the first is rounding, the second that bfloat16 has 8 bits
 LOSS_LIMITS = {"float32": 1e-3, "bfloat16": 5e-2}
+BERT_BASE = Shape(12, 768, 12, 3072, 128)
 
 
 def make_on(device: str, specs, store: Store, stack: int = 1) -> float:
@@ -156,12 +157,13 @@ def compare_stages(device: str, folder: Path):
         yield row
 
 
-def training_speed(device: str, folder: Path, precision: str) -> dict:
+def training_speed(
+    device: str, folder: Path, precision: str, shape: Shape = BERT_BASE, steps: int = 40
+) -> dict:
     """FLOP/s of pretraining at BERT-base's size, and the share of the card's peak."""
     text = CorpusSpec("micro/en", "train", (("sentences", 4000),))
-    shape = Shape(12, 768, 12, 3072, 128)
-    training = Training(steps=40, batch=64, precision=precision)
-    tokenizer = TokenizerSpec(text, 1000, "wordpiece")
+    training = Training(steps=steps, batch=64, precision=precision)
+    tokenizer = TokenizerSpec(text, 300, "wordpiece")
     spec = PretrainSpec((Language("en", text),), tokenizer, shape, training, inputs="documents")
     make_on("cpu", [tokenizer], Store(folder / "speed"))
     warm = replace(spec, training=replace(training, steps=5), seed=1)
@@ -200,6 +202,8 @@ def main():
 
     def note(row):
         rows.append(row)
+        if given.output:  # after each row: a lent card may be taken back
+            write_atomic(given.output, pd.DataFrame(rows).to_csv(index=False))
         print({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -215,8 +219,6 @@ def main():
     frame = pd.DataFrame(rows)
     print(frame.to_string(index=False, na_rep="", float_format="{:.4g}".format))
     print("not run here:", *NOT_RUN, sep="\n  ")
-    if given.output:
-        frame.to_csv(given.output, index=False)
     if any(row["state"] != "ok" for row in rows):
         sys.exit(1)
 

@@ -1031,3 +1031,21 @@ def test_every_mutation_can_be_made(loaded):
         text = (root / "xlingual_nb" / mutation.module).read_text(encoding="utf-8")
         assert text.count(mutation.right) == 1, mutation.name
         assert all((root / "tests" / name).is_file() for name in mutation.tests.split())
+
+
+# ---- first minutes on a GPU
+
+
+def test_the_speed_of_training_is_measured_in_both_precisions(tmp_path, monkeypatch):
+    """The part that `--no-speed` leaves out, which a machine without a GPU would otherwise never run."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("XLINGUAL_DEVICE", "cpu")  # the script sets both
+    spec = importlib.util.spec_from_file_location(
+        "benchmark_first_gpu", SCRIPT.with_name("first_gpu.py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shape = module.Shape(1, 32, 2, 64, 64)
+    for precision in module.LOSS_LIMITS:
+        row = module.training_speed("cpu", tmp_path / precision, precision, shape, steps=2)
+        assert row["state"] == "ok" and row["device_s"] > 0, row
