@@ -41,6 +41,14 @@ def test_it_is_short(text):
     assert len(words) < 1200
 
 
+def test_beside_the_score_stands_the_worst_rate_of_wrong_verdicts(tmp_path):
+    measured = tmp_path / "placebo.csv"
+    assert readme.placebo_sentence(measured) == ""
+    columns = "confirmed,confirmed_low,confirmed_high,refuted,refuted_low,refuted_high"
+    measured.write_text(f"{columns}\n.02,.01,.09,.0,.0,.06\n.0,.0,.06,.03,.02,.11\n")
+    assert " 0.03 [0.02, 0.11] " in readme.placebo_sentence(measured)
+
+
 def test_outside_its_blocks_it_types_no_result(text):
     typed = re.sub(r"<!-- begin (.*?) -->.*?<!-- end \1 -->", "", text, flags=re.S)
     assert not re.search(r"[^\d]0?\.\d\d|\d+\.\d points", typed)

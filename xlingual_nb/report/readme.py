@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LABORATORY', 'FIRST_ROWS', 'FIRST_SEEDS', 'VALUES', 'ORDERING', 'MISSING', 'CODE_HOST', 'findings_block',
-           'printed_block', 'notebooks_block', 'confirmation_sentence', 'score_block', 'covered', 'coverage_block',
-           'repository_address', 'badges_block', 'refresh_mirror', 'replace_block', 'readme_text', 'refresh_map',
-           'refresh_readme']
+           'printed_block', 'notebooks_block', 'confirmation_sentence', 'placebo_sentence', 'score_block', 'covered',
+           'coverage_block', 'repository_address', 'badges_block', 'refresh_mirror', 'replace_block', 'readme_text',
+           'refresh_map', 'refresh_readme']
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d733
 import configparser
@@ -134,8 +134,33 @@ def confirmation_sentence(scores: pd.DataFrame) -> str:
     )
 
 
+def placebo_sentence(measured: Path) -> str:
+    """How often studies in which nothing is to be found hold a wrong verdict, in the worst case.
+
+    Parameters
+    ----------
+    measured : Path
+        File of `benchmarks/placebo.py`.
+
+    Returns
+    -------
+    str
+        The rate with its 95% interval; empty where none was measured.
+    """
+    if not measured.is_file():
+        return ""
+    frame = pd.read_csv(measured, encoding="utf-8")
+    kind = frame[["confirmed", "refuted"]].max().idxmax()
+    worst = frame.loc[frame[kind].idxmax()]
+    rate = f"{worst[kind]:.2f} [{worst[f'{kind}_low']:.2f}, {worst[f'{kind}_high']:.2f}]"
+    return (
+        f"Of [placebo studies](benchmarks/README.md#placebo) at most {rate} hold a wrong verdict."
+    )
+
+
 def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
-    """How many of the papers' own claims are decided, on how many models, and how many are tested again.
+    """How many of the papers' own claims are decided, on how many models, how often such verdicts
+    are wrong where nothing is to be found, and how many are tested again.
 
     Parameters
     ----------
@@ -155,8 +180,9 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     n_small = int((n_seeds <= 5).sum())
     return wrapped(
         f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb). **Seeds:** a "
-        f"verdict rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, {n_small} of these {len(n_seeds)} on "
-        f"five or fewer. {confirmation_sentence(confirmation_scores(compared_verdicts(root)))}"
+        f"verdict rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, {n_small} of {len(n_seeds)} on "
+        f"five or fewer. {placebo_sentence(root / 'benchmarks/results/placebo.csv')} "
+        f"{confirmation_sentence(confirmation_scores(compared_verdicts(root)))}"
     )
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d03f
