@@ -145,3 +145,18 @@ def test_a_tagger_is_saved_for_transformers(bert, tmp_path):
     )
     with pytest.raises(xl.InputError, match="none of transformers"):
         nli.save(tmp_path / "nli")
+
+
+@pytest.mark.parametrize("task", ["nli", "pos", "parsing"])
+def test_the_encoder_after_fine_tuning_is_a_checkpoint(bert, dictionary, task):
+    """Frozen layers are as they were, what lies above them is not."""
+    examples = xl.load_records(task, "micro/en", size=40)
+    config = xl.FineTuningConfig(epochs=2, learning_rate=0.01, frozen_layers=1)
+    tuned = xl.fine_tune(task, bert, examples, "en", config=config, progress=False)
+    after = tuned.save_encoder()
+    assert after.languages == bert.languages
+    for layer, is_frozen in ((0, True), (1, True), (2, False)):
+        vectors = [
+            xl.word_trajectory([model], dictionary, layer=layer).vectors for model in (bert, after)
+        ]
+        assert (vectors[0] == vectors[1]).all() == is_frozen

@@ -14,8 +14,16 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
-from .checkpoints import Checkpoint, as_checkpoint, few_threads, show_progress
+from xlingual_nb.api.checkpoints import (
+    Checkpoint,
+    as_checkpoint,
+    few_threads,
+    load_checkpoint,
+    show_progress,
+    temporary_folder,
+)
 from ..errors import require
+from ..models.checkpoint_folders import silence_transformers
 from ..models.configs import HEADS, FineTuning
 from ..tasks.encoding import Inputs
 from ..tasks.nli import NLI
@@ -354,6 +362,26 @@ class FineTuned:
             f"the head of {self.task} is none of transformers: save `learnt` with torch.save",
         )
         return save_network(self.learnt, folder)
+
+    def save_encoder(self, folder: str | Path | None = None) -> Checkpoint:
+        """Save the fine-tuned encoder without its head, so that it can be measured and drawn beside
+        what it was before.
+
+        Parameters
+        ----------
+        folder : str or Path, optional
+            A new folder; by default one that is removed when Python ends.
+
+        Returns
+        -------
+        Checkpoint
+        """
+        folder = Path(folder or temporary_folder())
+        encoder = self.learnt.checkpoint if self.task == "nli" else self.learnt.encoder
+        with silence_transformers():
+            encoder.model.save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
+        return load_checkpoint(folder)
 
 
 def fine_tune(
