@@ -27,10 +27,8 @@ from xlingual_nb.experiments.k2020_common import load_study_config, baseline_cel
 from xlingual_nb.experiments.study import SEEDS, TableEntry, unique_runs, deduplicate
 from xlingual_nb.papers.published import OURS
 %%
-from xlingual_nb.experiments.study import make_missing_runs, observe
 from xlingual_nb.report import tables
-from xlingual_nb.report.notebook_display import completeness, cost_table
-from xlingual_nb.report.reference_results import output_folders, write_results
+from xlingual_nb.report.study_run import StudyRun
 %%
 #| export
 def cells(scale: str, corpus: str = "auto", seeds: int = 0) -> list[TableEntry]:
@@ -58,15 +56,11 @@ from xlingual_nb.report.notebook_parameters import check_parameters
 check_parameters("18_width", globals())
 %%
 sizes = load_study_config(scale, corpus, seeds)
-wanted = cells(scale, corpus, seeds)
-at = output_folders("18_width", scale, store, results)
-cost_table(wanted, at.store)
+study_run = StudyRun("18_width", globals(), cells(scale, corpus, seeds), sizes.corpus)
+study_run.show_plan(sizes.base)
 %%
-make_missing_runs(wanted, at.store, sizes.stack, patient=scale != "smoke")
-observations = observe(wanted, at.store, sizes.corpus)
-completeness(wanted, observations)
-%%
-write_results(observations, at)
+observations = study_run.run(sizes.stack)
+study_run.write(observations)
 tables.ours_alone(tables.tidy(observations))
 """
 TITLE = "# Does the width of an encoder matter?\n> Ours: sentence retrieval by hidden size"

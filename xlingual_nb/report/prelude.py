@@ -7,8 +7,8 @@ __all__ = ['SCALES', 'ambiguities', 'axis_name', 'choices', 'claim_table', 'clai
            'column_name', 'compare', 'completeness', 'corpus_name', 'cost_table', 'display', 'draw', 'kept_study',
            'language_name', 'make_missing_runs', 'may_keep', 'missing_entries', 'np', 'observe', 'output_folders', 'pd',
            'plt', 'printed_value', 'protocol', 'provenance', 'published', 'repository', 'result_table',
-           'reusable_values', 'row_name', 'say', 'say_earlier', 'show_kept', 'sns', 'tables', 'verdicts', 'with_kept',
-           'word_table', 'write_figure', 'write_results']
+           'reusable_values', 'row_name', 'say', 'say_earlier', 'settings_table', 'show_kept', 'sns', 'StudyRun',
+           'tables', 'verdicts', 'with_kept', 'word_table', 'write_figure', 'write_results']
 
 # %% ../../nbs/lib/8170_prelude.ipynb #8170ab02
 import warnings
@@ -53,6 +53,8 @@ from xlingual_nb.report.reusable_values import (
     reusable_values,
     with_kept,
 )
+from .settings_table import settings_table
+from .study_run import StudyRun
 from .study_verdicts import claims_of
 
 warnings.filterwarnings("ignore", message="IProgress not found")
@@ -62,5 +64,15 @@ _all_ = [SCALES, ambiguities, axis_name, choices, claim_table, claim_verdicts, c
 _all_ += [collect_values, column_name, compare, completeness, corpus_name, cost_table, display]
 _all_ += [draw, kept_study, language_name, make_missing_runs, may_keep, missing_entries, np]
 _all_ += [observe, output_folders, pd, plt, printed_value, protocol, provenance, published]
-_all_ += [repository, result_table, reusable_values, row_name, say, say_earlier, show_kept, sns]
-_all_ += [tables, verdicts, with_kept, word_table, write_figure, write_results]
+_all_ += [repository, result_table, reusable_values, row_name, say, say_earlier, settings_table]
+_all_ += [
+    show_kept,
+    sns,
+    StudyRun,
+    tables,
+    verdicts,
+    with_kept,
+    word_table,
+    write_figure,
+    write_results,
+]
