@@ -95,28 +95,24 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
     """
     claim = claim_to_test(planned)
     compared, preconditions = compared_and_precondition_keys(claim)
-    wanted = compared | preconditions
-    own_tables = {test.table for test in claim.tests}
+    needed = compared | preconditions
+    claim_tables = {test.table for test in claim.tests}
     printed = published.stand_in(plan.paper).printed
+    seeds = plan.seeds(planned.n)
 
-    def key(c):
-        reading = c.table.partition("-")[2]
-        return reading, printed(c.table, c.row), printed(c.table, c.column)
+    def key(entry):
+        reading = entry.table.partition("-")[2]
+        return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
-    entries = {}
-    met = set()
-    for only_own in (True, False):
-        for notebook in notebooks_behind(planned, plan.paper):
-            cells = fresh_cells(notebook, plan.scale, planned.corpus, plan.seeds(planned.n))
-            new = [
-                c
-                for c in cells
-                if c.paper == plan.paper
-                and key(c) in wanted - met
-                and (c.table in own_tables) == only_own
-            ]
-            entries.setdefault(notebook, []).extend(new)
-        met |= set(map(key, chain.from_iterable(entries.values())))
+    entries = {notebook: [] for notebook in notebooks_behind(planned, plan.paper)}
+    for is_claim_table in (True, False):
+        available = set(map(key, chain.from_iterable(entries.values())))
+        for notebook, of_notebook in entries.items():
+            for entry in fresh_cells(notebook, plan.scale, planned.corpus, seeds):
+                is_of_paper = entry.paper == plan.paper
+                is_in_turn = (entry.table in claim_tables) == is_claim_table
+                if is_of_paper and is_in_turn and key(entry) in needed - available:
+                    of_notebook.append(entry)
     return entries
 
 

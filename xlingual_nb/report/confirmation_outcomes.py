@@ -75,6 +75,13 @@ COMPARED = [
 def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     """The papers' own claims by corpus: the exploratory verdict, what is planned and the confirmed one.
 
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+    scale : str
+        Of the exploratory verdicts.
+
     Returns
     -------
     DataFrame
@@ -84,29 +91,31 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     """
     key = ["claim", "corpus"]
     path = Path(root) / "results" / scale / "verdicts.csv"
-    exploratory = verdicts.read(path) if path.is_file() else read_confirmed(root)[:0]
-    before = exploratory.set_index(key).verdict
-    after = read_confirmed(root).set_index(key).verdict
+    fresh = read_confirmed(root)
+    exploratory = verdicts.read(path) if path.is_file() else fresh[:0]
+    exploratory_verdicts = exploratory.set_index(key).verdict
+    fresh_verdicts = fresh.set_index(key).verdict
+
+    def compared_row(planned, paper):
+        address = planned.id, planned.corpus
+        why = getattr(planned, "why", "") or getattr(planned, "cut", "")
+        before = exploratory_verdicts.get(address, verdicts.NOT_TESTED)
+        after = fresh_verdicts.get(address, "")
+        return dict(
+            claim=planned.id,
+            paper=paper,
+            corpus=planned.corpus,
+            exploratory=before,
+            n=float("nan") if why else planned.n,
+            power=float("nan") if why else planned.power,
+            why=why,
+            confirmed=after,
+            outcome=LEFT_OUT if why else outcome_of(before, after),
+        )
+
     rows = []
     for plan in plans().values():
-        for entry in (*plan.claims, *plan.left_out):
-            at = entry.id, entry.corpus
-            why = getattr(entry, "why", "") or getattr(entry, "cut", "")
-            was = before.get(at, verdicts.NOT_TESTED)
-            confirmed = after.get(at, "")
-            rows.append(
-                dict(
-                    claim=entry.id,
-                    paper=plan.paper,
-                    corpus=entry.corpus,
-                    exploratory=was,
-                    n=float("nan") if why else entry.n,
-                    power=float("nan") if why else entry.power,
-                    why=why,
-                    confirmed=confirmed,
-                    outcome=LEFT_OUT if why else outcome_of(was, confirmed),
-                )
-            )
+        rows += [compared_row(claim, plan.paper) for claim in (*plan.claims, *plan.left_out)]
     return pd.DataFrame(rows, columns=COMPARED)
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rerun_command', 'run_facts', 'facts_behind', 'behind_figure', 'behind_row', 'decision_text', 'planned_text',
-           'behind_claim', 'behind']
+           'compared_rows', 'is_compared', 'test_text', 'verdict_line', 'behind_claim', 'behind']
 
 # %% ../../nbs/lib/8160_provenance.ipynb #958ade5a
 import json
@@ -232,6 +232,65 @@ def planned_text(row) -> str:
     return f"{row.corpus}: {row.n:.0f} seeds, power {row.power:.2f}: {row.confirmed or row.outcome}"
 
 
+def compared_rows(test) -> tuple[str, ...]:
+    """The rows that a test subtracts, or divides by; none where it takes a baseline.
+
+    Parameters
+    ----------
+    test : Comparison
+        A test of a claim.
+    """
+    return test.minus if isinstance(test.minus, tuple) else ()
+
+
+def is_compared(values: pd.DataFrame, test) -> pd.Series:
+    """Which reference values a test of a claim compares.
+
+    Parameters
+    ----------
+    values : DataFrame
+        Values by seed.
+    test : Comparison
+        A test of a claim.
+
+    Returns
+    -------
+    Series of bool
+    """
+    columns = {test.column, test.minus_column or test.column}
+    rows = [*test.plus, *compared_rows(test)]
+    return (values.table == test.table) & values.row.isin(rows) & values.column.isin(columns)
+
+
+def test_text(test) -> str:
+    """A test of a claim as one line: table, column, rows and margin.
+
+    Parameters
+    ----------
+    test : Comparison
+        A test of a claim.
+    """
+    compared = ", ".join(test.plus)
+    against = ", ".join(compared_rows(test)) or test.minus
+    if against:
+        compared = f"{compared} less {against}"
+    return f"{test.table}, {test.column}: {compared} is {test.test} {test.margin:g}"
+
+
+def verdict_line(row) -> str:
+    """A verdict as one line: verdict, corpus and, where it was tested, the effect.
+
+    Parameters
+    ----------
+    row : namedtuple
+        A row of a table of verdicts.
+    """
+    verdict = f"{row.verdict} on {row.corpus}"
+    if not row.n_seeds:
+        return verdict
+    return f"{verdict}: {row.effect:.3g} [{row.low:.3g}, {row.high:.3g}], {row.n_seeds} seeds"
+
+
 def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "") -> dict:
     """The provenance of the verdicts on a claim: its tests, and the runs of the rows that they compare.
 
@@ -256,44 +315,30 @@ def behind_claim(root: Path, name: str, scale: str = "laptop", corpus: str = "")
     """
     claim = next((c for c in published.claims() if c.id == name), None)
     require(claim is not None, f"no claim {name!r}: `xlingual claims` lists them")
-    judged = verdicts.read(Path(root) / "results" / scale / "verdicts.csv")
-    judged = judged[(judged.claim == name) & (judged.corpus.isin([corpus]) | (corpus == ""))]
+
+    def about_claim(frame):
+        return frame[(frame.claim == name) & (frame.corpus.isin([corpus]) | (corpus == ""))]
+
+    judged = about_claim(verdicts.read(Path(root) / "results" / scale / "verdicts.csv"))
     values = reference_values(root)
     values = values[(values.scale == scale) & (values.paper == claim.paper)]
+    values = values[values.corpus.isin(judged.corpus)]
     compared = pd.Series(False, index=values.index)
-    tests = []
     for test in claim.tests:
-        minus = test.minus if isinstance(test.minus, tuple) else ()
-        columns = {test.column, test.minus_column or test.column}
-        compared |= (
-            (values.table == test.table)
-            & values.row.isin([*test.plus, *minus])
-            & values.column.isin(columns)
-        )
-        against = " less ".join(
-            filter(None, (", ".join(test.plus), ", ".join(minus) or test.minus))
-        )
-        tests.append(f"{test.table}, {test.column}: {against} is {test.test} {test.margin:g}")
-    values = values[compared & values.corpus.isin(judged.corpus)]
-    shown = [
-        f"{v.verdict} on {v.corpus}: {v.effect:.3g} [{v.low:.3g}, {v.high:.3g}], {v.n_seeds} seeds"
-        if v.n_seeds
-        else f"{v.verdict} on {v.corpus}"
-        for v in judged.itertuples()
-    ]
-    amended = verdicts.amendments()
-    history = {"history": [amended[name]]} if name in amended else {}
-    fresh = compared_verdicts(root)
-    fresh = fresh[(fresh.claim == name) & (fresh.corpus.isin([corpus]) | (corpus == ""))]
-    if len(fresh):
-        history["on fresh seeds"] = [planned_text(row) for row in fresh.itertuples()]
-    facts = facts_behind(read_index(root), values, claim=name)
-    return {
+        compared |= is_compared(values, test)
+    facts = {
         "what": f"{name} ({claim.where}): {claim.says}",
-        "verdicts": shown,
-        "decided by": [decision_text(v) for v in judged.itertuples() if v.n_seeds],
-        "tests": tests,
-    } | (history | facts)
+        "verdicts": [verdict_line(row) for row in judged.itertuples()],
+        "decided by": [decision_text(row) for row in judged.itertuples() if row.n_seeds],
+        "tests": [test_text(test) for test in claim.tests],
+    }
+    amended = verdicts.amendments()
+    if name in amended:
+        facts["history"] = [amended[name]]
+    fresh = about_claim(compared_verdicts(root))
+    if len(fresh):
+        facts["on fresh seeds"] = [planned_text(row) for row in fresh.itertuples()]
+    return facts | facts_behind(read_index(root), values[compared], claim=name)
 
 
 def behind(root: Path, target: str) -> dict:

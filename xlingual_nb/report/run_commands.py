@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RUNS', 'runs_app', 'Json', 'RunId', 'StoreOption', 'SHOWN', 'open_store', 'one_run', 'runs_list', 'provenance_of',
-           'print_provenance', 'runs_show', 'runs_make', 'runs_index', 'runs_stale', 'runs_why', 'runs_accept',
-           'runs_record', 'runs_stamp', 'runs_check', 'runs_unwanted', 'runs_prune']
+           'print_runs', 'fact_lines', 'print_provenance', 'runs_show', 'runs_make', 'runs_index', 'runs_stale',
+           'runs_why', 'runs_accept', 'runs_record', 'runs_stamp', 'runs_check', 'runs_unwanted', 'runs_prune']
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8140aa02
 import json
@@ -122,6 +122,39 @@ def provenance_of(target: str) -> dict:
     return behind(readable_root(), target)
 
 
+def print_runs(runs: list[dict]) -> None:
+    """Print how many runs are behind a result, and the first of them.
+
+    Parameters
+    ----------
+    runs : list of dict
+    """
+    import pandas as pd
+
+    print(f"runs ({len(runs)})")
+    print_table(pd.DataFrame(runs[:SHOWN]))
+    if len(runs) > SHOWN:
+        print(f"  and {len(runs) - SHOWN} more (--json lists all)")
+
+
+def fact_lines(name: str, value) -> list[str]:
+    """A fact of a provenance as lines: its name, and its parts each on a line of its own.
+
+    Parameters
+    ----------
+    name : str
+    value : dict, list or str
+        Of a dict, digests, of which the first twelve characters are shown.
+    """
+    if name == "spec":
+        return [f"spec {json.dumps(value, ensure_ascii=False)}"]
+    if isinstance(value, dict):
+        return [name, *(f"  {key}  {str(digest)[:12]}" for key, digest in value.items())]
+    if isinstance(value, list):
+        return [name, *(f"  {part}" for part in value)]
+    return [f"{name} {value}"]
+
+
 def print_provenance(facts: dict, as_json: bool) -> None:
     """Print a provenance.
 
@@ -131,24 +164,13 @@ def print_provenance(facts: dict, as_json: bool) -> None:
         From `provenance_of`.
     as_json : bool
     """
-    import pandas as pd
-
     if as_json:
         return print_json(facts)
     for name, value in facts.items():
         if name == "runs":
-            print(f"runs ({len(value)})")
-            print_table(pd.DataFrame(value[:SHOWN]))
-            if len(value) > SHOWN:
-                print(f"  and {len(value) - SHOWN} more (--json lists all)")
-        elif name == "spec":
-            print(f"spec {json.dumps(value, ensure_ascii=False)}")
-        elif isinstance(value, dict):
-            print(name, *(f"  {key}  {str(v)[:12]}" for key, v in value.items()), sep="\n")
-        elif isinstance(value, list):
-            print(name, *(f"  {v}" for v in value), sep="\n")
+            print_runs(value)
         else:
-            print(f"{name} {value}")
+            print(*fact_lines(name, value), sep="\n")
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #7b6329b4
 @runs_app.command("show")

@@ -347,29 +347,36 @@ def beside_published(tidy, reference=None) -> pd.DataFrame:
     pd.DataFrame
         A row a table row; under each column ours (several corpora: a column each) and published.
     """
-    spread = {}
+    published_sd = {}
     for paper, table in published_tables(tidy):
         for r in published(paper, table).itertuples():
-            spread[r.row, r.column] = r.sd
+            published_sd[r.row, r.column] = r.sd
+    # reference values of the rows and columns that the user has
     shared = tidy[COLUMNS[:5]].merge(tidy[:0] if reference is None else reference)
-    many = tidy.corpus.nunique() > 1
-    columns = list(tidy.column.unique())
-    cells = {}
+    has_several_corpora = tidy.corpus.nunique() > 1
+    ours = "yours" if len(shared) else "ours"
+    texts = {}  # {(column, ours or published): {row: text}}
 
-    def put(t, name, mean, sd):
-        cells.setdefault((t.column, name), {})[t.row] = cell(mean, sd, t.column)
+    def put(value, heading, mean, sd):
+        of_column = texts.setdefault((value.column, heading), {})
+        of_column[value.row] = cell(mean, sd, value.column)
 
-    for t in tidy.itertuples():
-        put(t, t.corpus if many else "yours" if len(shared) else "ours", t.value, t.sd)
-        put(t, "published", t.published, spread.get((t.row, t.column)))
-    for t in shared.itertuples():
-        put(t, f"{t.corpus}, kept" if many else "kept", t.value, t.sd)
+    for value in tidy.itertuples():
+        put(value, value.corpus if has_several_corpora else ours, value.value, value.sd)
+        sd = published_sd.get((value.row, value.column))
+        put(value, "published", value.published, sd)
+    for value in shared.itertuples():
+        heading = f"{value.corpus}, kept" if has_several_corpora else "kept"
+        put(value, heading, value.value, value.sd)
+
+    column_order = list(tidy.column.unique())
 
     def rank(key):
-        return columns.index(key[0]), key[1] == "published", key[1].endswith("kept")
+        column, heading = key
+        return column_order.index(column), heading == "published", heading.endswith("kept")
 
-    order = pd.MultiIndex.from_tuples(sorted(cells, key=rank))
-    return pd.DataFrame(cells, index=tidy.row.unique(), columns=order).fillna("")
+    order = pd.MultiIndex.from_tuples(sorted(texts, key=rank))
+    return pd.DataFrame(texts, index=tidy.row.unique(), columns=order).fillna("")
 
 # %% ../../nbs/lib/8020_tables.ipynb #376e9535
 def describe_seeds(tidy) -> str:

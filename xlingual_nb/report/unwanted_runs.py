@@ -8,6 +8,8 @@ __all__ = ['corpora_at', 'wanted_runs', 'unwanted_runs']
 # %% ../../nbs/lib/8180_unwanted_runs.ipynb #8181003
 from collections.abc import Iterable
 
+from itertools import product
+
 import pandas as pd
 
 from ..errors import InputError
@@ -54,19 +56,20 @@ def wanted_runs(
     not_planned : list of str
         Grids that could not be built, with the reason: most often the data are not here.
     """
+    texts = []
+    for scale in scales:
+        texts += [(scale, corpus) for corpus in corpora_at(scale)]
     ids = set()
     not_planned = []
     with one_look():
-        for scale in scales:
-            for corpus in corpora_at(scale):
-                for notebook in experiments_with_grid():
-                    try:
-                        cells = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
-                        ids |= set(ancestors_by_id(unique_runs(cells)))
-                    except InputError as error:
-                        # a study need not have every corpus of the others
-                        if "does not exist" not in str(error):
-                            not_planned.append(f"{notebook} ({scale}, {corpus}): {error}")
+        for (scale, corpus), notebook in product(texts, experiments_with_grid()):
+            try:
+                cells = cells_of(notebook, scale=scale, corpus=corpus, seeds=seeds)
+                ids |= set(ancestors_by_id(unique_runs(cells)))
+            except InputError as error:
+                # a study need not have every corpus of the others
+                if "does not exist" not in str(error):
+                    not_planned.append(f"{notebook} ({scale}, {corpus}): {error}")
     return ids, not_planned
 
 

@@ -49,31 +49,37 @@ def parts(value, visited=()):
     function, type or plain value
         The maker itself first.
     """
-    if any(value is s for s in visited):
+    if any(value is other for other in visited):
         return
 
-    def each(values):
-        return (p for v in values for p in parts(v, (*visited, value)))
+    def parts_of_all(members):
+        for member in members:
+            yield from parts(member, (*visited, value))
 
     if isinstance(value, partial):
-        yield from each([value.func, *value.args, *value.keywords.items()])
+        yield from parts_of_all([value.func, *value.args, *value.keywords.items()])
     elif isinstance(value, MethodType):
-        yield from each([value.__func__, value.__self__])
+        yield from parts_of_all([value.__func__, value.__self__])
     elif isinstance(value, dict):
-        yield from each(filter(callable, value.values()))
+        yield from parts_of_all(filter(callable, value.values()))
     elif isinstance(value, list):
-        yield from each(filter(callable, value))
+        yield from parts_of_all(filter(callable, value))
     elif isinstance(value, tuple):
-        yield from each(value)
+        yield from parts_of_all(value)
     elif isinstance(value, type):
         yield value
     elif callable(value) and _named(value):
-        yield (function := inspect.unwrap(value))
-        yield from each(cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
+        function = inspect.unwrap(value)
+        yield function
+        closure = getattr(function, "__closure__", None) or ()
+        yield from parts_of_all(cell.cell_contents for cell in closure)
     elif is_dataclass(value):
-        yield from each([type(value), *(getattr(value, f.name) for f in fields(value))])
+        field_values = [getattr(value, field.name) for field in fields(value)]
+        yield from parts_of_all([type(value), *field_values])
+    elif constant(value) is not None:
+        yield value
     else:
-        yield value if constant(value) is not None else type(value)
+        yield type(value)
 
 
 def _named(thing) -> bool:

@@ -80,33 +80,33 @@ def bindings(nodes, module: str, package: str) -> dict[str, set]:
         {name: set of (module, path inside it)} of its imports; empty for a name bound otherwise.
     """
     bound = {}
-    elsewhere = {}
+    declared = {}  # names of `global` and `nonlocal`; None for one of an enclosing function
 
-    def collect(node, inside=False):
+    def collect(node, in_comprehension=False):
         if isinstance(node, IMPORTS):
             for name, origin in origins(node, package).items():
                 bound.setdefault(name, set()).add(origin)
         elif isinstance(node, ast.Global):
-            elsewhere.update({n: {(module, (n,))} for n in node.names})
+            for name in node.names:
+                declared[name] = {(module, (name,))}
         elif isinstance(node, ast.Nonlocal):
-            elsewhere.update(dict.fromkeys(node.names))
-        elif not (
-            inside and isinstance(node, ast.Name)
-        ):  # of a comprehension only `:=` is seen outside
+            for name in node.names:
+                declared[name] = None
+        elif in_comprehension and isinstance(node, ast.Name):
+            pass  # its loop variables stay inside; only `:=` is seen outside
+        else:
             for name in own_names(node):
                 bound.setdefault(name, set())
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)):
+        opens_a_scope = isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda))
+        if opens_a_scope or isinstance(node, (ast.Name, ast.Constant)):
             return
         for child in ast.iter_child_nodes(node):
-            collect(child, inside or isinstance(node, COMPREHENSIONS))
+            collect(child, in_comprehension or isinstance(node, COMPREHENSIONS))
 
     for node in nodes:
         collect(node)
-    return {
-        name: origins_of
-        for name, origins_of in (bound | elsewhere).items()
-        if origins_of is not None
-    }
+    everything = bound | declared
+    return {name: imports for name, imports in everything.items() if imports is not None}
 
 # %% ../../nbs/lib/1040_code_names.ipynb #03f43fcf
 class Marker(ast.NodeTransformer):
