@@ -453,7 +453,8 @@ KINDS = (
     "docs/extend.html",
     "docs/reproducibility.html",
     "yours/index.html",
-    "search.html",
+    "runs.html#laptop-03_frequency-table3/2",
+    "search.html?q=perplexity",
 )
 
 
@@ -478,9 +479,16 @@ def opened(browser, path, width, scheme="light"):
     tab.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     tab.on("pageerror", lambda e: errors.append(str(e)))
     tab.on("requestfailed", lambda r: errors.append(f"not loaded: {r.url}"))
-    file, query, words = str(path).partition("?")
-    tab.goto(Path(file).as_uri() + query + words)
+    file, rest = re.fullmatch(r"([^?#]*)(.*)", str(path)).groups()
+    tab.goto(Path(file).as_uri() + rest)
     return tab, errors
+
+
+def is_shown(tab):
+    """Wait for what a script writes into a page, which is its last part to be there."""
+    for mark, written in {"?q=": "#search-results li a", "runs.html#": "#xl-run table a"}.items():
+        if mark in tab.url:
+            tab.wait_for_selector(written)
 
 
 EMPTY = """() => [...document.querySelectorAll('main img')].filter(
@@ -492,9 +500,57 @@ EMPTY = """() => [...document.querySelectorAll('main img')].filter(
 @pytest.mark.parametrize("page", KINDS)
 def test_a_browser_shows_every_kind_of_page(built, browser, page, width):
     tab, errors = opened(browser, built / page, width)
+    is_shown(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.evaluate(EMPTY) == []
     assert errors == []
+    tab.context.close()
+
+
+REACHED = """async () => {
+    const images = [...document.querySelectorAll('main img[loading=lazy]')];
+    document.querySelectorAll('main details').forEach(fold => { fold.open = true; });
+    const empty = [];
+    for (const image of images) {
+        image.scrollIntoView({block: 'center'});
+        for (let wait = 0; wait < 100 && !image.complete; wait++) await new Promise(go => setTimeout(go, 50));
+        if (!image.naturalWidth || !image.checkVisibility()) empty.push(image.src);
+    }
+    return [images.length, empty];
+}"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "page", ["index.html", "papers/k2020.html", "claims/D-original.html", "nbs/07_laboratory.html"]
+)
+def test_every_figure_is_loaded_when_it_is_scrolled_to(built, browser, page):
+    tab, errors = opened(browser, built / page, 1280)
+    number, empty = tab.evaluate(REACHED)
+    assert number > 0 and empty == [] and errors == []
+    tab.context.close()
+
+
+CUT = """([upright, turned]) => [...document.querySelectorAll('main :is(table, pre, img, p)')].filter(box => {
+    const isTurned = getComputedStyle(box.closest('.xl-scroll, .cell_output') ?? box).page === 'wide';
+    const width = isTurned ? turned : upright;
+    const scrolls = getComputedStyle(box).overflowX !== 'visible' && box.scrollWidth > box.clientWidth + 1;
+    const around = box.parentElement.closest('div');
+    const isHidden = getComputedStyle(around).overflowX !== 'visible' && around.scrollWidth > around.clientWidth + 1;
+    return scrolls || isHidden || box.getBoundingClientRect().right > width + 1;
+}).map(box => `${box.tagName} ${box.textContent.slice(0, 60)}`)"""
+PAPER = (718, 1047)  # pixels between the margins of A4, upright and on its side
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    "page",
+    ["claims/index.html", "nbs/07_laboratory.html", "papers/k2020.html", "api/pretrain.html"],
+)
+def test_nothing_is_cut_on_paper(built, browser, page):
+    tab, _ = opened(browser, built / page, PAPER[0])
+    tab.emulate_media(media="print")
+    assert tab.evaluate(CUT, PAPER) == []
     tab.context.close()
 
 
@@ -504,6 +560,7 @@ def test_a_browser_shows_every_kind_of_page(built, browser, page, width):
 def test_no_serious_fault_of_accessibility(built, browser, page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     tab, _ = opened(browser, built / page, 1280, scheme)
+    is_shown(tab)
     found = axe.run(tab).response["violations"]
     serious = [
         f"{v['id']}: {node['target']} {node['failureSummary'][:200]}"
@@ -554,11 +611,53 @@ def test_a_number_leads_to_its_runs_and_a_run_to_what_it_reads(built, browser):
     tab.context.close()
 
 
+LOOKS = """() => {
+    window.look = box => getComputedStyle(box).outlineStyle + getComputedStyle(box).boxShadow;
+    const boxes = [...document.querySelectorAll('a, button, input, summary, [tabindex], .sd-card')];
+    window.before = new Map(boxes.map(box => [box, window.look(box)]));
+}"""
+FOCUSED = """() => {
+    const at = document.activeElement;
+    if (at === document.body) return null;
+    const boxes = [at, at.closest('.sd-card') ?? at];
+    const isMarked = boxes.some(box => window.look(box) !== window.before.get(box));
+    const number = [...window.before.keys()].indexOf(at);
+    return {number, name: at.textContent.trim() || at.getAttribute('aria-label'), isMarked};
+}"""
+
+
 @pytest.mark.ci
-def test_the_search_finds_a_page_offline(built, browser):
-    tab, errors = opened(browser, built / "search.html?q=perplexity", 1280)
+def test_the_keyboard_walks_the_front_page_to_its_end_and_shows_where_it_is(built, browser):
+    tab, _ = opened(browser, built / "index.html", 1280)
+    links = tab.evaluate("document.querySelectorAll('main a[href]:not(.headerlink)').length")
+    tab.emulate_media(reduced_motion="reduce")  # a ring that fades in is not there at once
+    tab.evaluate(LOOKS)
+    walked = {}
+    while True:
+        tab.keyboard.press("Tab")
+        focused = tab.evaluate(FOCUSED)
+        if focused is None:
+            break
+        assert focused["number"] not in walked, f"a trap at {focused['name']}"
+        assert focused["isMarked"], f"nothing shows the focus on {focused['name']}"
+        walked[focused["number"]] = focused["name"]
+    assert len(walked) > links > 50
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_the_search_opens_by_a_key_and_finds_a_page_offline(built, browser):
+    tab, errors = opened(browser, built / "index.html", 1280)
+    tab.keyboard.press("Control+k")
+    tab.wait_for_selector("#pst-search-dialog[open]")
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#pst-search-dialog", state="hidden")
+    tab.keyboard.press("Control+k")
+    tab.wait_for_selector("#pst-search-dialog input:focus")
+    tab.keyboard.type("perplexity")
+    tab.keyboard.press("Enter")
     tab.wait_for_selector("#search-results li a")
-    assert errors == []
+    assert "search.html?q=perplexity" in tab.url and errors == []
     tab.context.close()
 
 
