@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from toy_stages import Count, Total, steps, value
 
@@ -22,6 +23,7 @@ from xlingual_nb.runs.cluster import (
     executor_of_environment,
     make_executor,
 )
+from xlingual_nb.runs.dask_clusters import batch_cluster, local_cluster
 from xlingual_nb.runs.engine import RunsFailed, run
 from xlingual_nb.runs.executors import Inline, Processes, devices_of_a_run
 from xlingual_nb.runs.files import DiskFull
@@ -261,6 +263,101 @@ def test_a_killed_worker_costs_a_step_and_is_told(store):
     run(specs, store, Killing(workers=2, tell=lines.append), stack=1, progress=False)
     assert right(store, specs) and any("was lost" in line for line in lines)
     assert len(steps(store.root)) - 120 <= 1 and check_runs(store).empty
+
+
+@contextmanager
+def killed_in_the_midst(store, restarts, monkeypatch):
+    """An executor on a cluster of this machine whose only worker is killed once, nanny and all."""
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.RESTARTS", restarts)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    lines = []
+    cluster = local_cluster(1, tell=lines.append)
+
+    class Killing(Dask):
+        killed = False
+
+        def _deal(self):
+            super()._deal()
+            if not self.killed and len(steps(store.root)) > 10:
+                self.killed = True
+                (worker,) = cluster.workers.values()
+                nanny = psutil.Process(worker.process.pid)
+                for process in (nanny, *nanny.children(recursive=True)):
+                    process.kill()
+
+    try:
+        yield Killing(cluster.scheduler_address, tell=lines.append), lines
+    finally:
+        cluster.close(timeout=20)
+
+
+def test_the_last_worker_of_this_machine_is_started_again(store, monkeypatch):
+    specs = [Count(20, seed, "", 0.05) for seed in range(2)]
+    with killed_in_the_midst(store, 1, monkeypatch) as (executor, lines):
+        run(specs, store, executor, stack=1, progress=False)
+    assert right(store, specs) and len(steps(store.root)) - 40 <= 1
+    assert "1 of 1 dask workers ended; started again" in lines
+
+
+def test_where_the_last_worker_is_not_started_again_the_study_ends(store, monkeypatch):
+    specs = [Count(20, seed, "", 0.05) for seed in range(2)]
+    with killed_in_the_midst(store, 0, monkeypatch) as (executor, lines):
+        began = time.monotonic()
+        with pytest.raises(RunsFailed, match="all that was computed is kept"):
+            run(specs, store, executor, stack=1, progress=False)
+        assert time.monotonic() - began < 60
+    assert any("all dask workers of this machine ended" in line for line in lines)
+    run(specs, store, Inline(), progress=False)
+    assert right(store, specs) and len(steps(store.root)) - 40 <= 1
+
+
+SBATCH = """#!/bin/sh
+script=$(cat "$1")  # which is removed once this has ended
+setsid sh -c "$script" > /dev/null 2>&1 &
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+kill -- -$1
+"""
+
+
+def job_ids(cluster):
+    return [job.job_id for job in cluster.workers.values()]
+
+
+def test_a_job_of_a_batch_system_that_ends_is_replaced(store, tmp_path, monkeypatch):
+    """As one does that is preempted, or has used up its time."""
+    pytest.importorskip("dask_jobqueue")
+    import dask
+
+    for name, script in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    monkeypatch.chdir(ROOT)
+    specs = [Count(20, seed, "", 0.05) for seed in range(2)]
+    lines = []
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}):
+        cluster = batch_cluster("slurm", 1, cores=1, memory="1GB")
+
+        class Cancelling(Dask):
+            cancelled = []
+
+            def _deal(self):
+                super()._deal()
+                if not self.cancelled and len(steps(store.root)) > 10:
+                    self.cancelled += job_ids(cluster)
+                    subprocess.run(["scancel", *self.cancelled], check=True)
+
+        try:
+            executor = Cancelling(cluster.scheduler_address, tell=lines.append)
+            run(specs, store, executor, stack=1, progress=False)
+            last = job_ids(cluster)
+        finally:
+            cluster.close(timeout=20)
+    assert right(store, specs) and any("was lost" in line for line in lines)
+    assert len(Cancelling.cancelled) == len(last) == 1 and last != Cancelling.cancelled
 
 
 FULL = """

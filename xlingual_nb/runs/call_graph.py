@@ -8,6 +8,7 @@ __all__ = ['WORDS', 'INSTALLED', 'OUTSIDE', 'source_of', 'shallow', 'names_read'
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #d9ceb01e
 import ast
+import dataclasses
 import inspect
 import json
 import re
@@ -240,7 +241,8 @@ def bytecode(code: CodeType, mark=str) -> str:
 def _brought(name: str, value) -> bool:
     """Whether Python, or `dataclass`, has put a member into a class."""
     code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
-    written = code and code.co_filename != "<string>" and inspect.unwrap(value) is value
+    generated = ("<string>", dataclasses.__file__)  # the latter: `__replace__`, from Python 3.13 on
+    written = code and code.co_filename not in generated and inspect.unwrap(value) is value
     return name.startswith("__") and not written
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #0fa4ef78

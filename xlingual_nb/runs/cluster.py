@@ -148,7 +148,7 @@ class Dask:
 
         self.close()
         if not self.address:
-            self._cluster = local_cluster(self.n_workers, self.device)
+            self._cluster = local_cluster(self.n_workers, self.device, self.tell)
         place = self.address or self._cluster.scheduler_address
         try:
             self._client = Client(place, timeout=30, set_as_default=False, name="xlingual")
@@ -384,8 +384,6 @@ class Dask:
         label = "" if self.device == "cpu" else f" with the resource {LABEL}"
         if faults and (waited > self.PROMPT or self._cluster is not None):
             self._give_up(f"no worker can work on this study: {'; '.join(faults)}", "user")
-        elif self._cluster is not None and self._have_ended():
-            self._give_up("every worker of this machine's cluster has ended", "died")
         elif waited > self.patience:
             self._give_up(f"no dask worker{label} was there for {waited:.0f} s", "user")
         elif waited > self.PROMPT and "none" not in self._told:
@@ -393,11 +391,6 @@ class Dask:
             self.tell(
                 f"the scheduler has no worker{label}; waiting for one up to {self.patience:.0f} s"
             )
-
-    def _have_ended(self) -> bool:
-        """Whether the workers of our own cluster are gone, for good."""
-        processes = [worker.process for worker in self._cluster.workers.values()]
-        return all(process is None or process.returncode is not None for process in processes)
 
     def _give_up(self, line: str, kind: str):
         """End every job with the same line."""
