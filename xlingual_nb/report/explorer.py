@@ -51,28 +51,88 @@ BEGIN, END = "explore.add(", ");\n"
 
 
 def encode_bytes(values: np.ndarray) -> str:
-    """Whole numbers from 0 to 255 as text (base64)."""
+    """Whole numbers from 0 to 255 as text (base64).
+
+    Parameters
+    ----------
+    values : np.ndarray
+        Whole numbers from 0 to 255.
+
+    Returns
+    -------
+    str
+    """
     return base64.b64encode(np.asarray(values, np.uint8).tobytes()).decode()
 
 
 def decode_bytes(text: str, shape: Sequence[int]) -> np.ndarray:
-    """The numbers again."""
+    """The numbers again.
+
+    Parameters
+    ----------
+    text : str
+        Text of `encode_bytes`.
+    shape : Sequence[int]
+        Shape of the array.
+
+    Returns
+    -------
+    np.ndarray
+    """
     return np.frombuffer(base64.b64decode(text), np.uint8).reshape(shape)
 
 
 def encode_points(points: np.ndarray, extent: float) -> str:
-    """Coordinates within `extent` as bytes."""
+    """Coordinates within `extent` as bytes.
+
+    Parameters
+    ----------
+    points : np.ndarray
+        Coordinates from -`extent` to `extent`.
+    extent : float
+        Half the side of the plane.
+
+    Returns
+    -------
+    str
+    """
     share = (points / max(extent, 1e-12) + 1) / 2
     return encode_bytes(np.rint(share * 255))
 
 
 def decode_points(text: str, shape: Sequence[int], extent: float) -> np.ndarray:
-    """Coordinates again, to the 255th part of the plane."""
+    """Coordinates again, to the 255th part of the plane.
+
+    Parameters
+    ----------
+    text : str
+        Text of `encode_points`.
+    shape : Sequence[int]
+        Shape of the array.
+    extent : float
+        Half the side of the plane.
+
+    Returns
+    -------
+    np.ndarray
+    """
     return (decode_bytes(text, shape) / 255 * 2 - 1) * extent
 
 # %% ../../nbs/lib/8260_explorer.ipynb #cf1dff68
 def projection_data(projection: Projection, trajectory: Trajectory) -> dict:
-    """A projection as plain values, with the nearest words of the trajectory that it shows."""
+    """A projection as plain values, with the nearest words of the trajectory that it shows.
+
+    Parameters
+    ----------
+    projection : Projection
+        Words on a plane, at each checkpoint.
+    trajectory : Trajectory
+        Words and their translations at each checkpoint.
+
+    Returns
+    -------
+    dict
+    """
     return {
         "extent": round(projection.extent, 4),
         "points": encode_points(projection.points, projection.extent),
@@ -83,7 +143,17 @@ def projection_data(projection: Projection, trajectory: Trajectory) -> dict:
 
 
 def layer_data(trajectory: Trajectory) -> dict:
-    """Both projections of a layer. InputError for more words than a byte can number."""
+    """Both projections of a layer. InputError for more words than a byte can number.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        Words and their translations at each checkpoint.
+
+    Returns
+    -------
+    dict
+    """
     n = len(trajectory.words)
     require(n <= 256, f"{trajectory.name} has {n} words: the page shows 256 at most")
     return {
@@ -93,7 +163,17 @@ def layer_data(trajectory: Trajectory) -> dict:
 
 
 def rounded(values: Sequence[float]) -> list[float]:
-    """Values to four digits, which is finer than a curve is drawn."""
+    """Values to four digits, which is finer than a curve is drawn.
+
+    Parameters
+    ----------
+    values : Sequence[float]
+        Numbers of a curve.
+
+    Returns
+    -------
+    list[float]
+    """
     return [float(f"{value:.4g}") for value in values]
 
 
@@ -134,14 +214,32 @@ def model_data(
 
 
 def write_model(path: Path, data: dict) -> None:
-    """Write the data of a model as the script that the page loads."""
+    """Write the data of a model as the script that the page loads.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    data : dict
+        Plain values, as the page reads them.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     write_atomic(path, f"{BEGIN}{text}{END}")
 
 
 def read_data(path: Path) -> dict:
-    """The data of a model again. InputError for another file."""
+    """The data of a model again. InputError for another file.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+
+    Returns
+    -------
+    dict
+    """
     text = Path(path).read_text(encoding="utf-8")
     if not text.startswith(BEGIN) or not text.endswith(END):
         raise InputError(f"{path} holds no model of the page: write it with xlingual explore")
@@ -149,7 +247,21 @@ def read_data(path: Path) -> dict:
 
 
 def read_projection(data: dict, name: str, layer: int = 0) -> Projection:
-    """`plane` or `centred` of the words of a layer, as it is drawn."""
+    """`plane` or `centred` of the words of a layer, as it is drawn.
+
+    Parameters
+    ----------
+    data : dict
+        Plain values, as the page reads them.
+    name : str
+        `plane`, or `centred` with means taken off.
+    layer : int, default 0
+        Number of the layer.
+
+    Returns
+    -------
+    Projection
+    """
     words = [tuple(pair) for pair in data["words"]["texts"]]
     view = data["words"]["layers"][str(layer)][name]
     shape = (len(data["steps"]), 2, len(words))
@@ -166,7 +278,19 @@ def read_projection(data: dict, name: str, layer: int = 0) -> Projection:
 
 
 def read_model(path: Path, layer: int = 0) -> ModelView:
-    """A model of the page as a row of a figure."""
+    """A model of the page as a row of a figure.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    layer : int, default 0
+        Number of the layer.
+
+    Returns
+    -------
+    ModelView
+    """
     data = read_data(path)
     plane, centred = (read_projection(data, name, layer) for name in ("plane", "centred"))
     return ModelView(data["title"], plane, centred)
@@ -184,7 +308,19 @@ SENTENCES = 40
 
 
 def curve_runs(row: str, sizes: LaboratoryConfig) -> list[MeasureSpec]:
-    """What is measured of a model along its training."""
+    """What is measured of a model along its training.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+
+    Returns
+    -------
+    list[MeasureSpec]
+    """
     spec = model_spec(row, sizes, SEEDS[0])
     dev = laboratory_text(sizes)[1]
     points = (*spec.snapshots, None)
@@ -192,7 +328,23 @@ def curve_runs(row: str, sizes: LaboratoryConfig) -> list[MeasureSpec]:
 
 
 def sentence_trajectories(measure: MeasureSpec, store, folders, layers) -> dict[int, Trajectory]:
-    """Sentences of the development text along a training, by layer."""
+    """Sentences of the development text along a training, by layer.
+
+    Parameters
+    ----------
+    measure : MeasureSpec
+        Run that measures the model.
+    store : Store
+        Store of finished runs.
+    folders : list of Path
+        Folders of the checkpoints, in order.
+    layers : sequence of int
+        Numbers of the layers.
+
+    Returns
+    -------
+    dict[int, Trajectory]
+    """
     spec = measure.checkpoint
     tokenizer = read_tokenizer(store.path(spec.tokenizer))
     texts = read_corpus(store.path(measure.dev)).sentences
@@ -203,7 +355,23 @@ def sentence_trajectories(measure: MeasureSpec, store, folders, layers) -> dict[
 
 
 def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> Path:
-    """Write what the page shows of a row's first seed, from a store that holds its runs."""
+    """Write what the page shows of a row's first seed, from a store that holds its runs.
+
+    Parameters
+    ----------
+    row : str
+        Label of the row.
+    sizes : LaboratoryConfig
+        Sizes of the study at its scale.
+    store : Store
+        Store of finished runs.
+    folder : Path
+        Folder that is written to.
+
+    Returns
+    -------
+    Path
+    """
     measures = curve_runs(row, sizes)
     spec = measures[0].checkpoint
     folders = pretraining_checkpoints(spec, store)
@@ -228,7 +396,19 @@ def write_page_model(row: str, sizes: LaboratoryConfig, store, folder: Path) -> 
 
 # %% ../../nbs/lib/8260_explorer.ipynb #4034a5f6
 def read_closed_classes(path: Path, languages: tuple[str, str]) -> list[list[str]]:
-    """The words of two languages, entry by entry. InputError for a language that is not there."""
+    """The words of two languages, entry by entry. InputError for a language that is not there.
+
+    Parameters
+    ----------
+    path : Path
+        File of the words.
+    languages : tuple[str, str]
+        The two languages.
+
+    Returns
+    -------
+    list[list[str]]
+    """
     frame = pd.read_csv(path, keep_default_na=False)
     for language in languages:
         require(language in frame, f"{path} has no {language!r}: it has {', '.join(frame)}")
@@ -240,6 +420,25 @@ def write_encoder_model(
 ) -> Path:
     """Write what the page shows of an encoder that was trained elsewhere: its words, lowest and
     upper layer. `run` says where it is from.
+
+    Parameters
+    ----------
+    encoder : Path
+        Folder of the encoder.
+    words : Path
+        File of the words, entry by entry.
+    languages : tuple[str, str]
+        The two languages.
+    title : str
+        Title of the row.
+    path : Path
+        File to write.
+    run : str
+        Where the encoder is from.
+
+    Returns
+    -------
+    Path
     """
     model = load_encoder(encoder)
     labels = read_closed_classes(words, languages)
@@ -261,7 +460,19 @@ DIAL_TITLES = {
 
 
 def write_page_index(folder: Path, corpus: str = "micro") -> Path:
-    """Write which models there are, in the order of the rows, and then encoders from elsewhere."""
+    """Write which models there are, in the order of the rows, and then encoders from elsewhere.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder that is written to.
+    corpus : str, default 'micro'
+        Name of the corpus.
+
+    Returns
+    -------
+    Path
+    """
     entries = []
     for row, title in TITLES.items():
         file = f"{corpus}-{row.partition(' ')[0]}.js"
@@ -277,7 +488,19 @@ def write_page_index(folder: Path, corpus: str = "micro") -> Path:
 
 
 def spoken(dial: str, setting: str) -> str:
-    """A sentence of the microworld in an order; empty for other dials."""
+    """A sentence of the microworld in an order; empty for other dials.
+
+    Parameters
+    ----------
+    dial : str
+        Name of the dial.
+    setting : str
+        Its setting.
+
+    Returns
+    -------
+    str
+    """
     if dial != "order":
         return ""
     order = "SVO" if setting == "inverted" else setting
@@ -288,6 +511,15 @@ def spoken(dial: str, setting: str) -> str:
 def dials_data(study: Kept) -> list[dict]:
     """Each dial by name, with its settings: µ, its standard deviation, the number of models, a
     sentence.
+
+    Parameters
+    ----------
+    study : Kept
+        Reference results of notebook 17.
+
+    Returns
+    -------
+    list[dict]
     """
     table = study.table("dials")
     table = table[table.column == "µ"].set_index("row")
@@ -304,7 +536,19 @@ def dials_data(study: Kept) -> list[dict]:
 
 
 def write_dials(folder: Path, study: Kept) -> Path:
-    """Write the dials as the script that the page loads."""
+    """Write the dials as the script that the page loads.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder that is written to.
+    study : Kept
+        Reference results of notebook 17.
+
+    Returns
+    -------
+    Path
+    """
     text = json.dumps(dials_data(study), ensure_ascii=False, separators=(",", ":"))
     path = folder / "dials.js"
     write_atomic(path, f"explore.dials({text});\n")
@@ -322,7 +566,19 @@ def dial_runs() -> dict[str, MeasureSpec]:
 
 
 def translation_trajectory(measure: MeasureSpec, store) -> Trajectory:
-    """The words that a measure translates, at layer 0 at the end of the training."""
+    """The words that a measure translates, at layer 0 at the end of the training.
+
+    Parameters
+    ----------
+    measure : MeasureSpec
+        Run that measures the model.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    Trajectory
+    """
     spec = measure.checkpoint
     tokenizer = read_tokenizer(store.path(spec.tokenizer))
     pairs = translation_pairs(measure, *spec.languages, tokenizer)
@@ -334,6 +590,15 @@ def dial_words_data(store) -> dict[str, dict]:
     """Both projections of a model of each setting of a dial, by row of the study.
 
     Its run is that of the pretraining.
+
+    Parameters
+    ----------
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    dict[str, dict]
     """
     data = {}
     for row, measure in dial_runs().items():
@@ -343,7 +608,19 @@ def dial_words_data(store) -> dict[str, dict]:
 
 
 def write_dial_words(folder: Path, store) -> Path:
-    """Write the maps of the dials, from a store that holds their models, as a script."""
+    """Write the maps of the dials, from a store that holds their models, as a script.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder that is written to.
+    store : Store
+        Store of finished runs.
+
+    Returns
+    -------
+    Path
+    """
     text = json.dumps(dial_words_data(store), ensure_ascii=False, separators=(",", ":"))
     path = folder / "dials-words.js"
     write_atomic(path, f"explore.dialWords({text});\n")

@@ -482,29 +482,19 @@ def compare(tidy: pd.DataFrame, at: OutputFolders) -> None:
     at : OutputFolders
         Where the notebook's results are.
     """
+    notebook = at.reference.notebook
+    if at.keep and len(tidy):
+        return print(f"{notebook}: these tables are the kept ones now")
     if at.keep:
-        comparison = (
-            "these tables are the kept ones now"
-            if len(tidy)
-            else "nothing measured, what is kept stays as it was"
-        )
-        return print(f"{at.reference.notebook}: {comparison}")
-    both = agreement(tidy, at.reference.tables())
-    none = (
-        f"{at.reference.notebook}: nothing is kept of these tables at scale {at.scale}, "
+        return print(f"{notebook}: nothing measured, what is kept stays as it was")
+    compared = agreement(tidy, at.reference.tables())
+    sentences = in_words(compared) or [
+        f"{notebook}: nothing is kept of these tables at scale {at.scale}, "
         "so there is nothing to compare"
-    )
-    print("\n".join(in_words(both)) or none)
-    columns = [
-        "table",
-        "row",
-        "column",
-        "corpus",
-        "value",
-        "value_kept",
-        "n_seeds",
-        "n_seeds_kept",
-        "adjusted",
     ]
-    if both.differ.any():
-        display(word_table(both[both.differ][columns], "differ"))
+    print("\n".join(sentences))
+    different = compared[compared.differ]
+    if len(different):
+        entry = ["table", "row", "column", "corpus"]
+        values = ["value", "value_kept", "n_seeds", "n_seeds_kept", "adjusted"]
+        display(word_table(different[entry + values], "differ"))

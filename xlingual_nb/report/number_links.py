@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHOWN', 'NOT_OURS', 'Number', 'rounded_like', 'labels_of', 'NumberIndex', 'texts_over', 'texts_around',
-           'linked_table', 'linked_numbers']
+           'numbers_shown', 'linked_table', 'linked_numbers']
 
 # %% ../../nbs/lib/8220_number_links.ipynb #82210002
 import re
@@ -44,20 +44,52 @@ class Number:
     runs: str
 
     def is_shown_as(self, text: str) -> bool:
-        """Whether a text such as `69.06 ±1.71` or `69.1` is this number, rounded."""
+        """Whether a text such as `69.06 ±1.71` or `69.1` is this number, rounded.
+
+        Parameters
+        ----------
+        text : str
+            Text of a cell.
+
+        Returns
+        -------
+        bool
+        """
         mean, _, spread = text.partition("±")
         is_mean = rounded_like(self.value, mean.strip())
         return is_mean and (not spread or rounded_like(self.sd, spread.strip()))
 
 
 def rounded_like(value: float, shown: str) -> bool:
-    """Whether a value, rounded to as many decimals as a text has, is that text."""
+    """Whether a value, rounded to as many decimals as a text has, is that text.
+
+    Parameters
+    ----------
+    value : float
+        A number of a result table.
+    shown : str
+        Text of a cell.
+
+    Returns
+    -------
+    bool
+    """
     decimals = len(shown.partition(".")[2])
     return f"{value:.{decimals}f}" == shown
 
 
 def labels_of(row) -> frozenset[str]:
-    """Display names that can stand around a number: `row` is a line of a result table."""
+    """Display names that can stand around a number: `row` is a line of a result table.
+
+    Parameters
+    ----------
+    row : named tuple
+        Row of a result table.
+
+    Returns
+    -------
+    frozenset[str]
+    """
     head, *parts = row.row.split(" | ")
     labels = {row_name(row.row), column_name(row.column), corpus_name(row.corpus), term_name(head)}
     for part in parts:
@@ -112,7 +144,17 @@ NOT_OURS = ("published", "printed")  # ends of what stands beside or over a pape
 
 
 def texts_over(head: str) -> list[list[str]]:
-    """The texts over each column of a table, from its `<thead>`."""
+    """The texts over each column of a table, from its `<thead>`.
+
+    Parameters
+    ----------
+    head : str
+        HTML from the start of the table to the end of its `<thead>`.
+
+    Returns
+    -------
+    list[list[str]]
+    """
     rows = []
     for row in re.findall(r"<tr.*?</tr>", head, re.S):
         texts = []
@@ -139,35 +181,79 @@ def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
     return [beside.union(heads) for heads in over]
 
 
-def linked_table(table: str, index: NumberIndex, up: str) -> str:
-    """A table of a notebook with numbers that lead to their runs (`linked_numbers`)."""
-    head, end, body = table.partition("</thead>")
-    over = texts_over(head)
-    if not any(text in index.by_label for texts in over for text in texts):
-        return table
-    name = re.search(r'id="([^"]*)"', head)
-    corpora = {n for key, n in index.corpora.items() if name and name[1].endswith(f"-{key}")}
-    found = []
+def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora) -> list[list]:
+    """For each cell of a table, the numbers of result tables that its text may be.
+
+    Parameters
+    ----------
+    body : str
+        HTML of the table's rows.
+    over : list of lists of str
+        Texts over each column.
+    index : NumberIndex
+        The numbers of the notebook.
+    corpora : set of str
+        Display names of the corpora that the whole table is about.
+
+    Returns
+    -------
+    list of list of Number
+        In the order of the cells; empty for a cell that holds no number of ours.
+    """
+    candidates = []
     for row in re.findall(r"<tr.*?</tr>", body, re.S):
         cells = [unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
         for text, around in zip(cells, texts_around(cells, over)):
             is_ours = not any(word.endswith(NOT_OURS) for word in around)
             is_number = re.fullmatch(SHOWN, text)
-            found.append(index.find(text, around | corpora) if is_ours and is_number else [])
-    # numbers of one column of one table stand together: where several fit, most decide
-    votes = Counter(place for fit in found for place in {(n.table, n.column) for n in fit})
-    remaining = iter(found)
+            candidates.append(index.find(text, around | corpora) if is_ours and is_number else [])
+    return candidates
 
-    def linked(match: re.Match) -> str:
-        fit = next(remaining)
-        most = max((votes[n.table, n.column] for n in fit), default=0)
-        best = [n for n in fit if votes[n.table, n.column] == most]
+
+def linked_table(table: str, index: NumberIndex, up: str) -> str:
+    """A table of a notebook with numbers that lead to their runs (`linked_numbers`).
+
+    Parameters
+    ----------
+    table : str
+        HTML of the table.
+    index : NumberIndex
+        The numbers of the notebook.
+    up : str
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML. A cell that fits numbers of several runs stays as it is.
+    """
+    head, end, body = table.partition("</thead>")
+    over = texts_over(head)
+    if not any(set(texts) & set(index.by_label) for texts in over):
+        return table
+    table_id = re.search(r'id="([^"]*)"', head)
+    corpora = set()
+    for key, name in index.corpora.items():
+        if table_id and table_id[1].endswith(f"-{key}"):
+            corpora.add(name)
+    candidates = numbers_shown(body, over, index, corpora)
+    # Numbers of one column of a result table stand together: where a text fits several numbers,
+    # the column that fits most cells decides.
+    votes = Counter()
+    for numbers in candidates:
+        votes.update({(number.table, number.column) for number in numbers})
+    remaining = iter(candidates)
+
+    def with_link(cell: re.Match) -> str:
+        numbers = next(remaining)
+        most = max((votes[n.table, n.column] for n in numbers), default=0)
+        best = [n for n in numbers if votes[n.table, n.column] == most]
         if len({n.runs for n in best}) != 1:
-            return match[0]
+            return cell[0]
         target = f"{up}runs.html#{best[0].table}/{best[0].line}"
-        return f'{match[1]}<a href="{target}">{match[2]}</a></td>'
+        return f'{cell[1]}<a href="{target}">{cell[2]}</a></td>'
 
-    return head + end + re.sub(r"(<td[^>]*>)(.*?)</td>", linked, body, flags=re.S)
+    return head + end + re.sub(r"(<td[^>]*>)(.*?)</td>", with_link, body, flags=re.S)
 
 
 def linked_numbers(html: str, index: NumberIndex, up: str = "../") -> str:

@@ -249,7 +249,17 @@ CODE_HOST = "https://github.com/"
 
 
 def repository_address(root: Path) -> str:
-    """The address of the repository, `git_url` of `settings.ini`; empty where none is set."""
+    """The address of the repository, `git_url` of `settings.ini`; empty where none is set.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     settings = configparser.ConfigParser()
     settings.read(root / "settings.ini", encoding="utf-8")
     address = settings.get("DEFAULT", "git_url", fallback="").rstrip("/")
@@ -257,7 +267,17 @@ def repository_address(root: Path) -> str:
 
 
 def badges_block(address: str) -> str:
-    """Badges of the tests and of the site; none where the repository is on no host that has them."""
+    """Badges of the tests and of the site; none where the repository is on no host that has them.
+
+    Parameters
+    ----------
+    address : str
+        Address of the repository.
+
+    Returns
+    -------
+    str
+    """
     if not address.startswith(CODE_HOST):
         return ""
     owner, name = address.removeprefix(CODE_HOST).split("/")[:2]
@@ -271,7 +291,17 @@ def badges_block(address: str) -> str:
 
 
 def refresh_mirror(root: Path | None = None) -> list[Path]:
-    """Write the repository's address of `settings.ini` into `pyproject.toml`; gives the file if it changed."""
+    """Write the repository's address of `settings.ini` into `pyproject.toml`; gives the file if it changed.
+
+    Parameters
+    ----------
+    root : Path | None, optional
+        Of the repository.
+
+    Returns
+    -------
+    list[Path]
+    """
     root = Path(root or repository())
     settings = configparser.ConfigParser()
     settings.read(root / "settings.ini", encoding="utf-8")

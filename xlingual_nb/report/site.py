@@ -46,7 +46,19 @@ def check_installed() -> None:
 
 # %% ../../nbs/lib/8240_site.ipynb #82400005
 def site_pages(reference: Study, user: Study) -> dict[str, str]:
-    """Texts of all pages of the site, by file name."""
+    """Texts of all pages of the site, by file name.
+
+    Parameters
+    ----------
+    reference : Study
+        Reference results.
+    user : Study
+        A user's own results.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     faults = reference.read_all()
     user_faults = user.read_all()
     return {
@@ -61,7 +73,15 @@ def site_pages(reference: Study, user: Study) -> dict[str, str]:
 
 
 def write_pages(pages: dict[str, str], folder: Path) -> None:
-    """Write the texts that changed, and delete files that are no page any more."""
+    """Write the texts that changed, and delete files that are no page any more.
+
+    Parameters
+    ----------
+    pages : dict[str, str]
+        Text of each page, by file name.
+    folder : Path
+        Folder that is written to.
+    """
     for name, text in pages.items():
         write_if_changed(folder / name, text)
     others = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
@@ -82,7 +102,15 @@ SCRIPTS = "runs/"  # where the scripts of `runs.html` lie
 
 
 def copy_if_newer(source: Path, target: Path) -> None:
-    """Copy a file unless its copy is of the same size and not older."""
+    """Copy a file unless its copy is of the same size and not older.
+
+    Parameters
+    ----------
+    source : Path
+        File that is copied.
+    target : Path
+        Its copy.
+    """
     if target.is_file():
         there = target.stat()
         here = source.stat()
@@ -93,13 +121,35 @@ def copy_if_newer(source: Path, target: Path) -> None:
 
 
 def taken_files(study: Study, home: str = "") -> dict[str, Path]:
-    """Files of a study that are copied as they are, by name on the site."""
+    """Files of a study that are copied as they are, by name on the site.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    home : str, optional
+        Folder of the study on the site; empty for the reference results.
+
+    Returns
+    -------
+    dict[str, Path]
+    """
     paths = [path for pattern in TAKEN for path in study.root.glob(pattern)]
     return {f"{home}{path.relative_to(study.root).as_posix()}": path for path in paths}
 
 
 def copy_files(reference: Study, user: Study, folder: Path) -> None:
-    """Copy the files that pages link to into `folder/extra`, and what Sphinx reads into `folder/source`."""
+    """Copy the files that pages link to into `folder/extra`, and what Sphinx reads into `folder/source`.
+
+    Parameters
+    ----------
+    reference : Study
+        Reference results.
+    user : Study
+        A user's own results.
+    folder : Path
+        Folder of the build.
+    """
     root = reference.root
     extra = folder / "extra"
     source = folder / "source"
@@ -122,7 +172,17 @@ def copy_files(reference: Study, user: Study, folder: Path) -> None:
 
 
 def write_scripts(reference: Study, user: Study, folder: Path) -> None:
-    """Write the scripts of `runs.html`."""
+    """Write the scripts of `runs.html`.
+
+    Parameters
+    ----------
+    reference : Study
+        Reference results.
+    user : Study
+        A user's own results.
+    folder : Path
+        Folder of the build.
+    """
     scripts = run_scripts(reference) | number_scripts(reference) | number_scripts(user)
     for name, text in scripts.items():
         write_if_changed(folder / "extra" / name, text)
@@ -132,7 +192,15 @@ def write_scripts(reference: Study, user: Study, folder: Path) -> None:
 
 # %% ../../nbs/lib/8240_site.ipynb #8240000a
 def run_sphinx(folder: Path, strict: bool = False) -> None:
-    """Build the pages of `folder/source` into `folder/html`. Raises RuntimeError where that fails."""
+    """Build the pages of `folder/source` into `folder/html`. Raises RuntimeError where that fails.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the build.
+    strict : bool, default False
+        Take warnings of Sphinx as errors.
+    """
     command = [
         sys.executable,
         "-m",
@@ -166,7 +234,13 @@ MADE_BY_SPHINX = (
 
 
 def remove_stale(folder: Path) -> None:
-    """Delete pages and files of `folder/html` that have no source any more: Sphinx leaves them."""
+    """Delete pages and files of `folder/html` that have no source any more: Sphinx leaves them.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the build.
+    """
     built, source, extra = (folder / name for name in ("html", "source", "extra"))
     for path in [path for path in built.rglob("*") if path.is_file()]:
         name = path.relative_to(built)
@@ -178,7 +252,15 @@ def remove_stale(folder: Path) -> None:
 
 
 def exchange(built: Path, out: Path) -> None:
-    """Put a copy of a built site in the place of the old one."""
+    """Put a copy of a built site in the place of the old one.
+
+    Parameters
+    ----------
+    built : Path
+        Folder of the site as it was built.
+    out : Path
+        Folder that is replaced.
+    """
     partial = out.with_name(f"{out.name}.partial")
     old = out.with_name(f"{out.name}.old")
     for folder in (partial, old):

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['WHOSE', 'HEAD', 'FACTS', 'WIDTH', 'LEFT', 'STEP', 'place_name', 'number_link', 'claim_row', 'claim_rows',
-           'claim_table', 'score_table', 'confirmation_table', 'claims_page', 'table_title', 'describe_test',
-           'verdict_table', 'interval_picture', 'interval_lines', 'values_behind', 'fresh_seeds', 'history',
-           'tables_behind', 'figure_html', 'claim_page', 'commands', 'claim_pages']
+           'claim_table', 'score_table', 'confirmation_table', 'claims_page', 'table_title', 'listed_rows',
+           'compared_text', 'describe_test', 'verdict_table', 'drawn_values', 'interval_picture', 'interval_lines',
+           'values_behind', 'fresh_seeds', 'history', 'tables_behind', 'figure_html', 'neighbour_links',
+           'claim_figures', 'claim_page', 'commands', 'claim_pages']
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000002
 import re
@@ -44,13 +45,42 @@ WHOSE = {published.PAPERS: "claimed by the paper", published.OURS: "a claim of o
 
 
 def place_name(corpus: str, scale: str = "laptop") -> str:
-    """A corpus in words, with the scale where it is not `laptop`."""
+    """A corpus in words, with the scale where it is not `laptop`.
+
+    Parameters
+    ----------
+    corpus : str
+        Name of the corpus.
+    scale : str, default 'laptop'
+        Name of the scale.
+
+    Returns
+    -------
+    str
+    """
     sizes = {"laptop": "", "paper": ", published size"}
     return corpus_name(corpus) + sizes.get(scale, f", {scale}")
 
 
 def number_link(table: ResultTable, line: int, text: str, up: str = "../") -> str:
-    """A number that leads to its runs; `line` is that of the CSV file."""
+    """A number that leads to its runs; `line` is that of the CSV file.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    line : int
+        Line of the CSV file.
+    text : str
+        Text that is shown.
+    up : str, default '../'
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     return link(f"{up}runs.html#{table.key}/{line}", text)
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000007
@@ -58,7 +88,22 @@ HEAD = ("claim", "paper", "corpus", "verdict", "effect [95 % interval]", "n", "p
 
 
 def claim_row(claim: Claim, row=None, up: str = "") -> str:
-    """A row of the table: a claim and its verdict on a corpus, or `None`: it was tested on none."""
+    """A row of the table: a claim and its verdict on a corpus, or `None`: it was tested on none.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    row : named tuple, optional
+        Row of the verdict table; by default the claim was tested on no corpus.
+    up : str, optional
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     verdict = row.verdict if row else verdicts.NOT_TESTED
     corpus = place_name(row.corpus, row.scale) if row else ""
     effect = row.effect if row else float("nan")
@@ -81,7 +126,21 @@ def claim_row(claim: Claim, row=None, up: str = "") -> str:
 
 
 def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> list[str]:
-    """Rows of the table, in the order of the claims; a row a corpus on which one was tested."""
+    """Rows of the table, in the order of the claims; a row a corpus on which one was tested.
+
+    Parameters
+    ----------
+    claims : Iterable[Claim]
+        Claims of the registry.
+    judged : pd.DataFrame
+        Verdict table.
+    up : str, optional
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    list[str]
+    """
     by_claim = dict(list(judged.groupby("claim", sort=False)))
     lines = []
     for claim in claims:
@@ -92,7 +151,24 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
 
 
 def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up: str = "") -> str:
-    """A table of claims that the script `site.js` makes filterable."""
+    """A table of claims that the script `site.js` makes filterable.
+
+    Parameters
+    ----------
+    claims : Iterable[Claim]
+        Claims of the registry.
+    judged : pd.DataFrame
+        Verdict table.
+    caption : str
+        Caption of the table.
+    up : str, optional
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     head = "".join(f'<th scope="col">{title}</th>' for title in HEAD)
     lines = [f"<thead><tr>{head}</tr></thead>", "<tbody>", *claim_rows(claims, judged, up)]
     block = table_block(caption, [*lines, "</tbody>"], "xl-claims")
@@ -101,7 +177,20 @@ def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000008
 def score_table(judged: pd.DataFrame, up: str = "") -> str:
-    """How many claims of each paper have each verdict, by corpus; the papers' own that were tested."""
+    """How many claims of each paper have each verdict, by corpus; the papers' own that were tested.
+
+    Parameters
+    ----------
+    judged : pd.DataFrame
+        Verdict table.
+    up : str, optional
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     own = judged[verdicts.source_of_claims(judged) == published.PAPERS]
     counts = score(own[own.verdict != verdicts.NOT_TESTED])
     marks = [v for v in verdicts.VERDICTS if v != verdicts.NOT_TESTED]
@@ -119,6 +208,18 @@ def score_table(judged: pd.DataFrame, up: str = "") -> str:
 def confirmation_table(study: Study, up: str = "") -> str:
     """Exploratory and confirmed verdicts side by side: how many claims have each outcome on fresh seeds,
     and how often the exploratory ones are wrong where nothing is to be found.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    up : str, optional
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    str
+        HTML.
     """
     scores = confirmation_scores(study.compared)
     measured = worst_rates(study.root / "benchmarks/results/placebo.csv", "laptop")
@@ -139,7 +240,17 @@ def confirmation_table(study: Study, up: str = "") -> str:
 
 
 def claims_page(study: Study) -> str:
-    """The page of all claims."""
+    """The page of all claims.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+    """
     claims = published.claims()
     legend = paragraph(
         "**Reproduced**: the effect lies where the claim puts it, by the stated margin. **Contradicted**: it runs "
@@ -169,33 +280,77 @@ def claims_page(study: Study) -> str:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000a
 def table_title(name: str) -> str:
-    """A table as the paper calls it, with the reading: `Table 2 (released)`."""
+    """A table as the paper calls it, with the reading: `Table 2 (released)`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the table, with its reading.
+
+    Returns
+    -------
+    str
+    """
     table, _, reading = name.partition("-")
     title = re.sub(r"^(table|figure)(\d+)$", r"\1 \2", table).capitalize()
     return f"{title} ({reading})" if reading else title
 
 
-def describe_test(test: Comparison) -> str:
-    """A test of a claim in words."""
-    plus = ", ".join(f"“{row_name(row)}”" for row in test.plus)
-    minus = test.minus if isinstance(test.minus, tuple) else ()
-    against = ", ".join(f"“{row_name(row)}”" for row in minus) or ("baseline" if test.minus else "")
+def listed_rows(rows) -> str:
+    """Display names of rows in quotation marks, with commas between.
+
+    Parameters
+    ----------
+    rows : iterable of str
+        Labels of rows.
+    """
+    return ", ".join(f"“{row_name(row)}”" for row in rows)
+
+
+def compared_text(test: Comparison) -> str:
+    """What a test of a claim compares, in words: `Accuracy of “A” minus that of “B”`.
+
+    Parameters
+    ----------
+    test : Comparison
+        A test of a claim.
+    """
+    plus = listed_rows(test.plus)
+    against = listed_rows(test.minus) if isinstance(test.minus, tuple) else ""
+    if test.minus and not against:
+        against = "baseline"
     column = column_name(test.column)
     other = column_name(test.minus_column or "")
     if test.compare == "correlation":
-        what = f"Pearson's r of {column} with {other} over {plus}"
-    elif test.compare == "ratio":
-        what = f"{column} of {plus} divided by that of {against}"
-    else:
-        factor = f"{test.factor:g} times " if test.factor != 1 else ""
-        less = f" minus {factor}that of {against}" if against else ""
-        if test.minus_column:
-            less = f" minus {factor}{other}" + (f" of {against}" if against else "")
-        what = f"{column} of {plus}{less}"
-    bounds = {"above": "lies above", "below": "lies below", "within": "lies within ±"}
-    space = "" if test.test == "within" else " "
+        return f"Pearson's r of {column} with {other} over {plus}"
+    if test.compare == "ratio":
+        return f"{column} of {plus} divided by that of {against}"
+    factor = f"{test.factor:g} times " if test.factor != 1 else ""
+    text = f"{column} of {plus}"
+    if test.minus_column and against:
+        return f"{text} minus {factor}{other} of {against}"
+    if test.minus_column:
+        return f"{text} minus {factor}{other}"
+    if against:
+        return f"{text} minus {factor}that of {against}"
+    return text
+
+
+def describe_test(test: Comparison) -> str:
+    """A test of a claim in words: table, what is compared, and the bound.
+
+    Parameters
+    ----------
+    test : Comparison
+        A test of a claim.
+    """
+    bound = {
+        "above": f"lies above {signed(test.margin)}",
+        "below": f"lies below {signed(test.margin)}",
+        "within": f"lies within ±{signed(test.margin)}",
+    }
     net = ", each row above its baseline," if test.net else ""
-    return f"{table_title(test.table)}: {what}{net} {bounds[test.test]}{space}{signed(test.margin)}"
+    return f"{table_title(test.table)}: {compared_text(test)}{net} {bound[test.test]}"
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000c
 FACTS = {
@@ -213,7 +368,18 @@ FACTS = {
 
 
 def verdict_table(rows: list) -> str:
-    """All that is known of a claim on each corpus: a column a corpus, a row a fact."""
+    """All that is known of a claim on each corpus: a column a corpus, a row a fact.
+
+    Parameters
+    ----------
+    rows : list
+        Rows of the verdict table on one claim, a corpus each.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     head = ["", *(place_name(row.corpus, row.scale) for row in rows)]
     lines = []
     for name, fact in FACTS.items():
@@ -226,41 +392,82 @@ def verdict_table(rows: list) -> str:
 WIDTH, LEFT, STEP = 640, 200, 34
 
 
+def drawn_values(rows: list) -> list[float]:
+    """All values that a picture of effects has to have room for, 0 among them.
+
+    Parameters
+    ----------
+    rows : list
+        Rows of the verdict table that have an effect.
+    """
+    values = [0.0]
+    for row in rows:
+        values += [row.effect, row.low, row.high, row.published, row.margin]
+        if row.test == "within":
+            values.append(-row.margin)
+    return [value for value in values if value == value]
+
+
 def interval_picture(rows: list, claim: str) -> str:
-    """Effects of a claim with their intervals as SVG; empty where no effect is known."""
+    """Effects of a claim with their intervals as SVG; empty where no effect is known.
+
+    Parameters
+    ----------
+    rows : list
+        Rows of the verdict table on one claim, a corpus each.
+    claim : str
+        Id of the claim.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     shown = [row for row in rows if row.effect == row.effect]
     if not shown:
         return ""
-    values = [0.0]
-    for row in shown:
-        margins = (-row.margin, row.margin) if row.test == "within" else (row.margin,)
-        values += [row.effect, row.low, row.high, row.published, *margins]
-    values = [v for v in values if v == v]
-    low, high = min(values), max(values)
+    values = drawn_values(shown)
+    low = min(values)
+    high = max(values)
     span = (high - low) or 1.0
 
-    def at(value: float) -> float:
+    def position(value: float) -> float:
         return round(LEFT + 12 + (value - low) / span * (WIDTH - LEFT - 40), 1)
 
     height = STEP * len(shown) + 34
-    lines = [f'<line class="xl-zero" x1="{at(0)}" x2="{at(0)}" y1="6" y2="{height - 26}"/>']
-    for place, row in enumerate(shown):
-        lines += interval_lines(row, at, 24 + STEP * place)
-    for value in (low, 0.0, high) if low < 0 < high else (low, high):
-        lines.append(
-            f'<text x="{at(value)}" y="{height - 8}" class="xl-tick">{signed(value)}</text>'
+    zero = position(0)
+    marks = [f'<line class="xl-zero" x1="{zero}" x2="{zero}" y1="6" y2="{height - 26}"/>']
+    for line, row in enumerate(shown):
+        marks += interval_lines(row, position, 24 + STEP * line)
+    for tick in sorted({low, 0.0, high}):
+        marks.append(
+            f'<text x="{position(tick)}" y="{height - 8}" class="xl-tick">{signed(tick)}</text>'
         )
     label = escape(f"Effects of {claim} by corpus with 95 % intervals, margin and published value")
     return html_block(
         f'<svg class="xl-interval" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">',
-        *lines,
+        *marks,
         "</svg>",
         '<p class="xl-note">● ours with its 95 % interval, ◇ published, ┊ margin</p>',
     )
 
 
 def interval_lines(row, at, y: int) -> list[str]:
-    """Marks of one corpus in the picture of a claim."""
+    """Marks of one corpus in the picture of a claim.
+
+    Parameters
+    ----------
+    row : named tuple
+        Row of the verdict table.
+    at : callable
+        Horizontal position of a value.
+    y : int
+        Vertical position of the line.
+
+    Returns
+    -------
+    list[str]
+    """
     name = escape(place_name(row.corpus, row.scale))
     lines = [f'<text x="{LEFT - 6}" y="{y + 5}" class="xl-name">{name}</text>']
     margins = (-row.margin, row.margin) if row.test == "within" else (row.margin,)
@@ -279,7 +486,19 @@ def interval_lines(row, at, y: int) -> list[str]:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #8200000f
 def values_behind(claim: Claim, study: Study) -> str:
-    """The values that the tests of a claim compare, each with a link to its runs."""
+    """The values that the tests of a claim compare, each with a link to its runs.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+    """
     wanted = {}
     for test in claim.tests:
         minus = test.minus if isinstance(test.minus, tuple) else ()
@@ -302,6 +521,17 @@ def values_behind(claim: Claim, study: Study) -> str:
 def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
     """What is planned of a claim on fresh seeds, a row a corpus, and what came of it; empty for a claim
     that no plan names.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    compared : pd.DataFrame
+        Exploratory and fresh verdicts (`confirmation_outcomes.compared_verdicts`).
+
+    Returns
+    -------
+    str
     """
     rows = []
     for row in compared[compared.claim == claim.id].itertuples():
@@ -315,7 +545,17 @@ def fresh_seeds(claim: Claim, compared: pd.DataFrame) -> str:
 
 
 def history(claim: Claim) -> str:
-    """How the test of a claim was changed after results had been seen."""
+    """How the test of a claim was changed after results had been seen.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+
+    Returns
+    -------
+    str
+    """
     if not claim.amended:
         return paragraph("The test stands as it was first written down.")
     rows = [
@@ -326,7 +566,19 @@ def history(claim: Claim) -> str:
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000010
 def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultTable]:
-    """The result tables that a figure shows: the one of its name, else all of its notebook."""
+    """The result tables that a figure shows: the one of its name, else all of its notebook.
+
+    Parameters
+    ----------
+    figure : FigureNote
+        A figure and its note.
+    tables : list[ResultTable]
+        Result tables of the study.
+
+    Returns
+    -------
+    list[ResultTable]
+    """
     near = [t for t in tables if (t.notebook, t.scale) == (figure.notebook, figure.scale)]
     return [t for t in near if t.name == figure.stem] or near
 
@@ -334,7 +586,24 @@ def tables_behind(figure: FigureNote, tables: list[ResultTable]) -> list[ResultT
 def figure_html(
     figure: FigureNote, tables: list[ResultTable], up: str = "../", has_anchor: bool = True
 ) -> str:
-    """A figure with its caption, and beneath it what it was made from."""
+    """A figure with its caption, and beneath it what it was made from.
+
+    Parameters
+    ----------
+    figure : FigureNote
+        A figure and its note.
+    tables : list[ResultTable]
+        Result tables of the study.
+    up : str, default '../'
+        Way from the page up to the root of the site, such as `../`.
+    has_anchor : bool, default True
+        Whether links may lead to the figure by its name.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     name = figure.path.stem
     anchor = f' id="{name}"' if has_anchor else ""
     file = f"{figure.folder}/{name}"
@@ -357,8 +626,65 @@ def figure_html(
     )
 
 
+def neighbour_links(before: str, after: str) -> str:
+    """Links to the claims before and after a claim, and to all claims.
+
+    Parameters
+    ----------
+    before, after : str
+        Ids of claims; empty for none.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    links = [link("index.html", "All claims")]
+    if before:
+        links.insert(0, link(f"{before}.html", f"← {before}"))
+    if after:
+        links.append(link(f"{after}.html", f"{after} →"))
+    return f'<nav class="xl-around" aria-label="Claims before and after">{" ".join(links)}</nav>'
+
+
+def claim_figures(claim: Claim, study: Study) -> list[str]:
+    """The figures about a claim: two to be seen, the others folded.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    list of str
+        HTML blocks.
+    """
+    figures = [figure for figure in study.figures if claim.id in figure.claims]
+    shown = [figure_html(figure, study.tables) for figure in figures[:2]]
+    folded = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
+    return shown + folded
+
+
 def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -> str:
-    """The page of a claim; `around` has the claims before and after it."""
+    """The page of a claim.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    study : Study
+        Results of a study, as they lie in a folder.
+    around : tuple of str
+        Ids of the claims before and after it; empty for none.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
     judged = study.verdicts
     rows = list(judged[judged.claim == claim.id].itertuples())
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)
@@ -375,28 +701,29 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     ]
     if values := values_behind(claim, study):
         blocks += ["## Values", values]
-    figures = [figure for figure in study.figures if claim.id in figure.claims]
-    if figures:
-        shown = [figure_html(figure, study.tables) for figure in figures[:2]]
-        rest = [fold(f.caption, figure_html(f, study.tables)) for f in figures[2:]]
-        blocks += ["## Figures", *shown, *rest]
+    if figures := claim_figures(claim, study):
+        blocks += ["## Figures", *figures]
     if fresh := fresh_seeds(claim, study.compared):
         blocks += ["## On fresh seeds", fresh]
     blocks += ["## History", history(claim), "## Run it again", commands(claim, study)]
-    before, after = around
-    steps = [
-        link(f"{before}.html", f"← {before}") if before else "",
-        link("index.html", "All claims"),
-        link(f"{after}.html", f"{after} →") if after else "",
-    ]
-    blocks.append(
-        f'<nav class="xl-around" aria-label="Claims before and after">{" ".join(steps)}</nav>'
-    )
+    blocks.append(neighbour_links(*around))
     return page_text(claim.id, *blocks, options="orphan: true")
 
 
 def commands(claim: Claim, study: Study) -> str:
-    """The commands that show what is behind a claim and make it again."""
+    """The commands that show what is behind a claim and make it again.
+
+    Parameters
+    ----------
+    claim : Claim
+        A claim of the registry.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+    """
     tables = {test.table for test in claim.tests}
     notebooks = {
         t.notebook
@@ -410,7 +737,17 @@ def commands(claim: Claim, study: Study) -> str:
 
 
 def claim_pages(study: Study) -> dict[str, str]:
-    """Texts of all pages of claims, by file name."""
+    """Texts of all pages of claims, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     claims = published.claims()
     names = ["", *(claim.id for claim in claims), ""]
     pages = {"claims/index.md": claims_page(study)}

@@ -37,7 +37,17 @@ CELL = [
 
 
 def step_of(row: NamedTuple) -> int | None:
-    """The step of training that a number is of; none for one that is not of a curve."""
+    """The step of training that a number is of; none for one that is not of a curve.
+
+    Parameters
+    ----------
+    row : NamedTuple
+        Row of a result table.
+
+    Returns
+    -------
+    int | None
+    """
     step = getattr(row, "step", None)
     return None if step is None or step != step else int(step)
 
@@ -108,7 +118,17 @@ class FigureNote:
 
 # %% ../../nbs/lib/8190_site_data.ipynb #81900006
 def is_result_table(path: Path) -> bool:
-    """Whether a file is a result table, or should be one by its name."""
+    """Whether a file is a result table, or should be one by its name.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+
+    Returns
+    -------
+    bool
+    """
     if re.fullmatch(r"(table|figure)\d+(-\w+)?", path.stem):
         return True
     head = path.read_bytes().partition(b"\n")[0].decode(errors="replace")
@@ -323,6 +343,15 @@ class Item:
 def reproduced_items(text: str) -> set[tuple[str, str]]:
     """(letter of the paper, name) of the tables and figures that a notebook reproduces, from a
     line such as `D Tables 1, 2, Figures 4 to 6; L1 Figure 1`.
+
+    Parameters
+    ----------
+    text : str
+        Line such as `D Tables 1, 2, Figures 4 to 6; L1 Figure 1`.
+
+    Returns
+    -------
+    set[tuple[str, str]]
     """
     found = set()
     letter = ""
@@ -341,7 +370,17 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000d
 def items(root: Path) -> list[Item]:
-    """All published tables and figures, as `nbs/readme.toml` has them; none where it is missing."""
+    """All published tables and figures, as `nbs/readme.toml` has them; none where it is missing.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    list[Item]
+    """
     path = root / "nbs/readme.toml"
     if not path.is_file():
         return []
@@ -363,6 +402,17 @@ def items(root: Path) -> list[Item]:
 def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
     """The figures that show an item: those named after it, else those about claims that its table
     decides.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    figures : list[FigureNote]
+        Figures of the study, with their notes.
+
+    Returns
+    -------
+    list[FigureNote]
     """
     near = [f for f in figures if f.notebook == item.notebook]
     for name in (item.own_name, item.table):

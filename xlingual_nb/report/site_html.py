@@ -17,38 +17,116 @@ from ..runs.files import write_atomic
 
 # %% ../../nbs/lib/8180_site_html.ipynb #81800004
 def html_block(*lines: str) -> str:
-    """Lines of HTML as one block of a markdown page: without blank lines, which would end it."""
+    """Lines of HTML as one block of a markdown page: without blank lines, which would end it.
+
+    Parameters
+    ----------
+    *lines : str
+        Lines of HTML.
+
+    Returns
+    -------
+    str
+    """
     text = "\n".join(lines)
     return re.sub(r"\n\s*\n+", "\n", text.strip())
 
 
 def page_text(title: str, *blocks: str, options: str = "") -> str:
-    """A markdown page of a title and blocks; `options` is YAML for its head."""
+    """A markdown page of a title and blocks; `options` is YAML for its head.
+
+    Parameters
+    ----------
+    title : str
+        Title of the page.
+    options : str, optional
+        YAML for the head of the page.
+    *blocks : str
+        Blocks of markdown.
+
+    Returns
+    -------
+    str
+    """
     head = f"---\n{options}\n---\n\n" if options else ""
     body = "\n\n".join(block for block in blocks if block)
     return f"{head}# {title}\n\n{body}\n"
 
 # %% ../../nbs/lib/8180_site_html.ipynb #81800005
 def link(target: str, text: str, title: str = "") -> str:
-    """A link; `text` is escaped."""
+    """A link; `text` is escaped.
+
+    Parameters
+    ----------
+    target : str
+        Address of the link.
+    text : str
+        Text that is shown; it is escaped.
+    title : str, optional
+        Text that is shown on hovering.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     hint = f' title="{escape(title)}"' if title else ""
     return f'<a href="{escape(target)}"{hint}>{escape(text)}</a>'
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text; `` `code` `` is set as code."""
+    """A paragraph of plain text; `` `code` `` is set as code.
+
+    Parameters
+    ----------
+    text : str
+        Plain text.
+    kind : str, optional
+        Class of the paragraph, for the style sheet.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     name = f' class="{kind}"' if kind else ""
     return f"<p{name}>{inline(text)}</p>"
 
 
 def inline(text: str) -> str:
-    """Plain text with `` `code` `` and `**bold**` as HTML."""
+    """Plain text with `` `code` `` and `**bold**` as HTML.
+
+    Parameters
+    ----------
+    text : str
+        Plain text with marks.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(str(text)))
     return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", marked)
 
 
 def fold(summary: str, *content: str, is_open: bool = False) -> str:
-    """Content that folds away beneath a line of plain text."""
+    """Content that folds away beneath a line of plain text.
+
+    Parameters
+    ----------
+    summary : str
+        Line of plain text that stays visible.
+    is_open : bool, default False
+        Whether it is unfolded at first.
+    *content : str
+        HTML that folds away.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     state = " open" if is_open else ""
     return html_block(
         f"<details{state}><summary>{escape(summary)}</summary>", *content, "</details>"
@@ -87,7 +165,22 @@ def html_table(
 
 
 def table_block(caption: str, lines: Sequence[str], name: str = "") -> str:
-    """Rows of a table with its caption, in a box that scrolls and that the keyboard reaches."""
+    """Rows of a table with its caption, in a box that scrolls and that the keyboard reaches.
+
+    Parameters
+    ----------
+    caption : str
+        Caption of the table.
+    lines : Sequence[str]
+        HTML of the rows.
+    name : str, optional
+        Id of the table on its page.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     label = escape(caption)
     return html_block(
         f'<div class="xl-scroll" tabindex="0" role="region" aria-label="{label}">',
@@ -98,7 +191,18 @@ def table_block(caption: str, lines: Sequence[str], name: str = "") -> str:
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000a
 def verdict_html(verdict: str) -> str:
-    """A verdict with its mark."""
+    """A verdict with its mark.
+
+    Parameters
+    ----------
+    verdict : str
+        One of `verdicts.VERDICTS`.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     kind = re.sub(r"\W+", "-", verdict)
     mark = MARKS.get(verdict, "")
     return (
@@ -108,14 +212,40 @@ def verdict_html(verdict: str) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number to so many digits with a true minus; nothing for a missing one."""
+    """A number to so many digits with a true minus; nothing for a missing one.
+
+    Parameters
+    ----------
+    value : float
+        A number; NaN where it is missing.
+    digits : int, default 3
+        Significant digits.
+
+    Returns
+    -------
+    str
+    """
     if value != value:
         return ""
     return f"{value:.{digits}g}".replace("-", "−")
 
 
 def interval_text(effect: float, low: float, high: float) -> str:
-    """`effect [low, high]`; the brackets only where there is an interval."""
+    """`effect [low, high]`; the brackets only where there is an interval.
+
+    Parameters
+    ----------
+    effect : float
+        Effect of a verdict; NaN where it is missing.
+    low : float
+        Lower end of the interval.
+    high : float
+        Upper end of the interval.
+
+    Returns
+    -------
+    str
+    """
     bounds = f" [{signed(low)}, {signed(high)}]" if low == low else ""
     return signed(effect) + bounds
 
@@ -148,7 +278,19 @@ def relinked(text: str, target: Callable[[str], str]) -> str:
 
 # %% ../../nbs/lib/8180_site_html.ipynb #8180000f
 def write_if_changed(path: Path, text: str) -> bool:
-    """Write a file if it has other content, so that Sphinx reads only pages that changed."""
+    """Write a file if it has other content, so that Sphinx reads only pages that changed.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    text : str
+        Content of the file.
+
+    Returns
+    -------
+    bool
+    """
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,17 @@ WRITTEN = {  # pages that results are written into, and other places that lead t
 
 
 def module_page(module: str) -> str:
-    """The source page of a module, named without the package."""
+    """The source page of a module, named without the package.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module, without the package.
+
+    Returns
+    -------
+    str
+    """
     return f"api/modules/{module}.rst"
 
 
@@ -58,23 +68,37 @@ def site_target(root: Path, page: str, target: str) -> str:
         The link, as it stands in the page.
     """
     file = normpath(join(dirname(page), target))
-    modules = {
+    module_of = {
         f"nbs/lib/{name}": module for module, name in library_pages(root / "nbs/lib").items()
     }
     finished = re.fullmatch(r"docs/(\w+/index\.html)", file)
     if file in WRITTEN:
-        file = WRITTEN[file]
+        destination = WRITTEN[file]
     elif finished and (root / file).is_file():
-        file = finished[1]
-    elif file in modules and file != MICROWORLD:
-        file = module_page(modules[file])
-    elif not is_page(root, file):
+        destination = finished[1]
+    elif file in module_of and file != MICROWORLD:
+        destination = module_page(module_of[file])
+    elif is_page(root, file):
+        destination = file
+    else:
         return ""
-    return relpath(file, dirname(page) or ".")
+    return relpath(destination, dirname(page) or ".")
 
 
 def is_page(root: Path, file: str) -> bool:
-    """Whether a file of the repository is a page or a picture of the site."""
+    """Whether a file of the repository is a page or a picture of the site.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+    file : str
+        Path of the file, from the root.
+
+    Returns
+    -------
+    bool
+    """
     is_text = file in doc_files(root) or file == MICROWORLD
     is_notebook = re.fullmatch(r"nbs/\d\w+\.ipynb", file)
     is_figure = re.fullmatch(r"figures/.+\.png", file)
@@ -82,7 +106,17 @@ def is_page(root: Path, file: str) -> bool:
 
 
 def doc_files(root: Path) -> list[str]:
-    """Texts of the repository that are pages of the site."""
+    """Texts of the repository that are pages of the site.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    list[str]
+    """
     files = [f"docs/{path.name}" for path in sorted((root / "docs").glob("*.md"))]
     names = [name for name in files if name != "docs/front.md" and name not in WRITTEN]
     others = ["data/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
@@ -91,13 +125,39 @@ def doc_files(root: Path) -> list[str]:
 # %% ../../nbs/lib/8230_site_notebooks.ipynb #82350006
 @cache
 def claim_pattern(pattern: str) -> re.Pattern:
-    """A pattern in which `{}` stands for the name of any claim."""
+    """A pattern in which `{}` stands for the name of any claim.
+
+    Parameters
+    ----------
+    pattern : str
+        Regular expression in which `{}` stands for the claim's name.
+
+    Returns
+    -------
+    re.Pattern
+    """
     names = "|".join(re.escape(claim.id) for claim in published.claims())
     return re.compile(r"(?<!\[)" + pattern.format(names))
 
 
 def linked_claims(text: str, way: str, pattern: str = r"`({})`", made: str = "[`{0}`]({1})") -> str:
-    """A text with each name of a claim as a link to its page; `way` is the folder of these pages."""
+    """A text with each name of a claim as a link to its page; `way` is the folder of these pages.
+
+    Parameters
+    ----------
+    text : str
+        Markdown or HTML.
+    way : str
+        Way to the folder of the claims' pages.
+    pattern : str, default '`({})`'
+        Regular expression in which `{}` stands for the name of any claim.
+    made : str, default '[`{0}`]({1})'
+        Template of a link: the name of the claim, then its address.
+
+    Returns
+    -------
+    str
+    """
     alone = claim_pattern(pattern)
     return alone.sub(lambda match: made.format(match[1], f"{way}/{match[1]}"), text)
 
@@ -106,7 +166,20 @@ EFFECT = r"(<td>)((?:[^<:]+: )?[-−]?\d[^<]*n = \d+)(</td>)"
 
 
 def linked_effects(html: str, way: str) -> str:
-    """Tables of verdicts in which effects lead to the page of the claim that their row names."""
+    """Tables of verdicts in which effects lead to the page of the claim that their row names.
+
+    Parameters
+    ----------
+    html : str
+        HTML of a notebook's output.
+    way : str
+        Way to the folder of the claims' pages.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
 
     def linked_row(row: re.Match) -> str:
         claim = claim_pattern(r"<td>({})</td>").search(row[0])
@@ -142,13 +215,34 @@ class NotebookLinks:
         self.shown = set()
 
     def figure(self, figure: FigureNote) -> str:
-        """A figure with its sources; its name is an anchor the first time."""
+        """A figure with its sources; its name is an anchor the first time.
+
+        Parameters
+        ----------
+        figure : FigureNote
+            A figure and its note.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         is_first = figure.path.stem not in self.shown
         self.shown.add(figure.path.stem)
         return figure_html(figure, self.study.tables, self.up, is_first)
 
     def outputs(self, outputs: list[dict]) -> list[dict]:
-        """Outputs of a cell; a picture over its caption becomes the figure that it is a small copy of."""
+        """Outputs of a cell; a picture over its caption becomes the figure that it is a small copy of.
+
+        Parameters
+        ----------
+        outputs : list[dict]
+            Outputs of a cell, as in the notebook's file.
+
+        Returns
+        -------
+        list[dict]
+        """
         linked = []
         for output in outputs:
             data = output.get("data", {})
@@ -165,7 +259,18 @@ class NotebookLinks:
         return linked
 
     def table(self, html: str) -> str:
-        """A table in which claims, effects and numbers are links."""
+        """A table in which claims, effects and numbers are links.
+
+        Parameters
+        ----------
+        html : str
+            HTML of the table.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         html = linked_effects(html, self.claims)
         html = linked_claims(
             html, self.claims, "<td>({})</td>", '<td><a href="{1}.html">{0}</a></td>'
@@ -173,7 +278,19 @@ class NotebookLinks:
         return linked_numbers(html, self.numbers, self.up)
 
     def text(self, markdown: str, target: Callable[[str], str]) -> str:
-        """A cell of markdown; `target` gives the new target of a link, as of `relinked`."""
+        """A cell of markdown; `target` gives the new target of a link, as of `relinked`.
+
+        Parameters
+        ----------
+        markdown : str
+            Source of the cell.
+        target : Callable[[str], str]
+            Gives the new target of a link.
+
+        Returns
+        -------
+        str
+        """
 
         def drawn(match: re.Match) -> str:
             figure = self.figures.get(match[1])
@@ -237,7 +354,17 @@ def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLink
 
 
 def notebook_pages(study: Study) -> dict[str, str]:
-    """Texts of the pages of experiments and of the microworld, by file name."""
+    """Texts of the pages of experiments and of the microworld, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     root = study.root
     paths = sorted((root / "nbs").glob("[0-9]*.ipynb"))
     pages = {}

@@ -49,7 +49,17 @@ MARK = re.compile(r"^<!-- site: ([\w ]+) -->$", re.M)
 
 
 def readme_start(root: Path) -> str:
-    """What README says before its first command: the question, the answer, the findings."""
+    """What README says before its first command: the question, the answer, the findings.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     path = root / "README.md"
     if not path.is_file():
         return ""
@@ -62,7 +72,17 @@ def readme_start(root: Path) -> str:
 
 
 def placebo_table(root: Path) -> str:
-    """How often verdicts are wrong where nothing is to be found."""
+    """How often verdicts are wrong where nothing is to be found.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     measured = root / "benchmarks/results/placebo.csv"
     if not measured.is_file():
         return paragraph("`benchmarks/placebo.py` has not been run here.")
@@ -79,7 +99,17 @@ def placebo_table(root: Path) -> str:
 
 
 def stamps_sentence(root: Path) -> str:
-    """When the reference results were last compared with what the code of the day makes."""
+    """When the reference results were last compared with what the code of the day makes.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     path = root / "results/stamps.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     compared = [stamp for stamp in map(json.loads, lines) if isinstance(stamp.get("stages"), dict)]
@@ -94,12 +124,32 @@ def stamps_sentence(root: Path) -> str:
 
 
 def finished_folders(root: Path) -> list[Path]:
-    """Folders of `docs/` with a finished page, `index.html`, that the site takes as they are."""
+    """Folders of `docs/` with a finished page, `index.html`, that the site takes as they are.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    list[Path]
+    """
     return sorted(path.parent for path in (root / "docs").glob("*/index.html"))
 
 
 def finished_links(root: Path) -> str:
-    """Links to the finished pages."""
+    """Links to the finished pages.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+    """
     lines = []
     for folder in finished_folders(root):
         page = (folder / "index.html").read_text(encoding="utf-8")
@@ -110,7 +160,17 @@ def finished_links(root: Path) -> str:
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #8230000a
 def faults_note(faults: list[str]) -> str:
-    """A warning on the front page that leads to what is missing."""
+    """A warning on the front page that leads to what is missing.
+
+    Parameters
+    ----------
+    faults : list[str]
+        What is missing or damaged, a sentence each.
+
+    Returns
+    -------
+    str
+    """
     if not faults:
         return ""
     return (
@@ -120,7 +180,17 @@ def faults_note(faults: list[str]) -> str:
 
 
 def missing_page(faults: list[str]) -> str:
-    """The page of what is missing."""
+    """The page of what is missing.
+
+    Parameters
+    ----------
+    faults : list[str]
+        What is missing or damaged, a sentence each.
+
+    Returns
+    -------
+    str
+    """
     lines = [f"<li>{inline(fault)}</li>" for fault in faults]
     intro = (
         "What could not be read when this site was made, and how to get it back. The rest is shown."
@@ -130,7 +200,19 @@ def missing_page(faults: list[str]) -> str:
 
 
 def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
-    """Texts of the front page and of pages that lie in the repository as markdown, by file name."""
+    """Texts of the front page and of pages that lie in the repository as markdown, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    faults : list[str]
+        What is missing or damaged, a sentence each.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     root = study.root
     parts = {
         "faults": faults_note(faults),
@@ -154,6 +236,15 @@ def doc_pages(study: Study, faults: list[str]) -> dict[str, str]:
 def house_as_table(text: str) -> str:
     """A page with its mermaid picture of packages as a table: the script that draws it is a
     megabyte from elsewhere.
+
+    Parameters
+    ----------
+    text : str
+        Markdown of the page.
+
+    Returns
+    -------
+    str
     """
     picture = re.search(r"```mermaid\n(.*?)```", text, re.S)
     if not picture:
@@ -203,7 +294,19 @@ def api_pages() -> dict[str, str]:
 
 
 def name_page(module: str, name: str) -> str:
-    """The page of a name of the API."""
+    """The page of a name of the API.
+
+    Parameters
+    ----------
+    module : str
+        Name of the module, without the package.
+    name : str
+        Name of the function or class.
+
+    Returns
+    -------
+    str
+    """
     kind = "class" if name[0].isupper() else "function"
     title = f"xl.{name}"
     lines = [
@@ -249,7 +352,19 @@ They go to `yours/`, which git ignores, and never replace the reference results.
 
 
 def verdict_comparison(study: Study, reference: Study) -> str:
-    """A user's verdicts beside the reference ones, those that differ first."""
+    """A user's verdicts beside the reference ones, those that differ first.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    reference : Study
+        Reference results.
+
+    Returns
+    -------
+    str
+    """
     keys = ["claim", "scale", "corpus"]
     own = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
     both = own.merge(reference.verdicts[[*keys, "verdict"]], "left", keys, suffixes=("", "_kept"))
@@ -274,7 +389,19 @@ def verdict_comparison(study: Study, reference: Study) -> str:
 
 
 def user_table(table: ResultTable, reference: Study) -> str:
-    """A table of a user's beside the reference results and the published values."""
+    """A table of a user's beside the reference results and the published values.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    reference : Study
+        Reference results.
+
+    Returns
+    -------
+    str
+    """
     if table.has_steps:
         return ""
     same = [
@@ -291,7 +418,21 @@ def user_table(table: ResultTable, reference: Study) -> str:
 
 
 def user_page(study: Study, reference: Study, faults: list[str]) -> str:
-    """The page of a user's own results."""
+    """The page of a user's own results.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    reference : Study
+        Reference results.
+    faults : list[str]
+        What is missing or damaged, a sentence each.
+
+    Returns
+    -------
+    str
+    """
     if not (study.tables or study.figures or study.notebooks):
         return page_text("Your results", NONE_YET)
     blocks = [
@@ -320,7 +461,21 @@ def user_page(study: Study, reference: Study, faults: list[str]) -> str:
 
 
 def user_pages(study: Study, reference: Study, faults: list[str]) -> dict[str, str]:
-    """Texts of the pages of a user's own results, by file name."""
+    """Texts of the pages of a user's own results, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+    reference : Study
+        Reference results.
+    faults : list[str]
+        What is missing or damaged, a sentence each.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     pages = {"yours/index.md": user_page(study, reference, faults)}
     for name, path in study.notebooks.items():
         links = NotebookLinks(study, path.stem, "../../")

@@ -62,7 +62,17 @@ TITLE = {
 
 
 def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """The standard deviations that a paper prints beside its values, by row and column."""
+    """The standard deviations that a paper prints beside its values, by row and column.
+
+    Parameters
+    ----------
+    frame : pd.DataFrame
+        Rows of a result table, tidy.
+
+    Returns
+    -------
+    dict[tuple[str, str], float]
+    """
     pairs = tables.published_tables(frame)
     return {
         (row.row, row.column): row.sd
@@ -72,7 +82,21 @@ def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
-    """HTML of the cells of a part of a table: {(row, column, source): HTML}."""
+    """HTML of the cells of a part of a table: {(row, column, source): HTML}.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    part : pd.DataFrame
+        Rows of the table that are shown.
+    up : str
+        Way from the page up to the root of the site, such as `../`.
+
+    Returns
+    -------
+    dict
+    """
     cells = {}
     sds = published_sds(part)
     for at, row in zip(part.index, part.itertuples()):
@@ -85,7 +109,19 @@ def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
 
 
 def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
-    """The same cells of the reference results."""
+    """The same cells of the reference results.
+
+    Parameters
+    ----------
+    part : pd.DataFrame
+        Rows of the table that are shown.
+    reference : pd.DataFrame
+        Rows of the reference results.
+
+    Returns
+    -------
+    dict
+    """
     keys = ["paper", "table", "row", "column", "corpus"]
     shared = part[keys].merge(reference)
     return {
@@ -95,7 +131,17 @@ def reference_cells(part: pd.DataFrame, reference: pd.DataFrame) -> dict:
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100005
 def table_head(columns: dict[str, list[str]]) -> list[str]:
-    """Two rows of column heads: the paper's columns, and the sources under each."""
+    """Two rows of column heads: the paper's columns, and the sources under each.
+
+    Parameters
+    ----------
+    columns : dict[str, list[str]]
+        Sources shown under each column of the paper.
+
+    Returns
+    -------
+    list[str]
+    """
     first = "".join(
         f'<th scope="colgroup" colspan="{len(sources)}">{escape(column_name(column))}</th>'
         for column, sources in columns.items()
@@ -153,7 +199,22 @@ def result_table(
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100006
 def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
-    """A part of a table of training curves: a row a curve, a column a step."""
+    """A part of a table of training curves: a row a curve, a column a step.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    part : pd.DataFrame
+        Rows of the table that are shown.
+    caption : str
+        Caption of the table.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     steps = sorted(part.step.unique())
     lines = []
     for (row, column), points in part.groupby(["row", "column"], sort=False):
@@ -170,6 +231,17 @@ def curve_table(table: ResultTable, part: pd.DataFrame, caption: str) -> str:
 def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFrame]]:
     """The parts of a table that a reader compares, a corpus each: caption and rows; those with the
     most published values first.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    paper : str, optional
+        Name of the paper; empty for all.
+
+    Returns
+    -------
+    list[tuple[str, pd.DataFrame]]
     """
     frame = table.frame[table.frame.paper == paper] if paper else table.frame
     parts = []
@@ -183,7 +255,19 @@ def parts_of(table: ResultTable, paper: str = "") -> list[tuple[str, pd.DataFram
 
 
 def table_page(table: ResultTable, reference: pd.DataFrame | None = None) -> str:
-    """The page of a result table, all corpora."""
+    """The page of a result table, all corpora.
+
+    Parameters
+    ----------
+    table : ResultTable
+        A result table.
+    reference : pd.DataFrame | None, optional
+        Rows of the reference results, to stand beside a user's own.
+
+    Returns
+    -------
+    str
+    """
     title = f"{table_title(table.name)} of {table.notebook}"
     blocks = [paragraph(f"`{table.file}`, of notebook {table.notebook} at scale {table.scale}.")]
     blocks.append(
@@ -205,12 +289,32 @@ STATUS = {
 
 
 def thumbnail_name(figure: FigureNote) -> str:
-    """File name of the small picture of a figure."""
+    """File name of the small picture of a figure.
+
+    Parameters
+    ----------
+    figure : FigureNote
+        A figure and its note.
+
+    Returns
+    -------
+    str
+    """
     return f"{figure.path.stem}.webp"
 
 
 def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
-    """Write the small picture of a figure, unless there is one that is not older."""
+    """Write the small picture of a figure, unless there is one that is not older.
+
+    Parameters
+    ----------
+    figure : FigureNote
+        A figure and its note.
+    folder : Path
+        Folder of the small pictures.
+    width : int, default 320
+        Width in pixels.
+    """
     from PIL import Image
 
     target = folder / thumbnail_name(figure)
@@ -224,7 +328,22 @@ def write_thumbnail(figure: FigureNote, folder: Path, width: int = 320) -> None:
 
 
 def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
-    """A tile of the grid: picture, title, status."""
+    """A tile of the grid: picture, title, status.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    figures : list[FigureNote]
+        Figures of the study, with their notes.
+    status : str
+        Whether it is reproduced, in words.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     picture = '<span class="xl-blank" aria-hidden="true">no figure</span>'
     if figures:
         name = thumbnail_name(figures[0])
@@ -236,7 +355,18 @@ def grid_tile(item: Item, figures: list[FigureNote], status: str) -> str:
 
 
 def grid(study: Study) -> str:
-    """All published tables and figures, paper by paper."""
+    """All published tables and figures, paper by paper.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     blocks = []
     todo = items(study.root)
     for paper, (authors, _) in PAPERS.items():
@@ -255,13 +385,37 @@ LARGEST = 70  # rows of a table that stands on the page of its paper
 
 
 def item_tables(item: Item, study: Study) -> list[ResultTable]:
-    """The result tables of an item: its own, and those in other readings or trained to equal fit."""
+    """The result tables of an item: its own, and those in other readings or trained to equal fit.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    list[ResultTable]
+    """
     near = [t for t in study.tables if t.notebook == item.notebook]
     return [t for t in near if published.in_print(t.name) == item.table and item.table]
 
 
 def shown_tables(item: Item, study: Study) -> list[str]:
-    """Tables of an item: the first part open, others folded, large ones as links."""
+    """Tables of an item: the first part open, others folded, large ones as links.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    list[str]
+    """
     blocks = []
     for table in item_tables(item, study):
         target = link(f"../tables/{table.key}.html", f"{table.file}")
@@ -279,7 +433,21 @@ def shown_tables(item: Item, study: Study) -> list[str]:
 
 
 def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
-    """The section of a table or figure; figures that stand above already, `drawn`, are links."""
+    """The section of a table or figure; figures that stand above already, `drawn`, are links.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    study : Study
+        Results of a study, as they lie in a folder.
+    drawn : set[str]
+        Names of the figures that stand above already; the new ones are added.
+
+    Returns
+    -------
+    list[str]
+    """
     place = f"{item.notebook}/{item.table}" if item.table else ""
     status = covered(place, study.root)
     facts = [
@@ -303,7 +471,19 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
 
 
 def paper_page(paper: str, study: Study) -> str:
-    """The page of a paper: its tables and figures in order, and its claims."""
+    """The page of a paper: its tables and figures in order, and its claims.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+    """
     authors, address = PAPERS[paper]
     choices = link(f"../choices/{paper}.html", "Where text and code disagree")
     blocks = [f"<p><em>{escape(TITLE[paper])}</em>. {link(address, 'Paper')} · {choices}</p>"]
@@ -316,7 +496,17 @@ def paper_page(paper: str, study: Study) -> str:
 
 
 def papers_page(study: Study) -> str:
-    """The page that leads to the papers."""
+    """The page that leads to the papers.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+    """
     rows = []
     todo = Counter(item.paper for item in items(study.root))
     for letter, paper in LETTERS.items():
@@ -331,19 +521,54 @@ def papers_page(study: Study) -> str:
 
 
 def toctree(names: Sequence[str], depth: int = 1, hidden: bool = True) -> str:
-    """A directive that lists pages."""
+    """A directive that lists pages.
+
+    Parameters
+    ----------
+    names : Sequence[str]
+        Names of the pages, without suffix.
+    depth : int, default 1
+        Levels of headings that are listed.
+    hidden : bool, default True
+        Whether the list is left out of the page itself.
+
+    Returns
+    -------
+    str
+    """
     lines = [":hidden:"] if hidden else []
     return "\n".join(["```{toctree}", *lines, f":maxdepth: {depth}", "", *names, "```"])
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #8210000c
 def named_place(where: str) -> tuple[int, int]:
-    """The first table (1, n) or figure (2, n) that a text names; (0, 0) where it names none."""
+    """The first table (1, n) or figure (2, n) that a text names; (0, 0) where it names none.
+
+    Parameters
+    ----------
+    where : str
+        Place in the paper, as `§3.1, Table 2`.
+
+    Returns
+    -------
+    tuple[int, int]
+    """
     match = re.search(r"(Table|Figure|Fig\.?)s? (\d+)", where)
     return (1 + (match[1][0] == "F"), int(match[2])) if match else (0, 0)
 
 
 def choice_html(choice: published.Ambiguity) -> str:
-    """An ambiguity: what the paper says, what the code does, what was chosen, the switch."""
+    """An ambiguity: what the paper says, what the code does, what was chosen, the switch.
+
+    Parameters
+    ----------
+    choice : published.Ambiguity
+        A place where paper and code disagree, or the paper is silent.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
     switch = (
         f"<code>{escape(choice.switch)}</code>"
         if choice.switch
@@ -362,7 +587,17 @@ def choice_html(choice: published.Ambiguity) -> str:
 
 
 def choices_page(paper: str) -> str:
-    """The page of the places where a paper and its code disagree, or the paper is silent."""
+    """The page of the places where a paper and its code disagree, or the paper is silent.
+
+    Parameters
+    ----------
+    paper : str
+        Name of the paper.
+
+    Returns
+    -------
+    str
+    """
     authors, _ = PAPERS[paper]
     by_place = sorted(published.ambiguities(paper), key=lambda c: named_place(c.where))
     blocks = []
@@ -390,7 +625,17 @@ def choices_index() -> str:
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #8210000d
 def paper_pages(study: Study) -> dict[str, str]:
-    """Texts of the pages of papers, of their tables and of ambiguities, by file name."""
+    """Texts of the pages of papers, of their tables and of ambiguities, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     pages = {"papers/index.md": papers_page(study), "choices/index.md": choices_index()}
     for paper in PAPERS:
         pages[f"papers/{paper}.md"] = paper_page(paper, study)

@@ -20,13 +20,35 @@ PREFIX = 2  # letters of a run id that name the file of its spec
 
 
 def script(name: str, content) -> str:
-    """A script that hands content to the page."""
+    """A script that hands content to the page.
+
+    Parameters
+    ----------
+    name : str
+        Name under which the page finds the content.
+    content : dict or list
+        Plain values.
+
+    Returns
+    -------
+    str
+    """
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return f"xlingual.load({json.dumps(name)}, {text});\n"
 
 
 def citations(study: Study) -> dict[str, list[str]]:
-    """The result tables and rows that cite each run."""
+    """The result tables and rows that cite each run.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, list[str]]
+    """
     columns = ["run", "scale", "notebook", "table", "row", "corpus"]
     cited = defaultdict(list)
     for v in study.seeds[columns].drop_duplicates().itertuples():
@@ -35,7 +57,17 @@ def citations(study: Study) -> dict[str, list[str]]:
 
 
 def run_scripts(study: Study) -> dict[str, str]:
-    """Scripts with the specs of all runs of the index, by file name."""
+    """Scripts with the specs of all runs of the index, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     cited = citations(study)
     parts = defaultdict(dict)
     for short, entry in study.index.entries.items():
@@ -44,7 +76,17 @@ def run_scripts(study: Study) -> dict[str, str]:
 
 # %% ../../nbs/lib/8220_site_runs.ipynb #82200005
 def number_title(row) -> str:
-    """What a number of a table is, in words."""
+    """What a number of a table is, in words.
+
+    Parameters
+    ----------
+    row : named tuple
+        Row of a result table.
+
+    Returns
+    -------
+    str
+    """
     paper = PAPERS[row.paper][0] if row.paper in PAPERS else "Ours"
     place = f" ({corpus_name(row.corpus)})" if row.corpus else ""
     step = step_of(row)
@@ -54,7 +96,17 @@ def number_title(row) -> str:
 
 
 def number_scripts(study: Study) -> dict[str, str]:
-    """Scripts with what is behind the numbers of each table, by file name."""
+    """Scripts with what is behind the numbers of each table, by file name.
+
+    Parameters
+    ----------
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    dict[str, str]
+    """
     scripts = {}
     for table in study.tables:
         lines = {}

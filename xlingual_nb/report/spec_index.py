@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHORT', 'INDEX', 'json_text', 'index_entry', 'index_entries', 'SpecIndex', 'read_index', 'reference_values',
-           'figure_runs', 'grid_specs', 'confirmatory_entries', 'write_index', 'restored_spec']
+           'figure_runs', 'grid_specs', 'confirmatory_entries', 'study_entries', 'write_index', 'restored_spec']
 
 # %% ../../nbs/lib/8150_spec_index.ipynb #2d46f49a
 import hashlib
@@ -430,6 +430,54 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
     return index_entries(run for table in written for run in unique_runs(table.entries))
 
 
+def study_entries(
+    root: Path, study: tuple[str, str, str], runs: set[str], earlier: SpecIndex, tell=print
+) -> tuple[dict, dict]:
+    """The index entries behind the reference results of one notebook on one corpus.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+    study : tuple of str
+        Scale, notebook and corpus.
+    runs : set of str
+        Short ids of the runs behind its values.
+    earlier : SpecIndex
+        The index as it was.
+    tell : callable
+        Is called with one line of progress at a time.
+
+    Returns
+    -------
+    today : dict
+        {short id: entry} of the runs of today's grid, with all that they read.
+    before : dict
+        Likewise of the other runs, from the earlier index.
+
+    Raises
+    ------
+    InputError
+        If the spec of a run is in neither.
+    """
+    scale, notebook, corpus = study
+    try:
+        specs = grid_specs(root, scale, notebook, corpus)
+    except InputError as error:
+        tell(f"{notebook} ({scale}, {corpus}): from the earlier index ({error})")
+        specs = {}
+    runs = runs | figure_runs(root, scale, notebook, corpus)
+    lost = sorted(runs - set(specs) - set(earlier.entries))
+    require(
+        not lost,
+        f"{len(lost)} runs of {notebook} ({scale}, {corpus}) have no spec ({lost[:1]}): "
+        "set XLINGUAL_DATA, or make these results again",
+    )
+    today = index_entries(specs[short] for short in sorted(runs & set(specs)))
+    known_before = earlier.ancestors(sorted(runs - set(specs)))
+    return today, {short: earlier.entries[short] for short in known_before}
+
+
 def write_index(root: Path, tell=print) -> Path:
     """Write the index of all runs behind the reference results, the values on fresh seeds and the figures.
 
@@ -453,28 +501,18 @@ def write_index(root: Path, tell=print) -> Path:
     InputError
         If the spec of a run is in neither.
     """
-    values = reference_values(root)
     path = Path(root) / INDEX
     earlier = read_index(root) if path.is_file() else SpecIndex({})
-    entries = {}
-    for (scale, notebook, corpus), part in values.groupby(["scale", "notebook", "corpus"]):
-        try:
-            specs = grid_specs(root, scale, notebook, corpus)
-        except InputError as error:
-            tell(f"{notebook} ({scale}, {corpus}): from the earlier index ({error})")
-            specs = {}
-        wanted = set(part.run) | figure_runs(root, scale, notebook, corpus)
-        entries |= index_entries(specs[short] for short in sorted(wanted & set(specs)))
-        lost = sorted(wanted - set(specs) - set(earlier.entries))
-        require(
-            not lost,
-            f"{len(lost)} runs of {notebook} ({scale}, {corpus}) have no spec ({lost[:1]}): "
-            "set XLINGUAL_DATA, or make these results again",
-        )
-        for short in earlier.ancestors(sorted(wanted - set(specs))):
-            entries.setdefault(short, earlier.entries[short])
-    entries |= confirmatory_entries(root, earlier)
-    lines = [json.dumps({"id": short} | entries[short], ensure_ascii=False) for short in entries]
+    today = {}
+    before = {}
+    for study, values in reference_values(root).groupby(["scale", "notebook", "corpus"]):
+        of_grid, of_index = study_entries(root, study, set(values.run), earlier, tell)
+        today |= of_grid
+        before |= of_index
+    entries = before | today | confirmatory_entries(root, earlier)
+    lines = [
+        json.dumps({"id": short} | entry, ensure_ascii=False) for short, entry in entries.items()
+    ]
     write_atomic(path, "".join(line + "\n" for line in sorted(lines)))
     tell(f"{len(entries)} runs in {INDEX}")
     return path
