@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xlingual_nb.runs import code_fingerprint
+from xlingual_nb.runs import code_fingerprint, code_source
 from xlingual_nb.runs.code_fingerprint import (
     changes,
     code_digest,
@@ -830,3 +830,83 @@ def test_a_definition_that_moved_twice_is_known_by_each_of_its_names(monkeypatch
         assert code_fingerprint.was_called("xlingual_nb.tasks.third", "Spec", earlier)
     other = "xlingual_nb.tasks.second:Other"
     assert not code_fingerprint.was_called("xlingual_nb.tasks.third", "Spec", other)
+
+
+# ---- what was read is noted beside the byte code
+
+
+@pytest.fixture
+def noted(tmp_path, monkeypatch):
+    """`noted(text)`: a module of that text as every process reads it, and the file of its note."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "mod.py"
+
+    def read(text):
+        file.write_text(text)
+        os.utime(file, (1, 1))  # an edit that no time tells
+        module = code_source.read_module("mod", file)
+        return module, code_source._note_of(file)
+
+    return read
+
+
+def everything(module):
+    texts = {name: [tuple(p) for p in module.pieces(name)] for name in module.statements}
+    return texts, module.imports, module.stars
+
+
+NOTED = (
+    "from math import sqrt as root\nfrom os import *\nimport json\n"
+    "T = {}\nT['a'] = lambda x: root(x)\n@T.setdefault\ndef f(a, b=2):\n    c = a\n    return c + b\n"
+    "class C:\n    size: int = 3\n    def source_digests(self):\n        return json\nset_up()\n"
+)
+
+
+def test_a_module_is_read_once_for_all_processes(noted, monkeypatch):
+    first, note = noted(NOTED)
+    assert note.is_file()
+    monkeypatch.setattr(code_source, "Module", FromNoteOnly)
+    again, _ = noted(NOTED)
+    assert everything(again) == everything(first)
+
+
+class FromNoteOnly(code_source.Module):
+    def __init__(self, *arguments):
+        raise AssertionError("it was read again")
+
+
+def test_an_edit_of_equal_length_at_the_same_moment_is_seen(noted):
+    first, _ = noted(NOTED)
+    second, _ = noted(NOTED.replace("b=2", "b=3"))
+    assert everything(second)[0]["f"] != everything(first)[0]["f"]
+
+
+@pytest.mark.parametrize("changed", ["READING_CODE", "version"])
+def test_a_note_by_other_code_or_another_python_is_not_used(noted, monkeypatch, changed):
+    _, note = noted(NOTED)
+    note.write_text(note.read_text().replace("sqrt", "cbrt"))
+    forged, _ = noted(NOTED)
+    assert forged.imports["root"] == {("math", ("cbrt",))}  # else this test says nothing
+    monkeypatch.setattr(code_source if changed == "READING_CODE" else sys, changed, "another")
+    module, _ = noted(NOTED)
+    assert module.imports["root"] == {("math", ("sqrt",))}
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"key": "x"}', "\x00"])
+def test_a_damaged_note_is_written_again(noted, damaged):
+    first, note = noted(NOTED)
+    whole = note.read_text()
+    note.write_text(damaged)
+    assert everything(noted(NOTED)[0]) == everything(first) and note.read_text() == whole
+
+
+def test_nothing_is_noted_where_python_writes_no_byte_code(noted, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module, note = noted(NOTED)
+    assert "f" in module.statements and not note.exists()
+
+
+def test_a_folder_that_takes_no_note_is_read_all_the_same(noted, tmp_path):
+    (tmp_path / "__pycache__").write_text("a file where the folder would be")
+    module, note = noted(NOTED)
+    assert "f" in module.statements and not note.exists()
