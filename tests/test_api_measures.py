@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import xlingual_nb as xl
+from xlingual_nb.measures.embeddings import hidden_states, sentence_vectors, word_vectors
+from xlingual_nb.measures.mean_shift import decode
+from xlingual_nb.measures.perplexity import masked_nll
 from xlingual_nb.models.checkpoints import tiny_checkpoint
 
 
@@ -89,6 +93,71 @@ def test_a_shift_of_weight_zero_leaves_the_model_alone(bert, texts):
     spoken = {tuple(shift.translate(texts["en"][:5], layer, 0.0)) for layer in shift.vectors}
     assert len(spoken) == 1
     assert shift.translate(texts["en"][:5], weight=3.0) != list(spoken.pop())
+
+
+# --- what an importer gives first
+
+
+def test_plain_sentences_give_what_their_ids_give(bert, texts):
+    ids = bert.encode(texts["en"], "en")
+    plain = xl.sentence_vectors(bert, texts["en"], "en", layers=(0, 2))
+    of_ids = sentence_vectors(bert.encoder, ids, "en", (0, 2))
+    assert list(plain) == [0, 2]
+    for layer, vectors in plain.items():
+        torch.testing.assert_close(vectors, of_ids[layer], atol=1e-5, rtol=1e-5)
+    assert xl.masked_nll(bert, texts["en"], "en", seed=3) == masked_nll(
+        bert.encoder, ids, "en", seed=3
+    )
+    assert list(xl.sentence_vectors(bert, texts["en"][:2], "en", 1)) == [1]
+    with pytest.raises(xl.InputError, match="one string"):
+        xl.sentence_vectors(bert, texts["en"][0], "en")
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda bert, text: sentence_vectors(bert.encoder, text, "en", 0), "xl.sentence_vectors"),
+        (lambda bert, text: hidden_states(bert.encoder, text, "en", 0), "encode_text"),
+        (lambda bert, text: masked_nll(bert.encoder, text, "en"), "xl.masked_nll"),
+        (lambda bert, text: word_vectors(bert.encoder, ["fec"], "en", 0), "words where token ids"),
+        (lambda bert, text: sentence_vectors(bert, text, "en", 0), "take its `encoder`"),
+        (lambda bert, text: xl.sentence_vectors(bert.model, text, "en"), "is a BertForMaskedLM"),
+        (
+            lambda bert, text: decode(
+                bert.encoder, bert.encode(text, "en"), "en", 1, np.zeros(16, np.float32)
+            ),
+            "torch.as_tensor",
+        ),
+    ],
+)
+def test_what_a_function_is_not_made_for_is_one_line_that_helps(bert, texts, call, says):
+    with pytest.raises(xl.InputError, match=says) as refusal:
+        call(bert, texts["en"][:3])
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_encoder_and_a_checkpoint_do_the_same(bert, texts, dictionary):
+    of_encoder = xl.multilinguality(bert.encoder, texts, dictionary)
+    assert of_encoder.equals(xl.multilinguality(bert, texts, dictionary))
+    table = xl.subword_overlap(texts, bert.tokenizer)
+    assert xl.subword_overlap(texts, bert).equals(table)
+
+
+def test_a_few_words_are_measured_and_told(bert, texts, dictionary, tmp_path):
+    few = {language: words[:5] for language, words in dictionary.items()}
+    for measure in (xl.multilinguality, xl.word_retrieval, xl.probe):
+        with pytest.warns(UserWarning, match="5 pairs of words, and one word is 20 points"):
+            measure(bert, texts, few)
+    unknown = [f"{word}x" for word in dictionary["en"]]
+    many = {"en": few["en"] + unknown, "fake": few["fake"] + xl.fake_english(unknown)}
+    with pytest.warns(
+        UserWarning, match=f"of {5 + len(unknown)} pairs .* the texts have 5, .* more text"
+    ):
+        xl.word_retrieval(bert, texts, many)
+    path = tmp_path / "en-fi.txt"
+    path.write_text("house talo\ndog koira\n")
+    with pytest.warns(UserWarning, match=f"{path} has 2 pairs"):
+        xl.load_dictionary({"en": "micro/en", "fi": "micro/es"}, f"file:{path}")
 
 
 # --- fine-tuning

@@ -4,6 +4,7 @@ layout is refused with the command that converts it, and that command does.
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 from test_layouts import BESIDE, CASES
@@ -13,6 +14,7 @@ import xlingual_nb as xl
 from xlingual_nb import cli
 from xlingual_nb.experiments.data_remarks import data_remarks
 from xlingual_nb.experiments.study import TableEntry, provenance
+from xlingual_nb.measures.dictionary_words import WordSpec
 from xlingual_nb.report.notebook_display import cost_table
 from xlingual_nb.runs.store import Store
 from xlingual_nb.text.dictionaries import Dictionary
@@ -106,8 +108,6 @@ def test_test_records_in_the_training_file_of_a_run(tmp_path):
 
 
 def test_dictionaries_are_looked_at(tmp_path):
-    from xlingual_nb.measures.dictionary_words import WordSpec
-
     path = tmp_path / "en-fi.txt"
     path.write_text("Oulu OULU\ntaxi taxi\nhouse talo\n")
     checkpoint = CorpusSpec("micro/en")  # any run
@@ -115,6 +115,25 @@ def test_dictionaries_are_looked_at(tmp_path):
     words = WordSpec(checkpoint, ("en", "fi"), texts, Dictionary(f"file:{path}"))
     (found,) = data_remarks([words])[str(path)]
     assert "one word twice" in found
+
+
+def test_a_dictionary_whose_words_are_hardly_in_the_texts_is_told(tmp_path):
+    texts = (
+        corpus(tmp_path, ["The house.", "A dog!"], "en.txt"),
+        corpus(tmp_path, ["Talo.", "Koira"]),
+    )
+    path = tmp_path / "en-fi.txt"
+    path.write_text("house talo\ndog koira\n" + "".join(f"w{n} s{n}\n" for n in range(98)))
+    words = WordSpec(CorpusSpec("micro/en"), ("en", "fi"), texts, Dictionary(f"file:{path}"))
+    (found,) = data_remarks([words])[str(path)]
+    assert (
+        found.startswith("of 100 pairs of words of en-fi.txt the texts have 2")
+        and "more text" in found
+    )
+    assert data_remarks([replace(words, context="alone")]) == {}
+    (tmp_path / "en.txt").write_text("".join(f"w{n}\n" for n in range(98)))
+    (tmp_path / "fi.txt").write_text("".join(f"s{n}\n" for n in range(98)))
+    assert data_remarks([words]) == {}
 
 
 def test_line_aligned_files_are_parallel_text(tmp_path):

@@ -13,7 +13,8 @@ Checkpoints
 Zero-shot transfer
     `load_records`, `FineTuningConfig`, `fine_tune`, `FineTuned`
 Measures
-    `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`
+    `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`,
+    `sentence_vectors`, `masked_nll`
 Figures of a training
     `word_trajectory`, `plot_emergence`, `animate_emergence`, `plot_words`
 Papers and results
@@ -63,8 +64,10 @@ _NAMES = {  # by the module that has them
     "api.measures": (
         "MeanShift",
         "language_identity",
+        "masked_nll",
         "mean_shift",
         "multilinguality",
+        "sentence_vectors",
         "vecmap",
         "word_retrieval",
     ),
@@ -92,8 +95,10 @@ if TYPE_CHECKING:
     from .api.measures import (
         MeanShift,
         language_identity,
+        masked_nll,
         mean_shift,
         multilinguality,
+        sentence_vectors,
         vecmap,
         word_retrieval,
     )

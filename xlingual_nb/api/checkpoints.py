@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NOTE', 'NARROW', 'Checkpoint', 'load_checkpoint', 'as_checkpoint', 'texts_digest', 'begin_folder', 'write_note',
            'temporary_folder', 'few_threads', 'show_progress', 'check_languages', 'neighbour_table', 'training_job',
-           'pretrain', 'warn_of_unknown', 'encode_all', 'probe']
+           'pretrain', 'warn_of_unknown', 'warn_of_few_pairs', 'encode_all', 'probe']
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #5d5e8e1f
 import atexit
@@ -44,6 +44,7 @@ from xlingual_nb.models.pretraining import (
 )
 from ..runs.files import load_json, write_atomic
 from ..text.corpora import Corpus
+from ..text.dictionaries import few_pairs
 from ..text.tokenizers import Encoded
 from ..text.vocabularies import word_starts
 from .pretraining_config import PretrainingConfig, plain_config, read_config
@@ -238,18 +239,32 @@ def load_checkpoint(path: str | Path, device: str = "cpu") -> Checkpoint:
     return Checkpoint(Path(path), load_encoder(path, device))
 
 
-def as_checkpoint(checkpoint: Checkpoint | str | Path) -> Checkpoint:
-    """A checkpoint as it is, or loaded from its folder.
+def as_checkpoint(checkpoint: Checkpoint | Encoder | str | Path) -> Checkpoint:
+    """A checkpoint as it is, of an encoder, or loaded from its folder.
 
     Parameters
     ----------
-    checkpoint : Checkpoint, str or Path
+    checkpoint : Checkpoint, Encoder, str or Path
 
     Returns
     -------
     Checkpoint
+
+    Raises
+    ------
+    InputError
+        For anything else, a model of transformers among it.
     """
-    return checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    if isinstance(checkpoint, Encoder):
+        return Checkpoint(checkpoint.path, checkpoint)
+    require(
+        isinstance(checkpoint, (str, Path)),
+        f"checkpoint is a {type(checkpoint).__name__}: give a folder, as `save_pretrained` of the model and of "
+        "its tokenizer leaves it, or what `load_checkpoint` makes of one",
+    )
+    return load_checkpoint(checkpoint)
 
 # %% ../../nbs/lib/9130_checkpoints.ipynb #b1e1ad81
 NOTE = "pretraining.json"  # in the folder: of what texts and configuration, and whether it is done
@@ -556,6 +571,19 @@ def warn_of_unknown(checkpoint: Checkpoint, parallel: dict[str, Encoded], what: 
             warnings.warn(line, stacklevel=4)
 
 
+def warn_of_few_pairs(usable: int, pairs: int | None = None, name: str = "dictionary") -> None:
+    """Warn of a dictionary of which few pairs of words are left.
+
+    Parameters
+    ----------
+    usable, pairs, name
+        As in `text.dictionaries.few_pairs`.
+    """
+    line = few_pairs(usable, usable if pairs is None else pairs, name)
+    if line:
+        warnings.warn(line, stacklevel=3)
+
+
 def encode_all(
     checkpoint: Checkpoint, texts: Mapping[str, Iterable[str]], name: str = "texts"
 ) -> dict[str, Encoded]:
@@ -630,6 +658,7 @@ def probe(
     sides = {"texts": as_texts(texts)}
     if dictionary:
         sides["dictionary"] = as_texts(dictionary, "dictionary")
+        warn_of_few_pairs(min(map(len, sides["dictionary"].values())))
     encoded = {}
     for name, side in sides.items():
         if pooling == "model":

@@ -8,6 +8,7 @@ __all__ = ['FAKE_SHIFT', 'TEXT_COLUMNS', 'load_text', 'read_source', 'load_paral
            'permute', 'invert', 'slice_windows', 'transform_records', 'train_tokenizer', 'subword_overlap']
 
 # %% ../../nbs/lib/9110_texts.ipynb #4e7ac57d
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -21,7 +22,12 @@ from ..errors import require
 from ..models.pretraining import split_into_chunks
 from ..text import sources, transforms
 from ..text.corpora import Corpus, cut_to_shared_ids
-from ..text.dictionaries import Dictionary, dictionary_file, dictionary_pairs
+from xlingual_nb.text.dictionaries import (
+    Dictionary,
+    dictionary_file,
+    dictionary_pairs,
+    few_pairs,
+)
 from ..text.layouts import layout_named
 from ..text.parallel import read_parallel_lines
 from ..text.records import map_text
@@ -165,6 +171,8 @@ def load_dictionary(
     dictionary = Dictionary(source, translations=translations)
     with layout_named(dictionary_file(dictionary, pair), "dictionaries", strict=True):
         found = dictionary_pairs(dictionary, pair, specs)
+    if line := few_pairs(len(found), len(found), source.removeprefix("file:")):
+        warnings.warn(line, stacklevel=2)
     return dict(zip(pair, map(list, zip(*found))))
 
 # %% ../../nbs/lib/9110_texts.ipynb #09751507
@@ -511,7 +519,7 @@ def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) ->
     ----------
     texts : dict of list of str
     tokenizer : tokenizers.Tokenizer
-        As of `train_tokenizer`; a tokenizer of transformers does as well.
+        As of `train_tokenizer`; a tokenizer of transformers does as well, and a `Checkpoint`.
 
     Returns
     -------
@@ -531,6 +539,7 @@ def subword_overlap(texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) ->
     1    en     es   0.34    0.42
     2  fake     es   0.00    0.00
     """
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a Checkpoint
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     encoded = {language: encode(backend, text) for language, text in as_texts(texts).items()}
     pairs = [

@@ -67,6 +67,15 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
     InputError
         For no sentences, empty ones, or token ids that the language does not have.
     """
+    require(
+        hasattr(encoder, "view"),
+        f"{encoder!r:.80} is no encoder: of what `xl.load_checkpoint` gives, take its `encoder`",
+    )
+    require(
+        isinstance(sentences, Encoded),
+        f"a {type(sentences).__name__} where token ids are due: `measures.probe.encode_text` makes them of "
+        "sentences; `xl.sentence_vectors` and `xl.masked_nll` take the sentences themselves",
+    )
     view, (low, high) = encoder.view(view), token_id_range(encoder, view)
     limit = encoder.max_length(view)
     ids = sentences.ids
@@ -317,6 +326,10 @@ def word_vectors(encoder: Encoder, ids, view, layers, budget=None) -> dict[int, 
     dict of Tensor, shape (words, H)
         By layer.
     """
+    require(
+        np.asarray(ids).dtype.kind not in "US",
+        "words where token ids are due: `xl.sentence_vectors` takes words as they are written",
+    )
     ids = np.asarray(ids, np.int32)
     return sentence_vectors(encoder, Encoded(ids, np.arange(len(ids) + 1)), view, layers, budget)
 

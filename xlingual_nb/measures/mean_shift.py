@@ -423,6 +423,10 @@ def decode(
     require(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
+    require(
+        vector is None or isinstance(vector, torch.Tensor),
+        f"a vector of type {type(vector).__name__}: give a Tensor, as torch.as_tensor makes it",
+    )
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
     decoded = np.empty(len(text.ids), np.int64)

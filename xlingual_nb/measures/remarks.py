@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'stand_together', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
-           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks', 'why_headless',
-           'remarks']
+           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks',
+           'dictionary_remarks', 'why_headless', 'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
 import re
@@ -15,7 +15,9 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from .contextual_words import Finder
 from .retrieval import upper_layer
+from .word_retrieval import find_numbers
 from ..models.checkpoint_folders import names_of_weights
 from ..models.encoders import Encoder
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
@@ -288,6 +290,40 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
             "config.json has is_decoder: a token sees only those before it; set it to false if the "
             "model was trained to see both sides"
         )
+    return lines
+
+
+def dictionary_remarks(
+    words: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Caveats about the words of a dictionary.
+
+    Parameters
+    ----------
+    words : dict of list of str
+        By language; entry i means the same in every language.
+    texts : dict of list of str
+        Sentences by language.
+
+    Returns
+    -------
+    list of str
+        Share of pairs that are one string twice, and of words that no sentence has as they are
+        written.
+    """
+    lines = []
+    pairs = list(zip(*words.values()))
+    n_equal = sum(len({word.lower() for word in pair}) == 1 for pair in pairs)
+    if n_equal:
+        lines.append(f"{n_equal / len(pairs):.1%} of the pairs are one word twice")
+    parts = []
+    for language, side in words.items():
+        finder = Finder(side, "exact")
+        n_missing = len(finder.numbers) - len(find_numbers(finder, texts[language]))
+        if n_missing:
+            parts.append(f"{n_missing / len(finder.numbers):.1%} of {language}")
+    if parts:
+        lines.append(f"dictionary words that are not in the text: {', '.join(parts)}")
     return lines
 
 
