@@ -20,6 +20,7 @@ NLI = "nli/xnli.dev.fi.tsv"
 TEXT = "text/fi.txt"
 VERSES = "bible/fi-own.tsv"
 WORDS = "dictionaries/en-fi.txt"
+CONVERT = "xlingual data convert "
 SAID = [
     # text
     (TEXT, b"\xef\xbb\xbfSataa.\n", "1 sentence in 1 document"),
@@ -44,6 +45,10 @@ SAID = [
     ("text/fi.txt.bz2", b"BZh9", "decompress it to fi.txt, or compress that by gzip"),
     ("text/fi.txt~", b"Sataa.\n", "nothing reads a file of this name (xx.txt"),
     ("text/fi.päivä lehti.txt", b"Sataa.\n", "1 sentence in 1 document"),
+    (TEXT, b"Sataa\x0ctaas.\n", "100.0% of the lines hold control characters"),
+    ("text/zh-Hans.txt", "下雨了。\n".encode(), "1 sentence in 1 document"),
+    ("text/fin.txt", b"Sataa.\n", "1 sentence in 1 document"),
+    ("text/Thumbs.db", b"x", "nothing reads a file of this name (xx.txt"),
     # verses
     (VERSES, b"MAT.5.3-4\tAutuaita.\n", "'MAT.5.3-4' is no verse id: write BOOK.chapter.verse"),
     (VERSES, b"MAT.5.3\tHe.\nMAT.5.4\t\n", "line 2: verse MAT.5.4 has no text: remove the line"),
@@ -55,6 +60,12 @@ SAID = [
         "1 of 2 chapters are in several places",
     ),
     (VERSES, b"MAT.1.1\tHe.\nMAT.1.2\tNe.\nMAT.2.1\tMe.\n", "3 verses"),
+    (VERSES, b"\xef\xbb\xbfMAT.5.3\tHe.\n", "1 verse"),
+    (VERSES, b"MAT.005.003\tHe.\n", f"verses by other names: {CONVERT}"),
+    (VERSES, b"MAR.5.3\tHe.\nJOH.5.4\tNe.\n", f"verses by other names: {CONVERT}"),
+    (VERSES, "MAT.\u0665.\u0663\tHe.\n".encode(), f"verses by other names: {CONVERT}"),
+    ("bible/fin-own.tsv", b"MAT.5.3\tHe.\n", "1 verse"),
+    ("bible/pt_br-own.tsv", b"MAT.5.3\tEle.\n", "1 verse"),
     # pairs of sentences
     (NLI, b"A.\tB.\tNeutral\n", "line 1: label 'Neutral' is not known: write entailment"),
     (NLI, b"A.\t\tneutral\n", "line 1: the hypothesis is empty: remove the line"),
@@ -64,6 +75,10 @@ SAID = [
     (NLI, b"A.\tA.\tneutral\n", "100.0% of the pairs say the same twice"),
     (NLI, b"A.\tB.\tneutral\nC.\tD.\tneutral\n", "all 2 records are 'neutral'"),
     ("nli/XNLI.dev.fi.TSV", b"A.\tB.\tneutral\n", "call it xnli.dev.fi.tsv"),
+    (NLI, b"n/a\tNA\tneutral\n", "1 pair: neutral 1"),
+    (NLI, b"premise\thypothesis\tlabel\nA.\tB.\tneutral\n", f"with a header: {CONVERT}"),
+    (NLI, b"A.\tB.\tneutral\nC.\tD.\t-\n", f"XNLI's labels: {CONVERT}"),
+    (NLI, b"A.\tB.\tneutral\n\n", f"blank lines: {CONVERT}"),
     # names
     (NER, b"Oulu\tB-LOC\n \t \non\tO\n", "2 sentences: LOC 1"),
     (NER, b"Oulu\tB-LOC\n\tO\n", "line 2: there is no token before 'O': remove the line"),
@@ -73,6 +88,15 @@ SAID = [
     (NER, b"Oulu\tB-\n", "line 1: tag 'B-' is no BIO tag"),
     (NER, b"Uusi Oulu\tB-LOC\n", "1 sentence: LOC 1"),
     (NER, b"Oulu\tO\n", "all 1 tags are O: the file names no entities"),
+    (NER, b"\xef\xbb\xbfOulu\tB-LOC\n", "1 sentence: LOC 1"),
+    (NER, "Oulu\tB-LOC\n".encode("utf-16"), "line 1: the text is UTF-16"),
+    (NER, "Jyväskylä\tB-LOC\n".encode("latin-1"), "line 1: byte 0xe4 is not UTF-8"),
+    (NER, b"Oulu\tB-LOC\r\n\r\non\tO\r\n", "2 sentences: LOC 1"),
+    (NER, b"Oulu\tB-LOC\ron\tO\r", f"line ends of old Macintoshes: {CONVERT}"),
+    (NER, "Oulu\tB-LOC\n\u200b\tO\n".encode(), "1 sentence: LOC 1"),
+    (NER, b"Oulu\tB-LOC\n\t\non\tO\n", "2 sentences: LOC 1"),
+    (NER, b"Oulu\tI-LOC\n", f"IOB1: {CONVERT}"),
+    (NER, b"Oulu B-LOC\non O\n", f"2 columns parted by blanks, BIO: {CONVERT}"),
     # treebanks
     (UD, f"{WORD}1-2\tx\t_\t_\t_\t_\t_\t_\t_\t_\n{NEXT}", "1 sentence, 2 words, 2 relations"),
     (UD, f"{WORD}1.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n{NEXT}", "1 sentence, 2 words, 2 relations"),
@@ -89,6 +113,9 @@ SAID = [
     (UD, WORD.replace("Sataa", "10 000"), "1 sentence, 1 word"),
     (UD, WORD.replace("Sataa", "#"), "1 sentence, 1 word"),
     (UD, f"# newdoc\n\n{WORD}", "1 sentence, 1 word"),
+    (UD, WORD.replace("Sataa", "10\u00a0000"), "1 sentence, 1 word"),
+    (UD, WORD.replace("Sataa", "\u00a0"), "line 1: word 1 has no form"),
+    (UD, WORD.strip(), "1 sentence, 1 word"),
     # dictionaries
     (WORDS, b"house\ttalo\nhouse\tkoti\n", "1 word"),
     (WORDS, "house\u3000talo\n".encode(), "1 word"),
@@ -98,6 +125,13 @@ SAID = [
         "is not two words: write `first second`",
     ),
     (WORDS, b"Oulu OULU\ntaxi taxi\nhouse talo\n", "66.7% of the pairs are one word twice"),
+    ("dictionaries/fi-en.txt", b"talo house\n", "1 word"),
+    (WORDS, b"House talo\nhouse talo\nDog koira\n", "2 words"),
+    (
+        WORDS,
+        "cream j\u00e4\u00e4\u00a0tel\u00f6\n".encode(),
+        "two readings are possible, 'cream' and",
+    ),
     # others
     ("doc/fi.train.tsv", b"A.\ta\nB.\tb\nC.\tc\nD.\td\nE.\te\n", "each of 5 records has a label"),
     ("vocab/mbert-cased.vocab.txt", b"\xef\xbb\xbf[PAD]\nthe\n", "2 word pieces"),

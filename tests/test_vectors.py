@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.models.static_vectors import read_binary_rows, read_vectors
+from xlingual_nb.models.static_vectors import load_vector_file, read_binary_rows, read_vectors
 
 
 def random_words(n, seed):
@@ -60,6 +60,16 @@ def test_blocks_do_not_show(block):
     )
 
 
+def as_binary(kind):
+    """A binary file whose numbers are of another kind than float32, or of that."""
+    rows = np.random.default_rng(0).normal(size=(9, 6)).astype(kind)
+    words = ["la", "mi", "el", "ve", "tu", "yo", "si", "no", "ya"]
+    rows = [word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, rows)]
+    return b"9 6\n" + b"".join(rows)
+
+
+WIDTH = 300
+ROW = " ".join(f"{n / 7:.5f}" for n in range(WIDTH))
 TEXT = "3 2\nla 0.5 -1\ncasa 0.25 8\nvieja 3 1\n"
 BINARY = b"2 2\nla " + np.float32([1, 2]).tobytes() + b"casa " + np.float32([3, 4]).tobytes()
 
@@ -108,10 +118,51 @@ BINARY = b"2 2\nla " + np.float32([1, 2]).tobytes() + b"casa " + np.float32([3, 
         ("x.bin", BINARY.replace(b"casa", b"\xe9"), "word 2: .*UTF-8"),
         ("x.bin.gz", gzip.compress(BINARY, mtime=0)[:-20], "cut short"),
         ("x.txt", TEXT, "no file of vectors"),
+        ("x.vec", "\ufeff" + TEXT, "line 1: .*byte-order mark stands before it: save"),
+        ("x.vec", TEXT.replace("3 2", "3 2 0"), "line 1: '3 2 0' is no header"),
+        ("x.vec", TEXT.replace("0.25 8", "0,25 8"), "line 3: .* with decimal points"),
+        (
+            "x.vec",
+            TEXT.replace(" 8", "  8"),
+            "line 3: columns after 'casa': 3; .* one blank between",
+        ),
+        ("x.vec", TEXT.replace("casa ", "casa\t"), "line 3: columns after .*one blank between"),
+        (
+            "x.vec",
+            TEXT.replace("casa 0.25 8", "casa 0:1 1:2 2:3"),
+            "line 3: columns after 'casa': 3",
+        ),
+        ("x.vec", TEXT.replace("0.25", "1_0"), "line 3: a number after 'casa' holds a _"),
+        ("x.bin", TEXT, "holds text, not binary vectors: call it .vec"),
+        ("x.bin", f"2 {WIDTH}\nla {ROW}\ncasa {ROW}\n", "call it .vec"),
+        ("x.vec", BINARY, "holds binary vectors, not text: call it .bin"),
+        ("x.bin", as_binary(">f4"), "order of bytes: write them little-endian"),
+        ("x.bin", as_binary("<f2"), "numbers are not float32"),
+        ("x.bin", as_binary("<f8"), "numbers are not float32"),
+        ("x.bin", as_binary("<f4").replace(b"mi", b"mi casa"), "a word holds a blank"),
     ],
 )
 def test_a_broken_file_is_one_line_with_the_place(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(InputError, match=says) as refusal:
-        read_vectors(tmp_path / name)
+        load_vector_file(tmp_path / name)
     assert str(tmp_path / name) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("x.vec", TEXT.replace("\n", " \n"), ["la", "casa", "vieja"]),
+        ("x.vec", TEXT.replace("\n", "\r\n"), ["la", "casa", "vieja"]),
+        ("x.vec", TEXT.replace("casa", "\t"), ["la", "\t", "vieja"]),
+        ("x.vec", TEXT.replace("casa", "mi\u00a0casa"), ["la", "mi\u00a0casa", "vieja"]),
+        ("x.vec", TEXT.replace("casa", "\u2028"), ["la", "\u2028", "vieja"]),
+        ("x.vec", TEXT.replace("casa", "LA"), ["la", "LA", "vieja"]),
+        ("x.vec", TEXT.replace("casa", "<unk>"), ["la", "<unk>", "vieja"]),
+        ("x.bin", BINARY.replace(b"casa", b"ca\0sa"), ["la", "ca\0sa"]),
+        ("x.bin", BINARY + b"\n", ["la", "casa"]),
+    ],
+)
+def test_an_odd_file_that_says_what_it_holds_is_read(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    assert read_vectors(tmp_path / name)[0] == words

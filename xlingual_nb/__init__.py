@@ -15,8 +15,8 @@ Zero-shot transfer
 Measures
     `multilinguality`, `word_retrieval`, `vecmap`, `language_identity`, `mean_shift`, `MeanShift`,
     `sentence_vectors`, `masked_nll`
-Figures of a training
-    `word_trajectory`, `plot_emergence`, `animate_emergence`, `plot_words`
+Figures
+    `word_trajectory`, `plot_emergence`, `animate_emergence`, `plot_words`, `plot_positions`
 Papers and results
     `claims`, `ambiguities`, `tables`, `published`, `reference_results`
 
@@ -74,6 +74,7 @@ _NAMES = {  # by the module that has them
     "api.training_figures": (
         "animate_emergence",
         "plot_emergence",
+        "plot_positions",
         "plot_words",
         "word_trajectory",
     ),
@@ -119,7 +120,13 @@ if TYPE_CHECKING:
         train_tokenizer,
         transform_records,
     )
-    from .api.training_figures import animate_emergence, plot_emergence, plot_words, word_trajectory
+    from .api.training_figures import (
+        animate_emergence,
+        plot_emergence,
+        plot_positions,
+        plot_words,
+        word_trajectory,
+    )
     from .api.transfer import FineTuned, FineTuningConfig, fine_tune, load_records
     from .api.word_vectors import train_word_vectors
     from .errors import InputError

@@ -340,28 +340,37 @@ def compared_bars(tidy: pd.DataFrame, column: str, label: str = ""):
     return ax
 
 # %% ../../nbs/lib/8030_figures.ipynb #d79ffd24
-def similarity_maps(maps: dict, half: int):
+def similarity_maps(
+    maps: dict, length: int, languages: tuple[str, ...] = ("English", "Fake-English")
+):
     """Cosine similarities of position embeddings, one panel a model (D Figures 5 and 8).
 
     Parameters
     ----------
     maps : dict
         {model: array, shape (n_positions, n_positions)}.
-    half : int
-        The first position of the second language.
+    length : int
+        Positions of each language; those of the first stand first.
+    languages : tuple of str
+        Their names; empty for positions that all languages share.
 
     Returns
     -------
     Figure
     """
     figure, axes = panels(len(maps), columns=2, height=3)
+    middles = [number * length + length / 2 - 0.5 for number in range(len(languages))]
     for ax, (title, values) in zip(axes, maps.items()):
         image = ax.imshow(values, cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
-        for line in (ax.axhline, ax.axvline):
-            line(half - 0.5, color="white", linewidth=0.8)
-        middles = half / 2 - 0.5, half + (len(values) - half) / 2 - 0.5
-        ax.set_xticks(middles, ["English positions", "Fake-English positions"])
-        ax.set_yticks(middles, ["English", "Fake-English"], rotation=90, va="center")
+        for number in range(1, len(languages)):
+            for line in (ax.axhline, ax.axvline):
+                line(number * length - 0.5, color="white", linewidth=0.8)
+        if languages:
+            ax.set_xticks(middles, [f"{language} positions" for language in languages])
+            ax.set_yticks(middles, languages, rotation=90, va="center")
+        else:
+            ax.set_xlabel("position")
+            ax.set_ylabel("position")
         ax.set_title(row_name(title))
         ax.grid(False)
     figure.colorbar(image, ax=axes, shrink=0.8, label="cosine similarity")
