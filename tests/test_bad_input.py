@@ -5,6 +5,7 @@ meant.
 import builtins
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -116,11 +117,15 @@ def test_word_pairs_are_counted_and_one_is_none(model):
     refused(probe(model, "--dictionary", "one.txt"), "one.txt has 1 pairs of words", "at least 10")
     (model / "ten.txt").write_text("".join(f"w{i} w{i + 1}\n" for i in range(5, 15)))
     told = probe(model, "--dictionary", "ten.txt").stdout.splitlines()
-    assert told[1:3] == [
-        "10 pairs of words of ten.txt",
-        "mu: the mean of rho and tau at layers 0 and 2, both ways",
-    ]
-    assert "mu en-enfake" in told[3]
+    assert told[1] == "10 pairs of words of ten.txt"
+    assert "ten.txt has 10 pairs of words" in told[2] and "give 30 or more" in told[2]
+    assert "mu: the mean of rho and tau at layers 0 and 2, both ways" in told[3:5]
+    (model / "same.txt").write_text("".join(f"w{i} w{i}\n" for i in range(5, 35)) + "w5x W5X\n")
+    told = probe(model, "--dictionary", "same.txt").stdout.splitlines()
+    assert told[2] == "100.0% of the pairs are one word twice"
+    assert re.fullmatch(
+        "dictionary words that are not in the text: .*% of en, .*% of enfake", told[3]
+    )
 
 
 def test_what_is_cut_is_said(model):

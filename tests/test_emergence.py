@@ -15,7 +15,7 @@ from PIL import Image
 
 import xlingual_nb as xl
 from xlingual_nb import cli
-from xlingual_nb.api.checkpoints import NOTE
+from xlingual_nb.api.pretraining_folders import NOTE
 from xlingual_nb.errors import InputError
 from xlingual_nb.experiments import laboratory
 from xlingual_nb.experiments.scales import laboratory_config, laboratory_text

@@ -536,7 +536,6 @@ def probe(
         read_microworld,
     )
     from xlingual_nb.measures.remarks import dictionary_remarks, remarks
-    from xlingual_nb.text.dictionaries import few_pairs
     from xlingual_nb.text.layouts import layout_named
     from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
@@ -555,10 +554,7 @@ def probe(
     with layout_named(dictionary, "dictionaries"):
         words = parallel_words(names[:2], texts, dictionary)
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
-    of_words = []
-    if dictionary:
-        n_pairs = len(words[names[0]])
-        of_words = [few_pairs(n_pairs, n_pairs, str(dictionary)), *dictionary_remarks(words, texts)]
+    of_words = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
 
     if pooling == "model":
         texts = {n: pooled.prepare(strings) for n, strings in texts.items()}
@@ -571,7 +567,7 @@ def probe(
 
     parallel = ids(texts)
     dictionary_ids = ids(words)
-    messages = [*filter(None, of_words), *remarks(encoder, parallel, dictionary_ids, texts, pooled)]
+    messages = of_words + remarks(encoder, parallel, dictionary_ids, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
     frame = measure(encoder, parallel, dictionary_ids, pooling=pooled)

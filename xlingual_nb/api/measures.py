@@ -21,9 +21,8 @@ from xlingual_nb.api.checkpoints import (
     encode_all,
     few_threads,
     probe,
-    warn_of_few_pairs,
 )
-from .texts import as_sentences, as_texts
+from .texts import as_sentences, as_texts, warn_of_few_pairs
 from ..errors import require
 from ..measures import embeddings, perplexity
 from ..measures import mean_shift as shifts

@@ -14,7 +14,8 @@ import numpy as np
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from .checkpoints import Checkpoint, show_progress, temporary_folder
+from .checkpoints import Checkpoint, show_progress
+from .pretraining_folders import temporary_folder
 from .texts import as_texts, train_tokenizer
 from ..errors import require
 from ..models.configs import METHODS

@@ -22,6 +22,7 @@ from ..models.checkpoint_folders import names_of_weights
 from ..models.encoders import Encoder
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from ..models.static_vectors import VECTOR_FILES
+from ..text.dictionaries import few_pairs
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5180_remarks.ipynb #772b55ba
@@ -294,7 +295,7 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
 
 
 def dictionary_remarks(
-    words: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]]
+    words: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]], name: str
 ) -> list[str]:
     """Caveats about the words of a dictionary.
 
@@ -304,15 +305,18 @@ def dictionary_remarks(
         By language; entry i means the same in every language.
     texts : dict of list of str
         Sentences by language.
+    name : str
+        Of the dictionary.
 
     Returns
     -------
     list of str
-        Share of pairs that are one string twice, and of words that no sentence has as they are
-        written.
+        That it has few pairs; the shares of pairs that are one string twice, and of words that no
+        sentence has as they are written.
     """
-    lines = []
     pairs = list(zip(*words.values()))
+    few = few_pairs(len(pairs), len(pairs), name)
+    lines = [few] if few else []
     n_equal = sum(len({word.lower() for word in pair}) == 1 for pair in pairs)
     if n_equal:
         lines.append(f"{n_equal / len(pairs):.1%} of the pairs are one word twice")
