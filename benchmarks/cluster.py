@@ -1,12 +1,14 @@
 """A dask cluster beside processes of one machine: what it costs, and what kills cost it.
 
     python benchmarks/cluster.py overhead --notebook 03 --rounds 3 --output overhead.csv
+    python benchmarks/cluster.py overhead --notebook 07 --scale laptop -p rows=0 -p seeds=4
     python benchmarks/cluster.py kills --rounds 10 --output kills.csv
 
 README.md beside this file says what is done and how to read the tables.
 """
 
 import argparse
+import ctypes
 import hashlib
 import json
 import os
@@ -49,18 +51,33 @@ def digest(store: Store) -> str:
 # ---- overhead
 
 
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans():
+    """Become the parent of every descendant whose own parent ends before it (Linux).
+
+    What a killed nanny leaves behind would else be counted nowhere.
+    """
+    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1):
+        sys.exit("processor seconds of a cluster are measured under Linux alone")
+
+
 def processor_seconds() -> float:
-    """Processor time of this process and of all its children that have ended."""
-    usages = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in usages)
+    """Processor time of all descendants, once all have ended."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return usage.ru_utime + usage.ru_stime
 
 
-def one_study(executor: str, notebook: str, scale: str, workers: int, folder: str) -> dict:
-    """Make a notebook's runs in a new store; seconds of the clock and of the processor."""
-    specs, _ = grid_of(notebook, scale, {})
-    made_by = {"processes": Processes, "dask": lambda n: Dask(workers=n)}[executor](workers)
+def one_study(study: dict, executor: str, folder: str) -> dict:
+    """Make a notebook's runs in a new store, which takes some seconds of the clock."""
+    specs, _ = grid_of(study["notebook"], study["scale"], study["settings"])
+    made_by = Dask(workers=study["workers"]) if executor == "dask" else Processes(study["workers"])
     store, began = Store(folder), time.monotonic()
-    before = processor_seconds()
     run(specs, store, made_by, stack=1, progress=False)
     seconds = time.monotonic() - began
     made = list_runs(store)
@@ -68,23 +85,26 @@ def one_study(executor: str, notebook: str, scale: str, workers: int, folder: st
         executor=executor,
         runs=len(made),
         seconds=round(seconds, 1),
-        processor=round(processor_seconds() - before, 1),
         in_runs=round(float(made.seconds.sum()), 1),
         digest=digest(store),
     )
 
 
-def overhead(notebook: str, scale: str, rounds: int, workers: int) -> pd.DataFrame:
+def overhead(study: dict, rounds: int) -> pd.DataFrame:
     """The same grid by processes and by dask, in turn, each in a fresh interpreter."""
+    adopt_orphans()
     rows = []
     for turn in range(rounds):
         order = ("processes", "dask") if turn % 2 == 0 else ("dask", "processes")
         for executor in order:
             folder = tempfile.mkdtemp()
-            arguments = (executor, notebook, scale, str(workers), f"{folder}/runs")
+            arguments = (json.dumps(study), executor, f"{folder}/runs")
             command = [sys.executable, __file__, "one", *arguments]
+            before = processor_seconds()
             answer = subprocess.run(command, capture_output=True, text=True, check=True)
-            rows.append(dict(round=turn) | json.loads(answer.stdout.splitlines()[-1]))
+            spent = round(processor_seconds() - before, 1)
+            result = json.loads(answer.stdout.splitlines()[-1])
+            rows.append(dict(round=turn, processor=spent) | result)
             print(rows[-1], flush=True)
             shutil.rmtree(folder)
     frame = pd.DataFrame(rows)
@@ -186,19 +206,19 @@ def main():
     parts.choices["overhead"].add_argument("--notebook", default="03")
     parts.choices["overhead"].add_argument("--scale", default="smoke")
     parts.choices["overhead"].add_argument("--workers", type=int, default=2)
+    parts.choices["overhead"].add_argument("-p", dest="settings", action="append", default=[])
     one = parts.add_parser("one", help="(a fresh interpreter of overhead)")
-    for name in ("executor", "notebook", "scale", "workers", "folder"):
+    for name in ("study", "executor", "folder"):
         one.add_argument(name)
     given = parser.parse_args()
     if given.part == "one":
-        study = one_study(
-            given.executor, given.notebook, given.scale, int(given.workers), given.folder
-        )
-        return print(json.dumps(study))
+        return print(json.dumps(one_study(json.loads(given.study), given.executor, given.folder)))
     if given.part == "kills":
         frame = kills(given.rounds)
     else:
-        frame = overhead(given.notebook, given.scale, given.rounds, given.workers)
+        settings = dict(setting.split("=", 1) for setting in given.settings)
+        study = dict(notebook=given.notebook, scale=given.scale, settings=settings)
+        frame = overhead(study | dict(workers=given.workers), given.rounds)
     print(frame.to_string(index=False))
     if given.output:
         frame.to_csv(given.output, index=False)
