@@ -4,12 +4,13 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.report import readme
+from xlingual_nb.report import install_cells, readme
 from xlingual_nb.report.answers import reference_verdicts
 from xlingual_nb.report.study_costs import study_costs
 
@@ -131,6 +132,26 @@ def test_badges_and_mirror_follow_from_the_one_address(tmp_path):
     badges = readme.badges_block(address)
     for name in re.findall(r"workflows/(\w+)\.yml/badge", badges):
         assert (ROOT / f".github/workflows/{name}.yml").is_file()
-    assert "https://someone.github.io/copy/" in badges and badges.count("[![") == 2
+    assert "https://someone.github.io/copy/" in badges and badges.count("[![") == 4
+    opened = re.findall(r"/(?:github|gh)/Someone/copy/\S*?(nbs[^)]*)", badges)
+    assert all((ROOT / unquote(name)).is_file() for name in opened) and len(opened) == 2
     settings.write_text(changed.replace(address, "https://example.org/copy"))
     assert readme.badges_block(readme.repository_address(tmp_path)) == ""
+
+
+def test_notebooks_have_an_install_cell_where_there_is_an_address(tmp_path):
+    """The cell clones and installs where the package is missing, before the first code, once."""
+    (tmp_path / "nbs").mkdir()
+    path = tmp_path / "nbs/03_frequency.ipynb"
+    source = (ROOT / "nbs/03_frequency.ipynb").read_text(encoding="utf-8")
+    path.write_text(source, encoding="utf-8")
+    address = "https://github.com/Someone/copy"
+    (tmp_path / "settings.ini").write_text(f"[DEFAULT]\ngit_url = {address}\n")
+    assert install_cells.refresh_install_cells(tmp_path) == [path]
+    assert install_cells.refresh_install_cells(tmp_path) == []
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    first = next(cell for cell in cells if cell["cell_type"] == "code")
+    assert f"git clone -q --depth 1 {address}" in "".join(first["source"])
+    (tmp_path / "settings.ini").write_text("[DEFAULT]\ngit_url = https://example.org/copy\n")
+    assert install_cells.refresh_install_cells(tmp_path) == [path]
+    assert path.read_text(encoding="utf-8") == source

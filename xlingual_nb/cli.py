@@ -406,12 +406,12 @@ def report():
 @app.command()
 def refresh(notebooks: Notebooks = None):
     """Write what notebooks, README and docs/ say of the reference results from these."""
-    from xlingual_nb.report import answers, docs_pages, readme
+    from xlingual_nb.report import answers, docs_pages, install_cells, readme
 
     changed = answers.refresh(notebooks)
     if not notebooks:
         changed += readme.refresh_map() + readme.refresh_readme() + docs_pages.refresh_docs()
-        changed += readme.refresh_mirror()
+        changed += readme.refresh_mirror() + install_cells.refresh_install_cells()
     for path in changed:
         print(f"{short(path)}: written anew")
 
