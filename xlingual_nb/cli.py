@@ -6,10 +6,10 @@
 __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignments', 'Device', 'Sizes', 'Keep', 'Batch', 'Jobs',
            'Notebook', 'Machines', 'Devices', 'ExecutorName', 'Address', 'Workers', 'OnWorkers', 'ConfirmNotebook',
            'Corpus', 'Table', 'Column', 'Claims', 'ClaimScale', 'ClaimVerdict', 'Target', 'Encoder', 'Languages',
-           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'Trainings', 'OneModel', 'AnimationOut', 'Titles',
-           'Layer', 'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales', 'notebook_values',
-           'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_', 'init', 'claims_',
-           'why', 'probe', 'animate']
+           'Texts', 'Dictionary', 'Sentences', 'Pooling', 'Out', 'WordsFigure', 'Trainings', 'OneModel', 'AnimationOut',
+           'Titles', 'Layer', 'Theme', 'print_version', 'common', 'main', 'known_notebooks', 'known_scales',
+           'notebook_values', 'run_batch_file', 'list_', 'plan', 'run', 'confirm', 'report', 'refresh', 'results_',
+           'init', 'claims_', 'why', 'probe', 'animate']
 
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
@@ -32,6 +32,7 @@ from xlingual_nb.report.run_commands import (
 from xlingual_nb.report.terminal import (
     UsageError,
     assignments,
+    check_figure_out,
     check_out,
     exit_of,
     listing,
@@ -44,6 +45,7 @@ from xlingual_nb.report.terminal import (
     settle,
     short,
     interrupted_message,
+    write_csv,
 )
 
 # %% ../nbs/lib/9010_cli.ipynb #3fbb60e0
@@ -505,6 +507,7 @@ Pooling = Annotated[
     str, typer.Option(help="A sentence's vector: mean, cls, or model (its modules.json).")
 ]
 Out = Annotated[Path | None, typer.Option(help="Also write every number to this CSV file.")]
+WordsFigure = Annotated[Path | None, typer.Option(help="Also draw the words to this PNG or PDF.")]
 
 
 @app.command()
@@ -516,6 +519,7 @@ def probe(
     sentences: Sentences = 1000,
     pooling: Pooling = "mean",
     out: Out = None,
+    figure: WordsFigure = None,
     device: Device = "cpu",
     as_json: Json = False,
 ):
@@ -526,6 +530,8 @@ def probe(
         raise InputError(f"--languages {languages}: name two or more different ones, as en,es")
     if out:
         check_out(out)
+    if figure:
+        check_figure_out(figure)
     from xlingual_nb.models.encoders import load_encoder
     from xlingual_nb.models.model_checks import check_settings
     from xlingual_nb.measures.probe import (
@@ -553,6 +559,7 @@ def probe(
         texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
     with layout_named(dictionary, "dictionaries"):
         words = parallel_words(names[:2], texts, dictionary)
+    require(words or not figure, "--figure draws pairs of words: give them with --dictionary FILE")
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
     of_words = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []
 
@@ -560,13 +567,8 @@ def probe(
         texts = {n: pooled.prepare(strings) for n, strings in texts.items()}
         words = {n: pooled.prepare(strings) for n, strings in (words or {}).items()}
 
-    def ids(side):
-        return (
-            {n: encode_text(encoder, strings, n) for n, strings in side.items()} if side else None
-        )
-
-    parallel = ids(texts)
-    dictionary_ids = ids(words)
+    parallel = {n: encode_text(encoder, strings, n) for n, strings in texts.items()}
+    dictionary_ids = {n: encode_text(encoder, x, n) for n, x in words.items()} if words else None
     messages = of_words + remarks(encoder, parallel, dictionary_ids, texts, pooled)
     if not as_json:
         print(*filter(None, (source, pairs, *messages)), sep="\n")
@@ -575,12 +577,12 @@ def probe(
         print_json(dict(sentences=source, words=pairs, remarks=messages, numbers=rows_of(frame)))
     else:
         print_table(by_layer(frame))
-    try:
-        out and frame.to_csv(out, index=False)
-    except OSError as error:
-        raise InputError(
-            f"--out {out} was not written ({error.strerror}): the numbers are printed above"
-        ) from None
+    if out:
+        write_csv(frame, out)
+    if figure:
+        from xlingual_nb.api.training_figures import plot_words
+
+        plot_words({path.resolve().name: path}, words).savefig(figure, dpi=220)
 
 # %% ../nbs/lib/9010_cli.ipynb #455fc217
 Trainings = Annotated[

@@ -150,14 +150,18 @@ def warn_of_few_pairs(usable: int, pairs: int, name: str = "dictionary") -> None
 
 
 def load_dictionary(
-    texts: Mapping[str, str], source: str = "micro", translations: str = "first", **parameters
+    texts: Mapping[str, str] | Iterable[str],
+    source: str = "micro",
+    translations: str = "first",
+    **parameters,
 ) -> dict[str, list[str]]:
     """Words of two languages and their translations.
 
     Parameters
     ----------
-    texts : dict of str
-        The two languages, and of each a source as of `load_text`.
+    texts : dict of str, or list of str
+        The two languages, and of each a source as of `load_text`; by default the microworld's,
+        which a dictionary from a file does not read.
     source : str
         `micro` (the microworld's own), `muse` (of the data folder) or `file:PATH` (two words a
         line).
@@ -177,6 +181,13 @@ def load_dictionary(
     >>> words["en"][:3], words["es"][:3]
     (['fec', 'duw', 'mava'], ['ne', 'fah', 'cogtis'])
     """
+    require(
+        not isinstance(texts, str),
+        f"texts is one string, {texts!r:.40}: name two languages, and a file as "
+        'source: load_dictionary(["en", "es"], "file:en-es.txt")',
+    )
+    if not isinstance(texts, Mapping):
+        texts = {language: f"micro/{language}" for language in texts}
     require(len(texts) == 2, f"a dictionary of {len(texts)} languages: name two")
     pair = tuple(texts)
     specs = [CorpusSpec(text, parameters=tuple(parameters.items())) for text in texts.values()]

@@ -87,7 +87,16 @@ def word_trajectory(
     return load_trajectory(folders, layer, **options)
 
 # %% ../../nbs/lib/9270_training_figures.ipynb #af7a27d7
+def _check_titles(models) -> None:
+    """InputError unless models are given by title."""
+    require(
+        isinstance(models, Mapping),
+        f"models is {models!r:.60}: give each a title, {{'my model': checkpoint}}",
+    )
+
+
 def _trajectories(models: Mapping, dictionary, layer: int) -> list[Trajectory]:
+    _check_titles(models)
     dictionaries = dictionary
     if dictionary is None or not all(isinstance(d, Mapping) for d in dictionary.values()):
         dictionaries = dict.fromkeys(models, dictionary)
@@ -180,6 +189,7 @@ def plot_words(
     >>> len(figure.axes)
     2
     """
+    _check_titles(models)
     last = {title: [model] for title, model in models.items()}
     return emergence.draw_last(_trajectories(last, dictionary, layer), theme, labels)
 
