@@ -14,6 +14,7 @@ from xlingual_nb.errors import InputError
 from xlingual_nb.experiments.emergence import FRONT, TITLES
 from xlingual_nb.report import emergence, explorer, tables
 from xlingual_nb.report.reference_results import kept_study
+from xlingual_nb.runs.spec import run_id
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/explore"
@@ -66,6 +67,23 @@ def test_the_page_lists_the_models_that_are_there():
 def test_dials_are_those_of_the_study():
     data = called(PAGE / "data/dials.js", "dials")
     assert data == explorer.dials_data(kept_study("17_dials", ROOT)), "xlingual run 18 --keep"
+
+
+def test_every_setting_of_a_dial_has_a_map_of_a_model_of_the_study():
+    maps = called(PAGE / "data/dials-words.js", "dialWords")
+    dials = called(PAGE / "data/dials.js", "dials")
+    rows = [f"{dial['name']} | {one['name']}" for dial in dials for one in dial["settings"]]
+    assert set(maps) == set(rows)
+    seeds = tables.read_seeds(ROOT / "results/laptop/17_dials/seeds.csv")
+    tau = seeds[(seeds.column == "Layer 0 Trans. τ") & (seeds.seed == 0)].set_index("row").value
+    for row, measure in explorer.dial_runs().items():
+        one = maps[row]
+        assert one["run"] == run_id(measure.checkpoint)[:12]
+        # the same seed trained anew, by code that is not that of the study to the last digit
+        assert one["plane"]["score"] == pytest.approx([tau[row]], abs=0.1)
+        nearest = explorer.decode_bytes(one["plane"]["nearest"], (2, -1, explorer.NEAREST))
+        found = (nearest[..., 0] == np.arange(nearest.shape[1])).mean()
+        assert found == pytest.approx(one["plane"]["score"][0], abs=0.02), "ties may go either way"
 
 
 def test_data_are_small_and_nothing_comes_from_elsewhere():
@@ -299,6 +317,16 @@ def test_a_dial_is_turned(opened):
     tab.keyboard.press("ArrowRight")
     assert tab.inner_text("#spoken") != first
     assert "µ" in tab.locator("#dials svg").get_attribute("aria-label")
+    maps = called(PAGE / "data/dials-words.js", "dialWords")
+    tab.select_option("#dial", label=explorer.DIAL_TITLES["overlap"])
+    tab.focus("#setting")
+    seen = set()
+    for share in ("0.25", "0.5", "0.75", "1"):
+        tab.keyboard.press("ArrowRight")
+        tau = maps[f"overlap | {share}"]["centred"]["score"][0]
+        assert f"τ {tau:.2f}" in tab.inner_text("#dial-score-centred")
+        seen.add(tab.evaluate("document.getElementById('dial-plane').toDataURL()"))
+    assert len(seen) == 4, "the map changes with the dial"
 
 
 @pytest.mark.ci

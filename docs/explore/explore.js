@@ -479,16 +479,18 @@ const explore = (() => {
     byId("setting").setAttribute("aria-valuetext", now.name);
     byId("spoken").replaceChildren(...spokenLines(dial, now));
     drawDialMap(dial, now);
-    const [width, row] = [640, 26];
+    const width = Math.min(640, byId("dials").clientWidth);
+    const row = 26;
+    const left = 70; // of the bars, for the names of the settings
     const svg = d3.create("svg").attr("viewBox", `0 0 ${width} ${row * dial.settings.length + 24}`).attr("role", "img");
     const top = d3.max(dial.settings, (one) => one.mu + one.sd);
-    const x = d3.scaleLinear([0, top], [150, width - 70]).nice();
+    const x = d3.scaleLinear([0, top], [left, width - 60]).nice();
     dial.settings.forEach((one, i) => {
       const y = i * row + 4;
       const bar = svg.append("g").attr("opacity", one === now ? 1 : 0.45);
-      bar.append("text").attr("x", 144).attr("y", y + 14).attr("text-anchor", "end").text(one.name);
-      bar.append("rect").attr("x", 150).attr("y", y).attr("height", row - 8)
-        .attr("width", Math.max(1, x(one.mu) - 150)).attr("fill", "var(--first)");
+      bar.append("text").attr("x", left - 6).attr("y", y + 14).attr("text-anchor", "end").text(one.name);
+      bar.append("rect").attr("x", left).attr("y", y).attr("height", row - 8)
+        .attr("width", Math.max(1, x(one.mu) - left)).attr("fill", "var(--first)");
       bar.append("line").attr("x1", x(Math.max(0, one.mu - one.sd))).attr("x2", x(one.mu + one.sd))
         .attr("y1", y + row / 2 - 4).attr("y2", y + row / 2 - 4).attr("stroke", "var(--ink)");
       bar.append("text").attr("x", x(one.mu + one.sd) + 6).attr("y", y + 14).text(`µ ${one.mu.toFixed(2)}`);
