@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['SCALES', 'ambiguities', 'axis_name', 'choices', 'claim_table', 'claim_verdicts', 'claims_of', 'collect_values',
            'column_name', 'compare', 'completeness', 'corpus_name', 'cost_table', 'display', 'draw', 'kept_study',
-           'language_name', 'make_missing_runs', 'may_keep', 'missing_entries', 'np', 'observe', 'output_folders', 'pd',
-           'plt', 'printed_value', 'protocol', 'provenance', 'published', 'repository', 'result_table',
-           'reusable_values', 'row_name', 'say', 'say_earlier', 'settings_table', 'show_kept', 'sns', 'StudyRun',
-           'tables', 'verdicts', 'with_kept', 'word_table', 'write_figure', 'write_results']
+           'language_name', 'make_missing_runs', 'may_keep', 'np', 'observe', 'output_folders', 'pd', 'plt',
+           'printed_value', 'protocol', 'provenance', 'published', 'repository', 'result_table', 'reusable_values',
+           'row_name', 'say', 'say_earlier', 'settings_table', 'show_kept', 'sns', 'StudyRun', 'tables', 'word_table',
+           'write_figure', 'write_results']
 
 # %% ../../nbs/lib/8170_prelude.ipynb #8170ab02
 import warnings
@@ -23,7 +23,7 @@ from ..experiments.config import SCALES
 from ..experiments.study import make_missing_runs, observe, protocol, provenance
 from ..papers.published import ambiguities, printed_value, published
 from . import figures as draw
-from . import tables, verdicts
+from . import tables
 from .checkout import repository, say_read_only
 from xlingual_nb.report.labels import (
     axis_name,
@@ -47,12 +47,7 @@ from xlingual_nb.report.notebook_display import (
     write_figure,
 )
 from .reference_results import kept_study, may_keep, output_folders, write_results
-from xlingual_nb.report.reusable_values import (
-    collect_values,
-    missing_entries,
-    reusable_values,
-    with_kept,
-)
+from .reusable_values import collect_values, reusable_values
 from .settings_table import settings_table
 from .study_run import StudyRun
 from .study_verdicts import claims_of
@@ -62,7 +57,7 @@ say_read_only()
 
 _all_ = [SCALES, ambiguities, axis_name, choices, claim_table, claim_verdicts, claims_of]
 _all_ += [collect_values, column_name, compare, completeness, corpus_name, cost_table, display]
-_all_ += [draw, kept_study, language_name, make_missing_runs, may_keep, missing_entries, np]
+_all_ += [draw, kept_study, language_name, make_missing_runs, may_keep, np]
 _all_ += [observe, output_folders, pd, plt, printed_value, protocol, provenance, published]
 _all_ += [repository, result_table, reusable_values, row_name, say, say_earlier, settings_table]
 _all_ += [
@@ -70,8 +65,6 @@ _all_ += [
     sns,
     StudyRun,
     tables,
-    verdicts,
-    with_kept,
     word_table,
     write_figure,
     write_results,
