@@ -11,8 +11,8 @@ import xlingual_nb
 
 project = "xlingual_nb"
 author = "The xlingual_nb authors"
-copyright = f"2026, {author}"
 version = release = xlingual_nb.__version__
+copyright = f"2026, {author}; Apache License 2.0; version {version}"
 
 extensions = [
     "myst_nb",
@@ -57,6 +57,8 @@ html_sidebars = {
     "index": [],
     "runs": [],
     "missing": [],
+    "docs/start": [],
+    "docs/glossary": [],
     "nbs/lib/*": [],
     "papers/*": [],
     "yours/*": [],

@@ -338,6 +338,15 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert variables["figure"].axes
 
 
+def test_the_first_experiment_of_the_docs_finds_the_copy():
+    text = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    variables = {}
+    exec(code, variables)
+    assert set(variables["score"].index) == {"mu", "rho", "tau"}
+    assert variables["score"].mu > 0.2
+
+
 def test_the_house_in_the_docs_is_the_house():
     standing = house.standing((ROOT / "docs/extend.md").read_text(encoding="utf-8"))
     assert standing == house.picture(), "the imports have changed: draw it again with `make house`"

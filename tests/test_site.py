@@ -15,6 +15,7 @@ from urllib.parse import unquote, urldefrag
 import pandas as pd
 import pytest
 
+import xlingual_nb
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers import published
 from xlingual_nb.report import (
@@ -201,6 +202,31 @@ def test_links_of_the_repository_lead_to_pages_or_are_text():
 def test_claims_that_a_notebook_names_lead_to_their_pages():
     text = site_pages.linked_claims("(`K-order`)", "../claims", made="[`{0}`]({1}.md)")
     assert text == "([`K-order`](../claims/K-order.md))"
+
+
+def test_the_index_of_the_api_has_each_name_once_and_by_subject():
+    groups = site_pages.api_groups()
+    names = [name for group in groups.values() for name in group]
+    assert sorted(names) == sorted(xlingual_nb.__all__)
+    assert groups["Errors"] == ["InputError"] and "probe" in groups["Checkpoints"]
+
+
+def test_a_page_of_the_api_shows_the_code_without_its_docstring():
+    page = site_pages.name_page("api.texts", "permute")
+    assert "      def permute(" in page and '"""' not in page
+    assert site_pages.source_lines("api.texts", "no_such_name") == []
+
+
+def test_a_notebook_s_page_has_its_file_and_its_command_under_the_title(notebook_pages):
+    for name, page in notebook_pages.items():
+        if name.startswith("nbs/lib/"):
+            continue
+        cells = json.loads(page)["cells"]
+        first = next(cell for cell in cells if cell["source"].startswith("# "))
+        title, _, line, *_ = first["source"].splitlines()
+        stem = Path(name).stem
+        assert f'href="{stem}.ipynb"' in line
+        assert f"xlingual run {stem[:2]}" in line
 
 
 def test_no_page_of_markdown_ends_a_block_of_html_early(reference):
@@ -440,6 +466,7 @@ def test_no_link_of_the_site_is_broken_and_nothing_comes_from_elsewhere(built):
 
 KINDS = (
     "index.html",
+    "docs/start.html",
     "papers/k2020.html",
     "papers/dufter2020.html",
     "nbs/07_laboratory.html",
@@ -569,6 +596,20 @@ def test_no_serious_fault_of_accessibility(built, browser, page, scheme):
         for node in v["nodes"]
     ]
     assert serious == []
+    tab.context.close()
+
+
+@pytest.mark.ci
+def test_a_block_of_code_is_copied_without_prompts_and_output(built, browser):
+    tab, errors = opened(browser, built / "api/permute.html", 1280)
+    tab.evaluate("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    block = tab.locator("main div.highlight:has-text('>>>')").first
+    block.hover()
+    block.locator("button").click()
+    copied = tab.evaluate("window.copied")
+    shown = block.locator("pre").inner_text()
+    assert f">>> {copied.splitlines()[0]}" in shown and ">>>" not in copied
+    assert len(copied.splitlines()) < len(shown.strip().splitlines()) and errors == []
     tab.context.close()
 
 

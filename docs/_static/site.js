@@ -197,6 +197,31 @@ xlingual.nameToggles = () => {
   }
 };
 
+// a button that copies a block of code, of a session what was typed
+xlingual.typed = (text) => {
+  const lines = text.trimEnd().split("\n");
+  const isSession = lines.some((line) => line.startsWith(">>> "));
+  const kept = isSession ? lines.filter((line) => /^(>>>|\.\.\.)/.test(line)) : lines;
+  return kept.map((line) => (isSession ? line.replace(/^(>>>|\.\.\.) ?/, "") : line)).join("\n");
+};
+
+xlingual.copyButtons = () => {
+  if (!navigator.clipboard) return;
+  for (const code of document.querySelectorAll("main div.highlight > pre")) {
+    const text = code.textContent;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "xl-copy";
+    button.textContent = "copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(xlingual.typed(text));
+      button.textContent = "copied";
+      setTimeout(() => { button.textContent = "copy"; }, 2000);
+    });
+    code.parentElement.append(button);
+  }
+};
+
 // boxes that scroll sideways: reached by the keyboard, and faded where there is more to the right
 xlingual.markWide = () => {
   for (const box of document.querySelectorAll(".xl-scroll, div.cell_output")) {
@@ -216,6 +241,7 @@ document.addEventListener("DOMContentLoaded", () => {
   xlingual.nameToggles();
   document.querySelectorAll(".xl-filter").forEach(xlingual.filterTable);
   xlingual.markWide();
+  xlingual.copyButtons();
   if (!document.getElementById("xl-run")) return;
   document.querySelector(".xl-run-form").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LABORATORY', 'FIRST_ROWS', 'FIRST_SEEDS', 'VALUES', 'ORDERING', 'MISSING', 'CODE_HOST', 'COLAB', 'BINDER',
            'findings_block', 'printed_block', 'notebooks_block', 'confirmation_sentence', 'placebo_sentence',
-           'score_block', 'covered', 'coverage_block', 'repository_address', 'badges_block', 'refresh_mirror',
-           'replace_block', 'readme_text', 'refresh_map', 'refresh_readme']
+           'score_block', 'covered', 'coverage_block', 'repository_address', 'badges_block', 'citation',
+           'refresh_mirror', 'replace_block', 'readme_text', 'refresh_map', 'refresh_readme']
 
 # %% ../../nbs/lib/8160_readme.ipynb #8160d733
 import configparser
@@ -297,6 +297,28 @@ def badges_block(address: str) -> str:
         f"[![Binder]({BINDER}/badge_logo.svg)]({binder})",
     ]
     return "\n".join(badges)
+
+
+def citation(root: Path) -> str:
+    """How to cite: README's entry for BibTeX.
+
+    Parameters
+    ----------
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+        A section of markdown; empty where README has no entry.
+    """
+    path = root / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    entry = re.search(r"```bibtex\n.*?\n```", text, re.S)
+    if not entry:
+        return ""
+    asked = "Please cite the papers whose experiments you use, and this repository:"
+    return f"## How to cite\n\n{asked}\n\n{entry[0]}"
 
 
 def refresh_mirror(root: Path | None = None) -> list[Path]:

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['MICROWORLD', 'WRITTEN', 'EFFECT', 'module_page', 'site_target', 'is_page', 'doc_files', 'claim_pattern',
-           'linked_claims', 'linked_effects', 'NotebookLinks', 'folded_notebook', 'notebook_pages']
+           'linked_claims', 'linked_effects', 'NotebookLinks', 'folded_notebook', 'with_origin', 'notebook_pages']
 
 # %% ../../nbs/lib/8230_site_notebooks.ipynb #82350002
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from functools import cache, partial
 from html import escape
@@ -353,6 +354,30 @@ def folded_notebook(text: str, target: Callable[[str], str], links: NotebookLink
     return json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
 
 
+def with_origin(page: str, name: str) -> str:
+    """A page with a line beneath its title: the notebook to take along, and the command that runs it.
+
+    Parameters
+    ----------
+    page : str
+        JSON.
+    name : str
+        The notebook, as `01_overlap`.
+
+    Returns
+    -------
+    str
+        JSON.
+    """
+    notebook = json.loads(page)
+    first = next(cell for cell in notebook["cells"] if cell["source"].startswith("# "))
+    title, _, rest = first["source"].partition("\n")
+    file = f'<a href="{name}.ipynb" download>{name}.ipynb</a>'
+    line = f'<p class="xl-note">{file} · <code>xlingual run {name[:2]}</code></p>'
+    first["source"] = f"{title}\n\n{line}\n\n{rest.lstrip()}"
+    return json.dumps(notebook, ensure_ascii=False)
+
+
 def notebook_pages(study: Study) -> dict[str, str]:
     """Texts of the pages of experiments and of the microworld, by file name.
 
@@ -367,19 +392,26 @@ def notebook_pages(study: Study) -> dict[str, str]:
     """
     root = study.root
     paths = sorted((root / "nbs").glob("[0-9]*.ipynb"))
+    described = root / "nbs/readme.toml"
+    text = described.read_text(encoding="utf-8") if described.is_file() else ""
+    of_readme = {entry["name"]: entry for entry in tomllib.loads(text).get("notebook", [])}
     pages = {}
     rows = []
     for path in paths:
         file = f"nbs/{path.name}"
         text = path.read_text(encoding="utf-8")
         links = NotebookLinks(study, path.stem)
-        pages[file] = folded_notebook(text, partial(site_target, root, file), links)
-        rows.append([link(f"{path.stem}.html", path.stem), escape(heading(path)[0])])
+        page = folded_notebook(text, partial(site_target, root, file), links)
+        pages[file] = with_origin(page, path.stem)
+        entry = of_readme.get(path.stem, {})
+        words = [heading(path)[0], entry.get("reproduces", ""), entry.get("answer", "")]
+        rows.append([link(f"{path.stem}.html", path.stem), *map(escape, words)])
     text = (root / MICROWORLD).read_text(encoding="utf-8") if (root / MICROWORLD).is_file() else ""
     if text:
         links = NotebookLinks(study, "microworld", "../../")
         pages[MICROWORLD] = folded_notebook(text, partial(site_target, root, MICROWORLD), links)
-    table = html_table(["notebook", "question"], rows, "The notebooks")
+    head = ["notebook", "question", "reproduces", "answer"]
+    table = html_table(head, rows, "The notebooks", name="xl-notebooks")
     intro = (
         "Each opens with its answer. Code is folded away: open it above the output that it made."
     )

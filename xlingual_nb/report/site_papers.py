@@ -22,7 +22,7 @@ from ..papers import published
 from . import tables
 from .answers import PAPERS
 from .labels import column_name, row_name
-from .readme import MISSING, ORDERING, VALUES, covered
+from .readme import MISSING, ORDERING, VALUES, citation, covered
 from xlingual_nb.report.site_claims import (
     claim_table,
     figure_html,
@@ -517,7 +517,9 @@ def papers_page(study: Study) -> str:
         rows.append([name, f"<em>{escape(TITLE[paper])}</em>", str(todo[paper]), claims, outside])
     head = ["paper", "title", "tables and figures", "claims", "text"]
     table = html_table(head, rows, "The five papers", numbers=[2, 3])
-    return page_text("Papers", table, toctree([f"{paper}" for paper in PAPERS]))
+    return page_text(
+        "Papers", table, citation(study.root), toctree([f"{paper}" for paper in PAPERS])
+    )
 
 
 def toctree(names: Sequence[str], depth: int = 1, hidden: bool = True) -> str:
