@@ -216,8 +216,10 @@ def tables(scale: str = "laptop") -> pd.DataFrame:
     """
     frame = reference_tables(scale)[["paper", "table"]].drop_duplicates()
     measured = set(frame[frame.paper != ledger.OURS].itertuples(index=False, name=None))
-    printed = {(paper, table) for paper in LETTERS.values() for table in ledger.tables(paper)}
     papers = list(LETTERS.values())
+    printed = set()
+    for paper in papers:
+        printed |= {(paper, table) for table in ledger.tables(paper)}
 
     def place(pair):
         paper, table = pair

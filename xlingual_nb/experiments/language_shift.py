@@ -576,11 +576,14 @@ def turned_sentence(run: ShiftSpec, store, layer: int, number: int = 0) -> pd.Da
     """
     measures = json.loads((store.path(run) / "measures.json").read_text())
     glosses = [word_glosses(text) for text in run.texts]
-    source, reference = (" ".join(side[number].split()) for side in said_twice(run, store))
+    source_sentences, reference_sentences = said_twice(run, store)
+    source = " ".join(source_sentences[number].split())
+    reference = " ".join(reference_sentences[number].split())
     rows = [(run.pair[0], source, glossed(source, glosses[:1]), math.nan)]
     for line in json.loads((store.path(run) / "sentences.json").read_text()):
         if (line["sentence"], line["layer"]) == (number, layer):
-            weight, text = line["alpha"], line["text"]
+            weight = line["alpha"]
+            text = line["text"]
             rate = measures[f"layer {layer}"][f"alpha {weight:g}"]["converted"]
             rows.append((f"α {weight:g}", text, glossed(text, glosses), rate))
     rows.append((f"{run.pair[1]}, reference", reference, glossed(reference, glosses[1:]), math.nan))

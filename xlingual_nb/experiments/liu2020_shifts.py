@@ -219,13 +219,12 @@ def shift_model_spec(sizes: JointConfig, seed: int) -> PretrainSpec | ExternalCh
     texts = {l: text_spec(sizes, l, shifts.sentences) for l in (SOURCE, *shifts.languages)}
     first, *other_texts = texts.values()
     kind, size = shifts.vocabulary
-    pieces = (
-        PretrainedVocabularySpec(kind, size)
-        if kind in PRETRAINED_VOCABULARIES
-        else TokenizerSpec(first, size, kind, tuple(other_texts))
-    )
-    read = tuple(Language(*item) for item in texts.items())
-    return PretrainSpec(read, pieces, shape, training, seed=seed, **sizes.switches)
+    if kind in PRETRAINED_VOCABULARIES:
+        tokenizer = PretrainedVocabularySpec(kind, size)
+    else:
+        tokenizer = TokenizerSpec(first, size, kind, tuple(other_texts))
+    languages = tuple(Language(name, text) for name, text in texts.items())
+    return PretrainSpec(languages, tokenizer, shape, training, seed=seed, **sizes.switches)
 
 
 def translation_spec(

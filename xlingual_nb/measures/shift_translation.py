@@ -573,12 +573,14 @@ def shift_cost(spec: ShiftSpec) -> dict:
         return {"flops": 0.0, "bytes": 100_000}
 
     def tokens(text, maximum):
-        n, words = (
-            corpus_size(text)
-            if isinstance(text, CorpusSpec)
-            else (maximum or 5000, 20 * (maximum or 5000))
-        )
-        return (1.3 * words + 2 * n) * (min(1, maximum / n) if maximum else 1)
+        if isinstance(text, CorpusSpec):
+            sentences, words = corpus_size(text)
+        else:
+            sentences = maximum or 5000
+            words = 20 * sentences
+        share_read = min(1, maximum / sentences) if maximum else 1
+        # 1.3 subwords a word, and two special tokens a sentence
+        return (1.3 * words + 2 * sentences) * share_read
 
     shape, vocabulary = size
     passes = 1 + len(spec.layers or range(shape.layers + 1)) * sum(

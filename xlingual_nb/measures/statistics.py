@@ -158,12 +158,13 @@ def contrast(groups, weights) -> Estimate:
     -------
     Estimate
     """
-    groups, weights = [np.asarray(a, float) for a in groups], np.asarray(weights, float)
+    groups = [np.asarray(a, float) for a in groups]
+    weights = np.asarray(weights, float)
     value = float(sum(w * a.mean() for w, a in zip(weights, groups)))
     sizes = [len(a) for a in groups]
-    parts = (
-        [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)] if min(sizes) > 1 else [0.0]
-    )
+    parts = [0.0]  # of a single seed no variance is known
+    if min(sizes) > 1:
+        parts = [w**2 * variance(a) / len(a) for w, a in zip(weights, groups)]
     if sum(parts) == 0:
         return Estimate(value, float("nan"), float("nan"))
     return Estimate(value, float(np.sqrt(sum(parts))), satterthwaite(parts, sizes))

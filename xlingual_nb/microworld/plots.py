@@ -265,17 +265,26 @@ def layout_tree(filled):
     dict of (float, int)
         Horizontal position and depth, by slot.
     """
-    dependents = {s: [c for c in filled if HEAD_INDEX[c] == s != c] for s in filled}
+    dependents = {slot: [] for slot in filled}
+    for slot in filled:
+        head = HEAD_INDEX[slot]
+        if head == slot:
+            root = slot
+        elif head in dependents:
+            dependents[head].append(slot)
     positions = {}
-    leaf = count()
+    next_leaf = count()  # leaves stand one beside the other
 
     def place_subtree(slot, depth):
         for child in dependents[slot]:
             place_subtree(child, depth + 1)
-        x = np.mean([positions[c][0] for c in dependents[slot]]) if dependents[slot] else next(leaf)
+        if dependents[slot]:
+            x = np.mean([positions[child][0] for child in dependents[slot]])
+        else:
+            x = next(next_leaf)
         positions[slot] = (float(x), depth)
 
-    place_subtree(next(s for s in filled if HEAD_INDEX[s] == s), 0)
+    place_subtree(root, 0)
     return positions
 
 # %% ../../nbs/lib/3110_plots.ipynb #668e6c09
@@ -416,11 +425,10 @@ def draw_meaning(speeches, i, labels=None, trees=True):
     previous = None
     for row, (name, speech) in enumerate(speeches.items()):
         y = -step * row
-        x = (
-            draw_sentence(ax, speech, i, y)
-            if trees
-            else draw_words(ax, sentence_words(speech, i), y)
-        )
+        if trees:
+            x = draw_sentence(ax, speech, i, y)
+        else:
+            x = draw_words(ax, sentence_words(speech, i), y)
         ax.text(
             -line_width / 2 - 1,
             y,
@@ -431,12 +439,9 @@ def draw_meaning(speeches, i, labels=None, trees=True):
             fontsize=9,
         )
         if previous:
-            draw_links(
-                ax,
-                word_links(previous[0], speech, i),
-                (previous[1], previous[2] - low),
-                (x, y + high),
-            )
+            speech_above, x_above, y_above = previous
+            links = word_links(speech_above, speech, i)
+            draw_links(ax, links, (x_above, y_above - low), (x, y + high))
         previous = speech, x, y
     return fig
 

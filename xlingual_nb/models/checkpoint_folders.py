@@ -454,18 +454,19 @@ def explain_failure(path: Path, error: Exception) -> str:
     )
     if missing := missing_shards(path):
         return f"{path}: {', '.join(missing)} of its index is not there: copy it too"
-    if (load_json(path / "config.json") or {}).get("auto_map"):
+    settings = load_json(path / "config.json") or {}
+    if settings.get("auto_map"):
         return (
             f"{message}: it needs code of its own (auto_map in config.json), and no code of a folder "
             "is run here; take a model of a family that transformers has"
         )
-    if quantised := (load_json(path / "config.json") or {}).get("quantization_config"):
-        method = quantised.get("quant_method", "some method")
+    if settings.get("quantization_config"):
+        method = settings["quantization_config"].get("quant_method", "some method")
         return (
             f"{path}: its weights are quantised ({method}), and float32 is measured here: take the model "
             "that they were made from"
         )
-    if not (load_json(path / "config.json") or {}).get("model_type"):
+    if not settings.get("model_type"):
         return f'{path}/config.json has no model_type: write it in, as "model_type": "bert"'
     try:
         config = transformers.AutoConfig.from_pretrained(
@@ -514,11 +515,13 @@ def fix_of_lost_weights(path: Path, lost: str) -> str:
     before = [name.removesuffix(inner) for name in sorted(names) if name.endswith("." + inner)]
     if not before:
         return "check that config.json belongs to it"
-    old, new = before[0], f"{base}."
+    old = before[0]
+    new = f"{base}."
     outer = old.removesuffix(new)
     what = f"'{old}' in place of '{new}'; rename them"
     if outer != old and all(name.startswith(outer) for name in names):
-        old, new = outer, ""
+        old = outer
+        new = ""
         what = f"'{outer}'; take that off"
     return (
         f'its names begin with {what}, python -c "import glob; from safetensors.torch import load_file, '

@@ -171,13 +171,11 @@ def value(paper: str, table: str, row: str, column: str) -> float:
         known = frame[kind].unique().tolist()
         if name in known:
             continue
-        near = " or ".join(map(repr, get_close_matches(name, known)))
-        meant = (
-            f"did you mean {near}?"
-            if near
-            else f"published({paper!r}, {table!r}) has all that there are"
-        )
-        raise InputError(f"{table} of {paper} has no {kind} {name!r}: {meant}")
+        hint = f"published({paper!r}, {table!r}) has all that there are"
+        near = get_close_matches(name, known)
+        if near:
+            hint = f"did you mean {' or '.join(map(repr, near))}?"
+        raise InputError(f"{table} of {paper} has no {kind} {name!r}: {hint}")
     return printed_value(paper, table, row, column)
 
 # %% ../../nbs/lib/0020_published.ipynb #922b19a9

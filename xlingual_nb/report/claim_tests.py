@@ -493,12 +493,15 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
     freedom = 0.0
     for group in groups:
         n = len(group.values)
-        own = group.own_variance
-        used = max(own, group.least_variance) if by_column and own > 0 else own
-        squared_error = used / n
+        variance_over_seeds = group.own_variance
+        used_variance = variance_over_seeds
+        if by_column and variance_over_seeds > 0:
+            used_variance = max(variance_over_seeds, group.least_variance)
+        squared_error = used_variance / n
         value += float(group.values.mean())
         squared_errors.append(squared_error)
-        if n > 1 and used == own:
+        # a variance that comes from the whole column is taken as known
+        if n > 1 and used_variance == variance_over_seeds:
             freedom += squared_error**2 / (n - 1)
     total = sum(squared_errors)
     if not total > 0:

@@ -223,14 +223,17 @@ def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
     -------
     list of ConfirmatoryTable
     """
-    found = []
-    corpora = dict.fromkeys(c.corpus for plan in plans().values() for c in plan.claims)
-    for name in [corpus] if corpus else corpora:
+    corpora = {corpus: None} if corpus else {}
+    if not corpus:
+        for plan in plans().values():
+            corpora |= dict.fromkeys(claim.corpus for claim in plan.claims)
+    planned = []
+    for name in corpora:
         try:
-            found += confirmatory_tables(name)
+            planned += confirmatory_tables(name)
         except InputError as error:
             tell(f"{name}: {error}")
-    return found
+    return planned
 
 
 def progress_table(store, corpus: str = "") -> pd.DataFrame:

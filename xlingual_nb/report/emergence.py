@@ -66,20 +66,54 @@ class ModelView:
 
 
 def model_view(trajectory: Trajectory, title: str = "") -> ModelView:
-    """Both projections of a trajectory."""
+    """Both projections of a trajectory.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        Words and their translations at each checkpoint.
+    title : str, optional
+        Title of the row.
+
+    Returns
+    -------
+    ModelView
+    """
     return ModelView(
         title or trajectory.name, project_languages(trajectory), project_centred(trajectory)
     )
 
 
 def as_views(models: Sequence[ModelView | Trajectory]) -> list[ModelView]:
-    """Every model with its projections. InputError for none."""
+    """Every model with its projections. InputError for none.
+
+    Parameters
+    ----------
+    models : Sequence[ModelView | Trajectory]
+        Models, or their words at each checkpoint.
+
+    Returns
+    -------
+    list[ModelView]
+    """
     require(models, "nothing to draw: give a trajectory")
     return [m if isinstance(m, ModelView) else model_view(m) for m in models]
 
 # %% ../../nbs/lib/8250_emergence.ipynb #a4df2255
 def nearest_checkpoints(steps: Sequence[int], percents: Sequence[int] = COLUMNS) -> list[int]:
-    """Number of the checkpoint nearest to each percent of the training, none twice."""
+    """Number of the checkpoint nearest to each percent of the training, none twice.
+
+    Parameters
+    ----------
+    steps : Sequence[int]
+        Training steps of the checkpoints.
+    percents : Sequence[int], default COLUMNS
+        Points of the training, in percent.
+
+    Returns
+    -------
+    list[int]
+    """
     share = 100 * np.asarray(steps) / max(steps[-1], 1)
     return list(dict.fromkeys(int(np.abs(share - percent).argmin()) for percent in percents))
 
@@ -92,7 +126,21 @@ def column_title(steps: Sequence[int], checkpoint: int) -> str:
 
 
 def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme: Theme) -> None:
-    """Words (2, words, 2) of both languages with a line from each to its translation."""
+    """Words (2, words, 2) of both languages with a line from each to its translation.
+
+    Parameters
+    ----------
+    ax : Axes
+        The panel.
+    points : np.ndarray
+        Positions of the words of both languages, shape (2, n_words, 2).
+    is_hit : np.ndarray
+        Whether a word finds its translation, shape (n_words,).
+    extent : float
+        Half the side of the plane.
+    theme : Theme
+        Colours.
+    """
     every = -(-points.shape[1] // MOST_WORDS)
     points = points[:, ::every]
     is_hit = is_hit[::every]
@@ -109,18 +157,52 @@ def draw_words(ax, points: np.ndarray, is_hit: np.ndarray, extent: float, theme:
 
 
 def tau_text(model: ModelView, checkpoint: int, is_centred: bool) -> str:
-    """The number under a panel: τ of the model that is drawn."""
+    """The number under a panel: τ of the model that is drawn.
+
+    Parameters
+    ----------
+    model : ModelView
+        A row of the figure.
+    checkpoint : int
+        Number of the checkpoint.
+    is_centred : bool
+        Whether the means of the languages are taken off.
+
+    Returns
+    -------
+    str
+    """
     projection = model.centred if is_centred else model.plane
     return f"τ {projection.tau[checkpoint]:.2f}"
 
 
 def found_text(model: ModelView) -> str:
-    """What comes of a model's training, in words."""
+    """What comes of a model's training, in words.
+
+    Parameters
+    ----------
+    model : ModelView
+        A row of the figure.
+
+    Returns
+    -------
+    str
+    """
     return f"{100 * model.plane.tau[-1]:.0f} % of words found at the end"
 
 
 def add_title(ax, model: ModelView, small: dict) -> None:
-    """Name of a row above its first panel, and what comes of its training."""
+    """Name of a row above its first panel, and what comes of its training.
+
+    Parameters
+    ----------
+    ax : Axes
+        The panel.
+    model : ModelView
+        A row of the figure.
+    small : dict
+        Properties of the letters.
+    """
     place = dict(xytext=(0, 4), textcoords="offset points", fontweight="bold")
     title = ax.annotate(model.title, (0, 1), xycoords="axes fraction", **place, **small)
     place = dict(xytext=(8, 0), textcoords="offset points", va="bottom")
@@ -128,7 +210,17 @@ def add_title(ax, model: ModelView, small: dict) -> None:
 
 
 def add_legend(figure, theme: Theme, labels: tuple[str, str]) -> None:
-    """What the marks, lines and numbers are, on top of the figure."""
+    """What the marks, lines and numbers are, on top of the figure.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    theme : Theme
+        Colours.
+    labels : tuple[str, str]
+        What a word and its translation are called.
+    """
     word = dict(linestyle="none", markersize=5)
     handles = [
         Line2D([], [], marker="o", color=theme.first, **word),
@@ -283,7 +375,17 @@ BLENDS = 1, 2 / 3, 1 / 3  # of a colour with the page: few, so that a film stays
 
 
 def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
-    """Number of a checkpoint and how far on the way to the next, a frame each."""
+    """Number of a checkpoint and how far on the way to the next, a frame each.
+
+    Parameters
+    ----------
+    n_checkpoints : int
+        Number of checkpoints.
+
+    Returns
+    -------
+    list[tuple[int, float]]
+    """
     frames = []
     for checkpoint in range(n_checkpoints - 1):
         frames += [(checkpoint, step / FRAMES) for step in range(FRAMES)]
@@ -291,7 +393,21 @@ def animation_frames(n_checkpoints: int) -> list[tuple[int, float]]:
 
 
 def points_between(projection: Projection, checkpoint: int, share: float) -> np.ndarray:
-    """Points (2, words, 2) of a frame."""
+    """Points (2, words, 2) of a frame.
+
+    Parameters
+    ----------
+    projection : Projection
+        Words on a plane, at each checkpoint.
+    checkpoint : int
+        Number of the checkpoint.
+    share : float
+        How far on the way to the next checkpoint, 0 to 1.
+
+    Returns
+    -------
+    np.ndarray
+    """
     after = min(checkpoint + 1, len(projection.points) - 1)
     start = projection.points[checkpoint]
     end = projection.points[after]
@@ -304,6 +420,19 @@ def draw_frame(
     """A frame: the models beside one another, as they are above, with means off below.
 
     Of one model both stand beside each other, or there would be no room for the legend.
+
+    Parameters
+    ----------
+    models : Sequence[ModelView]
+        Models, or their words at each checkpoint.
+    checkpoint : int
+        Number of the checkpoint.
+    share : float
+        How far on the way to the next checkpoint, 0 to 1.
+    theme : str
+        `light` or `dark`.
+    labels : tuple[str, str]
+        What a word and its translation are called.
     """
     colours = THEMES[theme]
     shape = (2, len(models)) if len(models) > 1 else (1, 2)
@@ -329,7 +458,13 @@ def draw_frame(
 
 
 def palette(theme: Theme):
-    """A picture with the colours of a theme and their blends with the page as its palette."""
+    """A picture with the colours of a theme and their blends with the page as its palette.
+
+    Parameters
+    ----------
+    theme : Theme
+        Colours.
+    """
     from PIL import Image
 
     page = np.array(to_rgb(theme.page))
@@ -349,7 +484,21 @@ def write_animation(
     labels: tuple[str, str] = LABELS,
     dpi: int = 72,
 ) -> None:
-    """Write a GIF of the training of some models; `draw_emergence` is its still."""
+    """Write a GIF of the training of some models; `draw_emergence` is its still.
+
+    Parameters
+    ----------
+    models : Sequence[ModelView | Trajectory]
+        Models, or their words at each checkpoint.
+    path : Path
+        File to write.
+    theme : str, default 'light'
+        `light` or `dark`.
+    labels : tuple[str, str], default LABELS
+        What a word and its translation are called.
+    dpi : int, default 72
+        Pixels an inch.
+    """
     from PIL import Image
 
     models = as_views(models)

@@ -80,14 +80,16 @@ def why_no_spread(outcomes) -> str:
     outcomes : sequence of Outcome
         Results of the claim's tests.
     """
-    correlations = [o.rows for o in outcomes if o.rows]
-    uncertain = [o for o in outcomes if not o.is_exact and not o.rows]
-    single = dict.fromkeys(row for o in uncertain for row, n in o.seeds.items() if n < 2)
+    correlations = [result.rows for result in outcomes if result.rows]
     if correlations and min(correlations) <= 3:
         return "a correlation over three rows has no interval"
-    if single:
-        return f"one seed in {', '.join(single)}: no interval"
-    if any(sum(o.sds) == 0 for o in uncertain):
+    uncertain = [result for result in outcomes if not result.is_exact and not result.rows]
+    single_seed_rows = {}
+    for result in uncertain:
+        single_seed_rows |= dict.fromkeys(row for row, n in result.seeds.items() if n < 2)
+    if single_seed_rows:
+        return f"one seed in {', '.join(single_seed_rows)}: no interval"
+    if any(sum(result.sds) == 0 for result in uncertain):
         return "the seeds do not differ at all: no spread to judge by"
     return ""
 

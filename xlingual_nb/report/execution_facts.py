@@ -103,9 +103,9 @@ def show_facts(facts: dict) -> None:
     from IPython.display import display
 
     settings = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
-    code = (
-        f"commit {facts['commit'][:12]}" if facts["commit"] else f"code {facts['code_sha256'][:12]}"
-    )
+    code = f"code {facts['code_sha256'][:12]}"
+    if facts["commit"]:
+        code = f"commit {facts['commit'][:12]}"
     text = (
         f"{facts['notebook']}: {settings} (xlingual_nb {facts['version']}, {code}, "
         f"torch {facts['torch']}, Python {facts['python']})"

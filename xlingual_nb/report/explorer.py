@@ -292,7 +292,8 @@ def read_model(path: Path, layer: int = 0) -> ModelView:
     ModelView
     """
     data = read_data(path)
-    plane, centred = (read_projection(data, name, layer) for name in ("plane", "centred"))
+    plane = read_projection(data, "plane", layer)
+    centred = read_projection(data, "centred", layer)
     return ModelView(data["title"], plane, centred)
 
 # %% ../../nbs/lib/8260_explorer.ipynb #95eca69e

@@ -270,8 +270,10 @@ def lightness(colour: str) -> float:
     float
         From 0, black, to 1, white.
     """
-    r, g, b = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return 0.299 * r + 0.587 * g + 0.114 * b
+    red = int(colour[1:3], 16)
+    green = int(colour[3:5], 16)
+    blue = int(colour[5:7], 16)
+    return (0.299 * red + 0.587 * green + 0.114 * blue) / 255
 
 # %% ../../nbs/lib/8020_figure_faults.ipynb #8030ab03
 def is_number(text: str) -> bool:

@@ -135,14 +135,15 @@ def parameters(path: Path) -> dict[str, Parameter]:
         Unless exactly one cell has the tag and each default is a literal.
     """
     path = Path(path)
-    if (n := len(cells := tagged_cells(path))) != 1:
-        mend = (
-            "join them"
-            if n
-            else "tag the cell of defaults (papermill would run the defaults and say nothing)"
-        )
+    cells = tagged_cells(path)
+    if not cells:
         raise InputError(
-            f"{path.name}: {n or 'no'} cell{'s' * (n > 1)} tagged 'parameters', one is needed: {mend}"
+            f"{path.name}: no cell tagged 'parameters', one is needed: tag the cell of defaults "
+            "(papermill would run the defaults and say nothing)"
+        )
+    if len(cells) > 1:
+        raise InputError(
+            f"{path.name}: {len(cells)} cells tagged 'parameters', one is needed: join them"
         )
     return declared(*cells.values(), path.name)
 
@@ -394,7 +395,10 @@ def check_corpus(scale: str, corpus: str) -> None:
     InputError
         If not.
     """
-    corpora = sorted({"auto"} | {c for study in STUDIES for c in list_corpora(study, scale)})
+    corpora = {"auto"}
+    for study in STUDIES:
+        corpora.update(list_corpora(study, scale))
+    corpora = sorted(corpora)
     if corpus not in corpora:
         near = get_close_matches(corpus, corpora, 1)
         suggestion = f"; did you mean {near[0]}?" if near else ":"
@@ -428,9 +432,8 @@ def check_device(device: str, here: bool = False) -> None:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(device.partition(":")[2] or 0) >= count:
-        raise InputError(
-            f"device {device}: torch finds {count or 'no'} GPU{'s' * (count != 1)} here: choose cpu"
-        )
+        gpus = "1 GPU" if count == 1 else f"{count or 'no'} GPUs"
+        raise InputError(f"device {device}: torch finds {gpus} here: choose cpu")
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c2c948a8
 PATHS = "store", "results", "figures", "folder", "own"  # parameters that name a folder or a file

@@ -337,14 +337,20 @@ def failure(source: Path, target: Path, error) -> Exception:
     error : PapermillExecutionError
         What papermill raised.
     """
-    ids = [c.get("id") for c in json.loads(source.read_text(encoding="utf-8"))["cells"]]
-    cells = json.loads(target.read_text(encoding="utf-8"))["cells"] if target.exists() else []
-    broken = [
-        c.get("id") for c in cells if any(o["output_type"] == "error" for o in c.get("outputs", []))
-    ]
-    location = (
-        f"cell {ids.index(broken[0]) + 1}" if broken and broken[0] in ids else "the parameters"
-    )
+
+    def cells_of(path):
+        return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+    def has_failed(cell):
+        return any(output["output_type"] == "error" for output in cell.get("outputs", []))
+
+    executed = cells_of(target) if target.exists() else []
+    failed_ids = [cell.get("id") for cell in executed if has_failed(cell)]
+    location = "the parameters"  # papermill's own cell, which the source does not have
+    for number, cell in enumerate(cells_of(source), 1):
+        if cell.get("id") in failed_ids[:1]:
+            location = f"cell {number}"
+            break
     line = shorten(
         re.split(r"\n(?:Traceback|The first in full)", str(error.evalue))[0],
         400,
@@ -443,10 +449,10 @@ def run_notebook(
     folder = Path(tables).resolve() / values["scale"] / source.stem
     check_place("results", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    final, failed, partial = (
-        folder / f"{copy_name or source.stem}{end}.ipynb"
-        for end in ("", ".failed", f".partial{os.getpid()}")
-    )
+    name = copy_name or source.stem
+    final = folder / f"{name}.ipynb"
+    failed = folder / f"{name}.failed.ipynb"
+    partial = folder / f"{name}.partial{os.getpid()}.ipynb"
     asked = {n: values[n] for n in settings}
     facts = execution_facts(source.stem, asked, source)
     try:

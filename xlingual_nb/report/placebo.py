@@ -34,7 +34,9 @@ def kept_tables(results, scale) -> pd.DataFrame:
         Name of the scale.
     """
     folders = sorted(path for path in Path(results, scale).iterdir() if path.is_dir())
-    files = [path for folder in folders for path in tables.result_files(folder)]
+    files = []
+    for folder in folders:
+        files += tables.result_files(folder)
     return pd.concat([tables.read(path) for path in files], ignore_index=True)
 
 
@@ -336,11 +338,10 @@ def studies(cells, world, scale, n, seed=0) -> pd.DataFrame:
     for _ in range(n):
         if world == "one condition":
             true = one_condition(cells, rng)
-        observations = (
-            mislabelled_observations(cells, rng)
-            if world == "shuffled"
-            else sample_observations(true, rng)
-        )
+        if world == "shuffled":
+            observations = mislabelled_observations(cells, rng)
+        else:
+            observations = sample_observations(true, rng)
         # models are dealt out whole: what two of their columns have to do with each other stays
         observations = observations.assign(step=np.nan)
         rows.append(wrong_verdicts(observations, true, scale, correlations=world != "shuffled"))

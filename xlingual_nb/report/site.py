@@ -134,7 +134,9 @@ def taken_files(study: Study, home: str = "") -> dict[str, Path]:
     -------
     dict[str, Path]
     """
-    paths = [path for pattern in TAKEN for path in study.root.glob(pattern)]
+    paths = []
+    for pattern in TAKEN:
+        paths += study.root.glob(pattern)
     return {f"{home}{path.relative_to(study.root).as_posix()}": path for path in paths}
 
 
@@ -211,7 +213,8 @@ def run_sphinx(folder: Path, strict: bool = False) -> None:
         "-j",
         str(min(os.cpu_count() or 1, 4)),
     ]
-    command += ["-W", "--keep-going"] * strict
+    if strict:
+        command += ["-W", "--keep-going"]
     command += ["-d", str(folder / "doctrees"), str(folder / "source"), str(folder / "html")]
     done = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
@@ -241,13 +244,15 @@ def remove_stale(folder: Path) -> None:
     folder : Path
         Folder of the build.
     """
-    built, source, extra = (folder / name for name in ("html", "source", "extra"))
+    built = folder / "html"
     for path in [path for path in built.rglob("*") if path.is_file()]:
         name = path.relative_to(built)
-        of_sphinx = name.as_posix() in MADE_BY_SPHINX or name.as_posix().startswith(OF_SPHINX)
-        page = source / name
-        is_page = any(page.with_suffix(kind).is_file() for kind in (".md", ".rst", ".ipynb"))
-        if not (of_sphinx or (extra / name).is_file() or (path.suffix == ".html" and is_page)):
+        is_of_sphinx = name.as_posix() in MADE_BY_SPHINX or name.as_posix().startswith(OF_SPHINX)
+        is_copy = (folder / "extra" / name).is_file()
+        page = folder / "source" / name
+        has_source = any(page.with_suffix(kind).is_file() for kind in (".md", ".rst", ".ipynb"))
+        is_page = path.suffix == ".html" and has_source
+        if not (is_of_sphinx or is_copy or is_page):
             path.unlink()
 
 

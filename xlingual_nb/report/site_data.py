@@ -385,11 +385,9 @@ def items(root: Path) -> list[Item]:
     if not path.is_file():
         return []
     template = tomllib.loads(path.read_text(encoding="utf-8"))
-    drawn_by = {
-        item: entry["name"]
-        for entry in template["notebook"]
-        for item in reproduced_items(entry["reproduces"])
-    }
+    drawn_by = {}
+    for entry in template["notebook"]:
+        drawn_by |= dict.fromkeys(reproduced_items(entry["reproduces"]), entry["name"])
     found = []
     for letter, places in template["coverage"].items():
         for name, place in places.items():

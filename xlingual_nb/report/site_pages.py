@@ -192,8 +192,9 @@ def faults_note(faults: list[str]) -> str:
     """
     if not faults:
         return ""
+    files = "1 file" if len(faults) == 1 else f"{len(faults)} files"
     return (
-        f"```{{warning}}\n{len(faults)} file{'s' * (len(faults) > 1)} of the results could not be read or "
+        f"```{{warning}}\n{files} of the results could not be read or "
         "are missing: [what is missing](missing.md).\n```"
     )
 

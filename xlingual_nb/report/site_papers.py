@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 import pandas as pd
@@ -73,12 +73,11 @@ def published_sds(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
     -------
     dict[tuple[str, str], float]
     """
-    pairs = tables.published_tables(frame)
-    return {
-        (row.row, row.column): row.sd
-        for pair in pairs
-        for row in published.published(*pair).itertuples()
-    }
+    sds = {}
+    for paper, table in tables.published_tables(frame):
+        rows = published.published(paper, table).itertuples()
+        sds |= {(row.row, row.column): row.sd for row in rows}
+    return sds
 
 
 def table_cells(table: ResultTable, part: pd.DataFrame, up: str) -> dict:
@@ -148,8 +147,7 @@ def table_head(columns: dict[str, list[str]]) -> list[str]:
     )
     second = "".join(
         f'<th scope="col" class="xl-{source}">{source}</th>'
-        for sources in columns.values()
-        for source in sources
+        for source in chain.from_iterable(columns.values())
     )
     corner = '<th scope="col" rowspan="2">row</th>'
     groups = "".join(f'<colgroup span="{len(sources)}"></colgroup>' for sources in columns.values())
@@ -188,11 +186,11 @@ def result_table(
         columns[column] = [source for source in SOURCES if source in used]
     lines = [*table_head(columns), "<tbody>"]
     for row in dict.fromkeys(part.row):
-        texts = [
-            f'<td class="xl-number xl-{source}">{cells.get((row, column, source), "")}</td>'
-            for column, sources in columns.items()
-            for source in sources
-        ]
+        texts = []
+        for column, sources in columns.items():
+            for source in sources:
+                number = cells.get((row, column, source), "")
+                texts.append(f'<td class="xl-number xl-{source}">{number}</td>')
         name = f'<th scope="row" title="{escape(row)}">{escape(row_name(row))}</th>'
         lines.append(f"<tr>{name}{''.join(texts)}</tr>")
     return table_block(caption, [*lines, "</tbody>"], "xl-results")
@@ -571,11 +569,9 @@ def choice_html(choice: published.Ambiguity) -> str:
     str
         HTML.
     """
-    switch = (
-        f"<code>{escape(choice.switch)}</code>"
-        if choice.switch
-        else "none: no run is at stake, or it says so"
-    )
+    switch = "none: no run is at stake, or it says so"
+    if choice.switch:
+        switch = f"<code>{escape(choice.switch)}</code>"
     parts = {
         "the paper": inline(choice.text),
         "its code": inline(choice.code),

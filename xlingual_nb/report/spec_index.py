@@ -422,12 +422,15 @@ def confirmatory_entries(root: Path, earlier: SpecIndex) -> dict[str, dict]:
     dict
         {short id: entry}.
     """
-    wanted = set(confirmed_values(root).run_id.str[:SHORT])
-    known = earlier.ancestors(sorted(wanted & set(earlier.entries)))
-    if wanted <= set(known):
+    runs = set(confirmed_values(root).run_id.str[:SHORT])
+    known = earlier.ancestors(sorted(runs & set(earlier.entries)))
+    if runs <= set(known):
         return {short: earlier.entries[short] for short in known}
-    written = [t for t in confirmatory_tables() if (Path(root) / CONFIRMED / t.file).is_file()]
-    return index_entries(run for table in written for run in unique_runs(table.entries))
+    entries = []
+    for table in confirmatory_tables():
+        if (Path(root) / CONFIRMED / table.file).is_file():
+            entries += table.entries
+    return index_entries(unique_runs(entries))
 
 
 def study_entries(

@@ -9,6 +9,7 @@ __all__ = ['notebook_claims', 'claims_of', 'study_variances', 'value_files', 'ex
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -40,8 +41,10 @@ def notebook_claims(
     module = import_module(name) if notebook[3:].isidentifier() and find_spec(name) else None
     if not hasattr(module, "belongs_here"):
         return [], ()
-    of_papers = getattr(module, "PAPERS", [p for p in papers if p in published.papers()])
-    claims = [c for paper in of_papers for c in published.claims(paper) if module.belongs_here(c)]
+    known_papers = [paper for paper in papers if paper in published.papers()]
+    claims = []
+    for paper in getattr(module, "PAPERS", known_papers):
+        claims += filter(module.belongs_here, published.claims(paper))
     return claims, getattr(module, "RELATED_NOTEBOOKS", ())
 
 
@@ -153,4 +156,4 @@ def study_verdicts(home, notebook="", claims=(), related=(), reading="") -> pd.D
         Columns `verdicts.COLUMNS`: a row a claim and corpus that its notebook has values on.
     """
     examined = examined_claims(home, notebook, claims, related, reading)
-    return verdicts.judge([e for of_notebook in examined.values() for e in of_notebook])
+    return verdicts.judge(list(chain.from_iterable(examined.values())))

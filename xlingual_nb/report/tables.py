@@ -93,8 +93,10 @@ def in_order(frame) -> pd.DataFrame:
     """
 
     def rank(kind):
-        labels = {pair: published(*pair)[kind].unique() for pair in published_tables(frame)}
-        order = {(*pair, label): i for pair in labels for i, label in enumerate(labels[pair])}
+        order = {}
+        for paper, table in published_tables(frame):
+            for i, label in enumerate(published(paper, table)[kind].unique()):
+                order[paper, table, label] = i
         cells = list(frame[["paper", "table", kind]].itertuples(index=False, name=None))
         words = {cell: stand_in(cell[0]).printed(*cell[1:]) for cell in set(cells)}
         return [(order.get((*cell[:2], words[cell]), len(order)), cell[2]) for cell in cells]

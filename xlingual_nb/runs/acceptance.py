@@ -10,6 +10,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
+from itertools import chain
 
 from ..errors import InputError
 from .code_fingerprint import digest_of
@@ -162,7 +163,7 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
     try:
         with free_space(store.root):
             scratch = Store(scratch_root)
-        for spec in dict.fromkeys(a for s in specs for a in ancestors(s)):
+        for spec in dict.fromkeys(chain.from_iterable(map(ancestors, specs))):
             scratch.path(spec).parent.mkdir(parents=True, exist_ok=True)
             scratch.path(spec).symlink_to(store.path(spec), target_is_directory=True)
         run(specs, scratch, executor, stack=len(specs), progress=False, accept_stale=True)
@@ -233,9 +234,8 @@ def accept_stage(store: Store, stage: str, prove: int, executor=None, tell=print
 def _versions(store, view, stale, tell) -> dict[str, list]:
     """Stale runs that may be accepted, by the digest of the code that made them."""
     kinds = {spec: {reason.kind for reason in view.why(spec)} for spec in stale}
-    waiting, changed_defaults = (
-        [s for s in stale if kind in kinds[s]] for kind in ("input", "default")
-    )
+    waiting = [spec for spec in stale if "input" in kinds[spec]]
+    changed_defaults = [spec for spec in stale if "default" in kinds[spec]]
 
     def last(specs):
         return view.why(specs[0])[-1].text

@@ -407,10 +407,13 @@ def _compiled(file: Path, stamp) -> dict[str, str]:
 
 
 def _loaded(module: ModuleType) -> dict[str, str]:
-    classes = [
-        c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-    ]
-    values = [v for thing in (module, *classes) for v in vars(thing).values()]
+    def is_from_here(value):
+        return value.__module__ == module.__name__
+
+    classes = [c for c in vars(module).values() if isinstance(c, type) and is_from_here(c)]
+    values = []
+    for thing in (module, *classes):
+        values += vars(thing).values()
     values = [getattr(v, "__func__", getattr(v, "fget", v)) for v in values]
     functions = [
         f for v in values if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)

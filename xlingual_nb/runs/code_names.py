@@ -32,13 +32,15 @@ def origins(node, package: str) -> dict[str, tuple]:
         {name: (module, path inside it)}.
     """
     if isinstance(node, ast.Import):
-        names = [
-            (a.asname, a.name) if a.asname else (a.name.split(".")[0],) * 2 for a in node.names
-        ]
-        return {name: (module, ()) for name, module in names}
-    base = (
-        resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
-    )
+        modules = {}
+        for imported in node.names:
+            # `import a.b` binds `a`, and `import a.b as c` binds `c` to `a.b`
+            bound = imported.asname or imported.name.split(".")[0]
+            modules[bound] = imported.name if imported.asname else bound
+        return {name: (module, ()) for name, module in modules.items()}
+    base = node.module
+    if node.level:
+        base = resolve_name("." * node.level + (node.module or ""), package)
     return {a.asname or a.name: (base, (a.name,)) for a in node.names}
 
 # %% ../../nbs/lib/1040_code_names.ipynb #70224b5d
@@ -155,25 +157,23 @@ class Marker(ast.NodeTransformer):
         return set_fields(super().visit(node))
 
     def _name(self, node):
-        dots = []
-        at = node
-        while isinstance(at, ast.Attribute):
-            dots.insert(0, at.attr)
-            at = at.value
-        is_attribute = (
-            self.in_class and at is node and not isinstance(node.ctx, ast.Load)
-        )  # a class attribute
-        origins_here = (
-            self.origins_of(at.id) if isinstance(at, ast.Name) and not is_attribute else ()
+        attributes = []
+        root = node
+        while isinstance(root, ast.Attribute):
+            attributes.insert(0, root.attr)
+            root = root.value
+        binds_class_attribute = (
+            self.in_class and root is node and not isinstance(node.ctx, ast.Load)
         )
+        origins_here = ()
+        if isinstance(root, ast.Name) and not binds_class_attribute:
+            origins_here = self.origins_of(root.id)
         if not origins_here:
             return self.generic_visit(node)
-        return ast.Name(
-            "⟨"
-            + "|".join(sorted(f"{m}:{'.'.join((*path, *dots))}" for m, path in origins_here))
-            + "⟩",
-            node.ctx,
-        )
+        full_names = []
+        for module, path in origins_here:
+            full_names.append(f"{module}:{'.'.join((*path, *attributes))}")
+        return ast.Name(f"⟨{'|'.join(sorted(full_names))}⟩", node.ctx)
 
     visit_Name = visit_Attribute = _name
 

@@ -306,11 +306,9 @@ class Lock:
         """Its owner and its place, for people."""
         owner = owner_in(self.path)
         host = str(owner.get("machine") or "a machine that it does not name").split()[0]
-        owner_name = (
-            f"process {owner.get('pid', '?')} on {host}"
-            if owner
-            else "a process that it does not name"
-        )
+        owner_name = "a process that it does not name"
+        if owner:
+            owner_name = f"process {owner.get('pid', '?')} on {host}"
         return f"{owner_name} (lock: {self.path})"
 
     def release(self):

@@ -44,14 +44,12 @@ def made_on() -> dict:
     torch = sys.modules.get("torch")
     names = "numpy", "torch", "transformers", "tokenizers"
     loaded = {n: getattr(sys.modules.get(n), "__version__", None) for n in names}
-    card = (
-        torch.cuda.get_device_name(device())
-        if torch and device() != "cpu" and torch.cuda.is_available()
-        else None
-    )
-    threads = (
-        torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or cores())
-    )
+    card = None
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
+    if torch:
+        threads = torch.get_num_threads()
+        if device() != "cpu" and torch.cuda.is_available():
+            card = torch.cuda.get_device_name(device())
     platform_facts = dict(
         system=platform.system(),
         machine=platform.machine(),

@@ -47,11 +47,8 @@ def lineage(store: Store, spec, code: dict | None = None) -> dict:
         about = load_json(store.path(parent) / "manifest.json") or {}
         classes = about.get("classes", {}) | classes
         for stage, digest in about.get("code", {}).items():
-            digests[stage] = (
-                digest
-                if digests.get(stage, digest) == digest
-                else f"mixed: {digests[stage]} {digest}"
-            )
+            before = digests.get(stage, digest)
+            digests[stage] = digest if before == digest else f"mixed: {before} {digest}"
     inputs = {run_id(p): fingerprint(store.path(p)) for p in parents(spec)}
     return dict(
         definitions=code_fingerprint,

@@ -217,10 +217,13 @@ def convert(
         raise InputError(
             f"{path} is of no other layout that is known for {kind}: data/README.md lists them"
         )
-    reading = (
-        conversions[0] if conversions else Conversion("this project's layout", read_lines(path))
-    )
-    lines = [unicodedata.normalize(form, line) for line in reading.lines] if form else reading.lines
+    if conversions:
+        reading = conversions[0]
+    else:
+        reading = Conversion("this project's layout", read_lines(path))
+    lines = reading.lines
+    if form:
+        lines = [unicodedata.normalize(form, line) for line in lines]
     if to is None and kind == "langid":  # of two files
         to = path.with_name(f"wili.{path.stem.removeprefix('x_')}.tsv")
     target = to or path.with_name(path.name.removesuffix(".gz"))
