@@ -256,8 +256,8 @@ def word_retrieval(
     )
     sentences = list(as_texts(texts).values())
     with few_threads(checkpoint.encoder.width):
-        found = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
-    table = pd.DataFrame(found["layers"]).T.rename_axis("layer")
+        scores = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
+    table = pd.DataFrame(scores["layers"]).T.rename_axis("layer")
     names = {"mrr": "mrr", "p1": "p@1", "p5": "p@5", "p10": "p@10", "chance": "chance"}
     warn_of_few_pairs(found["usable"], found["pairs"])
     return table[list(names)].rename(columns=names)

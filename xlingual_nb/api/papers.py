@@ -175,8 +175,8 @@ def claims(paper: str | None = None, scale: str = "laptop") -> pd.DataFrame:
             )
     frame = pd.DataFrame(entries)
     judged = verdicts.read(scale_folder(scale) / "verdicts.csv")
-    known = [column for column in frame if column != "claim"]
-    return frame.merge(judged.drop(columns=known, errors="ignore"), on="claim", how="left")
+    columns = [column for column in frame if column != "claim"]
+    return frame.merge(judged.drop(columns=columns, errors="ignore"), on="claim", how="left")
 
 
 def ambiguities(paper: str | None = None) -> pd.DataFrame:
@@ -316,12 +316,12 @@ def reference_results(table: str, scale: str = "laptop") -> pd.DataFrame:
     """
     paper, name = table_ids(table)
     frame = reference_tables(scale, name)
-    found = frame[frame.paper == paper]
-    if not len(found):
+    values = frame[frame.paper == paper]
+    if not len(values):
         listed = tables(scale)
         raise unknown_table(table, listed[listed.reference].table.tolist())
-    found = found.dropna(axis=1, how="all") if "step" in found else found
+    values = values.dropna(axis=1, how="all") if "step" in values else values
     order = ["corpus", "row", "step", "column", "value", "sd", "n_seeds", "published", "run_ids"]
-    return found.reindex(columns=[c for c in order if c != "step" or c in found]).reset_index(
+    return values.reindex(columns=[c for c in order if c != "step" or c in values]).reset_index(
         drop=True
     )

@@ -114,7 +114,7 @@ class PretrainingConfig:
         PretrainSpec
         """
         languages = list(languages)
-        given = CorpusSpec("given")
+        in_memory = CorpusSpec("given")
         n_languages = max(2, len(languages))
         shape = Shape(
             self.layers,
@@ -134,8 +134,8 @@ class PretrainingConfig:
             steps=self.steps,
         )
         return PretrainSpec(
-            tuple(Language(name, given) for name in languages),
-            TokenizerSpec(given, self.vocab_size, self.tokenizer),
+            tuple(Language(name, in_memory) for name in languages),
+            TokenizerSpec(in_memory, self.vocab_size, self.tokenizer),
             shape,
             schedule,
             # a spec of knn names the run that finds neighbours; here they are given with the text

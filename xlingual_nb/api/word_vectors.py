@@ -73,10 +73,10 @@ def train_word_vectors(
     require(method in METHODS, f"method={method!r}: choose {', '.join(METHODS)}")
     settings = replace(METHODS[method], epochs=epochs) if epochs else METHODS[method]
     tokenizer = tokenizer or train_tokenizer(texts, 10_000, "words")
-    given = CorpusSpec("given")
+    in_memory = CorpusSpec("given")
     spec = EmbedSpec(
-        tuple(Language(name, given) for name in texts),
-        TokenizerSpec(given),
+        tuple(Language(name, in_memory) for name in texts),
+        TokenizerSpec(in_memory),
         settings,
         size,
         window,

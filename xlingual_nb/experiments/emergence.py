@@ -124,10 +124,10 @@ def select_rows(rows: str) -> list[str]:
     if rows in ("front", "all"):
         return list(FRONT if rows == "front" else TITLES)
     selected = []
-    for wanted in (part.strip() for part in rows.split(",")):
-        matches = [row for row in TITLES if wanted in (row, row.partition(" ")[0])]
+    for label in (part.strip() for part in rows.split(",")):
+        matches = [row for row in TITLES if label in (row, row.partition(" ")[0])]
         names = ", ".join(row.partition(" ")[0] for row in TITLES)
-        require(matches, f"rows={rows!r}: there is no row {wanted!r}; choose front, all or {names}")
+        require(matches, f"rows={rows!r}: there is no row {label!r}; choose front, all or {names}")
         selected += matches
     return selected
 

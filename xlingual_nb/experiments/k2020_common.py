@@ -80,8 +80,8 @@ def joint_vocabulary(
     size : int, default 0
         Number of entries; by default the study's.
     """
-    first, *others = [language_corpus(sizes, l) for l in languages]
-    return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(others))
+    first, *further = [language_corpus(sizes, l) for l in languages]
+    return TokenizerSpec(first, size or sizes.pieces, kind or sizes.kind, tuple(further))
 
 # %% ../../nbs/lib/7040_k2020_common.ipynb #60f4ec04
 def unigram_transforms(chain: tuple[str, ...]) -> tuple[str, ...]:

@@ -319,7 +319,7 @@ def make_missing_runs(
     stack : int, default 1
         How many models of one shape train as one program.
     device : str, default 'cpu'
-        `cpu` or `cuda`.
+        `cpu` or `cuda`; an executor that is given has one of its own.
     patient : bool, default True
         On a CPU, run one group of runs a core in processes of their own; else one group after the
         other in this process, as on a GPU.
@@ -327,15 +327,15 @@ def make_missing_runs(
         Where the runs are made; default is the one that the command line or the environment names
         (`runs.cluster`), else as `patient` says.
     """
-    import os
     from xlingual_nb.runs import executors
     from xlingual_nb.runs.cluster import executor_of_environment
     from xlingual_nb.runs.engine import run
 
-    os.environ["XLINGUAL_DEVICE"] = device
     executor = executor or executor_of_environment(device)
-    if executor is None:
-        executor = executors.Processes() if device == "cpu" and patient else executors.Inline()
+    if executor is None and patient and device == "cpu":
+        executor = executors.Processes(device=device)
+    elif executor is None:
+        executor = executors.Inline(device)
     run(unique_runs(cells), store, executor, stack=stack)
 
 # %% ../../nbs/lib/7020_study.ipynb #532073e6

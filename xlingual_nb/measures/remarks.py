@@ -159,8 +159,8 @@ def unknown_sentences(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     """
     parts = []
     for language, items in parallel.items():
-        known = ~unknown_tokens(encoder, items, language)
-        n_known = np.bincount(np.repeat(np.arange(len(items)), items.lengths), known, len(items))
+        is_known = ~unknown_tokens(encoder, items, language)
+        n_known = np.bincount(np.repeat(np.arange(len(items)), items.lengths), is_known, len(items))
         numbers = np.flatnonzero((n_known == 0) & (items.lengths > 0)) + 1
         if not len(numbers):
             continue

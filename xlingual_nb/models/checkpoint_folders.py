@@ -170,8 +170,8 @@ def fix_of_missing_weights(path: Path) -> str:
             f"AutoModelForMaskedLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
         )
     for pattern, framework in OTHER_WEIGHTS.items():
-        if found := sorted(file.name for file in path.glob(pattern)):
-            return f"and {found[0]} holds weights for {framework}"
+        if files := sorted(file.name for file in path.glob(pattern)):
+            return f"and {files[0]} holds weights for {framework}"
     return "save it with save_pretrained"
 
 

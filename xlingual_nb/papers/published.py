@@ -168,11 +168,11 @@ def value(paper: str, table: str, row: str, column: str) -> float:
     """
     frame = published(paper, table)
     for kind, name in (("row", row), ("column", column)):
-        known = frame[kind].unique().tolist()
-        if name in known:
+        labels = frame[kind].unique().tolist()
+        if name in labels:
             continue
         hint = f"published({paper!r}, {table!r}) has all that there are"
-        near = get_close_matches(name, known)
+        near = get_close_matches(name, labels)
         if near:
             hint = f"did you mean {' or '.join(map(repr, near))}?"
         raise InputError(f"{table} of {paper} has no {kind} {name!r}: {hint}")
@@ -291,13 +291,13 @@ def floor_names(floors: tuple[str, ...], row: str) -> tuple[str, ...]:
     tuple[str, ...]
         Filled in for the row; without templates that need a language that the row does not name.
     """
-    known = dict(row=row)
-    known |= sides(row)
+    fields = dict(row=row)
+    fields |= sides(row)
     names = []
     for template in floors:
         needed = {name for _, name, _, _ in Formatter().parse(template) if name}
-        if needed <= known.keys():
-            names.append(template.format(**known))
+        if needed <= fields.keys():
+            names.append(template.format(**fields))
     return tuple(names)
 
 # %% ../../nbs/lib/0020_published.ipynb #b9f44e57

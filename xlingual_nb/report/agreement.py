@@ -31,9 +31,9 @@ def welch(both: pd.DataFrame) -> pd.Series:
     from scipy.stats import ttest_ind_from_stats
 
     has_spread = (both.n_seeds > 1) & (both.n_seeds_kept > 1) & (both.sd + both.sd_kept > 0)
-    ours = both.loc[has_spread, ["value", "sd", "n_seeds"]].to_numpy(float).T
-    theirs = both.loc[has_spread, ["value_kept", "sd_kept", "n_seeds_kept"]].to_numpy(float).T
-    p = ttest_ind_from_stats(*ours, *theirs, equal_var=False).pvalue
+    users = both.loc[has_spread, ["value", "sd", "n_seeds"]].to_numpy(float).T
+    reference = both.loc[has_spread, ["value_kept", "sd_kept", "n_seeds_kept"]].to_numpy(float).T
+    p = ttest_ind_from_stats(*users, *reference, equal_var=False).pvalue
     return pd.Series(p, both.index[has_spread], float).reindex(both.index)
 
 

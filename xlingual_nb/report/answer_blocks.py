@@ -291,13 +291,13 @@ def published_size_table(notebook: str, table: str) -> str:
     frame = published(paper, table)
     columns = list(dict.fromkeys(frame.column))
     sds = {(each.row, each.column): each.sd for each in frame.itertuples()}
-    ours = {(each.row, each.column): each for each in study.itertuples()}
+    measured = {(each.row, each.column): each for each in study.itertuples()}
     lines = [
         f"| row | models | {' | '.join(map(column_name, columns))} |",
         "|---" * (len(columns) + 2) + "|",
     ]
     for row in dict.fromkeys(frame.row):
-        cells = [ours.get((row, column)) for column in columns]
+        cells = [measured.get((row, column)) for column in columns]
         if None in cells:
             continue
         texts = [compared_text(c.value, c.published, sds[row, c.column]) for c in cells]

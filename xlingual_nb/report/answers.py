@@ -101,7 +101,7 @@ def read_answers(path: Path | None = None) -> dict[str, Answer]:
         If a field is missing or unknown, or a claim or unit does not exist. Names file and notebook.
     """
     path = Path(path or repository() / "nbs/answers.toml")
-    known = {claim.id for claim in claims()}
+    claim_ids = {claim.id for claim in claims()}
     answers = {}
     for notebook, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
         try:
@@ -114,7 +114,7 @@ def read_answers(path: Path | None = None) -> dict[str, Answer]:
         except (KeyError, TypeError) as error:
             raise InputError(f"{path}: [{notebook}]: {error}") from error
         for name in [finding.claim for finding in findings] + list(entry["holds"]):
-            if name not in known:
+            if name not in claim_ids:
                 raise InputError(f"{path}: [{notebook}]: there is no claim {name!r}")
         for finding in findings:
             if finding.unit not in UNITS:
@@ -175,8 +175,8 @@ def imported_modules(notebook: dict) -> list[str]:
         Without the package's name, as `models.encoders`.
     """
     sources = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    found = re.findall(r"from xlingual_nb\.((?:\w+)\.(?:\w+)) import", "\n".join(sources))
-    return [name for name in sorted(set(found)) if name.partition(".")[0] in SUBJECTS]
+    modules = re.findall(r"from xlingual_nb\.((?:\w+)\.(?:\w+)) import", "\n".join(sources))
+    return [name for name in sorted(set(modules)) if name.partition(".")[0] in SUBJECTS]
 
 
 def paper_links(answer: Answer) -> str:
@@ -288,11 +288,11 @@ def fresh_seeds_text(frame: pd.DataFrame, root: Path, scale: str) -> list[str]:
     confirmed = read_confirmed(root)
     confirmed = confirmed[confirmed.paper.isin(planned)]
     outcomes = compared_verdicts(root, scale).set_index(["claim", "corpus"]).outcome
-    said = {}
+    texts = {}
     for row in confirmed.itertuples():
         at = row.claim, row.corpus
-        said[at] = f"{outcomes[at]} on {int(row.n_seeds)} fresh seeds"
-    return [said.get(at, "") for at in zip(frame.claim, frame.corpus)]
+        texts[at] = f"{outcomes[at]} on {int(row.n_seeds)} fresh seeds"
+    return [texts.get(at, "") for at in zip(frame.claim, frame.corpus)]
 
 
 def reference_verdicts(root: Path | None = None) -> dict[str, pd.DataFrame]:

@@ -177,13 +177,13 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
                 key = notebook, plan.scale, planned.corpus
                 needed.setdefault(key, []).extend(entries)
                 seeds[key] = max(seeds.get(key, ()), plan.seeds(planned.n), key=len)
-    found = []
+    wanted_tables = []
     for key, entries in sorted(needed.items()):
         if entries:
             notebook, _, corpus = key
             full = with_free_entries(deduplicate(entries), *key, seeds[key])
-            found.append(ConfirmatoryTable(notebook, corpus, tuple(full)))
-    return found
+            wanted_tables.append(ConfirmatoryTable(notebook, corpus, tuple(full)))
+    return wanted_tables
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #16b80cc5
 def runs_left(table: ConfirmatoryTable, store) -> dict:
@@ -296,9 +296,9 @@ def find_table(notebook: str, corpus: str) -> ConfirmatoryTable:
     InputError
         If no plan has it.
     """
-    found = [table for table in confirmatory_tables(corpus) if table.notebook == notebook]
-    require(found, f"{notebook} on {corpus!r} is in no plan: `xlingual confirm` lists what is")
-    return found[0]
+    matching = [table for table in confirmatory_tables(corpus) if table.notebook == notebook]
+    require(matching, f"{notebook} on {corpus!r} is in no plan: `xlingual confirm` lists what is")
+    return matching[0]
 
 
 def write_values(table: ConfirmatoryTable, store) -> Path:
@@ -540,7 +540,9 @@ def confirmed_verdicts(root: Path) -> pd.DataFrame:
         for corpus in dict.fromkeys(c.corpus for c in plan.claims):
             if not plan.family(corpus) or not is_full(plan, corpus, values):
                 continue
-            own = values[(values.paper == plan.paper) & (values.corpus == corpus)]
-            typical = tables.typical_variances(own.drop_duplicates([*tables.OBSERVED[:6], "step"]))
-            examined += [examine_planned(plan, c, own, typical) for c in plan.family(corpus)]
+            fresh = values[(values.paper == plan.paper) & (values.corpus == corpus)]
+            typical = tables.typical_variances(
+                fresh.drop_duplicates([*tables.OBSERVED[:6], "step"])
+            )
+            examined += [examine_planned(plan, c, fresh, typical) for c in plan.family(corpus)]
     return verdicts.judge(examined)

@@ -149,13 +149,13 @@ def ambiguities_page() -> str:
     )
     table = ["| paper | places | with a setting for the other reading |", "|---|---|---|"]
     blocks = []
-    for name, found in by_paper.items():
+    for name, choices in by_paper.items():
         authors, _ = PAPERS[name]
         anchor = authors.lower().replace("&", "").replace(".", "").replace(" ", "-")
-        n_switches = sum(bool(entry.switch) for entry in found)
-        table.append(f"| [{authors}](#{anchor}) | {len(found)} | {n_switches} |")
+        n_switches = sum(bool(entry.switch) for entry in choices)
+        table.append(f"| [{authors}](#{anchor}) | {len(choices)} | {n_switches} |")
         blocks.append(f"## {authors}")
-        blocks += [ambiguity_text(entry) for entry in found]
+        blocks += [ambiguity_text(entry) for entry in choices]
     title = "# Where papers and code disagree"
     return "\n\n".join([title, wrapped(intro), "\n".join(table), *blocks]) + "\n"
 

@@ -31,12 +31,12 @@ def visible_texts(figure) -> list:
     """
     from matplotlib.text import Text
 
-    drawn = []
+    texts = []
     for text in figure.findobj(Text):
         if text.get_text().strip() and text.get_visible() and text.get_alpha() is None:
-            drawn.append(text)
+            texts.append(text)
     page = figure.bbox.padded(80)
-    return [text for text in drawn if page.overlaps(text.get_window_extent())]
+    return [text for text in texts if page.overlaps(text.get_window_extent())]
 
 
 def tick_texts(ax) -> set:
@@ -337,19 +337,19 @@ def faults(figure) -> list[str]:
         a name, lines alike in grey.
     """
     figure.draw_without_rendering()
-    found = []
+    messages = []
     if figure.get_figwidth() > PAGE + 0.01:
-        found.append(f"it is {figure.get_figwidth():.1f} inches wide, a page has {PAGE:g}")
+        messages.append(f"it is {figure.get_figwidth():.1f} inches wide, a page has {PAGE:g}")
     small = {text.get_text() for text in visible_texts(figure) if text.get_fontsize() < SMALLEST}
     if small:
-        found.append(f"letters below {SMALLEST:g} points: {', '.join(sorted(small)[:3])}")
+        messages.append(f"letters below {SMALLEST:g} points: {', '.join(sorted(small)[:3])}")
     pairs = overlapping_texts(figure)
     if pairs:
-        found.append(f"{len(pairs)} labels on labels: {pairs[:3]}")
+        messages.append(f"{len(pairs)} labels on labels: {pairs[:3]}")
     if missing := unexplained_looks(figure):
-        found.append(f"no legend for {missing[:3]}")
+        messages.append(f"no legend for {missing[:3]}")
     if unnamed := unnamed_axes(figure):
-        found.append(f"no name for {', '.join(unnamed)}")
+        messages.append(f"no name for {', '.join(unnamed)}")
     if alike := alike_in_grey(figure):
-        found.append(f"alike in grey: {alike[:2]}")
-    return found
+        messages.append(f"alike in grey: {alike[:2]}")
+    return messages

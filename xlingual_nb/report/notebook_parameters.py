@@ -76,7 +76,7 @@ def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
         Source of a cell.
     """
     lines = [line.encode() for line in source.splitlines()]  # columns are counted in bytes
-    found = []
+    assignments = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.AnnAssign):
             target = node.target
@@ -89,8 +89,8 @@ def literal_assignments(source: str) -> list[tuple[str, ast.expr, str, str]]:
         if isinstance(target, ast.Name) and node.value is not None:
             behind = lines[node.end_lineno - 1][node.end_col_offset :].decode()
             comment = behind.partition("#")[2].strip()
-            found.append((target.id, node.value, comment, annotation))
-    return found
+            assignments.append((target.id, node.value, comment, annotation))
+    return assignments
 
 # %% ../../nbs/lib/8080_notebook_parameters.ipynb #c66ff9c9
 def declared(source: str, name: str) -> dict[str, Parameter]:
@@ -108,7 +108,7 @@ def declared(source: str, name: str) -> dict[str, Parameter]:
     InputError
         If a default is no literal.
     """
-    found = {}
+    declarations = {}
     for parameter, value, comment, annotation in literal_assignments(source):
         try:
             default = ast.literal_eval(value)
@@ -117,8 +117,8 @@ def declared(source: str, name: str) -> dict[str, Parameter]:
                 f"{name}: the default of '{parameter}' is not a literal ({ast.unparse(value)}): "
                 "write a number, text, list or None"
             ) from None
-        found[parameter] = Parameter(parameter, default, comment, annotation)
-    return found
+        declarations[parameter] = Parameter(parameter, default, comment, annotation)
+    return declarations
 
 
 def parameters(path: Path) -> dict[str, Parameter]:
@@ -563,14 +563,14 @@ def given_values(notebook: str, namespace: dict) -> tuple[dict, dict[str, Parame
     in_defaults = annotations_of(defaults)
     if shipped and not in_defaults.keys() & shipped:
         in_defaults = {}  # some other cell
-    known = dict(shipped)
+    values = dict(shipped)
     for name, annotation in in_defaults.items():
-        if name not in known and (annotation or not shipped):
-            known[name] = Parameter(name, namespace.get(name), annotation=annotation)
+        if name not in values and (annotation or not shipped):
+            values[name] = Parameter(name, namespace.get(name), annotation=annotation)
     for name in (*in_defaults, *annotations_of(injected)):
-        if name not in known:
-            raise unknown_name(name, known, notebook)
-    return {name: namespace[name] for name in known if name in namespace}, known
+        if name not in values:
+            raise unknown_name(name, values, notebook)
+    return {name: namespace[name] for name in values if name in namespace}, values
 
 
 def check_parameters(notebook: str, namespace: dict) -> None:
@@ -600,6 +600,6 @@ def check_parameters(notebook: str, namespace: dict) -> None:
     except InputError as error:
         raise ParameterError(str(error)) from None
     namespace.update(values)
-    given = annotations_of(cells_before(namespace)[1])
-    if given:
-        show_facts(execution_facts(notebook, {name: values[name] for name in given}))
+    set_names = annotations_of(cells_before(namespace)[1])
+    if set_names:
+        show_facts(execution_facts(notebook, {name: values[name] for name in set_names}))

@@ -453,11 +453,11 @@ def run_notebook(
     final = folder / f"{name}.ipynb"
     failed = folder / f"{name}.failed.ipynb"
     partial = folder / f"{name}.partial{os.getpid()}.ipynb"
-    asked = {n: values[n] for n in settings}
-    facts = execution_facts(source.stem, asked, source)
+    given_values = {n: values[n] for n in settings}
+    facts = execution_facts(source.stem, given_values, source)
     try:
         with free_space(folder), same_data():
-            execute(source, partial, asked, cwd, say)
+            execute(source, partial, given_values, cwd, say)
         check_injected(partial)
         write_facts(partial, facts)
         os.replace(partial, final)

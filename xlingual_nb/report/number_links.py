@@ -174,11 +174,11 @@ def texts_around(cells: list[str], over: list[list[str]]) -> list[set[str]]:
     over : list of lists of str
         Texts over each column.
     """
-    beside = set()
+    row_texts = set()
     for text, heads in zip(cells, over):
         if not re.fullmatch(SHOWN, text):
-            beside |= {text, f"{heads[0]} {text}"}  # `layer` over `4` is `layer 4`
-    return [beside.union(heads) for heads in over]
+            row_texts |= {text, f"{heads[0]} {text}"}  # `layer` over `4` is `layer 4`
+    return [row_texts.union(heads) for heads in over]
 
 
 def numbers_shown(body: str, over: list[list[str]], index: NumberIndex, corpora) -> list[list]:

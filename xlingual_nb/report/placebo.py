@@ -357,17 +357,17 @@ def rate(counts: pd.DataFrame) -> dict[str, float]:
     counts : pd.DataFrame
         As of `studies`.
     """
-    found = dict(studies=len(counts), stated=ALPHA)
+    rates = dict(studies=len(counts), stated=ALPHA)
     for truth, wrong in (("false", "confirmed"), ("hold", "refuted")):
         with_any = int((counts[wrong] > 0).sum())
         low, high = stats.binomtest(with_any, len(counts)).proportion_ci(method="exact")
-        found |= {
+        rates |= {
             truth: float(counts[truth].mean()),
             wrong: with_any / len(counts),
             f"{wrong}_low": float(low),
             f"{wrong}_high": float(high),
         }
-    return found
+    return rates
 
 # %% ../../nbs/lib/8070_placebo.ipynb #f1171f0d
 def rates(results, scale, n, seed=0) -> Iterator[dict]:

@@ -67,8 +67,8 @@ def exceeds_baseline(t: ClaimTest, row: str, column: str) -> bool | None:
         return None
     difference = contrast([values, heights(t.values(baseline, column), column)], [1, -1])
     # a perplexity is above its baseline where it is less than half of it
-    least = np.log(2) if "Perpl." in column else t.claim.clear
-    return difference.value > least and not difference.p_above() >= ALPHA
+    least_margin = np.log(2) if "Perpl." in column else t.claim.clear
+    return difference.value > least_margin and not difference.p_above() >= ALPHA
 
 
 def is_above_baseline(t: ClaimTest) -> bool | None:

@@ -36,9 +36,9 @@ def rerun_command(notebook: str, scale: str, corpus: str, **values) -> str:
     str
         A line for the shell.
     """
-    known = parameters(experiments()[notebook])
+    accepted = parameters(experiments()[notebook])
     settings = corpus_parameters(corpus) | values
-    options = [f"-p {name}={value}" for name, value in settings.items() if name in known]
+    options = [f"-p {name}={value}" for name, value in settings.items() if name in accepted]
     return " ".join(["xlingual run", notebook, "--scale", scale, *options])
 
 
@@ -104,13 +104,13 @@ def facts_behind(index: SpecIndex, values: pd.DataFrame, **commands) -> dict:
         )
         for v in values.itertuples()
     ]
-    places = values.groupby(["notebook", "scale", "corpus"], sort=False).seed.nunique()
+    studies = values.groupby(["notebook", "scale", "corpus"], sort=False).seed.nunique()
     return {
         "runs": runs,
         "data": index.data(values.run),
         "again": [
-            rerun_command(*place, **({"seeds": seeds} | commands))
-            for place, seeds in places.items()
+            rerun_command(*study, **({"seeds": seeds} | commands))
+            for study, seeds in studies.items()
         ],
     }
 
@@ -136,12 +136,16 @@ def behind_figure(root: Path, path: Path) -> dict:
     """
     note = path.with_suffix(".json")
     require(note.is_file(), f"{path} has no note {note.name} beside it: name a file of figures/")
-    told = json.loads(note.read_text(encoding="utf-8"))
+    sidecar = json.loads(note.read_text(encoding="utf-8"))
     values = reference_values(root)
     notebook = path.stem.partition("-")[0]
-    found = values[values.run.isin(told["runs"]) & (values.notebook == notebook)]
-    facts = facts_behind(read_index(root), found)
-    return {"what": told["caption"], "claims": told["claims"]} | facts | {"data": told["data"]}
+    drawn_values = values[values.run.isin(sidecar["runs"]) & (values.notebook == notebook)]
+    facts = facts_behind(read_index(root), drawn_values)
+    return (
+        {"what": sidecar["caption"], "claims": sidecar["claims"]}
+        | facts
+        | {"data": sidecar["data"]}
+    )
 
 
 def behind_row(root: Path, path: Path, line: int) -> dict:

@@ -278,13 +278,13 @@ def lost_entries(
     outdated = outdated_runs(tables, today)
     is_current = [not outdated & set(runs.split()) for runs in tables.run_ids]
     n_seeds = tables[is_current].groupby(ADDRESS, sort=False).n_seeds.max()
-    given = seeds_by_cell(replacement)
+    new_seeds = seeds_by_cell(replacement)
     is_wanted = n_seeds.index.isin(seeds_by_cell(today).index)
     # tables that are not replaced stay as they are
-    replaced_tables = given.index.get_level_values("table")
+    replaced_tables = new_seeds.index.get_level_values("table")
     is_replaced = n_seeds.index.get_level_values("table").isin(replaced_tables)
     n_seeds = n_seeds[is_wanted & is_replaced]
-    both = n_seeds.to_frame().assign(given=given.reindex(n_seeds.index).fillna(0).astype(int))
+    both = n_seeds.to_frame().assign(given=new_seeds.reindex(n_seeds.index).fillna(0).astype(int))
     return both[both.given < both.n_seeds].reset_index()
 
 # %% ../../nbs/lib/8090_reference_results.ipynb #a68816f4

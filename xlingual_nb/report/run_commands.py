@@ -329,8 +329,8 @@ def runs_unwanted(
 
     at = open_store(store)
     scales = [check_scale(scale)] if scale else list(SCALES)
-    wanted, not_planned = wanted_runs(scales, seeds)
-    frame = unwanted_runs(at, wanted)
+    wanted_ids, not_planned = wanted_runs(scales, seeds)
+    frame = unwanted_runs(at, wanted_ids)
     if as_json:
         return print_json(rows_of(frame.drop(columns="spec")))
     columns = ["run_id", "stage", "created", "bytes"]

@@ -84,8 +84,8 @@ def write_pages(pages: dict[str, str], folder: Path) -> None:
     """
     for name, text in pages.items():
         write_if_changed(folder / name, text)
-    others = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    for name in others - set(pages):
+    old_files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    for name in old_files - set(pages):
         if not name.startswith(("conf.py", "_static/", "figures/")):
             (folder / name).unlink()
 

@@ -191,15 +191,15 @@ def score_table(judged: pd.DataFrame, up: str = "") -> str:
     str
         HTML.
     """
-    own = judged[verdicts.source_of_claims(judged) == published.PAPERS]
-    counts = score(own[own.verdict != verdicts.NOT_TESTED])
+    paper_claims = judged[verdicts.source_of_claims(judged) == published.PAPERS]
+    counts = score(paper_claims[paper_claims.verdict != verdicts.NOT_TESTED])
     marks = [v for v in verdicts.VERDICTS if v != verdicts.NOT_TESTED]
     rows = []
     for row in counts.to_dict("records"):
-        place = place_name(row["corpus"], row["scale"])
+        corpus = place_name(row["corpus"], row["scale"])
         name = link(f"{up}papers/{row['paper']}.html", PAPERS[row["paper"]][0])
         cells = [str(row[v] or "") for v in marks]
-        rows.append([name, escape(place), str(row["claims"]), *cells])
+        rows.append([name, escape(corpus), str(row["claims"]), *cells])
     head = ["paper", "corpus", "tested", *marks]
     caption = "The papers' own claims by verdict; exploratory seeds"
     return html_table(head, rows, caption, numbers=range(2, len(head)), name="xl-score")
@@ -509,8 +509,8 @@ def values_behind(claim: Claim, study: Study) -> str:
         for table, line, row in study.lines_of.get(number, []):
             spread = f" ± {signed(row.sd)}" if row.sd == row.sd else ""
             value = number_link(table, line, f"{signed(row.value)}{spread}")
-            place = place_name(row.corpus, table.scale)
-            texts = map(escape, (row_name(row.row), column_name(row.column), place))
+            corpus = place_name(row.corpus, table.scale)
+            texts = map(escape, (row_name(row.row), column_name(row.column), corpus))
             lines.append([*texts, value, str(row.n_seeds), signed(row.published)])
     if not lines:
         return ""

@@ -165,7 +165,7 @@ class Study:
     def verdicts(self) -> pd.DataFrame:
         """Verdicts of all scales, with a column `scale`."""
         files = {p.parent.name: p for p in sorted(self.root.glob("results/*/verdicts.csv"))}
-        known = {claim.id for claim in published.claims()}
+        registered = {claim.id for claim in published.claims()}
         frames = []
         for scale in by_scale(files):
             try:
@@ -173,11 +173,11 @@ class Study:
             except InputError as error:
                 self._fault(files[scale], error)
                 continue
-            foreign = sorted(set(frame.claim) - known)
+            foreign = sorted(set(frame.claim) - registered)
             if foreign:
-                others = f"{len(foreign)} claims that are in no claims.toml ({foreign[0]})"
-                self._fault(files[scale], f"holds {others}: they are left out")
-            frames.append(frame[frame.claim.isin(known)].assign(scale=scale))
+                message = f"{len(foreign)} claims that are in no claims.toml ({foreign[0]})"
+                self._fault(files[scale], f"holds {message}: they are left out")
+            frames.append(frame[frame.claim.isin(registered)].assign(scale=scale))
         if not frames:
             return pd.DataFrame(columns=[*verdicts.COLUMNS, "scale"])
         return pd.concat(frames, ignore_index=True)
@@ -196,7 +196,7 @@ class Study:
     @cached_property
     def tables(self) -> list[ResultTable]:
         """All result tables, in order of scale, notebook and name."""
-        found = []
+        result_tables = []
         for path in sorted(self.root.glob("results/*/*/*.csv")):
             if path.stem == "seeds" or not is_result_table(path):
                 continue
@@ -207,17 +207,17 @@ class Study:
             except InputError as error:
                 self._fault(path, error)
                 continue
-            found.append(ResultTable(scale, notebook, path.stem, frame, self.is_user))
-        return sorted(found, key=lambda t: (self.scales.index(t.scale), t.notebook, t.name))
+            result_tables.append(ResultTable(scale, notebook, path.stem, frame, self.is_user))
+        return sorted(result_tables, key=lambda t: (self.scales.index(t.scale), t.notebook, t.name))
 
     @cached_property
     def lines_of(self) -> dict[tuple[str, str, str, str], list]:
         """All numbers that are not of a curve: {(paper, table, row, column): [(table, line, row)]}."""
-        found = defaultdict(list)
+        lines = defaultdict(list)
         for table in (t for t in self.tables if not t.has_steps):
             for line, row in table.lines:
-                found[row.paper, row.table, row.row, row.column].append((table, line, row))
-        return found
+                lines[row.paper, row.table, row.row, row.column].append((table, line, row))
+        return lines
 
     @cached_property
     def scales(self) -> list[str]:
@@ -244,18 +244,18 @@ class Study:
     @cached_property
     def seeds_of(self) -> dict[tuple, list]:
         """Values by seed of each number, `[seed, value, run]`, by scale, notebook, `CELL` and step."""
-        found = defaultdict(list)
+        seeds = defaultdict(list)
         for v in self.seeds.astype(object).itertuples(index=False):
             cell = tuple(getattr(v, name) for name in CELL)
-            found[v.scale, v.notebook, *cell, step_of(v)].append([v.seed, v.value, v.run])
-        for values in found.values():
+            seeds[v.scale, v.notebook, *cell, step_of(v)].append([v.seed, v.value, v.run])
+        for values in seeds.values():
             values.sort(key=lambda value: value[0])
-        return found
+        return seeds
 
     @cached_property
     def figures(self) -> list[FigureNote]:
         """All figures, in order of their names; none of scale `smoke` among the reference ones."""
-        found = []
+        figures = []
         for path in sorted(self.root.glob("figures/*.png")):
             if "-smoke-" in path.name and not self.is_user:
                 continue
@@ -263,8 +263,8 @@ class Study:
             caption = str(note.get("caption", path.stem))
             texts = {"caption": caption, "alt": str(note.get("alt", caption))}
             lists = {name: tuple(map(str, note.get(name, ()))) for name in ("claims", "runs")}
-            found.append(FigureNote(path, **texts, **lists, is_user=self.is_user))
-        return found
+            figures.append(FigureNote(path, **texts, **lists, is_user=self.is_user))
+        return figures
 
     def _note(self, path: Path) -> dict:
         """The note of a figure; empty, and a fault, where it cannot be read."""
@@ -353,7 +353,7 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
     -------
     set[tuple[str, str]]
     """
-    found = set()
+    names = set()
     letter = ""
     kind = ""
     pattern = r"\b(L1|L2|[KWD])\b(?= [TF])|(Table|Figure)s?|(\d+) to (\d+)|(\d+)"
@@ -365,8 +365,8 @@ def reproduced_items(text: str) -> set[tuple[str, str]]:
         else:
             first, last = (match[3], match[4]) if match[3] else (match[5], match[5])
             numbers = range(int(first), int(last) + 1)
-            found |= {(letter, f"{kind}{n}") for n in numbers}
-    return found
+            names |= {(letter, f"{kind}{n}") for n in numbers}
+    return names
 
 # %% ../../nbs/lib/8190_site_data.ipynb #8190000d
 def items(root: Path) -> list[Item]:
@@ -388,13 +388,13 @@ def items(root: Path) -> list[Item]:
     drawn_by = {}
     for entry in template["notebook"]:
         drawn_by |= dict.fromkeys(reproduced_items(entry["reproduces"]), entry["name"])
-    found = []
-    for letter, places in template["coverage"].items():
-        for name, place in places.items():
+    items = []
+    for letter, printed in template["coverage"].items():
+        for name, place in printed.items():
             notebook, _, table = place.partition("/")
             notebook = notebook or drawn_by.get((letter, name), "")
-            found.append(Item(LETTERS[letter], name, notebook, table))
-    return found
+            items.append(Item(LETTERS[letter], name, notebook, table))
+    return items
 
 
 def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
@@ -417,5 +417,5 @@ def figures_of(item: Item, figures: list[FigureNote]) -> list[FigureNote]:
         if named := [f for f in near if f.stem == name]:
             return named
     table_of = {c.id: {test.table for test in c.tests} for c in published.claims()}
-    wanted = {item.table, item.own_name} - {""}
-    return [f for f in near if any(wanted & table_of.get(c, set()) for c in f.claims)]
+    names = {item.table, item.own_name} - {""}
+    return [f for f in near if any(names & table_of.get(c, set()) for c in f.claims)]

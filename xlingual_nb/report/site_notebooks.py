@@ -120,8 +120,8 @@ def doc_files(root: Path) -> list[str]:
     """
     files = [f"docs/{path.name}" for path in sorted((root / "docs").glob("*.md"))]
     names = [name for name in files if name != "docs/front.md" and name not in WRITTEN]
-    others = ["data/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
-    return names + [name for name in others if (root / name).is_file()]
+    further = ["data/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"]
+    return names + [name for name in further if (root / name).is_file()]
 
 # %% ../../nbs/lib/8230_site_notebooks.ipynb #82350006
 @cache

@@ -422,8 +422,10 @@ def verdict_comparison(study: Study, reference: Study) -> str:
     str
     """
     keys = ["claim", "scale", "corpus"]
-    own = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
-    both = own.merge(reference.verdicts[[*keys, "verdict"]], "left", keys, suffixes=("", "_kept"))
+    tested = study.verdicts[study.verdicts.verdict != verdicts.NOT_TESTED]
+    both = tested.merge(
+        reference.verdicts[[*keys, "verdict"]], "left", keys, suffixes=("", "_kept")
+    )
     if both.empty:
         return ""
     both = both.fillna({"verdict_kept": verdicts.NOT_TESTED})
@@ -465,10 +467,11 @@ def user_table(table: ResultTable, reference: Study) -> str:
         for t in reference.tables
         if (t.scale, t.notebook, t.name) == (table.scale, table.notebook, table.name)
     ]
-    kept = same[0].frame if same else table.frame[:0]
-    words = [paragraph(sentence) for sentence in in_words(agreement(table.frame, kept))]
+    reference_rows = same[0].frame if same else table.frame[:0]
+    words = [paragraph(sentence) for sentence in in_words(agreement(table.frame, reference_rows))]
     shown = [
-        result_table(table, part, caption, reference=kept) for caption, part in parts_of(table)
+        result_table(table, part, caption, reference=reference_rows)
+        for caption, part in parts_of(table)
     ]
     return fold(table.file, *words, *shown)
 

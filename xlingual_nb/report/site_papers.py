@@ -370,8 +370,8 @@ def grid(study: Study) -> str:
     for paper, (authors, _) in PAPERS.items():
         tiles = []
         for item in (item for item in todo if item.paper == paper):
-            place = f"{item.notebook}/{item.table}" if item.table else ""
-            status = covered(place, study.root)
+            status_key = f"{item.notebook}/{item.table}" if item.table else ""
+            status = covered(status_key, study.root)
             tiles.append(grid_tile(item, figures_of(item, study.figures), status))
         if tiles:
             head = f"<h3>{link(f'papers/{paper}.html', authors)}</h3>"
@@ -446,8 +446,8 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
     -------
     list[str]
     """
-    place = f"{item.notebook}/{item.table}" if item.table else ""
-    status = covered(place, study.root)
+    status_key = f"{item.notebook}/{item.table}" if item.table else ""
+    status = covered(status_key, study.root)
     facts = [
         f"{status} {STATUS[status]}",
         link(f"../nbs/{item.notebook}.html", f"notebook {item.notebook}"),
@@ -610,9 +610,9 @@ def choices_index() -> str:
     """The page that leads to these, with how many there are by table."""
     rows = []
     for paper, (authors, _) in PAPERS.items():
-        found = published.ambiguities(paper)
-        runnable = sum(bool(choice.switch) for choice in found)
-        rows.append([link(f"{paper}.html", authors), str(len(found)), str(runnable)])
+        choices = published.ambiguities(paper)
+        runnable = sum(bool(choice.switch) for choice in choices)
+        rows.append([link(f"{paper}.html", authors), str(len(choices)), str(runnable)])
     intro = (
         "Where a paper and its released code disagree, or the paper is silent: what each says, what was chosen here, "
         "and the setting that runs the other reading."

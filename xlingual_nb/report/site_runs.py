@@ -88,10 +88,10 @@ def number_title(row) -> str:
     str
     """
     paper = PAPERS[row.paper][0] if row.paper in PAPERS else "Ours"
-    place = f" ({corpus_name(row.corpus)})" if row.corpus else ""
+    corpus = f" ({corpus_name(row.corpus)})" if row.corpus else ""
     step = step_of(row)
     when = "" if step is None else f", step {step}"
-    what = f"{row_name(row.row)}, {column_name(row.column)}{when}{place}"
+    what = f"{row_name(row.row)}, {column_name(row.column)}{when}{corpus}"
     return f"{paper}, {table_title(row.table)}: {what}"
 
 

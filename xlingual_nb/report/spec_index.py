@@ -162,11 +162,11 @@ class SpecIndex:
         list of str
             Short ids, in the order of the spec.
         """
-        found = []
+        inputs = []
 
         def walk(value):
             if isinstance(value, dict):
-                found.extend([value["run"]] if set(value) == {"run"} else [])
+                inputs.extend([value["run"]] if set(value) == {"run"} else [])
                 for member in value.values():
                     walk(member)
             elif isinstance(value, list):
@@ -174,7 +174,7 @@ class SpecIndex:
                     walk(member)
 
         walk(self.entries[short]["spec"])
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(inputs))
 
     def ancestors(self, shorts: Iterable[str]) -> list[str]:
         """Runs and everything they read, in topological order.

@@ -169,26 +169,26 @@ def study_costs(
     """
     table = load_machines(machines)
     with one_look():
-        specs, wanted, not_planned, own_store = planned_rows(
+        specs, runs_of_row, not_planned, own_store = planned_rows(
             names or experiments_with_grid(), scale, settings
         )
-        place = open_store(store or own_store, blank=True)
-        nodes = missing_nodes(specs, StoreView(place, code_behind(specs)))
-        costs = row_costs(nodes, wanted)
+        opened_store = open_store(store or own_store, blank=True)
+        nodes = missing_nodes(specs, StoreView(opened_store, code_behind(specs)))
+        costs = row_costs(nodes, runs_of_row)
         dearest = costs[costs > costs.sum() / 1000][:DEAREST]
-        left = nodes_without(nodes, wanted, dearest.index)
+        left = nodes_without(nodes, runs_of_row, dearest.index)
         hour = table.machines[-1].speed * 3600
         rows = pd.DataFrame(list(dearest.index), columns=["notebook", "paper", "table", "row"])
         rows[f"hours {table.machines[-1].name}"] = dearest.values / hour
         rows["share"] = dearest.values / max(costs.sum(), 1.0)
-        stages = plan(specs, place)
+        stages = plan(specs, opened_store)
         gpus = [column for column in stages if column.startswith("hours ")][1:]
         return StudyCosts(
             stages.drop(columns=gpus),
             machine_costs(nodes, table, devices),
             rows,
             machine_costs(left, table, devices),
-            measured_speeds(specs, place),
+            measured_speeds(specs, opened_store),
             not_planned,
             data_remarks(specs),
         )

@@ -458,7 +458,7 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
     from scipy.special import digamma
 
     trained = frame[frame.step.isna() & ~frame.row.map(is_floor)]
-    found = {}
+    variances = {}
     for is_log in (False, True):
         values = trained.value.where(trained.value > 0) if is_log else trained.value
         logs = trained.assign(value=np.log(values) if is_log else values).dropna(subset=["value"])
@@ -469,8 +469,8 @@ def typical_variances(frame) -> dict[tuple[str, bool], float]:
         cells["log"] = np.log(cells["var"]) - digamma(df / 2) + np.log(df / 2)
         for column, part in cells.groupby("column"):
             if len(part) >= FEWEST_ROWS:
-                found[column, is_log] = float(np.exp(part["log"].mean()))
-    return found
+                variances[column, is_log] = float(np.exp(part["log"].mean()))
+    return variances
 
 # %% ../../nbs/lib/8020_tables.ipynb #dc8e5ca1
 PARTS = ["Layer 0 Retr. ρ", "Layer 0 Trans. τ", "Layer 8 Retr. ρ", "Layer 8 Trans. τ"]

@@ -549,7 +549,7 @@ def write(frame, path) -> None:
     path : str or Path
         The file.
     """
-    order = {c.id: place for place, c in enumerate(published.claims())}
+    order = {c.id: position for position, c in enumerate(published.claims())}
     frame = frame.assign(_place=frame.claim.map(order))
     frame = frame.sort_values(["paper", "corpus", "_place", "claim"])
     write_atomic(path, tables.text(frame[COLUMNS]))

@@ -421,9 +421,9 @@ def make_executor(name: str = "", address: str = "", workers: int = 0, device: s
     if address and name != "dask":
         raise InputError(f"--address {address} is of a dask scheduler: add --executor dask")
     if name == "inline":
-        return Inline()
+        return Inline(device)
     if name == "processes":
-        return Processes(workers or None)
+        return Processes(workers or None, device=device)
     if name == "dask":
         return Dask(address, workers, device, threads=1 if device == "cpu" else 4)
     raise InputError(f"executor {name!r}: choose from {', '.join(executor_names())}")

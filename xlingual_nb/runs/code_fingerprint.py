@@ -325,8 +325,8 @@ def texts(make, spec: type | None = None) -> dict[str, str]:
     key = frozenset(roots), frozenset(classes), frozenset(sources.tops)
     if key not in _READINGS or sources.in_memory or not _READINGS[key].is_of_today():
         _READINGS[key] = Reading(code_with_full_names(roots, classes, sources), sources.files)
-    found = dict(_READINGS[key].texts)
-    return found | ({"()": json.dumps(bound)} if bound else {})
+    texts_of = dict(_READINGS[key].texts)
+    return texts_of | ({"()": json.dumps(bound)} if bound else {})
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #a339be06
 def definitions(make, spec: type | None = None) -> dict[str, str]:

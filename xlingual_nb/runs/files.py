@@ -288,13 +288,13 @@ class Lock:
         owner = dict(
             machine=machine(), pid=os.getpid(), started=start_time(os.getpid()), name=self.name
         )
-        own = self.path.with_name(f".{self.path.name}.of.{self.name}")
-        own.write_text(json.dumps(owner))
+        own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
+        own_file.write_text(json.dumps(owner))
         try:
-            if not create_once(own, self.path) and not self._take_over(own):
+            if not create_once(own_file, self.path) and not self._take_over(own_file):
                 return False
         finally:
-            own.unlink(missing_ok=True)
+            own_file.unlink(missing_ok=True)
         self._stop.clear()
         threading.Thread(target=self._beat, daemon=True).start()
         return True
@@ -337,13 +337,13 @@ class Lock:
             dead = self._disk_time() - holder.stat().st_mtime > SILENT
         if not dead or dry:
             return dead
-        own = self.path.with_name(f".{self.path.name}.of.{self.name}")
-        own.write_text(json.dumps(dict(machine=machine(), pid=os.getpid(), name=self.name)))
+        own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
+        own_file.write_text(json.dumps(dict(machine=machine(), pid=os.getpid(), name=self.name)))
         try:
-            if not self._replace(own, owner):
+            if not self._replace(own_file, owner):
                 return False
         finally:
-            own.unlink(missing_ok=True)
+            own_file.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         return True
 

@@ -590,13 +590,13 @@ def plausibility(folder: Path, paths: Iterable[Path]) -> tuple[dict[str, list[st
     leaks = leak_findings(paths)
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        found, is_wrong = file_findings(path, path.relative_to(folder).parts[0])
+        sentences, is_wrong = file_findings(path, path.relative_to(folder).parts[0])
         if path in leaks:
-            found = [*found, leaks[path]]
+            sentences = [*sentences, leaks[path]]
         if path.with_name(path.name + ".gz") in paths:
-            found = [*found, f"stands beside {path.name}.gz: only {path.name} is read"]
-        if found:
-            findings[name] = found
+            sentences = [*sentences, f"stands beside {path.name}.gz: only {path.name} is read"]
+        if sentences:
+            findings[name] = sentences
         if is_wrong:
             wrong.append(name)
     return findings, wrong
