@@ -16,6 +16,7 @@ COMPLETE = (
     "microworld",
     "models",
     "papers",
+    "report",
     "runs",
     "tasks",
     "text",
@@ -30,8 +31,13 @@ def argument_names(function):
     return {name for name in names if name not in ("self", "cls")}
 
 
+def is_command(function):
+    """Whether a function is a command of the terminal: its help text is its docstring."""
+    return any(re.search(r"\.command\(", ast.unparse(d)) for d in function.decorator_list)
+
+
 def public_functions(package):
-    """(where, function) of the functions and methods of a package that have arguments."""
+    """(where, function) of the functions and methods of a package that have arguments, without commands."""
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             members = [node]
@@ -40,7 +46,7 @@ def public_functions(package):
             for member in members:
                 if not isinstance(member, ast.FunctionDef) or member.name.startswith("_"):
                     continue
-                if argument_names(member):
+                if argument_names(member) and not is_command(member):
                     yield f"{path.relative_to(ROOT)}: {member.name}", member
 
 

@@ -14,7 +14,6 @@ __all__ = ['PURPOSE', 'app', 'Version', 'WHICH', 'Notebooks', 'Scale', 'Assignme
 # %% ../nbs/lib/9010_cli.ipynb #f93af88b
 import sys
 import traceback
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -534,31 +533,20 @@ def probe(
         check_figure_out(figure)
     from xlingual_nb.models.encoders import load_encoder
     from xlingual_nb.models.model_checks import check_settings
-    from xlingual_nb.measures.probe import (
-        by_layer,
-        choose_pooling,
-        encode_text,
-        probe as measure,
-        read_microworld,
-    )
+    from xlingual_nb.measures.probe import by_layer, choose_pooling, encode_text, probe_texts
+    from xlingual_nb.measures.probe import probe as measure
     from xlingual_nb.measures.remarks import dictionary_remarks, remarks
-    from xlingual_nb.text.layouts import layout_named
-    from xlingual_nb.text.parallel import load_parallel_sentences, parallel_words
 
     check_settings(path)
     encoder = load_encoder(path, device)
     pooled = choose_pooling(encoder, pooling)
-    if len(names := names or list(files) or list(encoder.views)) < 2:
+    names = names or list(files) or list(encoder.views)
+    if len(names) < 2:
         raise InputError(
             f"{', '.join(names) or 'no language'} is not enough to compare in {path}: "
             "name two or more, --languages en,es"
         )
-    with ExitStack() as stack:
-        for name, file in files.items():
-            stack.enter_context(layout_named(Path(file), "bible", name))
-        texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
-    with layout_named(dictionary, "dictionaries"):
-        words = parallel_words(names[:2], texts, dictionary)
+    texts, words, source = probe_texts(path, names, files, dictionary, sentences)
     require(words or not figure, "--figure draws pairs of words: give them with --dictionary FILE")
     pairs = f"{len(words[names[0]])} pairs of words of {dictionary or 'the text'}" if words else ""
     of_words = dictionary_remarks(words, texts, str(dictionary)) if dictionary else []

@@ -259,7 +259,7 @@ def word_retrieval(
         scores = compare(spec, checkpoint.encoder, list(zip(*words)), sentences)
     table = pd.DataFrame(scores["layers"]).T.rename_axis("layer")
     names = {"mrr": "mrr", "p1": "p@1", "p5": "p@5", "p10": "p@10", "chance": "chance"}
-    warn_of_few_pairs(found["usable"], found["pairs"])
+    warn_of_few_pairs(scores["usable"], scores["pairs"])
     return table[list(names)].rename(columns=names)
 
 # %% ../../nbs/lib/9150_measures.ipynb #5d21c8b1

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'COLUMNS', 'encode_text', 'probe_budget', 'framed_states', 'pooled_vectors', 'choose_pooling',
-           'read_microworld', 'directed_precision', 'check_parallel', 'mu_rows', 'probe', 'comparisons', 'by_layer']
+           'read_microworld', 'probe_texts', 'directed_precision', 'check_parallel', 'mu_rows', 'probe', 'comparisons',
+           'by_layer']
 
 # %% ../../nbs/lib/5070_probe.ipynb #a96c5577
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
 
@@ -30,6 +32,8 @@ from xlingual_nb.measures.embeddings import (
 )
 from .perplexity import masked_nll
 from .retrieval import hits, upper_layer
+from ..text.layouts import layout_named
+from ..text.parallel import load_parallel_sentences, parallel_words
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5070_probe.ipynb #9ce5f2b8
@@ -224,6 +228,47 @@ def read_microworld(path) -> bool:
     return any(
         '"micro/' in spec.read_text(encoding="utf-8") for spec in spec_files if spec.is_file()
     )
+
+
+def probe_texts(
+    path: Path, names: list[str], files: dict[str, str], dictionary: Path | None, sentences: int
+) -> tuple[dict, dict | None, str]:
+    """Parallel sentences and word pairs to compare an encoder's languages on.
+
+    Parameters
+    ----------
+    path : Path
+        Of the encoder: one of the microworld is compared on its own text.
+    names : list of str
+        Languages.
+    files : dict of str
+        A user's own parallel text, by language.
+    dictionary : Path or None
+        Word pairs of the first two languages.
+    sentences : int
+        Most sentences of a language; 0 for all.
+
+    Returns
+    -------
+    texts : dict of list of str
+        Sentences by language.
+    words : dict of list of str or None
+        Words by language; None where there is no dictionary.
+    source : str
+        Where the sentences are from, for people.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read; one of a foreign layout is told with its conversion.
+    """
+    with ExitStack() as stack:
+        for name, file in files.items():
+            stack.enter_context(layout_named(Path(file), "bible", name))
+        texts, source = load_parallel_sentences(names, files, sentences, read_microworld(path))
+    with layout_named(dictionary, "dictionaries"):
+        words = parallel_words(names[:2], texts, dictionary)
+    return texts, words, source
 
 # %% ../../nbs/lib/5070_probe.ipynb #d45982c3
 def directed_precision(vectors: dict[str, dict]) -> list[dict]:

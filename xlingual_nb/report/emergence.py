@@ -119,7 +119,19 @@ def nearest_checkpoints(steps: Sequence[int], percents: Sequence[int] = COLUMNS)
 
 
 def column_title(steps: Sequence[int], checkpoint: int) -> str:
-    """How far the training is at a checkpoint."""
+    """How far the training is at a checkpoint.
+
+    Parameters
+    ----------
+    steps : Sequence[int]
+        Training steps of the checkpoints.
+    checkpoint : int
+        Number of the checkpoint.
+
+    Returns
+    -------
+    str
+    """
     percent = 100 if len(steps) == 1 else round(100 * steps[checkpoint] / max(steps[-1], 1))
     share = {0: "start", 100: "end"}.get(percent, f"{percent} %")
     return f"{share} of training"
