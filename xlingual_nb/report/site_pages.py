@@ -20,7 +20,7 @@ from ..papers import published
 from .answers import PAPERS
 from .placebo import worst_rates
 from .agreement import agreement, in_words
-from .site_claims import confirmation_table, place_name, figure_html, score_table
+from .site_claims import confirmation_table, figure_html, score_table
 from .site_data import ResultTable, Study
 from xlingual_nb.report.site_html import (
     fold,
@@ -41,6 +41,7 @@ from xlingual_nb.report.site_notebooks import (
     module_page,
     site_target,
 )
+from .site_verdicts import place_name
 from .site_papers import grid, parts_of, result_table, table_page
 from . import verdicts
 

@@ -27,7 +27,6 @@ from xlingual_nb.report.site_claims import (
     claim_table,
     figure_html,
     number_link,
-    place_name,
     table_title,
 )
 from xlingual_nb.report.site_data import (
@@ -39,6 +38,7 @@ from xlingual_nb.report.site_data import (
     figures_of,
     items,
 )
+from .site_verdicts import place_name
 from xlingual_nb.report.site_html import (
     fold,
     html_block,
