@@ -79,6 +79,23 @@ def test_plan_and_provenance_say_what_is_odd(tmp_path, capsys):
     assert data_remarks([corpus(tmp_path, ODD[1:], "en.txt")]) == {}
 
 
+def test_the_normal_form_and_what_was_converted_stand_in_the_provenance(tmp_path):
+    lines = ["a\u0308iti", "isä", "Tämä on lause."]
+    spec = corpus(tmp_path, lines)
+    path = tmp_path / "fi.txt"
+    (told,) = data_remarks([spec])[str(path)]
+    assert told.startswith("33.3% of the lines are not in Unicode's form NFC (first: line 1)")
+    command = re.search(r"xlingual (data convert .+)", told)[1]
+    result = CliRunner().invoke(cli.app, shlex.split(command))
+    assert result.exit_code == 0 and path.read_text(encoding="utf-8").startswith("\u00e4iti\n")
+    cells = [TableEntry("K2020", "table1", "row", "column", 0, (spec,))]
+    rows = provenance(cells)
+    (remark,) = rows[rows.of == "remark"].itertuples()
+    assert remark.digest.endswith("from this project's layout, normalised to NFC")
+    path.write_text("Tämä on muuta.\n", encoding="utf-8")
+    assert data_remarks([spec]) == {}
+
+
 def test_a_few_lines_of_many_are_left_to_data_check(tmp_path):
     lines = [f"Tämä on lause {n}." for n in range(200)]
     assert data_remarks([corpus(tmp_path, [*ODD, *lines])]) == {}

@@ -46,6 +46,8 @@ SAID = [
     ("text/fi.txt~", b"Sataa.\n", "nothing reads a file of this name (xx.txt"),
     ("text/fi.päivä lehti.txt", b"Sataa.\n", "1 sentence in 1 document"),
     (TEXT, b"Sataa\x0ctaas.\n", "100.0% of the lines hold control characters"),
+    (TEXT, "a\u0308iti\n".encode(), "not in Unicode's form NFC (first: line 1)"),
+    (NER, "A\u0308iti\tB-PER\n".encode(), "not in Unicode's form NFC (first: line 1)"),
     ("text/zh-Hans.txt", "下雨了。\n".encode(), "1 sentence in 1 document"),
     ("text/fin.txt", b"Sataa.\n", "1 sentence in 1 document"),
     ("text/Thumbs.db", b"x", "nothing reads a file of this name (xx.txt"),

@@ -221,6 +221,12 @@ def test_marks_are_joined_by_choice(tmp_path):
     assert path.with_name("fi.txt.orig").read_text(encoding="utf-8") == "a\u0308iti\n"
 
 
+def test_a_file_of_ours_keeps_its_name_where_it_is_normalised(tmp_path):
+    path = write(tmp_path, "langid", "wili10.train.tsv", ["a\u0308iti\tfi"])
+    _, target = convert(path, "langid", form="NFC")
+    assert target == path and path.read_text(encoding="utf-8") == "\u00e4iti\tfi\n"
+
+
 def test_an_original_is_never_written_over(tmp_path):
     path = write(tmp_path, "doc", "de.train.tsv", ["MCAT\tDie Firma."])
     path.with_name("de.train.tsv.orig").write_text("mine")

@@ -23,7 +23,7 @@ from xlingual_nb.text.dictionaries import (
     dictionary_pairs,
     few_pairs,
 )
-from ..text.layouts import foreign_layout, layout_named
+from ..text.layouts import conversion_of, foreign_layout, layout_named
 from ..text.plausibility import file_findings, leak_findings
 from ..text.record_readers import locate_records
 from ..text.records import RecordsSpec, load_records, spec_readers
@@ -218,6 +218,8 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
             read_data(spec)
         if findings:
             remarks[str(file.path)] = [*findings]
+        if conversion := conversion_of(file.path):
+            remarks.setdefault(str(file.path), []).append(conversion)
     for spec in data_specs_of(runs):
         path = isinstance(spec, WordSpec) and dictionary_file(spec.dictionary, spec.pair)
         if path and spec.context == "text":

@@ -6,11 +6,12 @@
 __all__ = ['MARKUP', 'CONTROL', 'LONG_SENTENCE', 'LINE_CHECKS', 'SCRIPTS', 'SCRIPT_OF', 'Verdict', 'HEADING', 'PART',
            'has_markup', 'has_control', 'is_mojibake', 'has_no_letters', 'is_long', 'LineCheck', 'script_share',
            'text_findings', 'label_findings', 'verse_findings', 'word_pair_findings', 'pair_findings', 'piece_findings',
-           'link_findings', 'leaked_share', 'leak_findings', 'records_in', 'tag_findings', 'content_findings',
-           'file_findings', 'plausibility']
+           'link_findings', 'leaked_share', 'leak_findings', 'records_in', 'tag_findings', 'normal_form_findings',
+           'content_findings', 'file_findings', 'plausibility']
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #89722cf8
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .corpora import read_lines
-from .layouts import foreign_layout, language_of
+from .layouts import LAYOUTS, foreign_layout, language_of
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #fe661ffe
 MARKUP = re.compile(
@@ -490,6 +491,33 @@ def tag_findings(lines: list[str]) -> list[str]:
     return [f"all {len(tags)} tags are O: the file names no entities"]
 
 
+def normal_form_findings(path: Path, kind: str, lines: list[str], least: float = 0.0) -> list[str]:
+    """Whether letters and their marks are joined, as in Unicode's form NFC.
+
+    Parameters
+    ----------
+    path : Path
+    kind : str
+        Folder of the data folder.
+    lines : list of str
+    least : float
+        As in `text_findings`.
+
+    Returns
+    -------
+    list of str
+    """
+    apart = [n for n, line in enumerate(lines, 1) if not unicodedata.is_normalized("NFC", line)]
+    if not apart or len(apart) < least * len(lines) or kind not in (*LAYOUTS, "langid", "text"):
+        return []
+    option = "" if path.absolute().parent.name == kind else f" --kind {kind}"
+    return [
+        f"{len(apart) / len(lines):.1%} of the lines are not in Unicode's form NFC (first: line {apart[0]}), and "
+        "a word that is spelt in two ways is two words: xlingual data convert "
+        f"{shlex.quote(str(path))}{option} --normalise NFC"
+    ]
+
+
 def content_findings(
     path: Path, kind: str, lines: list[str], language: str, least: float
 ) -> Verdict:
@@ -563,6 +591,7 @@ def file_findings(path: Path, kind: str, language: str = "", least: float = 0.0)
         # A set for language identification is in many.
         of_file = "" if kind == "langid" else language or language_of(path, kind)
         findings, is_wrong = content_findings(path, kind, lines, of_file, least)
+        findings = findings + normal_form_findings(path, kind, lines, least)
     except InputError:
         return [], False
     # Our reader would take the topics for texts.
