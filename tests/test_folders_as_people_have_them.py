@@ -7,13 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 from test_families import WORDS, XLM, save
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from typer.testing import CliRunner
 
 from xlingual_nb import cli
@@ -307,3 +308,30 @@ def test_no_head_is_no_head(tmp_path):
     body = {name: w for name, w in load_file(path).items() if not name.startswith("cls.")}
     save_file(body, path, {"format": "pt"})
     assert why_without_perplexity(tmp_path) == "no perplexity: there is no masked-LM head"
+
+
+def test_a_static_embedding_is_probed_as_its_page_says(tmp_path, monkeypatch):
+    folder = tmp_path / "path/to/model"
+    folder.mkdir(parents=True)
+    kind = "sentence_transformers.models.StaticEmbedding"
+    (folder / "modules.json").write_text(json.dumps([dict(path="0_Static", type=kind)]))
+    (folder / "0_Static").mkdir()
+    ids = {word: i for i, word in enumerate(["[UNK]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "0_Static/tokenizer.json"))
+    table = torch.randn(len(ids), 8, generator=torch.Generator().manual_seed(0))
+    save_file({"embedding.weight": table}, folder / "0_Static/model.safetensors")
+    with pytest.raises(InputError, match=r"is a StaticEmbedding .* docs/probe.md has the lines"):
+        check_settings(folder)
+    page = (Path(__file__).parents[1] / "docs/probe.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(import json.*?)```", page, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "docs/probe.md", "exec"), {})
+    scores, _ = probed(tmp_path / "static")
+    sides = {}
+    for language, lines in TEXT.items():
+        rows = [table[tokenizer.encode(line).ids].mean(0) for line in lines]
+        sides[language] = torch.nn.functional.normalize(torch.stack(rows), dim=1)
+    hits = (sides["en"] @ sides["es"].T).argmax(1) == torch.arange(12)
+    assert scores[0, "en", "es"] == pytest.approx(float(hits.float().mean()))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GIVEN', 'OPTIONAL', 'check_finite_weights', 'LanguageInput', 'find_language_input', 'check_arguments',
-           'check_settings', 'check_hidden_states']
+           'is_static_embedding', 'check_settings', 'check_hidden_states']
 
 # %% ../../nbs/lib/4130_model_checks.ipynb #8cd5cd78
 import inspect
@@ -174,6 +174,21 @@ def check_arguments(path: Path, model: nn.Module) -> None:
     require(not missing, f"{path}: {kind} reads {', '.join(missing)} beside the tokens: {fit}")
 
 
+def is_static_embedding(path: Path | str) -> bool:
+    """Whether a folder of sentence-transformers holds a table of vectors and no encoder.
+
+    Parameters
+    ----------
+    path : Path or str
+
+    Returns
+    -------
+    bool
+    """
+    modules = load_json(Path(path) / "modules.json") or []
+    return any(str(module["type"]).endswith(".StaticEmbedding") for module in modules)
+
+
 def check_settings(path: Path | str) -> None:
     """Check that no setting left in `config.json` changes what a model gives, or is lost in silence.
 
@@ -187,6 +202,11 @@ def check_settings(path: Path | str) -> None:
     InputError
         It names the setting and its value.
     """
+    require(
+        not is_static_embedding(path),
+        f"{path} is a StaticEmbedding of sentence-transformers, a table of vectors without an encoder: "
+        "docs/probe.md has the lines that save it as word vectors, which can be probed",
+    )
     config = load_json(Path(path) / "config.json") or {}
     require(
         config.get("return_dict") is not False,
