@@ -53,6 +53,18 @@ XLM = dict(
     dropout=0.0,
     attention_dropout=0.0,
 )
+IMAGES = dict(
+    vision_config=dict(
+        model_type="siglip_vision_model",
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+    ),
+    image_token_id=39,
+)
 READ = {
     "albert": dict(embedding_size=8),
     "bert": {},
@@ -94,9 +106,18 @@ READ = {
     "gte": {},
     "ibert": {},
     "jina_embeddings_v3": {},
+    "modernvbert": dict(text_config=SIZES | dict(model_type="modernbert"), **IMAGES),
     "mra": {},
+    "neomme": dict(
+        head_dim=16, num_key_value_heads=2, embedding_rank=8, patch_size=2, embedding_dim=8
+    ),
     "tapas": {},
     "ultrabert": {},
+    "ultravbert": dict(
+        text_config=SIZES
+        | dict(model_type="ultrabert", num_key_value_heads=2, prediction_head_size=16),
+        **IMAGES,
+    ),
 }
 ONE_BY_ONE = {
     "convbert": dict(embedding_size=16),
@@ -228,6 +249,11 @@ def test_debertas_own_head_is_opened(tmp_path, model_type):
 REFUSED = {
     "bart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
     "mbart": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
+    "mvp": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
+    "reformer": (
+        dict(is_decoder=False, attention_head_size=8, axial_pos_embds=False, attn_layers=["local"]),
+        "depend on chance",
+    ),
     "funnel": (dict(block_sizes=[1, 1], d_model=16, n_head=2, d_head=8), "funnel"),
     "nystromformer": (dict(num_landmarks=4, segment_means_seq_len=8), "does not run"),
     "layoutlm": ({}, "reads bbox"),
@@ -250,14 +276,50 @@ def test_what_cannot_be_read_is_one_line(tmp_path, model_type):
 
 def test_the_page_lists_the_families():
     page = (Path(__file__).parents[1] / "docs/probe.md").read_text(encoding="utf-8")
-    parts = re.split(r"\*\*(.+?)\*\*|(?=Not tried)", page.partition("## Families")[2])
+    parts = re.split(r"\*\*(.+?)\*\*", page.partition("## Families")[2])
     names = [re.findall(r"`([\w-]+)`", part or "") for part in parts]
     read, one_by_one, refused = names[2], names[4], names[6]
     assert (set(read), set(one_by_one)) == (set(READ), set(ONE_BY_ONE))
     # Nyströmformer is refused with settings of landmarks that do not fit its text.
     assert set(refused) == set(REFUSED) - set(ONE_BY_ONE)
     known = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    assert {*read, *one_by_one, *refused, *re.findall(r"`([\w-]+)`", parts[-1])} == set(known)
+    assert {*read, *one_by_one, *refused} == set(known)
+
+
+LONG = [" ".join(WORDS[(7 * i + 3 * j) % 35] for j in range(n)) for i, n in enumerate((3, 70, 9))]
+
+
+@pytest.mark.parametrize(
+    "model_type, settings",
+    [
+        ("longformer", dict(attention_window=8)),
+        ("big_bird", dict(attention_type="block_sparse", block_size=4, num_random_blocks=1)),
+    ],
+)
+def test_long_texts_have_states_that_do_not_depend_on_what_was_read_before(
+    tmp_path, model_type, settings
+):
+    checkpoint = load_checkpoint(save(tmp_path, model_type, max_position_embeddings=96, **settings))
+    text, backwards = (encode_text(checkpoint, lines, "en") for lines in (LONG, LONG[::-1]))
+    ours = sentence_vectors(checkpoint, text, "en", (0, 3))
+    for layer, vectors in sentence_vectors(checkpoint, backwards, "en", (0, 3)).items():
+        torch.testing.assert_close(vectors.flip(0), ours[layer], atol=2e-5, rtol=2e-5)
+    with silence_transformers():
+        model = hf.AutoModel.from_pretrained(tmp_path).eval()
+    if model_type == "big_bird":
+        model.set_attention_type("original_full")
+    for i, sentence in enumerate(text):
+        ids = torch.tensor([[2, *sentence.tolist(), 3]])
+        with torch.no_grad():
+            states = model(input_ids=ids, output_hidden_states=True).hidden_states
+        expected = states[3][0, 1 : 1 + len(sentence)].mean(0)
+        torch.testing.assert_close(ours[3][i], expected, atol=2e-5, rtol=2e-5)
+    said = [line for line in remarks(checkpoint, {"en": text}) if "full attention" in line]
+    assert said == (
+        ["read with full attention, not block-sparse as config.json has it: 1 of 3 sentences of en"]
+        if model_type == "big_bird"
+        else []
+    )
 
 
 # --- the language of a text

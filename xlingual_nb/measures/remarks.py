@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'stand_together', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
            'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks',
-           'dictionary_remarks', 'why_headless', 'remarks']
+           'dense_attention', 'dictionary_remarks', 'why_headless', 'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
 import re
@@ -294,6 +294,37 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
     return lines
 
 
+def dense_attention(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
+    """How many sentences of each language a BigBird reads with full attention, which it was not
+    trained with.
+
+    transformers gives up block-sparse attention for good once a model has read one text that is
+    too short for it, as the checks of a folder are.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    parallel : dict of Encoded
+
+    Returns
+    -------
+    str
+        Empty for none.
+    """
+    config = getattr(encoder.model, "config", None)
+    if getattr(config, "attention_type", "") != "block_sparse":
+        return ""
+    limit = (5 + 2 * config.num_random_blocks) * config.block_size
+    parts = []
+    for language, items in parallel.items():
+        n_long = int((items.lengths + len(encoder.prefix) + len(encoder.suffix) > limit).sum())
+        if n_long:
+            parts.append(f"{n_long} of {len(items)} sentences of {language}")
+    if not parts:
+        return ""
+    return f"read with full attention, not block-sparse as config.json has it: {', '.join(parts)}"
+
+
 def dictionary_remarks(
     words: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]], name: str
 ) -> list[str]:
@@ -403,6 +434,7 @@ def remarks(
             "as the file does; a vector of zeros, or one that many words share, counts as unknown"
         )
     lines += [literal_specials(encoder, texts or {}), cut_short(encoder, parallel)]
+    lines.append(dense_attention(encoder, parallel))
     if len(words or ()) > 1 and not isinstance(pooling, SentenceTransformer):
         upper = upper_layer(encoder.depth)
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")

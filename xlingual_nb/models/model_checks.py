@@ -168,6 +168,10 @@ def check_arguments(path: Path, model: nn.Module) -> None:
     kind = model.config.model_type
     fit = "take one that reads tokens alone, as BERT, RoBERTa, DistilBERT, ALBERT or ELECTRA do"
     require(not model.config.is_encoder_decoder, f"{path}: {kind} is an encoder-decoder: {fit}")
+    require(
+        kind != "reformer",
+        f"{path}: reformer reads a longer text in chunks of random buckets, and its states depend on chance: {fit}",
+    )
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL
     ]
