@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
@@ -325,9 +326,9 @@ def test_a_static_embedding_is_probed_as_its_page_says(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"is a StaticEmbedding .* docs/probe.md has the lines"):
         check_settings(folder)
     page = (Path(__file__).parents[1] / "docs/probe.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(import json.*?)```", page, re.S)
+    (block,) = re.findall(r"^    import json\n(?:    .*\n|\n)+", page, re.M)
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "docs/probe.md", "exec"), {})
+    exec(compile(dedent(block), "docs/probe.md", "exec"), {})
     scores, _ = probed(tmp_path / "static")
     sides = {}
     for language, lines in TEXT.items():
