@@ -6,6 +6,7 @@ import ast
 import dis
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from types import CodeType
 
 import matplotlib
@@ -14,6 +15,7 @@ import pytest
 from execnb.shell import CaptureShell
 from papermill.engines import Engine
 
+import xlingual_nb as xl
 from xlingual_nb.report import notebooks
 from xlingual_nb.runs import stages
 
@@ -62,6 +64,32 @@ def cells_for_parameters(cells) -> dict[int, str]:
             chosen[n] += left_out.pop(n)
 
 
+EPOCHS = 2  # of a miniature's trainings, whose length changes what it shows and not what it does
+STEPS = 40
+
+
+def shortened(config):
+    """A configuration of a miniature for a training of two epochs."""
+    steps = getattr(config, "steps", 0)
+    if steps:
+        return replace(config, steps=min(steps, STEPS))
+    return replace(config, epochs=min(config.epochs, EPOCHS))
+
+
+def shorten_miniatures(patch):
+    """`xl.pretrain` and `xl.fine_tune`, which no other cell of an experiment calls, train shortly."""
+    pretrain, fine_tune = xl.pretrain, xl.fine_tune
+
+    def pretrain_shortly(texts, config, **options):
+        return pretrain(texts, shortened(config), **options)
+
+    def fine_tune_shortly(*what, config, **options):
+        return fine_tune(*what, config=shortened(config), **options)
+
+    patch.setattr(xl, "pretrain", pretrain_shortly)
+    patch.setattr(xl, "fine_tune", fine_tune_shortly)
+
+
 class InProcess(Engine):
     """A papermill engine whose kernel is a shell in this process."""
 
@@ -84,11 +112,12 @@ class InProcess(Engine):
 def no_kernel(all_cells=True):
     """`notebooks.run_notebook` runs in this process, and what cells change of it is put back.
 
-    `all_cells`: those too that do not depend on the parameters.
+    `all_cells`: those too that do not depend on the parameters, the miniature among them.
     """
     with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context():
         patch.setattr(InProcess, "all_cells", all_cells)
         patch.setattr(notebooks, "announcing", lambda name, say: InProcess)
+        shorten_miniatures(patch)
         folder, environment, declared = os.getcwd(), dict(os.environ), dict(stages._DECLARED)
         try:
             os.chdir(notebooks.repository())
