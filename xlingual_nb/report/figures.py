@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -340,40 +341,40 @@ def compared_bars(tidy: pd.DataFrame, column: str, label: str = ""):
     return ax
 
 # %% ../../nbs/lib/8030_figures.ipynb #d79ffd24
-def similarity_maps(
-    maps: dict, length: int, languages: tuple[str, ...] = ("English", "Fake-English")
-):
-    """Cosine similarities of position embeddings, one panel a model (D Figures 5 and 8).
+def similarity_maps(maps: dict[str, dict], half: int):
+    """Cosine similarities of position embeddings, a row a model, a column a seed (D Figures 5 and 8).
 
     Parameters
     ----------
-    maps : dict
-        {model: array, shape (n_positions, n_positions)}.
-    length : int
-        Positions of each language; those of the first stand first.
-    languages : tuple of str
-        Their names; empty for positions that all languages share.
+    maps : dict of dict
+        {model: {column: array, shape (n_positions, n_positions)}}.
+    half : int
+        The first position of the second language.
 
     Returns
     -------
     Figure
     """
-    figure, axes = panels(len(maps), columns=2, height=3)
-    middles = [number * length + length / 2 - 0.5 for number in range(len(languages))]
-    for ax, (title, values) in zip(axes, maps.items()):
-        image = ax.imshow(values, cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
-        for number in range(1, len(languages)):
+    n_columns = max(map(len, maps.values()))
+    figure, axes = panels(len(maps) * n_columns, columns=n_columns, height=2.3)
+    look = dict(cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
+    for number, (model, columns) in enumerate(maps.items()):
+        row = axes[number * n_columns : (number + 1) * n_columns]
+        for ax in row[len(columns) :]:
+            ax.set_visible(False)
+        for ax, (column, values) in zip(row, columns.items()):
+            image = ax.imshow(values, **look)
             for line in (ax.axhline, ax.axvline):
-                line(number * length - 0.5, color="white", linewidth=0.8)
-        if languages:
-            ax.set_xticks(middles, [f"{language} positions" for language in languages])
-            ax.set_yticks(middles, languages, rotation=90, va="center")
-        else:
-            ax.set_xlabel("position")
-            ax.set_ylabel("position")
-        ax.set_title(row_name(title))
-        ax.grid(False)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="cosine similarity")
+                line(half - 0.5, color="white", linewidth=0.8)
+            middles = half / 2 - 0.5, half + (len(values) - half) / 2 - 0.5
+            ax.set_xticks(
+                middles, [f"English\n0–{half - 1}", f"Fake-English\n{half}–{len(values) - 1}"]
+            )
+            ax.set_yticks(middles, ["English", "Fake-English"], rotation=90, va="center")
+            ax.set_title(column)
+            ax.grid(False)
+        row[0].set_ylabel(fill(row_name(model), 28))
+    figure.colorbar(image, ax=list(axes), shrink=0.6, label="cosine similarity")
     return figure
 
 # %% ../../nbs/lib/8030_figures.ipynb #56df30c1
