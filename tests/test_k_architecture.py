@@ -235,6 +235,7 @@ def the_same(spec):
         majority={"enfake|enfake": 0.35, "es|es": 0.34, "ru|ru": 0.34},
         f1=dict(enfake=0.9, es=0.5, ru=0.5),
         rho_upper=0.25,
+        perplexity_train=5.5,
     )
 
 
@@ -261,8 +262,10 @@ def test_a_cell_reads_its_own_number(tmp_path):
             "NER Spanish": 50,
             "NER Δ": 40,
             "Retrieval ρ": 0.25,
+            "MLM-Perpl. train": 5.5,
         }
     )
+    assert "MLM-Perpl. train" not in of(architecture, "table6", "depth 12 | 132.78M")
     assert of(architecture, "table6", "majority class | es") == pytest.approx(
         {"XNLI Fake-English": 35, "XNLI Spanish": 34, "XNLI Δ": 1}
     )

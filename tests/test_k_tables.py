@@ -552,7 +552,7 @@ def partial_store(folder, kinds, share):
     def holds(spec):
         draw = np.random.default_rng(number(spec)).uniform
         if spec.stage == "measure":
-            return {"rho_upper": draw()}
+            return {"rho_upper": draw(), "perplexity_train": 5 + draw()}
         if spec.stage == "order":
             return {"root": draw(), "f1": draw(), "gold": {"root": draw()}}
         if spec.stage == "pos":

@@ -848,23 +848,17 @@ def test_a_pooled_claim_shows_the_language_that_goes_the_other_way():
     assert row.by_language.startswith("es 6 (p 0.99") and "hi -9 (p < .001)" in row.by_language
 
 
+def fitted(factor):
+    """The world's models, those of `8 x` with that many times the perplexity of the original."""
+    perplexities = {
+        "0 original": [9.0, 9.2, 8.8],
+        "8 x": [9.0 * factor, 9.1 * factor, 8.9 * factor],
+    }
+    return pd.concat([runs(WORLD), runs(perplexities, "MLM-Perpl. train")])
+
+
 def test_a_drop_in_a_model_that_fits_worse_is_not_tested():
     c = claim(fit=("0 original",))
-
-    def fitted(factor):
-        return pd.concat(
-            [
-                runs(WORLD),
-                runs(
-                    {
-                        "0 original": [9.0, 9.2, 8.8],
-                        "8 x": [9.0 * factor, 9.1 * factor, 8.9 * factor],
-                    },
-                    "MLM-Perpl. train",
-                ),
-            ]
-        )
-
     assert (
         one(fitted(1.25), c).verdict == "reproduced" and one(fitted(0.2), c).verdict == "reproduced"
     )
@@ -876,6 +870,20 @@ def test_a_drop_in_a_model_that_fits_worse_is_not_tested():
         and np.isfinite(row.low)
     )
     assert "not run" in one(runs(WORLD), c).note, "a fit that nobody measured is not a like fit"
+
+
+def test_where_no_row_is_the_usual_one_none_may_fit_worse_than_the_best():
+    either_way = claim(fit="best")
+    assert {one(fitted(f), either_way).verdict for f in (0.8, 1.25)} == {"reproduced"}
+    for factor, worse in ((0.6, "0 original"), (1.5, "8 x")):
+        row = one(fitted(factor), either_way)
+        assert row.verdict == "not tested" and f"{worse} is 1." in row.note
+    one_seed = fitted(1.25)
+    is_fit = one_seed.column == "MLM-Perpl. train"
+    assert one(one_seed[~is_fit | (one_seed.seed == 0)], either_way).n_seeds == 3
+    assert "not run" in one(runs(WORLD), either_way).note
+    with pytest.raises(ValueError, match="worst"):
+        claim(fit="worst")
 
 
 def test_a_claim_at_like_fit_is_asked_of_the_rows_that_were_trained_to_it():

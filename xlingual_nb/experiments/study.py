@@ -449,7 +449,8 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
     tuple[set, set]
         Keys (reading of the table, row, column). First: rows that the tests compare, with the
         baselines that a test subtracts. Second: rows that must be above their baseline or have
-        learnt the source task, with their baselines.
+        learnt the source task, with their baselines; and how well rows fit their text that must
+        fit it alike.
     """
     compared = set()
     preconditions = set()
@@ -469,6 +470,9 @@ def compared_and_precondition_keys(claim) -> tuple[set, set]:
                 subtracted_rows |= set(published.floor_names(baseline, row))
         compared |= set(product([reading], compared_rows | subtracted_rows, columns))
         preconditions |= set(product([reading], rows | baseline_rows, columns))
+        if test.fit:
+            fitted_rows = compared_rows.union(() if test.fit == published.BEST_FIT else test.fit)
+            preconditions |= set(product([reading], fitted_rows, [published.FIT_COLUMN]))
     return compared, preconditions
 
 
