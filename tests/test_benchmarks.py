@@ -957,6 +957,15 @@ def test_both_readings_of_a_perplexity_are_of_the_same_models(loaded, tmp_path):
     assert list(kept.columns) == list(table.columns)
 
 
+def test_both_readings_of_a_mean_are_of_the_same_model(loaded, tmp_path):
+    places = ["--store", str(tmp_path / "runs"), "--output", str(tmp_path / "means.csv")]
+    table = loaded("sentence_means").main(["--scale", "smoke", "--seeds", "0", *places])
+    readings = table.groupby(["seed", "direction", "target"]).mean_of.agg(list)
+    assert readings.map(set).tolist() == [{"tokens", "sentences"}] * len(readings)
+    by_reading = table.set_index(["direction", "target", "mean_of"]).converted.unstack()
+    assert (by_reading.tokens != by_reading.sentences).any() and by_reading.le(1).all(axis=None)
+
+
 def test_causes_are_held_against_the_same_seeds(loaded, tmp_path, monkeypatch):
     causes = loaded("causes")
     output = tmp_path / "causes.csv"

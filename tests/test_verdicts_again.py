@@ -221,7 +221,7 @@ def rows_of(test):
 
 def at_like_fit(cells, test):
     """The test on the rows that were trained to a like fit, where all of them are there."""
-    if "fit" not in test:
+    if test.get("fit", "best") == "best":
         return test
     rows = [*rows_of(test), *test["fit"]]
     usual, longer = (
@@ -325,11 +325,13 @@ def says_nothing(cells, test):
 
     column, other = test["column"], test.get("minus_column", test["column"])
     if "fit" in test:
-        fits = {r: value(r, "MLM-Perpl. train") for r in (*test["fit"], *rows_of(test))}
+        usual = rows_of(test) if test["fit"] == "best" else test["fit"]
+        fits = {r: value(r, "MLM-Perpl. train") for r in (*usual, *rows_of(test))}
         if not all(map(len, fits.values())):
             return True
         logs = {r: np.log(v).mean() for r, v in fits.items()}
-        if max(logs.values()) - np.mean([logs[r] for r in test["fit"]]) > np.log(1.3):
+        of_usual = (min if test["fit"] == "best" else np.mean)([logs[r] for r in usual])
+        if max(logs.values()) - of_usual > np.log(1.3):
             return True
     if "ceiling" in test:
         means = [value(r, column).mean() for r in test["plus"]]
