@@ -595,7 +595,7 @@ NAMES = pytest.mark.parametrize("name", ("04_architecture", "05_objective", "06_
 @NAMES
 def test_a_text_without_a_second_language_is_said(name, tmp_path, monkeypatch, capsys):
     found = execute(name, tmp_path, monkeypatch, scale="smoke", corpus="bible")
-    assert found["wanted"] == [] and "no second language" in capsys.readouterr().out
+    assert found["study_run"].entries == [] and "no second language" in capsys.readouterr().out
     assert not (tmp_path / "results").exists() and not (tmp_path / "figures").exists()
 
 
@@ -643,8 +643,8 @@ def test_partial_results_are_shown(name, keep, tmp_path, monkeypatch, capsys):
         name, tmp_path, monkeypatch, made_up(keep), scale="smoke", corpus="micro", seeds=2
     )
     count = len(found["observations"])
-    assert f"{count} of {len(found['wanted'])} cells measured" in capsys.readouterr().out
-    assert set(found["judged"].verdict) == {"not tested"}
+    assert f"{count} of {len(found['study_run'].entries)} cells measured" in capsys.readouterr().out
+    assert set(found["study_run"].judged.verdict) == {"not tested"}
     assert bool(count) == bool(
         list((tmp_path / "results").rglob("table*.csv")) if (tmp_path / "results").exists() else []
     )

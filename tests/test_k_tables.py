@@ -611,11 +611,11 @@ def test_a_notebook_shows_what_the_store_has(name, kinds, share, monkeypatch, tm
         scale="laptop",
         corpus="micro",
     )
-    observations, judged = names["observations"], names["judged"]
+    observations, judged = names["observations"], names["study_run"].judged
     pictures = {p.name.split("-")[1] for p in tmp_path.glob("*.png")} - {"readings"}
     if kinds:
         assert (
-            0 < len(observations) < len(names["wanted"])
+            0 < len(observations) < len(names["study_run"].entries)
             and not observations.column.str.startswith("XNLI").any()
         )
         assert pictures == NOTEBOOKS[name]

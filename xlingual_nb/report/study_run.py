@@ -163,11 +163,11 @@ class StudyRun:
         reading : str, optional
             Ends the names of the files of another reading.
         """
-        judged = write_results(
+        self.judged = write_results(
             observations, self.folders, claims, recorded=recorded, reading=reading
         )
-        print(verdicts.summary(judged))
-        return claim_verdicts(judged, self.scale)
+        print(verdicts.summary(self.judged))
+        return claim_verdicts(self.judged, self.scale)
 
     def compare(self, tidy: pd.DataFrame) -> None:
         """Show how far tables agree with the reference results at the same scale.
