@@ -153,7 +153,7 @@ MUTATIONS = [
     Mutation(
         "a lock is taken that somebody has",
         "runs/files.py",
-        "            if not create_once(own, self.path) and not self._take_over(own):\n",
+        "            if not create_once(own_file, self.path) and not self._take_over(own_file):\n",
         "            if False:\n",
         "test_store.py",
     ),

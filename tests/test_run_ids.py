@@ -119,7 +119,7 @@ def test_all_kept_run_ids_come_out_of_the_grids(as_then):
     made |= {
         run_id(spec)[:12] for experiment in GENERATED for spec in experiment.grid("laptop", "micro")
     }
-    others = (zero_shot, "micro-five"), (data_size, "micro-parallel")
+    others = (zero_shot, "micro-five"), (data_size, "micro-parallel"), (emergence, "bible")
     made |= {
         run_id(spec)[:12]
         for experiment, corpus in others

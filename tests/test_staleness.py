@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -209,10 +210,15 @@ def own(tmp_path):
         done = process("-c", call, "runs", *arguments, "--store", tmp_path / "runs")
         return done.stdout + done.stderr
 
+    clock = [time.time()]
+
     def edit(name, old, new):
         file = tmp_path / f"{name}.py"
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
+        # Python knows byte code by second and size of its source: the next edit is a second later
+        clock[0] += 1
+        os.utime(file, (clock[0], clock[0]))
 
     def make():
         done = process(tmp_path / "make.py", tmp_path / "runs")

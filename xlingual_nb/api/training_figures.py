@@ -290,4 +290,4 @@ def plot_positions(
         f"models of {shapes}: give models of the same positions and languages, or positions=",
     )
     length, languages = next(iter(shapes.values()))
-    return figures.similarity_maps(maps, length, languages)
+    return figures.similarity_maps({"": maps}, length, languages)

@@ -341,15 +341,21 @@ def compared_bars(tidy: pd.DataFrame, column: str, label: str = ""):
     return ax
 
 # %% ../../nbs/lib/8030_figures.ipynb #d79ffd24
-def similarity_maps(maps: dict[str, dict], half: int):
+def similarity_maps(
+    maps: dict[str, dict],
+    length: int,
+    languages: tuple[str, ...] = ("English", "Fake-English"),
+):
     """Cosine similarities of position embeddings, a row a model, a column a seed (D Figures 5 and 8).
 
     Parameters
     ----------
     maps : dict of dict
         {model: {column: array, shape (n_positions, n_positions)}}.
-    half : int
-        The first position of the second language.
+    length : int
+        Positions of each language; those of the first stand first.
+    languages : tuple of str
+        Their names; empty for positions that all languages share.
 
     Returns
     -------
@@ -358,22 +364,27 @@ def similarity_maps(maps: dict[str, dict], half: int):
     n_columns = max(map(len, maps.values()))
     figure, axes = panels(len(maps) * n_columns, columns=n_columns, height=2.3)
     look = dict(cmap="cividis", vmin=-0.5, vmax=1, interpolation="nearest")
+    starts = [number * length for number in range(len(languages))]
+    middles = [start + length / 2 - 0.5 for start in starts]
+    labels = [f"{name}\n{start}–{start + length - 1}" for name, start in zip(languages, starts)]
     for number, (model, columns) in enumerate(maps.items()):
         row = axes[number * n_columns : (number + 1) * n_columns]
         for ax in row[len(columns) :]:
             ax.set_visible(False)
         for ax, (column, values) in zip(row, columns.items()):
             image = ax.imshow(values, **look)
-            for line in (ax.axhline, ax.axvline):
-                line(half - 0.5, color="white", linewidth=0.8)
-            middles = half / 2 - 0.5, half + (len(values) - half) / 2 - 0.5
-            ax.set_xticks(
-                middles, [f"English\n0–{half - 1}", f"Fake-English\n{half}–{len(values) - 1}"]
-            )
-            ax.set_yticks(middles, ["English", "Fake-English"], rotation=90, va="center")
+            for start in starts[1:]:
+                ax.axhline(start - 0.5, color="white", linewidth=0.8)
+                ax.axvline(start - 0.5, color="white", linewidth=0.8)
+            if languages:
+                ax.set_xticks(middles, labels)
+                ax.set_yticks(middles, languages, rotation=90, va="center")
+            else:
+                ax.set(xlabel="position", ylabel="position")
             ax.set_title(column)
             ax.grid(False)
-        row[0].set_ylabel(fill(row_name(model), 28))
+        if model:
+            row[0].set_ylabel(fill(row_name(model), 28))
     figure.colorbar(image, ax=list(axes), shrink=0.6, label="cosine similarity")
     return figure
 
