@@ -1,7 +1,10 @@
-"""Two pages of docs/ follow from the registries of claims and ambiguities and from the reference results."""
+"""Pages of docs/ follow from the registries of claims and ambiguities and from the reference results."""
 
+import re
+import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from xlingual_nb.papers.published import ambiguities, claims
@@ -11,7 +14,9 @@ from xlingual_nb.report.answers import reference_verdicts
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("name", ["docs/contradicted.md", "docs/text_and_code.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/contradicted.md", "docs/text_and_code.md", "docs/verdicts_before.md"]
+)
 def test_a_page_is_as_it_would_be_written_today(name):
     written = (ROOT / name).read_text(encoding="utf-8")
     assert written == docs_pages.docs_pages(ROOT)[name], "run `xlingual refresh`"
@@ -46,6 +51,45 @@ def test_every_ambiguity_stands_under_its_paper():
 
 def test_refresh_writes_what_changed(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "results").symlink_to(ROOT / "results")
-    assert len(docs_pages.refresh_docs(tmp_path)) == 2
+    for name in ("results", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    assert len(docs_pages.refresh_docs(tmp_path)) == 3
     assert docs_pages.refresh_docs(tmp_path) == []
+
+
+BEFORE = pd.read_csv(ROOT / docs_pages.BEFORE, encoding="utf-8")
+
+
+def test_claims_that_were_decided_before_and_are_open_now_are_named():
+    text = (ROOT / "docs/verdicts_before.md").read_text(encoding="utf-8")
+    section = re.search(r"## Decided before, and open now\n(.*?)\n## ", text, re.S)[1]
+    named = re.findall(r"^\| ([A-Z]\w*-[\w-]+)", section, re.M)
+    decided = {
+        (scale, row.claim, row.corpus)
+        for scale, frame in reference_verdicts(ROOT).items()
+        for row in frame[frame.verdict.isin(verdicts.DECIDED)].itertuples()
+    }
+    before = BEFORE[BEFORE.verdict.isin(["reproduced", "not reproduced"])]
+    keys = before[["scale", "claim", "corpus"]].itertuples(index=False, name=None)
+    assert sorted(named) == sorted(key[1] for key in keys if key not in decided)
+    assert len(named) >= 10
+
+
+def test_a_verdict_that_falls_is_listed():
+    frames = reference_verdicts(ROOT)
+    frames["laptop"].loc[frames["laptop"].claim == "D-original", "verdict"] = verdicts.INCONCLUSIVE
+    both = docs_pages.against_before(ROOT, frames)
+    fallen = both[(both.held == "open") & (both.held_before != "open")]
+    row = next(fallen[fallen.claim == "D-original"].itertuples())
+    assert docs_pages.change_reason(row, set()) == "rule"
+    assert docs_pages.change_reason(row, {"D-original"}) == "reading"
+    assert "| D-original | Bible |" in docs_pages.changed_table(fallen, set())
+
+
+def test_changed_readings_name_claims_and_ambiguities_that_exist():
+    entries = tomllib.loads((ROOT / docs_pages.READINGS_BEFORE).read_text(encoding="utf-8"))
+    known = {claim.id for claim in claims()}
+    choices = {entry.id for entry in ambiguities()}
+    for reading in entries["reading"]:
+        assert {*reading["claims"], reading.get("was", reading["claims"][0])} <= known
+        assert reading.get("choice", next(iter(choices))) in choices
