@@ -1,23 +1,26 @@
 """`pytest --affected` runs the tests that a change reaches, and says what it left out.
 
 While tests run, the definitions of the package that each one calls are noted, with the notebooks
-that it reads. A test that has passed is left out as long as none of them has changed in more than
-comments and docstrings, nor what the modules around them do on import, nor its own file. What lies
-beside the code (tables, sizes, settings) and what tests share (conftest.py) count for every test;
-so does all of the package for tests that start processes, whose calls are not seen, and for the
-few that are about the text of the package itself. What runs when a module is imported counts for
-all tests of the session. Not seen is what a test takes from a cache that an earlier one has filled,
-or from a run that is found in the store: `make test` leaves nothing out.
+that it reads: the package is imported with one statement more in every function, which says that it
+is called. (A profiler is asked at every call of every library, and doubled the time of the tests.)
+A test that has passed is left out as long as none of them has changed in more than comments and
+docstrings, nor what the modules around them do on import, nor its own file. What lies beside the
+code (tables, sizes, settings) and what tests share (conftest.py) count for every test; so does all
+of the package for tests that start processes, whose calls are not seen, and for the few that are
+about the text of the package itself. What runs when a module is imported counts for all tests of
+the session. Not seen is what a test takes from a cache that an earlier one has filled, or from a
+run that is found in the store: `make test` leaves nothing out.
 """
 
 import ast
-import cProfile
+import builtins
 import hashlib
 import json
 import os
 import re
 import sys
 from functools import cache
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -160,16 +163,92 @@ def state_of(reached, notebooks, test_file: str) -> str:
 
 # ---- what tests reach
 
+CALLED = set()  # "module:definition", filled by the statements that `NotingLoader` puts in
+
+
+class Noting(ast.NodeTransformer):
+    """Puts into every function of a module, as its first statement, that it is called."""
+
+    def __init__(self, module: str):
+        self.module = module
+        self.names = []  # of the classes and the function around; functions in functions are theirs
+        self.is_in_function = False
+
+    def note(self, at) -> ast.Call:
+        name = ".".join(self.names)
+        known = name if name in package()[self.module] else ""
+        called = ast.Constant(f"{self.module}:{known}")
+        note = ast.Call(ast.Name("__reached__", ast.Load()), [called], [])
+        return ast.fix_missing_locations(ast.copy_location(note, at))
+
+    def visit_ClassDef(self, node):
+        if self.is_in_function:
+            return self.generic_visit(node)
+        self.names.append(node.name)
+        self.generic_visit(node)
+        self.names.pop()
+        return node
+
+    def visit_FunctionDef(self, node):
+        was_in_function = self.is_in_function
+        if not was_in_function:
+            self.names.append(node.name)
+            self.is_in_function = True
+        self.generic_visit(node)
+        first = node.body[0]
+        has_docstring = ast.get_docstring(node, clean=False) is not None
+        note = ast.copy_location(ast.Expr(self.note(first)), first)
+        node.body.insert(int(has_docstring), note)
+        if not was_in_function:
+            self.names.pop()
+            self.is_in_function = False
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self.generic_visit(node)
+        # both are evaluated, and the second is the value
+        both = ast.Tuple([self.note(node.body), node.body], ast.Load())
+        last = ast.Subscript(both, ast.Constant(1), ast.Load())
+        node.body = ast.fix_missing_locations(ast.copy_location(last, node.body))
+        return node
+
+
+class NotingLoader(SourceFileLoader):
+    """Imports a module of the package so that its functions note their calls; keeps no byte code."""
+
+    def get_code(self, fullname):
+        path = Path(self.get_filename(fullname))
+        tree = ast.parse(path.read_bytes())
+        module = path.relative_to(PACKAGE).as_posix()
+        CALLED.add(f"{module}:")  # what runs on import
+        return compile(Noting(module).visit(tree), path, "exec", dont_inherit=True)
+
+
+class NotingFinder:
+    """Finds the modules of the package that is tested."""
+
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):
+        if fullname.partition(".")[0] != PACKAGE.name:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec and spec.origin and Path(spec.origin).is_relative_to(PACKAGE):
+            spec.loader = NotingLoader(fullname, spec.origin)
+        return spec
+
 
 class Recorder:
     """Notes, in the process that runs the tests, what is called and what is read."""
 
     def __init__(self, folder: Path, name: str):
         self.path = folder / f"{name}.json"
-        self.profile = cProfile.Profile(subcalls=False, builtins=False)
         self.reached, self.notebooks = set(), set()
         self.of_fixture, self.of_file, self.tests = {}, {}, {}
         self.is_listening = False
+        builtins.__reached__ = CALLED.add
+        sys.meta_path.insert(0, NotingFinder)
         sys.addaudithook(self.listen)
 
     def listen(self, event, arguments):
@@ -184,33 +263,23 @@ class Recorder:
 
     def collect(self):
         """Take what was called until now to what is reached."""
-        home = f"{PACKAGE}{os.sep}"
-        for entry in self.profile.getstats():
-            code = entry.code
-            if not isinstance(code, str) and code.co_filename.startswith(home):
-                module = code.co_filename[len(home) :].replace(os.sep, "/")
-                name = re.sub(r"\.?<.*", "", code.co_qualname)
-                self.reached.add(f"{module}:{name if name in package()[module] else ''}")
-        self.profile.clear()
+        self.reached |= CALLED
+        CALLED.clear()
 
     def during(self):
         """A generator that records what happens until it goes on; gives (reached, notebooks)."""
         outer = self.reached, self.notebooks
         if self.is_listening:
-            self.profile.disable()
             self.collect()
         was_listening, self.is_listening = self.is_listening, True
         self.reached, self.notebooks = set(), set()
-        self.profile.enable()
+        CALLED.clear()
         yield
-        self.profile.disable()
         self.collect()
         inner = self.reached, self.notebooks
         self.is_listening = was_listening
         self.reached, self.notebooks = outer[0] | inner[0], outer[1] | inner[1]
-        if was_listening:
-            self.profile.enable()
-        else:
+        if not was_listening:
             self.reached, self.notebooks = set(), set()
         yield inner
 

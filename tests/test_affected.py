@@ -16,6 +16,18 @@ class Scale:
         return double(x)
 '''
 
+MORE = """
+
+halve = lambda x: x / 2
+
+
+def outer():
+    def inner():
+        return 1
+
+    return inner
+"""
+
 
 def changed(tmp_path, old: str, new: str) -> set[str]:
     """The definitions that differ when `old` becomes `new`; the empty name stands for what runs on
@@ -61,3 +73,24 @@ def test_a_test_depends_on_what_it_calls_and_on_what_runs_on_import(monkeypatch)
     assert state(here, "hits") == usual and state(there, "") == usual
     page = "nbs/lib/5030_retrieval.ipynb"
     assert affected.state_of((f"{here}:rank",), (page,), "tests/test_affected.py") != usual
+
+
+def test_what_is_called_is_noted_and_does_the_same(tmp_path, monkeypatch):
+    text = MODULE + MORE
+    path = tmp_path / "module.py"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(affected, "package", lambda: {"module.py": affected.definitions(path)})
+    called = set()
+    names = {"__reached__": called.add}
+    tree = affected.Noting("module.py").visit(affected.ast.parse(text))
+    exec(compile(tree, path, "exec"), names)
+    assert called == set() and names["double"].__doc__ == "Twice."
+    for call, value, noted in (
+        (lambda: names["double"](2), 4, {"double"}),
+        (lambda: names["Scale"]().apply(3), 6, {"Scale.apply", "double"}),
+        (lambda: names["halve"](3), 1.5, {""}),
+        (lambda: names["outer"]()(), 1, {"outer"}),
+    ):
+        called.clear()
+        assert call() == value
+        assert called == {f"module.py:{name}" for name in noted}
