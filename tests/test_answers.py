@@ -10,7 +10,7 @@ import pytest
 
 from xlingual_nb.errors import InputError
 from xlingual_nb.papers.published import claims
-from xlingual_nb.report import answer_blocks, answers
+from xlingual_nb.report import answer_blocks, answers, claim_values
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
@@ -67,7 +67,7 @@ def test_no_number_is_typed(templates):
 
 def test_an_answer_is_short_and_has_a_figure_with_words_for_it(templates):
     for template in templates.values():
-        assert 1 <= len(template.findings) + len(template.series) <= 6
+        assert 3 <= len(template.findings) + len(template.series) <= 5
         assert template.not_shown
         if template.figure:
             assert (ROOT / "figures" / template.figure).is_file()
@@ -118,6 +118,28 @@ def test_numbers_are_those_of_the_verdicts():
     assert "not tested" in answers.finding_text(
         replace(finding, claim="K-heads"), {"laptop": frame}
     )
+
+
+def test_where_no_difference_is_printed_the_scores_stand_beside_ours(frames):
+    def published(finding):
+        text = " ".join(answers.finding_text(finding, frames).split())
+        return text.partition(" Published: ")[2]
+
+    overlap = published(answers.Finding("K-no-overlap-ner", "NER F1 above the baseline", "points"))
+    printed = claim_values.published_values("k2020")
+    rows = [f"enfake-{code} | enfake | {code}" for code in ("es", "hi", "ru")]
+    values = [printed("table1", row, "NER F1-Score").item() for row in rows]
+    assert re.fullmatch(rf"the score itself, {sum(values) / 3:.1f} \(ours \d+\.\d\)\.", overlap)
+    of_texts = published(answers.Finding("W-transfers-pos", "POS accuracy above it", "points"))
+    assert of_texts.count(";") == 2 and "multilingual-e5-small" in of_texts
+    assert published(answers.Finding("L1-more-bert", "MRR")) == "no number printed."
+    assert published(answers.Finding("K-order", "NLI accuracy", "points")).startswith("+")
+
+
+def test_an_encoder_from_elsewhere_is_described_once(templates, frames):
+    text = " ".join(answers.answer_text(templates["12_zero_shot"], frames).split())
+    assert text.count("weights of 4 bits") == 1
+    assert text.count("multilingual-e5-small") > 2
 
 
 def test_refresh_writes_what_changed_and_nothing_else(tmp_path):

@@ -32,6 +32,7 @@ from xlingual_nb.report.answer_blocks import (
     comparison_table,
     departures_table,
     finding_text,
+    pretrained_notes,
     published_size_table,
     score_text,
     series_text,
@@ -368,7 +369,8 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
     limits = "\n".join(wrapped(f"* {limit}", "  ") for limit in answer.not_shown)
     parts.append(f"**What this does not show**\n\n{limits}")
     if answer.findings:
-        parts.append(wrapped(f"*{READING}*"))
+        notes = pretrained_notes(answer.findings, frames)
+        parts.append(wrapped(f"*{' '.join([READING, *notes])}*"))
     parts.append(links_text(answer, repository()))
     return "\n\n".join(parts)
 
