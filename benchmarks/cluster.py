@@ -38,14 +38,18 @@ from xlingual_nb.runs.executors import Inline, Processes
 from xlingual_nb.runs.store import Store, check_runs, list_runs
 
 
-def digest(store: Store) -> str:
-    """One digest of all products of all finished runs, but for their logs, which tell the time."""
-    total = hashlib.sha256()
+def products(store: Store) -> dict[str, dict]:
+    """SHA-256 of every product of each finished run, but for logs, which tell the time."""
+    runs = {}
     for row in list_runs(store).query("state == 'found'").sort_values("run_id").itertuples():
         files = json.loads((Path(row.path) / "manifest.json").read_text())["files"]
-        content = {name: f["sha256"] for name, f in files.items() if name != "log.jsonl"}
-        total.update(json.dumps([row.run_id, content], sort_keys=True).encode())
-    return total.hexdigest()
+        runs[row.run_id] = {name: f["sha256"] for name, f in files.items() if name != "log.jsonl"}
+    return runs
+
+
+def digest(store: Store) -> str:
+    """One digest of all products of all finished runs."""
+    return hashlib.sha256(json.dumps(products(store), sort_keys=True).encode()).hexdigest()
 
 
 # ---- overhead

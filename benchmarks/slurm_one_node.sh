@@ -1,5 +1,6 @@
 #!/bin/bash
-# A SLURM of one node, in a folder of its own, that runs two notebooks on two workers: does `--executor slurm` work?
+# A SLURM of one node, in a folder of its own, that runs two notebooks on two workers: do `--executor slurm` and the
+# scripts of deploy/ work?
 #
 #     apt-get install --no-install-recommends slurmctld slurmd slurm-client munge     # Debian, Ubuntu
 #     bash benchmarks/slurm_one_node.sh [NOTEBOOK...]                                 # as root; default 03 07
@@ -78,6 +79,8 @@ jobqueue:
     memory: 1GB
     walltime: "02:00:00"
     log-directory: $work/jobs
+    # the first job ends before its worker is there, and is replaced
+    job-script-prologue: ["mkdir $work/first 2> /dev/null && exit 1"]
 YAML
 export OMP_NUM_THREADS=1
 python=${PYTHON:-python}
@@ -89,13 +92,40 @@ by_slurm() {
 by_slurm "$@"
 by_slurm "$@" --on-workers  # the notebooks too, on the runs that are there
 "$python" -m xlingual_nb run "$@" --store "$work/local-runs" --executor processes --workers 2
-"$python" - "$work/slurm-runs" "$work/local-runs" << 'PY'
+
+# the scripts of deploy/, in a folder that has an environment; only what they ask SLURM for is made smaller
+mkdir "$work/folder"
+cd "$work/folder"
+ln -s "$("$python" -c 'import sys; print(sys.prefix)')" .venv
+export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH}
+small=(--cpus-per-task=1 --mem=1G)
+"$python" -m dask scheduler --host 127.0.0.1 --port 16819 --no-dashboard > "$work/log/scheduler" 2>&1 &
+daemons+=($!)
+job=$(sbatch --parsable "${small[@]}" --array=0-1 --gres=none --output="$work/jobs/array-%a.out" \
+  "$repository/deploy/slurm_workers.sbatch" tcp://127.0.0.1:16819)
+"$python" -m xlingual_nb run "$1" --store "$work/array-runs" --executor dask --address tcp://127.0.0.1:16819 &
+study=$!
+for _ in $(seq 120); do
+  [ "$(find "$work/array-runs" -name manifest.json 2> /dev/null | wc -l)" -ge 10 ] && break
+  sleep 1
+done
+scontrol requeue "${job}_0" && echo "one of the two workers is preempted"
+wait "$study" || { tail -n 20 "$work"/jobs/*; exit 1; }
+scancel "$job"
+sed 's/--scale gpu -p device=cuda/--scale smoke/; s/--workers 8/--workers 1/' "$repository/deploy/slurm_head.sbatch" > head.sbatch
+sbatch --wait "${small[@]}" --output="$work/jobs/head.out" head.sbatch "$1" --store "$work/head-runs" ||
+  { tail -n 20 "$work"/jobs/*; exit 1; }
+tail -n 1 "$work/jobs/head.out"
+
+cd "$repository"
+"$python" - "$work"/{local,slurm,array,head}-runs << 'PY'
 import sys
 sys.path.insert(0, "benchmarks")
-from cluster import digest
-from xlingual_nb.runs.store import Store, list_runs
-stores = [Store(path) for path in sys.argv[1:]]
-runs = [len(list_runs(store)) for store in stores]
-print(f"{runs[0]} runs by SLURM, {runs[1]} by processes; same bytes: {digest(stores[0]) == digest(stores[1])}")
-sys.exit(digest(stores[0]) != digest(stores[1]))
+from cluster import products
+from xlingual_nb.runs.store import Store
+local, slurm, array, head = [products(Store(path)) for path in sys.argv[1:]]
+same = slurm == local and array == head and array.items() <= local.items()
+print(f"{len(local)} runs by processes, {len(slurm)} by SLURM; of the first notebook {len(array)} by the array of workers")
+print(f"and {len(head)} by the job of the head; same bytes: {same}")
+sys.exit(not same)
 PY

@@ -314,28 +314,41 @@ def test_where_the_last_worker_is_not_started_again_the_study_ends(store, monkey
 SBATCH = """#!/bin/sh
 script=$(cat "$1")  # which is removed once this has ended
 setsid sh -c "$script" > /dev/null 2>&1 &
+echo $! >> "$(dirname "$0")/submitted"
 echo "Submitted batch job $!"
 """
 SCANCEL = """#!/bin/sh
 kill -- -$1
 """
+SQUEUE = """#!/bin/sh
+for id in $(cat "$(dirname "$0")/submitted"); do
+  grep -qs '^State:[[:space:]]*[^Z[:space:]]' /proc/$id/status && echo $id
+done
+exit 0
+"""
+
+
+@pytest.fixture
+def batch_system(tmp_path, monkeypatch):
+    """A folder with commands that stand in for SLURM's: jobs are processes of this machine."""
+    pytest.importorskip("dask_jobqueue")
+    for name, script in (("sbatch", SBATCH), ("scancel", SCANCEL), ("squeue", SQUEUE)):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    monkeypatch.chdir(ROOT)
+    return tmp_path
 
 
 def job_ids(cluster):
     return [job.job_id for job in cluster.workers.values()]
 
 
-def test_a_job_of_a_batch_system_that_ends_is_replaced(store, tmp_path, monkeypatch):
+def test_a_job_of_a_batch_system_that_ends_is_replaced(store, batch_system):
     """As one does that is preempted, or has used up its time."""
-    pytest.importorskip("dask_jobqueue")
     import dask
 
-    for name, script in (("sbatch", SBATCH), ("scancel", SCANCEL)):
-        (tmp_path / name).write_text(script)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
-    monkeypatch.chdir(ROOT)
     specs = [Count(20, seed, "", 0.05) for seed in range(2)]
     lines = []
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}):
@@ -358,6 +371,39 @@ def test_a_job_of_a_batch_system_that_ends_is_replaced(store, tmp_path, monkeypa
             cluster.close(timeout=20)
     assert right(store, specs) and any("was lost" in line for line in lines)
     assert len(Cancelling.cancelled) == len(last) == 1 and last != Cancelling.cancelled
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc says which jobs run")
+@pytest.mark.parametrize("restarts", [1, 0])
+def test_a_job_that_ends_before_its_worker_is_there_is_replaced(
+    store, batch_system, monkeypatch, restarts
+):
+    """As one does whose node lacks something; where none may be replaced, the study ends."""
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.RESTARTS", restarts)
+    monkeypatch.setattr("xlingual_nb.runs.dask_clusters.ASK", 0.5)
+    specs, lines = [Count(5)], []
+    fails_once = f"mkdir {batch_system}/first && exit 1"
+    job = dict(cores=1, memory="1GB", job_script_prologue=[fails_once], log_directory=batch_system)
+    cluster = batch_cluster("slurm", 1, tell=lines.append, **job)
+    try:
+        executor = Dask(cluster.scheduler_address, tell=lambda line: None)
+        if restarts:
+            run(specs, store, executor, progress=False)
+        else:
+            with pytest.raises(InputError, match="scheduler at .* was lost"):
+                run(specs, store, executor, progress=False)
+    finally:
+        cluster.close(timeout=20)
+    submitted = (batch_system / "submitted").read_text().split()
+    assert len(submitted) == 1 + restarts and store.has(specs[0]) == bool(restarts)
+    if restarts:
+        said = (
+            f"SLURM job {submitted[0]} ended before its worker was there (logs in {batch_system})"
+        )
+        assert lines == [f"{said}; replaced"]
+    else:
+        said = f"all SLURM jobs ended before their workers were there (logs in {batch_system})"
+        assert lines == [said]
 
 
 FULL = """
