@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -121,6 +123,20 @@ def test_bytes_are_those_of_every_other_executor(store, tmp_path):
         sizes = {seed: size for _, size, seed, _ in steps(store.root)}
         assert sizes == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1}, "groups follow from the runs alone"
     assert files["inline"] == files["processes"] == files["dask"] and len(files["dask"]) == 14
+
+
+def test_the_dashboard_of_a_cluster_of_this_machine_is_said_and_answers(tmp_path, monkeypatch):
+    pytest.importorskip("bokeh")
+    lines = []
+    executor = Dask(workers=1, tell=lines.append)
+    try:
+        executor.start(tmp_path)
+        (link,) = re.findall(r"dashboard (http\S+)", lines[0])
+        assert b"Dask" in urlopen(link, timeout=30).read()
+        monkeypatch.setattr("xlingual_nb.runs.cluster.urlopen", _refusing)
+        assert executor._dashboard() == "", "as where bokeh is missing"
+    finally:
+        executor.close()
 
 
 def test_a_job_that_kills_its_process_is_tried_again_so_often(store):

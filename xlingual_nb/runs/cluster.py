@@ -15,6 +15,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 from ..errors import InputError
 from xlingual_nb.runs.executors import (
@@ -234,9 +235,13 @@ class Dask:
     # --- the cluster
 
     def _dashboard(self) -> str:
-        """Where dask's dashboard is, for people."""
-        services = self._client.scheduler_info(n_workers=0).get("services", {})
-        return f", dashboard {self._client.dashboard_link}" if "dashboard" in services else ""
+        """Where dask's dashboard is, for people; empty where it does not answer, as without bokeh."""
+        link = self._client.dashboard_link
+        try:
+            urlopen(link, timeout=5).close()
+        except (OSError, ValueError):
+            return ""
+        return f", dashboard {link}"
 
     def _look(self):
         """See which workers have come and gone; ask new ones what they have."""
