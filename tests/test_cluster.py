@@ -398,11 +398,15 @@ def test_a_job_that_ends_before_its_worker_is_there_is_replaced(
     monkeypatch.setattr("xlingual_nb.runs.dask_clusters.RESTARTS", restarts)
     monkeypatch.setattr("xlingual_nb.runs.dask_clusters.ASK", 0.5)
     specs, lines = [Count(5)], []
-    fails_once = f"mkdir {batch_system}/first && exit 1"
-    job = dict(cores=1, memory="1GB", job_script_prologue=[fails_once], log_directory=batch_system)
+    connected = batch_system / "connected"
+    prologue = [
+        f"while [ ! -e {connected} ]; do sleep 0.1; done",
+        f"mkdir {batch_system}/first && exit 1",
+    ]
+    job = dict(cores=1, memory="1GB", job_script_prologue=prologue, log_directory=batch_system)
     cluster = batch_cluster("slurm", 1, tell=lines.append, **job)
     try:
-        executor = Dask(cluster.scheduler_address, tell=lambda line: None)
+        executor = Dask(cluster.scheduler_address, tell=lambda line: connected.touch())
         if restarts:
             run(specs, store, executor, progress=False)
         else:
