@@ -15,7 +15,7 @@ done
 repository=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 host=$(hostname -s)
-cores=$(nproc)
+cores=4 # of the node, whatever the machine has: a head and its workers run at once
 daemons=()
 finish() {
   for pid in "${daemons[@]}"; do kill "$pid" 2> /dev/null || true; done
