@@ -90,10 +90,14 @@ def test_what_reproduce_prints_is_of_the_rows_and_seeds_that_it_makes(text):
 def test_the_cost_of_paper_scale_is_what_a_plan_says(text, monkeypatch):
     """Without data, as a reader has it: the laboratory's depends on the length of its text."""
     monkeypatch.delenv("XLINGUAL_DATA", raising=False)
-    studies = {"K": [f"0{number}" for number in range(1, 7)], "L1 and L2": ["09", "10", "11", "14"]}
-    for papers, names in studies.items():
+    studies = {
+        "K": ([f"0{number}" for number in range(1, 7)], {}),
+        "L1 and L2": (["09", "10", "11", "14"], {}),
+        "W": (["12", "13"], dict(corpus="micro")),
+    }
+    for papers, (names, parameters) in studies.items():
         (hours, price), *_ = re.findall(rf"([\d,]+) \(([\d,]+) USD\) for {papers}", text)
-        ours = study_costs(names, "paper", {}).machines.set_index("machine").loc["H100"]
+        ours = study_costs(names, "paper", parameters).machines.set_index("machine").loc["H100"]
         assert float(hours.replace(",", "")) == pytest.approx(ours["card-hours"], rel=0.01)
         assert float(price.replace(",", "")) == pytest.approx(ours["price USD"], rel=0.01)
     laboratory = study_costs(["07"], "paper", {}).machines.set_index("machine").loc["H100"]

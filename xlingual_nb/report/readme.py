@@ -180,8 +180,8 @@ def score_block(frames: dict[str, pd.DataFrame], root: Path) -> str:
     n_small = int((n_seeds <= 5).sum())
     return wrapped(
         f"{score_text(frames)} [Those that do not](docs/contradicted.md), [all](nbs/15_ledger.ipynb). **Seeds:** a "
-        f"verdict rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, {n_small} of {len(n_seeds)} on "
-        f"five or fewer. {placebo_sentence(root / 'benchmarks/results/placebo.csv')} "
+        f"verdict at laptop scale rests on {n_seeds.min():.0f} to {n_seeds.max():.0f} models, "
+        f"{n_small} of {len(n_seeds)} on five or fewer. {placebo_sentence(root / 'benchmarks/results/placebo.csv')} "
         f"{confirmation_sentence(confirmation_scores(compared_verdicts(root)))}"
     )
 
