@@ -352,10 +352,11 @@ def test_a_frame_is_drawn_in_less_than_a_sixtieth_of_a_second(opened):
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_fault_of_accessibility(browser, scheme):
+def test_no_serious_fault_of_accessibility(browser, scheme, width):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    context = browser.new_context(color_scheme=scheme)
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     tab = context.new_page()
     tab.goto((PAGE / "index.html").as_uri())
     tab.wait_for_function("document.querySelector('#score-right b')")
@@ -370,9 +371,10 @@ def test_no_serious_fault_of_accessibility(browser, scheme):
 
 
 @pytest.mark.ci
-def test_links_lead_to_notebooks_of_the_clone(opened):
+def test_links_lead_to_files_of_the_clone(opened):
     tab = opened()
-    links = tab.eval_on_selector_all("[data-notebook]", "all => all.map(a => a.href)")
+    named = "[data-notebook], [data-figure]"
+    links = tab.eval_on_selector_all(named, "all => all.map(a => a.href)")
     assert len(links) > 2
     for link in links:
         assert Path(link.removeprefix("file://")).is_file(), link

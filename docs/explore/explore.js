@@ -370,6 +370,10 @@ const explore = (() => {
     const box = document.createElement("div");
     box.className = "reading";
     box.id = `reading-${side}`;
+    // it scrolls sideways on a narrow screen, by the keyboard, too
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", `What ${model.title} reads`);
     const grid = document.createElement("table");
     grid.createCaption().textContent = model.title;
     const line = (title, cells, kind) => {
@@ -604,6 +608,9 @@ const explore = (() => {
     const inClone = location.pathname.includes("/docs/explore/");
     const name = link.dataset.notebook;
     link.href = inClone ? `../../nbs/${name}.ipynb` : `../nbs/${name}.html`;
+  }
+  for (const link of document.querySelectorAll("[data-figure]")) {
+    link.href = `${location.pathname.includes("/docs/explore/") ? "../.." : ".."}/figures/${link.dataset.figure}`;
   }
 
   state.at = Number(byId("step").value);

@@ -24,9 +24,9 @@ from .checkout import repository
 from .confirmation_outcomes import compared_verdicts, read_confirmed
 from .confirmation_plan import plans
 from .notebooks import resolve
+from .verdict_text import UNITS
 from ..runs.files import write_atomic
 from xlingual_nb.report.answer_blocks import (
-    UNITS,
     Finding,
     Series,
     comparison_table,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..errors import InputError, require
 from .checkout import YOURS, repository
+from .site_choices import choice_pages
 from .site_claims import claim_pages
 from .site_data import Study
 from .site_html import write_if_changed
@@ -65,6 +66,7 @@ def site_pages(reference: Study, user: Study) -> dict[str, str]:
         **doc_pages(reference, faults),
         **notebook_pages(reference),
         **paper_pages(reference),
+        **choice_pages(),
         **claim_pages(reference),
         **api_pages(),
         **user_pages(user, reference, user_faults),

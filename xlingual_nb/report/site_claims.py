@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..papers import published
 from ..papers.published import Claim, Comparison
-from . import verdicts
+from . import tables, verdicts
 from .answers import PAPERS
 from .confirmation_outcomes import confirmation_scores
 from .labels import column_name, row_name
@@ -30,7 +30,6 @@ from xlingual_nb.report.site_html import (
     html_block,
     html_table,
     inline,
-    interval_text,
     link,
     page_text,
     paragraph,
@@ -39,6 +38,7 @@ from xlingual_nb.report.site_html import (
     verdict_html,
 )
 from .site_verdicts import interval_picture, place_name, verdict_table
+from .verdict_text import effect_unit, with_interval, with_unit
 
 # %% ../../nbs/lib/8200_site_claims.ipynb #82000004
 WHOSE = {published.PAPERS: "claimed by the paper", published.OURS: "a claim of ours"}
@@ -69,7 +69,7 @@ def number_link(table: ResultTable, line: int, text: str, up: str = "../") -> st
 HEAD = ("claim", "paper", "corpus", "verdict", "effect [95 % interval]", "n", "published")
 
 
-def claim_row(claim: Claim, row=None, up: str = "") -> str:
+def claim_row(claim: Claim, row=None, unit: str = "score", up: str = "") -> str:
     """A row of the table: a claim and its verdict on a corpus, or `None`: it was tested on none.
 
     Parameters
@@ -78,6 +78,8 @@ def claim_row(claim: Claim, row=None, up: str = "") -> str:
         A claim of the registry.
     row : named tuple, optional
         Row of the verdict table; by default the claim was tested on no corpus.
+    unit : str, default "score"
+        Unit of its effect (`verdict_text.UNITS`).
     up : str, optional
         Way from the page up to the root of the site, such as `../`.
 
@@ -92,9 +94,9 @@ def claim_row(claim: Claim, row=None, up: str = "") -> str:
     paper = PAPERS[claim.paper][0]
     facts = dict(paper=paper, corpus=corpus, verdict=verdict, whose=WHOSE[claim.whose])
     data = " ".join(f'data-{name}="{escape(value)}"' for name, value in facts.items())
-    shown = interval_text(effect, row.low, row.high) if row else ""
+    shown = with_interval(row, unit) if row else ""
     n = int(row.n_seeds) if row and row.n_seeds == row.n_seeds else 0
-    printed = signed(row.published) if row else ""
+    printed = with_unit(row.published, unit) if row else ""
     name = f"{link(f'{up}{claim.id}.html', claim.id)} <span>{inline(claim.says)}</span>"
     cells = [
         f'<td data-label="paper">{escape(paper)}</td>',
@@ -126,9 +128,11 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
     by_claim = dict(list(judged.groupby("claim", sort=False)))
     lines = []
     for claim in claims:
-        rows = list(by_claim.get(claim.id, judged[:0]).itertuples())
+        frame = by_claim.get(claim.id, judged[:0])
+        unit = effect_unit(claim, frame)
+        rows = list(frame.itertuples())
         tested = [row for row in rows if row.verdict != verdicts.NOT_TESTED]
-        lines += [claim_row(claim, row, up) for row in tested or rows[:1] or [None]]
+        lines += [claim_row(claim, row, unit, up) for row in tested or rows[:1] or [None]]
     return lines
 
 
@@ -357,11 +361,11 @@ def values_behind(claim: Claim, study: Study) -> str:
     lines = []
     for number in wanted:
         for table, line, row in study.lines_of.get(number, []):
-            spread = f" ± {signed(row.sd)}" if row.sd == row.sd else ""
-            value = number_link(table, line, f"{signed(row.value)}{spread}")
+            value = number_link(table, line, tables.cell(row.value, row.sd, column))
             corpus = place_name(row.corpus, table.scale)
             texts = map(escape, (row_name(row.row), column_name(row.column), corpus))
-            lines.append([*texts, value, str(row.n_seeds), signed(row.published)])
+            printed = tables.cell(row.published, float("nan"), column)
+            lines.append([*texts, value, str(row.n_seeds), printed])
     if not lines:
         return ""
     head = ["row", "column", "corpus", "ours", "n", "published"]
@@ -535,8 +539,9 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     str
         Markdown.
     """
-    judged = study.verdicts
-    rows = list(judged[judged.claim == claim.id].itertuples())
+    judged = study.verdicts[study.verdicts.claim == claim.id]
+    unit = effect_unit(claim, judged)
+    rows = list(judged.itertuples())
     rows.sort(key=lambda row: row.verdict == verdicts.NOT_TESTED)
     paper, _ = PAPERS[claim.paper]
     source = link(f"../papers/{claim.paper}.html", paper)
@@ -544,8 +549,10 @@ def claim_page(claim: Claim, study: Study, around: tuple[str, str] = ("", "")) -
     tests = "".join(f"<li>{inline(describe_test(test))}</li>" for test in claim.tests)
     blocks = [
         f'<p class="xl-claim">{inline(claim.says)}</p>\n<p>{owner}</p>',
-        verdict_table(rows) if rows else paragraph("Not tested: no notebook has run its rows."),
-        interval_picture(rows, claim.id),
+        verdict_table(rows, unit)
+        if rows
+        else paragraph("Not tested: no notebook has run its rows."),
+        interval_picture(rows, claim.id, unit),
         "## Test",
         html_block(f"<ul>{tests}</ul>", paragraph(f"Valid at scale {', '.join(claim.scales)}.")),
     ]

@@ -22,8 +22,7 @@ from .notebooks import heading
 from .number_links import NumberIndex, linked_numbers
 from .site_claims import figure_html
 from .site_data import FigureNote, Study
-from .site_html import html_table, link, page_text, relinked
-from .site_papers import toctree
+from .site_html import html_table, link, page_text, relinked, toctree
 
 # %% ../../nbs/lib/8230_site_notebooks.ipynb #82350004
 MICROWORLD = "nbs/lib/3000_microworld.ipynb"

@@ -42,7 +42,8 @@ from xlingual_nb.report.site_notebooks import (
     site_target,
 )
 from .site_verdicts import place_name
-from .site_papers import grid, parts_of, result_table, table_page
+from .site_papers import grid
+from .site_tables import parts_of, result_table, table_page
 from . import verdicts
 
 # %% ../../nbs/lib/8230_site_pages.ipynb #82300009
