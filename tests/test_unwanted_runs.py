@@ -1,9 +1,12 @@
 """Runs of a store that no grid of today asks for."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from xlingual_nb import cli
 from xlingual_nb.experiments import overlap
 from xlingual_nb.report import unwanted_runs as unwanted
 from xlingual_nb.runs.engine import run
@@ -11,6 +14,8 @@ from xlingual_nb.runs.executors import Inline
 from xlingual_nb.runs.plan import ancestors_by_id
 from xlingual_nb.runs.spec import run_id
 from xlingual_nb.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -36,3 +41,39 @@ def test_further_seeds_are_wanted_where_they_are_asked_for(one_grid):
     usual, _ = unwanted.wanted_runs(["smoke"])
     more, _ = unwanted.wanted_runs(["smoke"], seeds=3)
     assert not further <= usual and further <= more
+
+
+def test_a_changed_learning_rate_leaves_reference_runs_unwanted(monkeypatch):
+    columns = dict(scale="laptop", notebook="01_overlap", corpus="micro")
+    monkeypatch.setattr(
+        unwanted,
+        "reference_values",
+        lambda root: pd.DataFrame([columns | {"run": "a"}, columns | {"run": "b"}]),
+    )
+    monkeypatch.setattr(unwanted, "grid_specs", lambda *study: {"b": None, "c": None})
+    (row,) = unwanted.unwanted_references(ROOT).itertuples()
+    assert (row.runs, row.unwanted) == (2, 1)
+
+
+def test_the_reference_runs_of_a_notebook_are_those_of_todays_grid(monkeypatch):
+    values = unwanted.reference_values(ROOT)
+    part = values[(values.notebook == "06_mixed_pairs") & (values.scale == "laptop")]
+    monkeypatch.setattr(unwanted, "reference_values", lambda root: part)
+    (row,) = unwanted.unwanted_references(ROOT).itertuples()
+    assert row.runs > 10 and row.unwanted == 0
+
+
+def test_the_command_says_by_notebook_what_is_left_without_a_run(monkeypatch, capsys):
+    frame = pd.DataFrame(
+        [
+            ("01_overlap", "laptop", "micro", 4, 3, ""),
+            ("12_zero_shot", "laptop", "bible", 2, 0, "no data"),
+        ],
+        columns=["notebook", "scale", "corpus", "runs", "unwanted", "not looked at"],
+    )
+    monkeypatch.setattr(unwanted, "unwanted_references", lambda root, scales: frame)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["runs", "unwanted", "--reference"])
+    said = capsys.readouterr().out
+    assert not stopped.value.code
+    assert "01_overlap" in said and "no data" in said and "--scale laptop" in said

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['RUNS', 'runs_app', 'Json', 'RunId', 'StoreOption', 'SHOWN', 'open_store', 'one_run', 'runs_list', 'provenance_of',
            'print_runs', 'fact_lines', 'print_provenance', 'runs_show', 'runs_make', 'runs_index', 'runs_stale',
-           'runs_why', 'runs_accept', 'runs_record', 'runs_stamp', 'runs_check', 'runs_unwanted', 'runs_prune']
+           'runs_why', 'runs_accept', 'runs_record', 'runs_stamp', 'runs_check', 'unwanted_reference_runs',
+           'runs_unwanted', 'runs_prune']
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #8140aa02
 import json
@@ -312,12 +313,34 @@ def runs_check(store: StoreOption = ""):
     )
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
+def unwanted_reference_runs(scale: str, as_json: bool):
+    """Runs behind the reference results that no grid asks for today."""
+    from xlingual_nb.report.checkout import repository
+    from xlingual_nb.report.unwanted_runs import unwanted_references
+
+    frame = unwanted_references(repository(), [scale])
+    if as_json:
+        return print_json(rows_of(frame))
+    was_planned = frame["not looked at"] == ""
+    is_left = frame.unwanted > 0
+    columns = ["notebook", "corpus", "runs", "unwanted"]
+    print_table(frame[is_left][columns], f"every reference run is wanted at scale {scale}")
+    for row in frame[~was_planned].itertuples():
+        print(f"not looked at: {row.notebook} ({row.corpus}): {row[-1]}")
+    if is_left.any():
+        print(f"`xlingual run NOTEBOOK --scale {scale} --keep` makes a notebook's results again")
+
+
 @runs_app.command("unwanted")
 def runs_unwanted(
     scale: Annotated[
         str, typer.Option(help="Only the grids of this scale (default: of all).")
     ] = "",
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of the grids (0: the usual).")] = 0,
+    reference: Annotated[
+        bool,
+        typer.Option("--reference", help="Of the runs behind the reference results, by notebook."),
+    ] = False,
     store: StoreOption = "",
     as_json: Json = False,
 ):
@@ -327,6 +350,8 @@ def runs_unwanted(
     from xlingual_nb.experiments.config import SCALES, check_scale
     from xlingual_nb.report.unwanted_runs import unwanted_runs, wanted_runs
 
+    if reference:
+        return unwanted_reference_runs(check_scale(scale or "laptop"), as_json)
     at = open_store(store)
     scales = [check_scale(scale)] if scale else list(SCALES)
     wanted_ids, not_planned = wanted_runs(scales, seeds)
