@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SUBJECTS', 'PAPERS', 'READING', 'Answer', 'read_answers', 'library_pages', 'imported_modules', 'paper_links',
-           'library_links', 'neighbour_links', 'links_text', 'unsupported', 'fresh_seeds_text', 'reference_verdicts',
-           'answer_text', 'write_cell', 'refresh']
+           'library_links', 'neighbour_links', 'runs_text', 'links_text', 'unsupported', 'fresh_seeds_text',
+           'reference_verdicts', 'answer_text', 'write_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
 import json
@@ -217,6 +217,31 @@ def neighbour_links(notebook: Path) -> str:
     return ", ".join(f"[{name}]({name}.ipynb)" for name in neighbours)
 
 
+def runs_text(notebook: str, root: Path) -> str:
+    """Where the numbers of a notebook's tables are, and the command that names their runs.
+
+    Parameters
+    ----------
+    notebook : str
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    str
+        Two lines of markdown; empty for a notebook without tables of its own.
+    """
+    folder = root / "results/laptop" / notebook
+    tables = sorted(path for path in folder.glob("*.csv") if path.stem != "seeds")
+    if not tables:
+        return ""
+    links = [f"[{path.stem}](../{path.relative_to(root).as_posix()})" for path in tables]
+    example = next((path for path in tables if path.stem.startswith("table")), tables[0])
+    command = f"xlingual why {example.relative_to(root).as_posix()}:2"
+    numbers = wrapped(f"Numbers: {', '.join(links)}.")
+    return f"{numbers}\nThe runs behind a line, here the second of {example.stem}: `{command}`."
+
+
 def links_text(answer: Answer, root: Path) -> str:
     """Links to the papers, the library's pages and the neighbouring notebooks.
 
@@ -244,8 +269,8 @@ def links_text(answer: Answer, root: Path) -> str:
 READING = (
     "Brackets are 95 % intervals over n models. ✓ and ✗ say that the effect lies beyond the margin of the claim, for "
     "or against, after Holm's correction; an interval clear of zero is not enough. “Carried by” names the languages "
-    "that show it alone. In the microworld a ✓ is a test passed by a small encoder on synthetic languages; it is no "
-    "evidence on natural language."
+    "that show it alone. Models are small and pretrained here, unless another is named; mBERT is not run. In the "
+    "microworld a ✓ is a test passed by a small encoder on synthetic languages; it is no evidence on natural language."
 )
 
 
@@ -371,6 +396,8 @@ def answer_text(answer: Answer, frames: dict[str, pd.DataFrame]) -> str:
     if answer.findings:
         notes = pretrained_notes(answer.findings, frames)
         parts.append(wrapped(f"*{' '.join([READING, *notes])}*"))
+    if runs := runs_text(answer.notebook, repository()):
+        parts.append(runs)
     parts.append(links_text(answer, repository()))
     return "\n\n".join(parts)
 
