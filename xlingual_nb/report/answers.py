@@ -236,10 +236,10 @@ def runs_text(notebook: str, root: Path) -> str:
     if not tables:
         return ""
     links = [f"[{path.stem}](../{path.relative_to(root).as_posix()})" for path in tables]
-    example = next((path for path in tables if path.stem.startswith("table")), tables[0])
+    example = min(tables, key=lambda path: (not path.stem.startswith("table"), len(path.stem)))
     command = f"xlingual why {example.relative_to(root).as_posix()}:2"
     numbers = wrapped(f"Numbers: {', '.join(links)}.")
-    return f"{numbers}\nThe runs behind a line, here the second of {example.stem}: `{command}`."
+    return f"{numbers}\nRuns of a line, here of {example.stem}: `{command}`."
 
 
 def links_text(answer: Answer, root: Path) -> str:
