@@ -17,7 +17,7 @@ from itertools import permutations
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from .. import microworld
 from .scales import bilingual_config
@@ -337,12 +337,12 @@ def trend_test(x, y) -> tuple[float, float]:
         ρ and p: by all permutations for up to eight points, by Student's t for more; NaN where a
         variable is constant.
     """
-    x = stats.rankdata(x)
-    y = stats.rankdata(y)
+    x = scipy.stats.rankdata(x)
+    y = scipy.stats.rankdata(y)
     if len(set(x)) < 2 or len(set(y)) < 2:
         return float("nan"), float("nan")
     if len(x) > 8:
-        return tuple(map(float, stats.spearmanr(x, y)))
+        return tuple(map(float, scipy.stats.spearmanr(x, y)))
     centred = (x - x.mean()) / np.linalg.norm(x - x.mean()) / np.linalg.norm(y - y.mean())
     rho = float(centred @ y)
     permuted = np.array(list(permutations(y))) @ centred

@@ -10,7 +10,7 @@ __all__ = ['LEAST', 'Estimate', 'satterthwaite', 'variance', 'contrast', 'holm',
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy  # `scipy.stats` takes half a second to import and is so at its first use
 
 # %% ../../nbs/lib/5060_statistics.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Estimate:
         -------
         low, high : float
         """
-        half = stats.t.ppf((1 + level) / 2, self.df) * self.se
+        half = scipy.stats.t.ppf((1 + level) / 2, self.df) * self.se
         return self.value - half, self.value + half
 
     def p_above(self, bound=0.0) -> float:
@@ -57,7 +57,7 @@ class Estimate:
         -------
         float
         """
-        return float(stats.t.sf((self.value - bound) / self.se, self.df))
+        return float(scipy.stats.t.sf((self.value - bound) / self.se, self.df))
 
     def p_below(self, bound=0.0) -> float:
         """One-sided p against the hypothesis that the true value is at least `bound`.
@@ -104,8 +104,8 @@ class Estimate:
         """
         far = abs(self.value)
         return float(
-            stats.t.sf((far - margin) / self.se, self.df)
-            + stats.t.sf((far + margin) / self.se, self.df)
+            scipy.stats.t.sf((far - margin) / self.se, self.df)
+            + scipy.stats.t.sf((far + margin) / self.se, self.df)
         )
 
 # %% ../../nbs/lib/5060_statistics.ipynb #34581ee9
@@ -222,7 +222,9 @@ def power(distance, sds, weights, n, alpha=0.05) -> float:
     if sum(parts) == 0:
         return float("nan")
     df = satterthwaite(parts, sizes)
-    return float(stats.nct.sf(stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts))))
+    return float(
+        scipy.stats.nct.sf(scipy.stats.t.isf(alpha, df), df, distance / np.sqrt(sum(parts)))
+    )
 
 # %% ../../nbs/lib/5060_statistics.ipynb #885a8e1f
 def seeds_needed(

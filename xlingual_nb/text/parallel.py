@@ -506,6 +506,9 @@ def parallel_size(first: CorpusSpec, second: CorpusSpec | None) -> tuple[int, in
     InputError
         As `intersect_corpora`.
     """
-    both = (first, second or first)
-    sentences = intersect_corpora(list(map(load_spec, both)), [s.source for s in both])[0].sentences
+    second = second or first
+    first_corpus = load_spec(first)
+    second_corpus = first_corpus if second == first else load_spec(second)
+    names = [first.source, second.source]
+    sentences = intersect_corpora([first_corpus, second_corpus], names)[0].sentences
     return len(sentences), sum(len(s.split()) for s in sentences)

@@ -167,9 +167,7 @@ def script_share(lines: Iterable[str], script: str) -> float:
     float
         1 for no letters.
     """
-    counts = Counter()
-    for line in lines:
-        counts.update(line)
+    counts = Counter("".join(lines))
     letters = {c: n for c, n in counts.items() if c.isalpha()}
     of_script = sum(n for c, n in letters.items() if unicodedata.name(c, "").startswith(script))
     return of_script / sum(letters.values()) if letters else 1.0

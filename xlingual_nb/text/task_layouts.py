@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ENDS', 'DOCUMENT_START', 'NLI_COLUMNS', 'NUMBERED_LABELS', 'NO_LABEL', 'TOPIC_COLUMNS', 'MLDOC_TOPICS', 'CONLLU',
-           'Conversion', 'changed', 'count_of', 'split_columns', 'is_iob1', 'is_iob2', 'bio_tags', 'read_ner_columns',
-           'read_table', 'find_columns', 'labelled_pairs', 'read_nli_table', 'read_nli_columns', 'read_topics',
-           'read_wili', 'read_dictionary_columns', 'read_conllu_columns']
+           'Conversion', 'changed', 'count_of', 'split_columns', 'tag_bigrams', 'is_iob1', 'is_iob2', 'bio_tags',
+           'read_ner_columns', 'read_table', 'find_columns', 'labelled_pairs', 'read_nli_table', 'read_nli_columns',
+           'read_topics', 'read_wili', 'read_dictionary_columns', 'read_conllu_columns']
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #ee756a67
 import csv
@@ -95,36 +95,53 @@ def split_columns(lines: list[str]) -> tuple[list[list[str]], str]:
     return rows, "tabs" if separator else "blanks"
 
 
-def is_iob1(tags: list[str]) -> bool:
+def tag_bigrams(sentences: list[list[str]]) -> set[tuple[str, str]]:
+    """Each tag with the one before it.
+
+    Parameters
+    ----------
+    sentences : list of list of str
+        Tags of each sentence.
+
+    Returns
+    -------
+    set of (str, str)
+        The first tag of a sentence follows O.
+    """
+    bigrams = set()
+    for tags in sentences:
+        bigrams.update(zip(["O", *tags], tags))
+    return bigrams
+
+
+def is_iob1(bigrams: set[tuple[str, str]]) -> bool:
     """Whether B- occurs only where an entity directly follows another of its type.
 
     Parameters
     ----------
-    tags : list of str
-        Of a sentence.
+    bigrams : set of (str, str)
+        Of `tag_bigrams`.
 
     Returns
     -------
     bool
     """
-    return all(
-        tag[:2] != "B-" or previous[2:] == tag[2:] for previous, tag in zip(["O", *tags], tags)
-    )
+    return all(tag[:2] != "B-" or previous[2:] == tag[2:] for previous, tag in bigrams)
 
 
-def is_iob2(tags: list[str]) -> bool:
+def is_iob2(bigrams: set[tuple[str, str]]) -> bool:
     """Whether every entity begins with B-.
 
     Parameters
     ----------
-    tags : list of str
-        Of a sentence.
+    bigrams : set of (str, str)
+        Of `tag_bigrams`.
 
     Returns
     -------
     bool
     """
-    return not any(iob2_error(tag, previous) for previous, tag in zip(["O", *tags], tags))
+    return not any(iob2_error(tag, previous) for previous, tag in bigrams)
 
 
 def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
@@ -140,17 +157,18 @@ def bio_tags(sentences: list[list[str]]) -> tuple[str, list[list[str]]] | None:
     (str, list of list of str) or None
         Scheme (BIO, IOB1, IOBES or BILOU) and BIO tags; None for tags of no scheme.
     """
-    all_tags = [tag for tag in chain.from_iterable(sentences) if tag != "O"]
-    if not all(re.fullmatch(r"[BIESLU]-\S+", tag) for tag in all_tags):
+    bigrams = tag_bigrams(sentences)
+    entity_tags = {tag for _, tag in bigrams if tag != "O"}
+    if not all(re.fullmatch(r"[BIESLU]-\S+", tag) for tag in entity_tags):
         return None
-    prefixes = {tag[0] for tag in all_tags}
+    prefixes = {tag[0] for tag in entity_tags}
     if prefixes & set(ENDS):
         scheme = "IOBES" if prefixes & {"E", "S"} else "BILOU"
         bio = [[ENDS.get(tag[0], tag[0]) + tag[1:] for tag in tags] for tags in sentences]
-        return (scheme, bio) if all(map(is_iob2, bio)) else None
-    if all(map(is_iob2, sentences)):
+        return (scheme, bio) if is_iob2(tag_bigrams(bio)) else None
+    if is_iob2(bigrams):
         return "BIO", sentences
-    if not all(map(is_iob1, sentences)):
+    if not is_iob1(bigrams):
         return None
     bio = []
     for tags in sentences:
@@ -212,14 +230,14 @@ def read_ner_columns(lines: list[str], language: str) -> list[Conversion]:
     if has_prefix:
         parts.append(f"tokens after {prefix}")
     parts.append(scheme)
+    is_ours = (width, parted_by, scheme) == (2, "tabs", "BIO")
+    if is_ours and not (n_starts or any(is_comment) or has_prefix):
+        return []
     new = []
     for sentence, bio in zip(sentences, tags):
         for (token, _), tag in zip(sentence, bio):
             new.append(f"{token.removeprefix(prefix) if has_prefix else token}\t{tag}")
         new.append("")
-    is_ours = (width, parted_by, scheme) == (2, "tabs", "BIO")
-    if is_ours and not (n_starts or any(is_comment) or has_prefix):
-        return []
     return [Conversion(", ".join(parts), new[:-1])]
 
 # %% ../../nbs/lib/2090_task_layouts.ipynb #379ae22c
