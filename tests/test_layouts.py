@@ -36,7 +36,7 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
         ["Oulu\tI-LOC", "Lahti\tB-LOC", "Anna\tI-PER", "Berg\tI-PER", "", "Ivalo\tI-LOC"],
         ["Oulu\tB-LOC", "Lahti\tB-LOC", "Anna\tB-PER", "Berg\tI-PER", "", "Ivalo\tB-LOC"],
     ),
-    ("ner", "IOBES, BILOU"): (
+    ("ner", "IOBES, BILOU, BMES"): (
         "fi-a.dev.conll",
         ["Oulu\tU-LOC", "Anna\tB-PER", "von\tI-PER", "Berg\tL-PER", "on\tO"],
         ["Oulu\tB-LOC", "Anna\tB-PER", "von\tI-PER", "Berg\tI-PER", "on\tO"],
@@ -45,6 +45,16 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
         "de-a.test.conll",
         ["# web 1", "1\tOulus\tB-LOC\tO", "2\tUni\tO\tB-ORG", "", "1\tJa\tO\tO"],
         ["Oulus\tB-LOC", "Uni\tO", "", "Ja\tO"],
+    ),
+    ("ner", "numbered tokens"): (
+        "fi-a.test.conll",
+        ["# sent_id = 1", "1\tOulu\t_\tB-LOC", "2\ton\t_\tO", "", "1\tJa\t_\tO"],
+        ["Oulu\tB-LOC", "on\tO", "", "Ja\tO"],
+    ),
+    ("ner", "tag first"): (
+        "fi-a.test.conll",
+        ["B-LOC\tOulu", "O\ton"],
+        ["Oulu\tB-LOC", "on\tO"],
     ),
     ("ner", "WikiANN"): (
         "fi-a.test.conll",
@@ -74,6 +84,12 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
         [f"{PAIR}\tcontradiction"],
     ),
     ("nli", "label first"): ("xnli.dev.fi.tsv", [f"neutral\t{PAIR}"], [f"{PAIR}\tneutral"]),
+    ("nli", "labels by letter"): (
+        "xnli.dev.fi.tsv",
+        [f"{PAIR}\tn", f"{PAIR}\te", f"{PAIR}\tc"],
+        [f"{PAIR}\tneutral", f"{PAIR}\tentailment", f"{PAIR}\tcontradiction"],
+    ),
+    ("nli", "numbered pairs"): ("xnli.dev.fi.tsv", [f"7\t{PAIR}\tneutral"], [f"{PAIR}\tneutral"]),
     ("nli", "quoted columns"): (
         "xnli.dev.fi.tsv",
         ['"Hän ""ui""."\t"On märkää."\t"neutral"'],
@@ -100,13 +116,43 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
         [f"{'art' if n % 2 else 'sport'}\tJuttu numero {n}." for n in range(6)],
         [f"Juttu numero {n}.\t{'art' if n % 2 else 'sport'}" for n in range(6)],
     ),
+    ("doc", "fastText"): (
+        "fi.train.tsv",
+        ["__label__travel Meri on sininen.", "__label__art Talo."],
+        ["Meri on sininen.\ttravel", "Talo.\tart"],
+    ),
     ("langid", "WiLI-2018"): ("x_train.txt", ["Meri on sininen."], ["Meri on sininen.\tfin"]),
+    ("langid", "Tatoeba"): (
+        "own.train.tsv",
+        [f"{n}\t{'fin' if n % 2 else 'swe'}\tLause {n}." for n in range(6)],
+        [f"Lause {n}.\t{'fin' if n % 2 else 'swe'}" for n in range(6)],
+    ),
+    ("langid", "header"): (
+        "own.train.tsv",
+        ["text\tlanguage", "Meri on sininen.\tfi"],
+        ["Meri on sininen.\tfi"],
+    ),
+    ("langid", "language first"): (
+        "train.tsv",
+        [f"{'fi' if n % 2 else 'sv'}\tLause {n}." for n in range(6)],
+        [f"Lause {n}.\t{'fi' if n % 2 else 'sv'}" for n in range(6)],
+    ),
     ("bible", "OSIS and other names"): (
         "fi-a.tsv",
         ["b.MAT.005.003\tAutuaita.", "1John 2:4\tHe.", "MAR 5:3 Hän.", "MAT.5.6-7\tNe."],
         ["MAT.5.3\tAutuaita.", "1JN.2.4\tHe.", "MRK.5.3\tHän."],
     ),
     ("bible", "Mayer and Cysouw"): ("fi-a.tsv", ["40005003\tAutuaita."], ["MAT.5.3\tAutuaita."]),
+    ("bible", "table of verses"): (
+        "fi-b.tsv",
+        ["Book,Chapter,Verse,Text", '1 John,2,4,"Hän, joka"', "Psalms,3,1,Psalmi."],
+        ["1JN.2.4\tHän, joka", "PSA.3.1\tPsalmi."],
+    ),
+    ("bible", "ranges of verses"): (
+        "fi-b.tsv",
+        ["MAT.5.3\tKolme.", "MAT.5.4\tNeljä ja viisi.", "MAT.5.5\t<range>", "MAT.5.6\tKuusi."],
+        ["MAT.5.3\tKolme.", "MAT.5.6\tKuusi."],
+    ),
     ("bible", "eBible"): (
         "fi-a.tsv",
         ["Yksi.", "Kaksi ja kolme.", "<range>", "", "Viisi."],
@@ -120,6 +166,11 @@ CASES = {  # (folder, layout of the README): file, its lines, the lines to be
     ("dictionaries", "phrases"): (
         "en-fi.txt",
         ["cat\tkissa", "ice cream\tjäätelö"],
+        ["cat kissa"],
+    ),
+    ("dictionaries", "other signs"): (
+        "en-fi.txt",
+        ["cat ||| kissa", "ice cream ||| jäätelö"],
         ["cat kissa"],
     ),
     ("dictionaries", "words parted by blanks alone"): ("en-fi.txt", ["ice cream jäätelö"], None),
@@ -175,13 +226,78 @@ def test_a_layout_is_told_and_written_as_its_reader_wants(tmp_path, kind, layout
     assert foreign_layout(target, kind) == ""
     holds, problem = describe_file(target, tmp_path)
     assert holds and not problem
-    original = path if kind == "langid" else path.with_name(f"{name}.orig")
+    original = path if layout == "WiLI-2018" else path.with_name(f"{name}.orig")
     assert original.read_bytes() == before
+
+
+MORE = [  # other files of the same layouts
+    ("ner", "en-a.train.conll", ["# id 1 domain=en", "Ana _ _ B-PER"], ["Ana\tB-PER"]),
+    (
+        "ner",
+        "zh-a.train.conll",
+        ["北\tB-LOC", "京\tM-LOC", "市\tE-LOC", "王\tS-PER"],
+        ["北\tB-LOC", "京\tI-LOC", "市\tI-LOC", "王\tB-PER"],
+    ),
+    ("ner", "de-a.train.conll", ["-DOCSTART- -X- O O O", "", "EU EU NE I-NC I-ORG"], ["EU\tB-ORG"]),
+    ("ner", "es-a.train.conll", ["Oulu NP B-LOC ", "( Fpa O "], ["Oulu\tB-LOC", "(\tO"]),
+    (
+        "nli",
+        "mnli.train.en.tsv",
+        ["gold_label\tsentence1\tsentence2\tlabel1\tlabel2", "neutral\tIt rains.\tWet.\tneutral"],
+        ["It rains.\tWet.\tneutral"],
+    ),
+    (
+        "nli",
+        "mnli.train.en.tsv",
+        ["index\tsentence1\tsentence2\tgold_label", "0\tIt rains.\tWet.\tneutral"],
+        ["It rains.\tWet.\tneutral"],
+    ),
+    (
+        "doc",
+        "fi.train.tsv",
+        ["index_id,category,text", '7,art,"Meri, taas."'],
+        ["Meri, taas.\tart"],
+    ),
+    ("langid", "train.tsv", ["__label__fi Sataa."], ["Sataa.\tfi"]),
+    (
+        "bible",
+        "fi-b.tsv",
+        ["# language_name: Finnish", "40001001\tYksi.", "#40001002\tKaksi.", "1001001\tAlussa."],
+        ["MAT.1.1\tYksi.", "GEN.1.1\tAlussa."],
+    ),
+    (
+        "bible",
+        "fi-b.tsv",
+        ["Song of Solomon 1:2\tSuu.", "2 Kings 1:1\tJa."],
+        ["SNG.1.2\tSuu.", "2KI.1.1\tJa."],
+    ),
+    ("bible", "fi-b.tsv", ["mat_5_3\tHe."], ["MAT.5.3\tHe."]),
+    ("bible", "fi-b.tsv", ["MAT\t5\t3\tHe."], ["MAT.5.3\tHe."]),
+    ("dictionaries", "en-fi.txt", ["cat,kissa", "dog,koira"], ["cat kissa", "dog koira"]),
+    ("dictionaries", "en-fi.txt", ['"cat" "kissa"'], ["cat kissa"]),
+]
+
+
+@pytest.mark.parametrize("kind, name, lines, expected", MORE)
+def test_other_files_of_a_layout(tmp_path, kind, name, lines, expected):
+    path = write(tmp_path, kind, name, lines)
+    assert f"xlingual data convert {path}" in foreign_layout(path, kind)
+    _, target = convert(path, kind)
+    assert target.read_text(encoding="utf-8").splitlines() == expected
+    assert foreign_layout(target, kind) == "" and not describe_file(target, tmp_path)[1]
+
+
+def test_xnli_without_the_language_names_those_that_it_has(tmp_path):
+    header = "language\tgold_label\tsentence1\tsentence2"
+    path = write(tmp_path, "nli", "xnli.dev.fi.tsv", [header, "en\tneutral\tA.\tB."])
+    assert "has pairs of en and none of 'fi'" in foreign_layout(path, "nli")
 
 
 @pytest.mark.parametrize(
     "kind, name, lines",
     [
+        ("ner", "fi-a.train.conll", ["#\tO", "Oulu\tB-LOC"]),
+        ("langid", "train.tsv", ["Sataa.\tfi", "Regn.\tsv"]),
         ("ner", "fi-a.train.conll", ["Oulu\tB-LOC", "on\tI-LOC", "", "ja\tO"]),
         (
             "ner",

@@ -19,6 +19,21 @@ TINY = xl.PretrainingConfig(layers=1, hidden=16, epochs=1, vocab_size=200)
 SENTENCES = ["Meri on sininen.", "Havet är blått."]
 MORE = {  # where one line is too little to learn from: file, its lines, those of the file beside it
     ("langid", "WiLI-2018"): ("x_train.txt", SENTENCES * 6, ["fin", "swe"] * 6),
+    ("langid", "Tatoeba"): (
+        "own.train.tsv",
+        [f"{n}\t{'fin' if n % 2 else 'swe'}\t{SENTENCES[n % 2]} {n}" for n in range(12)],
+        None,
+    ),
+    ("langid", "header"): (
+        "own.train.tsv",
+        ["text\tlanguage", *(f"{SENTENCES[n % 2]} {n}\t{'fs'[n % 2]}" for n in range(12))],
+        None,
+    ),
+    ("langid", "language first"): (
+        "train.tsv",
+        [f"{'fs'[n % 2]}\t{SENTENCES[n % 2]} {n}" for n in range(12)],
+        None,
+    ),
 }
 
 
@@ -31,7 +46,7 @@ def converted(folder, kind, layout):
     command = re.search(r"xlingual (data convert .+)", foreign_layout(path, kind))[1]
     result = CliRunner().invoke(cli.app, shlex.split(command))
     assert result.exit_code == 0, result.output
-    return path.with_name("wili.train.tsv") if kind == "langid" else path
+    return path.with_name("wili.train.tsv") if layout == "WiLI-2018" else path
 
 
 def text_of(record):

@@ -28,6 +28,12 @@ def findings(folder, **files):
         ("lau\ufffdse", "control characters"),
         ("TÃ¤mÃ¤ on lause", "read as Latin-1"),
         ("* * *", "have no letters"),
+        ("[[Suomi]] on maa", "hold markup"),
+        ("РўРµСЃС‚ лине".replace("лине", "СЃС‚"), "a code page"),
+        ("7\tlause", "are records"),
+        ("▁lau se", "subwords of a tokenizer"),
+        ("lau@@ se", "subwords of a tokenizer"),
+        ("lau\u00adse", "invisible characters"),
         ("sana " * 201, "over 200 words"),
     ],
 )
@@ -38,7 +44,16 @@ def test_text_that_is_no_text(tmp_path, line, says):
     assert wrong == []
     many = [*FINE, *(f"{line} {i}" if i % 2 else f"{i} {line}" for i in range(1, 9))]
     _, wrong = findings(tmp_path, text__fi_txt=many)
-    assert wrong == ([] if "words" in says else ["text/fi.txt"])
+    assert wrong == ([] if says in ("over 200 words", "invisible characters") else ["text/fi.txt"])
+
+
+@pytest.mark.parametrize(
+    "line, says", [("== Otsikko ==", "hold markup"), ('{"text": "lause"}', "are records")]
+)
+def test_whole_lines_that_are_no_text(tmp_path, line, says):
+    told, _ = findings(tmp_path, text__fi_txt=[*FINE, line])
+    (finding,) = told["text/fi.txt"]
+    assert says in finding and "25.0% of the lines" in finding and "line 4" in finding
 
 
 def test_good_text_in_every_script_passes(tmp_path):
@@ -51,12 +66,18 @@ def test_good_text_in_every_script_passes(tmp_path):
         text__hi_txt=["घर पुराना है।", "बारिश हो रही है।"],
         text__th_txt=["บ้านเก่า", "ฝนตก"],
         text__vi_txt=["Trời đang mưa.", "Chào buổi sáng."],
+        text__ja_txt=["雨が降っている。", "カタカナもある。"],
+        text__ta_txt=["மழை பெய்கிறது.", "வீடு பழையது."],
+        text__ka_txt=["წვიმს.", "სახლი ძველია."],
     )
     assert (told, wrong) == ({}, [])
 
 
 def test_another_script_and_repeated_lines(tmp_path):
-    told, _ = findings(tmp_path, text__ru_txt=FINE, text__en_txt=[*FINE, *FINE[:1] * 4])
+    told, _ = findings(
+        tmp_path, text__ru_txt=FINE, text__ja_txt=FINE, text__en_txt=[*FINE, *FINE[:1] * 4]
+    )
+    assert "100.0% of the letters are not Hiragana" in told["text/ja.txt"][0]
     assert "100.0% of the letters are not Cyrillic" in told["text/ru.txt"][0]
     assert "57.1% of the lines repeat another (5 times" in told["text/en.txt"][0]
 
@@ -76,6 +97,20 @@ def test_labels_that_are_texts_and_one_label_alone(tmp_path):
     assert "each of 10 records has a label of its own" in told["doc/fi.train.tsv"][0]
     assert "all 2 records are 'sport'" in told["doc/en.train.tsv"][0]
     assert wrong == ["doc/fi.train.tsv"]
+
+
+def test_sentences_without_an_end_and_words_on_the_wrong_side(tmp_path):
+    told, _ = findings(
+        tmp_path,
+        ner__en_train_conll=["Ana\tB-PER", "", *["is\tO"] * 300],
+        **{"dictionaries__en-ru_txt": ["дом house", "кот cat"]},
+    )
+    assert told["ner/en.train.conll"] == [
+        "1 of 2 sentences have over 200 lines (first: line 3, 300 of them): put an empty line after each sentence"
+    ]
+    assert any(
+        "of the letters of en are not Latin" in line for line in told["dictionaries/en-ru.txt"]
+    )
 
 
 def test_a_file_without_names(tmp_path):

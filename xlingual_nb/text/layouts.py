@@ -20,15 +20,15 @@ from pathlib import Path
 from ..errors import InputError, require
 from ..runs.files import write_atomic
 from .corpora import read_lines
+from .label_layouts import read_languages, read_topics, read_wili
 from xlingual_nb.text.task_layouts import (
     Conversion,
+    LayoutError,
     read_conllu_columns,
     read_dictionary_columns,
     read_ner_columns,
     read_nli_columns,
     read_nli_table,
-    read_topics,
-    read_wili,
 )
 from .verse_layouts import read_ebible, read_verses
 
@@ -37,6 +37,7 @@ LAYOUTS: dict[str, tuple[Callable[[list[str], str], list[Conversion]], ...]] = {
     "ner": (read_ner_columns,),
     "nli": (read_nli_table, read_nli_columns),
     "doc": (read_topics,),
+    "langid": (read_languages,),
     "bible": (read_verses,),
     "dictionaries": (read_dictionary_columns,),
     "ud": (read_conllu_columns,),
@@ -84,9 +85,8 @@ def readings(path: Path, kind: str, language: str = "") -> list[Conversion]:
     InputError
         Where another file is needed, or the file cannot be read.
     """
-    if kind == "langid":
-        reading = read_wili(path)
-        return [reading] if reading else []
+    if kind == "langid" and (reading := read_wili(path)):
+        return [reading]
     lines = read_lines(path)
     has_returns = len(lines) == 1 and "\r" in lines[0]
     if has_returns:
@@ -138,8 +138,10 @@ def foreign_layout(path: Path, kind: str, language: str = "") -> str:
     """
     try:
         conversions = readings(path, kind, language)
-    except InputError as error:
-        return str(error) if path.name in str(error) and "beside it" in str(error) else ""
+    except LayoutError as error:
+        return str(error)
+    except InputError:  # its reader says why
+        return ""
     if len(conversions) > 1:
         return two_readings(conversions)
     if not conversions:
@@ -260,7 +262,7 @@ def convert(
         For a file of no known layout, with two readings, or already in this project's layout.
     """
     require(form in ("", *NORMAL_FORMS), f"--normalise {form}: choose {' or '.join(NORMAL_FORMS)}")
-    kinds = (*LAYOUTS, "langid", "text")
+    kinds = (*LAYOUTS, "text")
     require(kind in kinds, f"{path} is in no folder of a kind: name --kind {', '.join(kinds)}")
     conversions = readings(path, kind, language)
     if len(conversions) > 1:
@@ -276,7 +278,7 @@ def convert(
     lines = reading.lines
     if form:
         lines = [unicodedata.normalize(form, line) for line in lines]
-    if to is None and kind == "langid" and conversions:  # of two files
+    if to is None and reading.layout == "WiLI-2018":  # of two files
         to = path.with_name(f"wili.{path.stem.removeprefix('x_')}.tsv")
     target = to or path.with_name(path.name.removesuffix(".gz"))
     original = path.with_name(path.name + ORIGINAL)
