@@ -252,7 +252,7 @@ REFUSED = {
     "mvp": (dict(d_model=16, encoder_layers=2, decoder_layers=2), "encoder-decoder"),
     "reformer": (
         dict(is_decoder=False, attention_head_size=8, axial_pos_embds=False, attn_layers=["local"]),
-        "depend on chance",
+        "states depend on padding, and with hashed attention on chance",
     ),
     "funnel": (dict(block_sizes=[1, 1], d_model=16, n_head=2, d_head=8), "funnel"),
     "nystromformer": (dict(num_landmarks=4, segment_means_seq_len=8), "does not run"),

@@ -170,7 +170,8 @@ def check_arguments(path: Path, model: nn.Module) -> None:
     require(not model.config.is_encoder_decoder, f"{path}: {kind} is an encoder-decoder: {fit}")
     require(
         kind != "reformer",
-        f"{path}: reformer reads a longer text in chunks of random buckets, and its states depend on chance: {fit}",
+        f"{path}: reformer reads a longer text in chunks, so that its states depend on padding, and with "
+        f"hashed attention on chance: {fit}",
     )
     missing = [
         name for name in inspect.signature(model.forward).parameters if name not in GIVEN | OPTIONAL

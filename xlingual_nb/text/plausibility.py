@@ -282,12 +282,14 @@ def records_in(path: Path) -> list[str]:
     return lines
 
 # %% ../../nbs/lib/2160_plausibility.ipynb #3c2dc22f
-def block_findings(lines: list[str]) -> list[str]:
+def block_findings(lines: list[str], least: float = 0.0) -> list[str]:
     """Whether sentences that blank lines part are longer than sentences are (`LONG_SENTENCE`).
 
     Parameters
     ----------
     lines : list of str
+    least : float
+        As in `text_findings`.
 
     Returns
     -------
@@ -303,7 +305,7 @@ def block_findings(lines: list[str]) -> list[str]:
         if number - start > LONG_SENTENCE:
             long_blocks.append((start + 1, number - start))
         start = number + 1
-    if not long_blocks:
+    if not long_blocks or len(long_blocks) < least * n_blocks:
         return []
     line, n_tokens = long_blocks[0]
     return [
@@ -390,9 +392,9 @@ def content_findings(
     if kind == "alignment" and path.name.removesuffix(".gz").endswith(".gold"):
         return link_findings(path, lines)
     if kind == "ner":
-        return tag_findings(lines) + block_findings(lines), False
+        return tag_findings(lines) + block_findings(lines, least), False
     if kind == "ud":
-        return block_findings(lines), False
+        return block_findings(lines, least), False
     rows = [line.split("\t") for line in lines if line.strip()]
     if kind == "nli" and all(len(row) == 3 for row in rows):
         return pair_findings(rows, language, least)
