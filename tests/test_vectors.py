@@ -118,7 +118,7 @@ BINARY = b"2 2\nla " + np.float32([1, 2]).tobytes() + b"casa " + np.float32([3, 
         ("x.bin", BINARY.replace(b"casa", b"\xe9"), "word 2: .*UTF-8"),
         ("x.bin.gz", gzip.compress(BINARY, mtime=0)[:-20], "cut short"),
         ("x.txt", TEXT, "no file of vectors"),
-        ("x.vec", "\ufeff" + TEXT, "line 1: .*byte-order mark stands before it: save"),
+        ("x.vec", "\ufeff" + TEXT, "line 1: .*byte-order mark stands before it: tail -c"),
         ("x.vec", TEXT.replace("3 2", "3 2 0"), "line 1: '3 2 0' is no header"),
         ("x.vec", TEXT.replace("0.25 8", "0,25 8"), "line 3: .* with decimal points"),
         (

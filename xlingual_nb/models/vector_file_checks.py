@@ -27,7 +27,7 @@ def header_hint(line: bytes) -> str:
     str
     """
     if line.startswith(codecs.BOM_UTF8):
-        return "a byte-order mark stands before it: save the file without"
+        return "a byte-order mark stands before it: tail -c +4 FILE > NEW, and name that"
     return "of a model of fastText, which is a .bin of another kind, give the .vec"
 
 # %% ../../nbs/lib/4180_vector_file_checks.ipynb #4d10c0a5
