@@ -142,6 +142,12 @@ def test_reference_results_stand_beside_what_is_printed():
     assert (printed[list(zip(beside.row, beside.column))].to_numpy() == beside.published).all()
 
 
+def test_a_table_of_two_notebooks_says_which_a_row_is_of():
+    table = xl.reference_results("D Table 1")
+    of_one = table[(table.corpus == "micro") & (table.row == "0 original") & (table.column == "µ")]
+    assert of_one.notebook.tolist() == ["07_laboratory", "08_knn_replace"]
+
+
 def test_claims_are_those_of_all_papers_and_the_tested_ones_have_a_verdict():
     claims = xl.claims()
     of_papers = [set(xl.claims(letter).claim) for letter in ("K", "W", "D", "L1", "L2")]

@@ -37,6 +37,16 @@ def equal(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
+@pytest.mark.parametrize("name", ["bert-base-multilingual-cased", "intfloat/multilingual-e5-small"])
+def test_a_name_of_the_hub_says_how_its_model_is_downloaded(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(xl.InputError, match=f"hf download {name}"):
+        xl.load_checkpoint(name)
+    with pytest.raises(xl.InputError) as refused:
+        xl.load_checkpoint(tmp_path / "model")
+    assert "config.json" in str(refused.value) and "hf download" not in str(refused.value)
+
+
 def test_it_trains_what_the_engine_trains(texts, tmp_path):
     """The same texts and sizes as specs in a store give the same bits."""
     specs = []

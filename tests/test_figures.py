@@ -9,15 +9,10 @@ import pytest
 from xlingual_nb.report import figure_faults, figures
 
 ROOT = Path(__file__).resolve().parents[1]
-# drawn from models, which are not in the repository; they wait for the next study of theirs
-FROM_MODELS = (
-    "07_laboratory-figure4-paper-bible",
-    "07_laboratory-figure5-paper-bible",
-)
 SIDECARS = [
     path
     for path in sorted((ROOT / "figures").glob("[0-9]*.json"))
-    if not path.name.startswith(FROM_MODELS) and path.with_suffix(".png").is_file()
+    if path.with_suffix(".png").is_file()
 ]
 
 

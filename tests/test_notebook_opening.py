@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import xlingual_nb as xl
 from xlingual_nb.report import prelude
 
 ROOT = Path(__file__).resolve().parents[1]
+NUMBERED = [
+    path
+    for path in sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    if path.stem != "00_start_here"  # is a miniature itself
+]
 EXPERIMENTS = [
     path
     for path in sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
@@ -54,6 +60,29 @@ def test_notebooks_take_from_the_prelude_what_it_has():
     taken = {re.match(r"`(\w+)`", each["message"])[1] for each in json.loads(done.stdout)}
     assert len(taken) > 20, done.stderr
     assert taken | {"display"} == set(prelude.__all__)
+
+
+def miniature(path):
+    """The code cells of a notebook from the heading that ends in `in miniature` to the next one."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    starts = [n for n, c in enumerate(cells) if "".join(c["source"]).startswith("## ")]
+    (begin,) = (n for n in starts if cells[n]["source"][0].lower().endswith("in miniature\n"))
+    end = next(n for n in starts if n > begin)
+    return begin, [c for c in cells[begin:end] if c["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda p: p.stem)
+def test_a_miniature_follows_the_answer_and_uses_the_public_api(path):
+    begin, cells = miniature(path)
+    assert begin == 2
+    sources = ["".join(cell["source"]) for cell in cells]
+    lines = [line for source in sources for line in source.splitlines() if line.strip()]
+    assert 15 <= len(lines) <= 40
+    assert lines[0] == "import xlingual_nb as xl"
+    modules = {ast.unparse(node) for source in sources for node in imports(source)}
+    assert modules - {"from scipy import stats"} == {"import xlingual_nb as xl"}
+    assert set(re.findall(r"\bxl\.(\w+)", "\n".join(sources))) <= set(xl.__all__)
+    assert all(cell["outputs"] for cell in cells)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)

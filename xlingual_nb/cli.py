@@ -531,12 +531,14 @@ def probe(
         check_out(out)
     if figure:
         check_figure_out(figure)
+    from xlingual_nb.api.checkpoints import check_path
     from xlingual_nb.models.encoders import load_encoder
     from xlingual_nb.models.model_checks import check_settings
     from xlingual_nb.measures.probe import by_layer, choose_pooling, encode_text, probe_texts
     from xlingual_nb.measures.probe import probe as measure
     from xlingual_nb.measures.remarks import dictionary_remarks, remarks
 
+    check_path(path)
     check_settings(path)
     encoder = load_encoder(path, device)
     pooled = choose_pooling(encoder, pooling)

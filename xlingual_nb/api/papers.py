@@ -129,13 +129,13 @@ def reference_tables(scale: str, table: str = "") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The tables, concatenated.
+        The tables, concatenated, with the `notebook` of each.
     """
     frames = []
     for folder in sorted(path for path in scale_folder(scale).iterdir() if path.is_dir()):
         for path in result_tables.result_files(folder):
             if not table or path.stem == table:
-                frames.append(result_tables.read(path))
+                frames.append(result_tables.read(path).assign(notebook=folder.name))
     if not frames:
         return pd.DataFrame(columns=result_tables.COLUMNS)
     return pd.concat(frames, ignore_index=True)
@@ -298,9 +298,9 @@ def reference_results(table: str, scale: str = "laptop") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `corpus`, `row`, `column`, `value`, `sd` (over seeds; NaN with one), `n_seeds`,
-        `published` (NaN where the paper prints none) and `run_ids`; `step` too where a table is a
-        training curve.
+        `notebook` (two may share a table), `corpus`, `row`, `column`, `value`, `sd` (over seeds;
+        NaN with one), `n_seeds`, `published` (NaN where the paper prints none) and `run_ids`;
+        `step` too where a table is a training curve.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def reference_results(table: str, scale: str = "laptop") -> pd.DataFrame:
         listed = tables(scale)
         raise unknown_table(table, listed[listed.reference].table.tolist())
     values = values.dropna(axis=1, how="all") if "step" in values else values
-    order = ["corpus", "row", "step", "column", "value", "sd", "n_seeds", "published", "run_ids"]
-    return values.reindex(columns=[c for c in order if c != "step" or c in values]).reset_index(
-        drop=True
-    )
+    order = ["notebook", "corpus", "row", "step", "column", "value", "sd", "n_seeds"]
+    order += ["published", "run_ids"]
+    shown = [c for c in order if c != "step" or c in values]
+    return values.reindex(columns=shown).reset_index(drop=True)

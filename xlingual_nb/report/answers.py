@@ -71,6 +71,8 @@ class Answer:
         Whether the number of claims that hold stands beneath the sentence.
     comparison : dict
         A column of a table on several texts: fields of `comparison_table`, and `says`; empty for none.
+    papers : tuple of str
+        Papers that are linked beside those of the findings.
     """
 
     notebook: str
@@ -86,6 +88,7 @@ class Answer:
     departures: dict = field(default_factory=dict)
     score: bool = False
     comparison: dict = field(default_factory=dict)
+    papers: tuple[str, ...] = ()
 
 
 def read_answers(path: Path | None = None) -> dict[str, Answer]:
@@ -181,14 +184,14 @@ def imported_modules(notebook: dict) -> list[str]:
 
 
 def paper_links(answer: Answer) -> str:
-    """Links to the papers whose claims an answer quotes, as a list with commas.
+    """Links to the papers whose claims an answer quotes, and to those it names, as a list with commas.
 
     Parameters
     ----------
     answer : Answer
     """
     paper_of = {claim.id: claim.paper for claim in claims()}
-    papers = dict.fromkeys(paper_of[finding.claim] for finding in answer.findings)
+    papers = dict.fromkeys([paper_of[each.claim] for each in answer.findings] + [*answer.papers])
     return ", ".join("[{}]({})".format(*PAPERS[paper]) for paper in papers)
 
 
