@@ -47,7 +47,7 @@ class PlannedClaim:
     tests : str
         Digest of its tests and baselines (`tests_digest`).
     matched : tuple of int
-        Which of its tests are asked of rows that were trained to a like fit.
+        Positions of the tests that compare rows of like training perplexity.
     cut : str
         Why it is not run after all; written before any of its seeds was read.
     """
@@ -258,7 +258,7 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
     with_n = []
     for test, o in zip(examined.claim.tests, examined.outcomes):
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
-        # of a spread of zero nothing is known, and a column's spread does not stand for it
+        # seeds that all gave one value say nothing of the spread, nor does their column's pooled one
         spreads = [
             np.sqrt(max(g.own_variance, g.least_variance)) if g.own_variance > 0 else 0.0
             for g in groups.values()
@@ -355,7 +355,7 @@ def values_digest(seeds: pd.DataFrame) -> str:
     str
         Twelve hexadecimal digits.
     """
-    columns = [*tables.OBSERVED[:-1], "step"]
+    columns = [column for column in tables.OBSERVED if column != "run_id"] + ["step"]
     content = tables.text(seeds[columns].sort_values(columns), digits=9)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -366,13 +366,13 @@ def exploratory_values(home: Path, paper: str) -> pd.DataFrame:
     Parameters
     ----------
     home : Path
-        `results`, or a folder like it.
+        `results/<scale>`.
     paper : str
 
     Returns
     -------
     DataFrame
-        A row a value and seed, of all scales.
+        A row a value and seed.
     """
     paths = sorted(Path(home).glob("*/seeds.csv"))
     seeds = pd.concat([tables.read_seeds(path) for path in paths])
@@ -469,7 +469,7 @@ def write_plans(home: Path, fixed: str) -> list[Path]:
     Parameters
     ----------
     home : Path
-        `results`, or a folder like it.
+        `results/<scale>`.
     fixed : str
         Day of the plan.
 
