@@ -139,7 +139,7 @@ def test_names_that_a_notebook_does_not_have_are_refused(path, shell, capsys):
 
 def test_what_does_not_exist_is_refused_with_the_nearest_that_does(shell, capsys):
     path = notebooks.resolve("07")
-    with pytest.raises(InputError, match="scale 'laptpo' does not exist.*laptop"):
+    with pytest.raises(InputError, match="scale 'laptpo' does not exist.*did you mean laptop"):
         given(shell, path, scale="laptpo")
     with pytest.raises(InputError, match="corpus 'bibel' does not exist.*did you mean bible"):
         given(shell, path, corpus="bibel")
@@ -151,6 +151,8 @@ def test_a_grid_in_the_kernel_is_asked_as_well(shell, capsys):
     shell.run_cell("from xlingual_nb.experiments.laboratory import grid")
     with pytest.raises(InputError, match="99"):
         given(shell, notebooks.resolve("07"), rows=99)
+    with pytest.raises(InputError, match="reading='papr' does not exist.*did you mean paper"):
+        given(shell, notebooks.resolve("07"), reading="papr")
     assert given(shell, notebooks.resolve("07"), rows=3)["rows"] == "3"
 
 

@@ -11,7 +11,7 @@ __all__ = ['SCALES', 'SPLITS', 'STUDIES', 'check_scale', 'DataSplit', 'RowSeeds'
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, suggest_spelling
 from xlingual_nb.models.configs import (
     METHODS,
     FineTuning,
@@ -48,7 +48,10 @@ def check_scale(scale: str) -> str:
         If there is none; the message lists those there are.
     """
     if scale not in SCALES:
-        raise InputError(f"scale {scale!r} does not exist: choose from {', '.join(SCALES)}")
+        suggestion = suggest_spelling(scale, SCALES)
+        raise InputError(
+            f"scale {scale!r} does not exist: choose from {', '.join(SCALES)}{suggestion}"
+        )
     return scale
 
 # %% ../../nbs/lib/7010_config.ipynb #d2b36904

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
-from ..errors import InputError
+from ..errors import InputError, suggest_spelling
 from .config import SCALES, SPLITS, DataSplit, check_scale
 from ..text.corpora import data_folder
 
@@ -501,8 +501,10 @@ def choose_corpus(sections: dict, scale: str, corpus: str) -> str:
     if corpus in corpora:
         return corpus
     if corpus != "auto":
+        suggestion = suggest_spelling(corpus, corpora)
         raise InputError(
-            f"corpus {corpus!r} does not exist at scale {scale}: choose auto, {' or '.join(corpora)}"
+            f"corpus {corpus!r} does not exist at scale {scale}: choose auto, "
+            f"{' or '.join(corpora)}{suggestion}"
         )
     if user_corpora := [c for c, values in corpora.items() if "own" in values]:
         return user_corpora[0]

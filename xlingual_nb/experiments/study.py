@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, suggest_spelling
 from .data_remarks import data_remarks
 from ..papers import published
 from ..runs.code_fingerprint import digest_of
@@ -431,9 +431,9 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """
     if value in choices:
         return value
-    raise InputError(
-        f"{name}={value!r} does not exist: choose {' or '.join(', '.join(choices).rsplit(', ', 1))}"
-    )
+    names = " or ".join(", ".join(choices).rsplit(", ", 1))
+    suggestion = suggest_spelling(value, choices)
+    raise InputError(f"{name}={value!r} does not exist: choose {names}{suggestion}")
 
 # %% ../../nbs/lib/7020_study.ipynb #61c1a1b1
 def compared_and_precondition_keys(claim) -> tuple[set, set]:

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, suggest_spelling
 from ..experiments.config import STUDIES
 from ..experiments.config_files import list_corpora
 from .checkout import check_places, readable_root
@@ -400,11 +400,10 @@ def check_corpus(scale: str, corpus: str) -> None:
         corpora.update(list_corpora(study, scale))
     corpora = sorted(corpora)
     if corpus not in corpora:
-        near = get_close_matches(corpus, corpora, 1)
-        suggestion = f"; did you mean {near[0]}?" if near else ":"
+        suggestion = suggest_spelling(corpus, corpora)
         raise InputError(
-            f"corpus {corpus!r} does not exist at scale {scale}{suggestion} choose from "
-            f"{', '.join(corpora)}"
+            f"corpus {corpus!r} does not exist at scale {scale}: choose from "
+            f"{', '.join(corpora)}{suggestion}"
         )
     data_folder()
 
