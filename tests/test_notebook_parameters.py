@@ -5,6 +5,7 @@ Only the cell of defaults, papermill's cell and the check cell run, in a shell o
 last tests have a kernel.
 """
 
+import os
 import subprocess
 import sys
 from copy import deepcopy
@@ -195,3 +196,31 @@ def test_edited_cells_are_checked_in_jupyter_execute(tmp_path):
     subprocess.run(command, capture_output=True, cwd=tmp_path, check=True)
     executed = nbformat.read(tmp_path / "edited.ipynb", as_version=4)
     assert executed.cells[-1].outputs[0].text == "rows 0,3\n"
+
+
+def test_what_papermill_only_prepares_is_checked_when_it_is_executed(tmp_path):
+    nbformat.write(short_copy(notebooks.resolve("07")), tmp_path / "short.ipynb")
+    prepare = [sys.executable, "-m", "papermill", "short.ipynb", "out.ipynb", "--prepare-only"]
+    given = ["-y", "{rows: [0, 3], sede: 3}"]
+    subprocess.run([*prepare, *given], capture_output=True, cwd=tmp_path, check=True)
+    command = [sys.executable, "-m", "jupyter", "execute", "--inplace", "out.ipynb"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode != 0 and "no parameter 'sede'; did you mean seeds?" in last
+
+
+def test_no_home_no_utf8_and_a_folder_with_blanks_and_umlauts(tmp_path):
+    """As in a container with a bare environment, by nbconvert."""
+    folder = tmp_path / "ein Ordner für Übungen"
+    folder.mkdir()
+    notebook = short_copy(notebooks.resolve("07"))
+    notebook.cells[0].source += "\nrows = [0, 3]\nstore = 'Läufe'"
+    notebook.cells.append(nbformat.v4.new_code_cell("print('µ', rows, store.endswith('Läufe'))"))
+    nbformat.write(notebook, folder / "short.ipynb")
+    bare = {name: value for name, value in os.environ.items() if name != "HOME"}
+    bare |= dict(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    convert = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook"]
+    command = [*convert, "--output", "out.ipynb", "short.ipynb"]
+    subprocess.run(command, capture_output=True, cwd=folder, env=bare, check=True)
+    executed = nbformat.read(folder / "out.ipynb", as_version=4)
+    assert executed.cells[-1].outputs[0].text == "µ 0,3 True\n"
