@@ -11,6 +11,7 @@ import sys
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import nbformat
 import papermill
@@ -23,7 +24,7 @@ from papermill.parameterize import parameterize_notebook
 from traitlets.config import Config
 
 from xlingual_nb.errors import InputError
-from xlingual_nb.report import notebooks
+from xlingual_nb.report import checkout, notebooks
 from xlingual_nb.report.execution_facts import execution_facts
 from xlingual_nb.report.notebook_parameters import checked_values, parameters, tagged_cells
 
@@ -155,6 +156,24 @@ def test_a_grid_in_the_kernel_is_asked_as_well(shell, capsys):
     with pytest.raises(InputError, match="reading='papr' does not exist.*did you mean paper"):
         given(shell, notebooks.resolve("07"), reading="papr")
     assert given(shell, notebooks.resolve("07"), rows=3)["rows"] == "3"
+
+
+def test_a_clone_that_cannot_be_written_in_stops_a_notebook_before_it_works(
+    shell, monkeypatch, tmp_path
+):
+    def refuse(dir):
+        if not str(dir).startswith(str(tmp_path)):
+            raise OSError(30, "Read-only file system")
+        return TemporaryFile(dir=dir)
+
+    monkeypatch.setattr(checkout, "TemporaryFile", refuse)
+    path = notebooks.resolve("07")
+    places = {name: str(tmp_path / name) for name in ("store", "results", "figures")}
+    for name in ("results", "figures"):
+        others = {other: place for other, place in places.items() if other != name}
+        with pytest.raises(InputError, match=f"^{name}=.* cannot be written in"):
+            given(shell, path, **others)
+    assert given(shell, path, **places)["results"] == places["results"]
 
 
 # --- in a kernel, as people run them

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHIPPED', 'YOURS', 'repository', 'readable_root', 'unpack_notebooks', 'data_home', 'same_data', 'check_place',
-           'check_places', 'say_read_only']
+           'default_place', 'check_places', 'say_read_only']
 
 # %% ../../nbs/lib/8010_checkout.ipynb #0ac10002
 import os
@@ -134,6 +134,11 @@ def check_place(name: str, folder: Path) -> None:
         raise InputError(f"{name}={folder}: {why}: name another folder") from None
 
 
+def default_place(name: str, values: dict) -> Path:
+    """The folder of tables or figures where no parameter names one."""
+    return repository() / ("" if values.get("keep") else YOURS) / name
+
+
 def check_places(values: dict) -> None:
     """Check that everything that a notebook writes (runs, tables, figures) can be written.
 
@@ -149,7 +154,10 @@ def check_places(values: dict) -> None:
     """
     from xlingual_nb.runs.store import Store
 
-    folders = {name: values[name] for name in ("results", "figures") if values.get(name)}
+    folders = {}
+    for name in ("results", "figures"):
+        if name in values:
+            folders[name] = values[name] or default_place(name, values)
     if "store" in values:
         root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
         if not (root / "VERSION").exists():
