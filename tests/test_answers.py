@@ -136,6 +136,18 @@ def test_where_no_difference_is_printed_the_scores_stand_beside_ours(frames):
     assert published(answers.Finding("K-order", "NLI accuracy", "points")).startswith("+")
 
 
+def test_a_series_states_spread_and_models_and_stands_on_the_answer_to_its_question(templates):
+    order = templates["17_dials"].series[0]
+    text = " ".join(answers.series_text(order, "17_dials").split())
+    table = pd.read_csv(ROOT / "results/laptop/17_dials/dials.csv")
+    value = table[(table.row == "order | SVO") & (table.column == "µ")].squeeze()
+    assert f"SVO (English's) **{value.value:.2f} ± {value.sd:.2f}**" in text
+    assert "mean ± sd, n = 3 to 5" in text and text.endswith("rises.")
+    for changed in ({"verdict": "falls"}, {"question": "is it so?"}):
+        with pytest.raises(InputError, match=r"answers\.toml: \[17_dials\]"):
+            answers.series_text(replace(order, test=order.test | changed), "17_dials")
+
+
 def test_an_encoder_from_elsewhere_is_described_once(templates, frames):
     text = " ".join(answers.answer_text(templates["12_zero_shot"], frames).split())
     assert text.count("weights of 4 bits") == 1

@@ -4,18 +4,19 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'PUBLISHED_SIZE', 'Finding', 'Series', 'wrapped', 'bullet_text', 'effect_text', 'text_name', 'tested_rows',
-           'pretrained_notes', 'finding_parts', 'finding_text', 'where_text', 'series_text', 'compared_text',
-           'published_size_table', 'departures_table', 'spread_text', 'comparison_table', 'corpus_score', 'score_text']
+           'pretrained_notes', 'finding_parts', 'finding_text', 'where_text', 'models_text', 'question_text',
+           'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
+           'comparison_table', 'corpus_score', 'score_text']
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #80562cbf
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ..errors import InputError
+from ..errors import InputError, require
 from ..papers.published import PAPERS as OF_PAPERS
 from ..papers.published import OURS, Claim, claims, published
 from . import verdicts
@@ -63,6 +64,9 @@ class Series:
     rows : dict
         {name: row label}.
     digits : int
+    test : dict
+        Of a question of ours: `question`, a line of the experiment's `trends.csv`, and the
+        `verdict` that `says` rests on; empty for none.
     """
 
     says: str
@@ -71,6 +75,7 @@ class Series:
     corpus: str
     rows: dict
     digits: int = 0
+    test: dict = field(default_factory=dict)
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #81403f10
 PUBLISHED_SIZE = "Bible, published size"
@@ -266,8 +271,63 @@ def where_text(claim: Claim) -> str:
     return f"ours, beside {section}" if claim.whose == OURS else section
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #814014ee
+def models_text(numbers: list[int]) -> str:
+    """How many models values have.
+
+    Parameters
+    ----------
+    numbers : list of int
+        Of each value.
+
+    Returns
+    -------
+    str
+        `n = 3`, or `n = 3 to 10`.
+    """
+    fewest, most = min(numbers), max(numbers)
+    return f"n = {fewest}" if fewest == most else f"n = {fewest} to {most}"
+
+
+def question_text(test: dict, notebook: str) -> str:
+    """Effect, number of values, p and verdict of a question of ours.
+
+    Parameters
+    ----------
+    test : dict
+        Field `test` of a `Series`.
+    notebook : str
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InputError
+        If there is no such question, or its verdict is no longer the one named.
+    """
+    answers = pd.read_csv(kept_study(notebook, scale="laptop").file("trends"))
+    answers = answers.set_index("question")
+    place = f"nbs/answers.toml: [{notebook}]: {test['question']!r}"
+    require(test["question"] in answers.index, f"{place} is no question of trends.csv")
+    answer = answers.loc[test["question"]]
+    require(
+        answer.verdict == test["verdict"],
+        f"{place} stands on {test['verdict']!r} and came out as {answer.verdict!r}: write it again",
+    )
+    interval = f" [{answer.low:.2f}, {answer.high:.2f}]" if answer.low == answer.low else ""
+    p = answer["Holm's p"]
+    p_text = f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+    effect = f"{answer.effect:+.2f}{interval}".replace("-", MINUS)
+    return (
+        f"{answer.comparison}: **{effect}**, n = {answer.n}, {p_text} after Holm's correction: "
+        f"{answer.verdict}."
+    )
+
+
 def series_text(series: Series, notebook: str) -> str:
-    """The bullet of a series: each row's name, our value and, in brackets, the published value.
+    """The bullet of a series: each row's name, our mean ± sd and, in brackets, the published value;
+    how many models they have; and the answer to a question of ours.
 
     Parameters
     ----------
@@ -288,8 +348,9 @@ def series_text(series: Series, notebook: str) -> str:
     table = kept_study(notebook, scale="laptop").table(series.table)
     table = table[(table.column == series.column) & (table.corpus == series.corpus)]
     values = {each.row: each for each in table.itertuples()}
-    number = f"{{:.{series.digits}f}}"
+    number = f".{series.digits}f"
     parts = []
+    numbers = []
     for name, row in series.rows.items():
         if row not in values:
             raise InputError(
@@ -297,15 +358,20 @@ def series_text(series: Series, notebook: str) -> str:
                 f"for {series.column!r} on {series.corpus!r}"
             )
         value = values[row]
-        text = f"{name} **{number.format(value.value)}**"
+        spread = f" ± {value.sd:{number}}" if value.n_seeds > 1 and value.sd > 0 else ""
+        text = f"{name} **{value.value:{number}}{spread}**"
         if value.published == value.published:
-            text += f" ({number.format(value.published)})"
+            text += f" ({value.published:{number}})"
         parts.append(text)
+        numbers.append(value.n_seeds)
     heading = " (published in brackets)" if any(part.endswith(")") for part in parts) else ""
-    return bullet_text(
-        f"**{series.says}**",
-        f"{column_name(series.column)}, {corpus_name(series.corpus)}{heading}: {', '.join(parts)}.",
+    count = f"{'mean ± sd, ' if max(numbers) > 1 else ''}{models_text(numbers)}"
+    values = (
+        f"{column_name(series.column)}, {corpus_name(series.corpus)}{heading}, {count}: "
+        f"{', '.join(parts)}."
     )
+    tested = f" {question_text(series.test, notebook)}" if series.test else ""
+    return bullet_text(f"**{series.says}**", values + tested)
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #8140d15d
 def compared_text(ours: float, theirs: float, sd: float) -> str:
