@@ -90,7 +90,8 @@ def test_the_api_and_the_probe_need_no_clone(python, tmp_path):
 import xlingual_nb as xl
 text = xl.load_text("micro/en", sentences=60)
 config = xl.PretrainingConfig(layers=1, hidden=16, epochs=1)
-xl.pretrain({"en": text, "fake": xl.fake_english(text)}, config, folder="model")
+texts = {"en": text, "fake": xl.fake_english(text)}
+xl.pretrain(texts, config, folder="model", progress=False)
 open("en.txt", "w").write("\\n".join(text))
 open("fake.txt", "w").write("\\n".join(xl.fake_english(text)))
 print(len(xl.claims()), len(xl.reference_results("D Table 1")))
