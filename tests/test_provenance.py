@@ -5,6 +5,7 @@ again, where there is no store and no data.
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from xlingual_nb import cli
@@ -152,6 +153,28 @@ def test_a_claim_and_its_line_of_verdicts_lead_to_the_same_runs():
     assert by_line["what"] == by_name["what"] and by_line["runs"]
     assert {r["run"] for r in by_line["runs"]} <= {r["run"] for r in by_name["runs"]}
     assert all("-p claim=K-order" in command for command in by_name["again"])
+
+
+@pytest.mark.parametrize("table", ["trends", "transfer"])
+def test_every_question_of_ours_leads_to_the_runs_it_compares(table):
+    path = ROOT / f"results/laptop/17_dials/{table}.csv"
+    frame = pd.read_csv(path)
+    for line, row in enumerate(frame.itertuples(), 2):
+        facts = provenance.behind(ROOT, f"{path}:{line}")
+        rows = {run["row"] for run in facts["runs"]}
+        assert row.question in facts["what"] and row.verdict in facts["what"] and len(rows) > 1
+        if " less " in row.comparison:
+            assert rows == set(row.comparison.partition(": ")[2].split(" less "))
+        assert facts["again"]
+
+
+def test_what_was_found_on_fresh_seeds_leads_to_its_claim_or_run():
+    claim = provenance.behind(ROOT, "results/confirmed/claims.csv:2")
+    assert claim["what"].startswith("D-original") and claim["on fresh seeds"]
+    value = provenance.behind(ROOT, "results/confirmed/07_laboratory-micro.csv:2")
+    assert "fresh seed 200" in value["what"] and value["stage"] == "measure"
+    with pytest.raises(InputError, match="no table of results"):
+        provenance.behind(ROOT, "results/confirmed/record.csv:2")
 
 
 @pytest.mark.parametrize("claim", [c.id for c in published.claims()][::12])
