@@ -1,5 +1,5 @@
-"""How well do encoders of K's Table 4 fit their text? Training and development perplexity of the
-models behind its reference values.
+"""How well do encoders of K's Tables 4 and 5 fit their text? Training and development perplexity of
+the models behind their reference values.
 
     python benchmarks/depth_fit.py "depth 6" "depth 24" --store runs
 """
@@ -20,11 +20,12 @@ from xlingual_nb.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIR = "enfake", "es"
+TABLES = {"depth": "table4", "heads": "table5"}
 
 
 def perplexities(sizes, row: str, seed: int, store: Store) -> dict:
     """A row of the table: a model, and its perplexity on the text that it read and on other."""
-    shape = architecture.shape_of(sizes, "table4", row)
+    shape = architecture.shape_of(sizes, TABLES[row.split(" ")[0]], row)
     spec = architecture.spec_with_shape(sizes, PAIR, seed, shape)
     found = dict(row=row, seed=seed, run=run_id(spec)[:12])
     for part in ("train", "dev"):
@@ -37,7 +38,7 @@ def perplexities(sizes, row: str, seed: int, store: Store) -> dict:
 def main(argv=None) -> pd.DataFrame:
     """Put rows into the table, each as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("rows", nargs="+", help="rows of K's Table 4: 'depth 6'")
+    parser.add_argument("rows", nargs="+", help="rows of K's Tables 4 and 5: 'depth 6', 'heads 1'")
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--seed", type=int, default=SEEDS[0])
     parser.add_argument("--store", type=Path, default=Path("runs"))

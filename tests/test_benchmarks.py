@@ -962,6 +962,8 @@ def test_both_readings_of_a_mean_are_of_the_same_model(loaded, tmp_path):
     table = loaded("sentence_means").main(["--scale", "smoke", "--seeds", "0", *places])
     readings = table.groupby(["seed", "direction", "target"]).mean_of.agg(list)
     assert readings.map(set).tolist() == [{"tokens", "sentences"}] * len(readings)
+    kept = pd.read_csv(SCRIPT.with_name("results") / "sentence-means.csv")
+    assert list(kept.columns) == list(table.columns) and kept.seed.nunique() == 3
     by_reading = table.set_index(["direction", "target", "mean_of"]).converted.unstack()
     assert (by_reading.tokens != by_reading.sentences).any() and by_reading.le(1).all(axis=None)
 

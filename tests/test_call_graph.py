@@ -19,6 +19,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 import xlingual_nb
 from xlingual_nb.measures.multilinguality import FitSpec, MeasureSpec
 from xlingual_nb.measures.language_erasure import IdentityClassesSpec, IdentitySpec
+from xlingual_nb.measures.masked_language import MaskedLanguageSpec
 from xlingual_nb.measures.order import OrderSpec
 from xlingual_nb.measures.subword_overlap import SeenSpec
 from xlingual_nb.measures.replaced_perplexity import ReplacedPerplexitySpec
@@ -261,6 +262,7 @@ SPECS = [
     OrderSpec(("en", "es"), (DEV, DEV_ES)),
     OrderSpec(("en", "es"), (DEV, DEV_ES), K, words="spaces"),
     OrderSpec(("en", "es"), (NLI_TEST.records, NLI_ES.records), K),
+    MaskedLanguageSpec(K, ("en", "es"), (DEV, DEV_ES)),
     ReplacedPerplexitySpec(
         PretrainSpec(TWIN, WORDS, SHAPE, TRAINING, "knn", neighbours=SPACES[0]), DEV
     ),

@@ -175,7 +175,7 @@ UNPRINTED = {
     "D-word-order-xnli",
 }
 CURVES = {"D-knn-earlier", "D-knn-parts-earlier"}
-# Said without a number, of models that no experiment makes.
+# Said without a number, of models that no experiment makes unless it is asked for them.
 UNMADE = {"K-order-one", "K-order-one-ner", "D-xnli-original", "D-xnli-small"}
 # What the spread over five seeds (section 4) and three (section 5) leaves open: row 30 is .04 above
 # row 0, and in Table 3 Hindi varies by .04 over seeds.

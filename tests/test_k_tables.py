@@ -102,7 +102,17 @@ def test_every_claim_is_judged_in_one_notebook():
     assert len(CLAIMS) == 42 and sum(map(frequency.belongs_here, CLAIMS)) == 13
 
 
-UNMADE = {"K-order-one", "K-order-one-ner"}  # of models that no experiment makes yet
+UNMADE = {*ordering.ONE_LANGUAGE}  # made where they are asked for
+
+
+def test_one_language_is_permuted_where_a_claim_on_it_is_asked_for():
+    found = {c.row: c.runs for c in ordering.cells("laptop", "micro", 1, claim="K-order-one")}
+    for target in ("es", "hi", "ru"):
+        for arm, permuted in (("source alone", [True, False]), ("target alone", [False, True])):
+            nli = found[f"enfake-{target} | permutation 1.0, {arm} | {target}"][0]
+            languages = nli.checkpoint.languages
+            assert [bool(language.transforms) for language in languages] == permuted
+    assert not any("permutation 1.0, " in c.row for c in ordering.cells("laptop", "micro", 1))
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.id)

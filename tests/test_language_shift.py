@@ -27,6 +27,7 @@ from xlingual_nb.experiments.study import observe
 from xlingual_nb.measures.language_erasure import IdentityClassesSpec
 from xlingual_nb.measures.shift_translation import ShiftSpec
 from xlingual_nb.models.pretraining import PretrainSpec
+from xlingual_nb.models.word_embeddings import EmbedSpec
 from xlingual_nb.papers.published import OURS, claims, floor_names, published
 from xlingual_nb.runs.engine import run
 from xlingual_nb.runs.executors import Inline
@@ -44,7 +45,7 @@ def test_every_claim_on_shifts_has_its_cells():
     there = {(c.table, c.row, c.column) for c in LAPTOP}
     assert len(ON_SHIFTS) >= 12 and {c.whose for c in ON_SHIFTS} == {"paper", OURS}
     for claim in ON_SHIFTS:
-        for test in claim.tests if claim.id != "L2-masked" else ():  # of rows that nobody makes yet
+        for test in claim.tests:
             rows = {(row, test.column) for row in test.plus}
             if test.minus == "floor":
                 rows |= {
@@ -84,7 +85,8 @@ def test_tables_are_addressed_as_the_paper_prints_them():
 
 def test_a_row_says_what_its_runs_are():
     targets = shift_study_config("laptop", "micro").shifts.targets
-    for cell in (c for c in LAPTOP if c.table in (SHIFT, TABLE2, TABLE3, FIGURE7, shift.FIGURE8)):
+    tables = (SHIFT, TABLE2, TABLE3, FIGURE7, shift.FIGURE8)
+    for cell in (c for c in LAPTOP if c.table in tables and c.column != "masked"):
         assert all(isinstance(run, ShiftSpec) for run in cell.runs)
         if cell.table != SHIFT:
             assert len(cell.runs) == 1
@@ -102,6 +104,16 @@ def test_a_row_says_what_its_runs_are():
             ) == len(targets)
         else:
             assert [spec.pair for spec in cell.runs] == [tuple(pair)]
+
+
+def test_masked_tokens_are_asked_of_bert_and_of_word_vectors():
+    found = {c.row: c.runs for c in LAPTOP if c.column == "masked"}
+    targets = shift_study_config("laptop", "micro").shifts.targets
+    for target in targets:
+        for method, model in (("BERT", PretrainSpec), ("Word2Vec", EmbedSpec)):
+            (spec,) = found[f"en-{target} | {method} | {target}"]
+            assert spec.pair == ("en", target) and isinstance(spec.checkpoint, model)
+    assert len(found) == 2 * len(targets)
 
 
 def test_layers_stand_as_high_as_the_paper_s():
@@ -335,7 +347,15 @@ def test_every_scale_has_its_grid(monkeypatch):
     grids = [grid(scale, "micro") for scale in ("laptop", "gpu", "paper")]
     assert {frozenset(spec.stage for spec in specs) for specs in grids} == {
         frozenset(
-            ("shift", "identity", "identity_classes", "taken_out", "shifted_nli", "nli_floors")
+            (
+                "shift",
+                "masked_language",
+                "identity",
+                "identity_classes",
+                "taken_out",
+                "shifted_nli",
+                "nli_floors",
+            )
         )
     }
     costs = [

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAPER', 'SHIFT', 'TABLE2', 'TABLE3', 'FIGURE7', 'FIGURE8', 'DIRECTIONS', 'COLUMNS', 'belongs_here', 'shift_columns',
            'shift_rows', 'shift_baseline_specs', 'shift_baseline_rows', 'translation_cells', 'token_set_cells',
-           'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells', 'translation_table_cells', 'grid',
-           'word_glosses', 'glossed', 'turned_sentence', 'turned_sentences']
+           'masked_cells', 'heatmap_cells', 'language_shift_config', 'pretrained_cells', 'cells',
+           'translation_table_cells', 'grid', 'word_glosses', 'glossed', 'turned_sentence', 'turned_sentences']
 
 # %% ../../nbs/14_language_shift.ipynb #8a8e931e
 import json
@@ -38,6 +38,7 @@ from xlingual_nb.experiments.liu2020_shifts import (
     shift_study_config,
     parallel_text,
     in_microworld,
+    masked_language_specs,
     shift_metric,
     shift_label,
     shift_baseline_label,
@@ -307,6 +308,31 @@ def token_set_cells(seed: int, shifts: dict[str, ShiftSpec]) -> list[TableEntry]
     return table_entries
 
 
+def masked_cells(sizes: JointConfig, seed: int, spec: PretrainSpec) -> list[TableEntry]:
+    """Entries of masked English tokens, and of English word vectors, that come out in a target.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    seed : int
+        Seed of the model.
+    spec : PretrainSpec
+        Pretraining run of the model.
+
+    Returns
+    -------
+    list[TableEntry]
+        One entry for each row, column and seed.
+    """
+    table_entries = []
+    for target in sizes.shifts.targets:
+        for method, run in masked_language_specs(sizes, spec, target).items():
+            row = shift_label("en-xx", method, target)
+            table_entries.append(TableEntry(PAPER, SHIFT, row, "masked", seed, (run,), "masked"))
+    return table_entries
+
+
 def heatmap_cells(sizes: JointConfig, seed: int, run: ShiftSpec) -> list[TableEntry]:
     """Entries of L2's Figures 7 and 8: convert rate and BLEU-1 by weight and layer.
 
@@ -476,7 +502,7 @@ def translation_table_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
             heatmap_target = "el" if "el" in targets else targets[0]
             table_entries += token_set_cells(seed, shifts)
             table_entries += heatmap_cells(sizes, seed, shifts[heatmap_target])
-    return table_entries
+    return table_entries + masked_cells(sizes, seed, spec)
 
 
 def grid(

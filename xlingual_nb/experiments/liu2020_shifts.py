@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['MEAN', 'PAIR_TASKS', 'MIN_WORDS', 'shift_label', 'shift_baseline_label', 'parallel_text', 'check_shift_texts',
            'shift_study_config', 'in_microworld', 'shift_paper', 'shift_model_spec', 'translation_spec',
-           'checkpoint_name', 'check_checkpoint', 'with_checkpoint', 'scale_layer', 'shift_metric', 'with_average']
+           'masked_language_specs', 'checkpoint_name', 'check_checkpoint', 'with_checkpoint', 'scale_layer',
+           'shift_metric', 'with_average']
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #70620003
 from dataclasses import replace
@@ -16,10 +17,11 @@ from pathlib import Path
 from ..errors import InputError, require
 from .config import JointConfig
 from .k2020_common import script_transforms
-from .liu2020_common import SOURCE, study_config, text_spec
+from .liu2020_common import SOURCE, static_settings, study_config, text_spec
 from .liu2020_evaluation import nli_records
 from .scales import published_targets
 from .study_data import corpus_spec
+from ..measures.masked_language import MaskedLanguageSpec
 from ..measures.shift_translation import ShiftSpec
 from xlingual_nb.models.external import (
     HUB,
@@ -29,6 +31,7 @@ from xlingual_nb.models.external import (
     pinned_checkpoint,
 )
 from ..models.pretraining import Language, PretrainSpec
+from ..models.word_embeddings import EmbedSpec
 from ..papers.published import OURS
 from ..text.records import RecordsSpec
 from ..text.sources import CorpusSpec, corpus_size
@@ -251,6 +254,42 @@ def translation_spec(
     fields = dict(alphas=sizes.shifts.alphas, sentences=sizes.shifts.turned)
     fields |= readings
     return ShiftSpec(spec, pair, texts, **fields)
+
+
+def masked_language_specs(sizes: JointConfig, spec: PretrainSpec, target: str) -> dict:
+    """Which language comes out where English is masked (L2 section 4.1): of BERT, and of Word2Vec
+    vectors of the same text and vocabulary.
+
+    Parameters
+    ----------
+    sizes : JointConfig
+        Sizes of the study at its scale.
+    spec : PretrainSpec
+        Pretraining run of the model.
+    target : str
+        Target language.
+
+    Returns
+    -------
+    dict[str, MaskedLanguageSpec]
+        By the name of the method.
+    """
+    settings = static_settings(sizes, "word2vec", sizes.shifts.sentences, "steps")
+    vectors = EmbedSpec(
+        spec.languages,
+        spec.tokenizer,
+        method=settings,
+        size=sizes.width,
+        window=sizes.window,
+        seed=spec.seed,
+    )
+    pair = SOURCE, target
+    texts = tuple(parallel_text(sizes, language) for language in pair)
+    models = {"BERT": spec, "Word2Vec": vectors}
+    return {
+        name: MaskedLanguageSpec(model, pair, texts, seed=spec.seed)
+        for name, model in models.items()
+    }
 
 # %% ../../nbs/lib/7060_liu2020_shifts.ipynb #b9397879
 def checkpoint_name(checkpoint: str) -> str:
