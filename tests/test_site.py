@@ -230,6 +230,21 @@ def test_the_index_of_the_api_has_each_name_once_and_by_subject():
     assert groups["Errors"] == ["InputError"] and "probe" in groups["Checkpoints"]
 
 
+def test_a_page_of_the_api_leads_to_names_of_its_subject():
+    pages = site_pages.api_pages()
+    for names in site_pages.api_groups().values():
+        for name in names:
+            listed = re.findall(r":doc:`xl\.\w+ <(\w+)>`", pages[f"api/{name}.rst"])
+            assert listed == [other for other in names if other != name]
+
+
+def test_a_table_s_section_has_its_claims_and_their_verdicts(reference):
+    page = site_papers.paper_page("k2020", reference)
+    section = page.partition("\n## Table 4\n")[2].partition("\n## Table 5\n")[0]
+    tested = {c.id for c in published.claims("k2020") if any(t.table == "table4" for t in c.tests)}
+    assert tested and set(re.findall(r'claims/([\w-]+)\.html">\1<', section)) >= tested
+
+
 def test_a_page_of_the_api_shows_the_code_without_its_docstring():
     page = site_pages.name_page("api.texts", "permute")
     assert "      def permute(" in page and '"""' not in page
@@ -677,6 +692,56 @@ def test_a_number_leads_to_its_runs_and_a_run_to_what_it_reads(built, browser):
     assert "xlingual runs make" in tab.inner_text("#xl-run")
     tab.locator("#xl-run pre a").first.click()
     tab.wait_for_selector("#xl-run h2")
+    assert errors == []
+    tab.context.close()
+
+
+def card(title):
+    return f".sd-card:has-text('{title}')"
+
+
+def tile(paper, title):
+    return f"a.xl-tile[href='papers/{paper}.html#{title}']"
+
+
+# what a reader asks: clicks from the front page, and what then stands there
+ASKED = {
+    "does word order matter": (
+        [card("Does word order matter?")],
+        r"\+\d+\.\d points \[\d+\.\d, \d+\.\d\], n = \d+, ✓ reproduced",
+    ),
+    "what does a table say, did it hold": (
+        [tile("k2020", "table-4"), "#table-4 summary:has-text('Claims about it')"],
+        r"K-depth\b.*(reproduced|inconclusive|contradicted)",
+    ),
+    "which claims failed": ([card("What did not hold")], r"✗ contradicted"),
+    "how do I run a table on Finnish": ([card("Your language")], r"--sizes fi\.toml"),
+    "what is the microworld": ([card("The microworld")], r"synthetic languages"),
+    "which run made this number": (
+        [tile("k2020", "table-3"), "#table-3 td.xl-ours a"],
+        r"Values by seed.*\b[0-9a-f]{12}\b",
+    ),
+    "what is µ": ([card("Glossary")], r"multilinguality score .*the mean of ρ and τ"),
+    "what does the papers' size cost": ([card("What it costs")], r"\d USD"),
+    "where do text and code disagree": (
+        [card("Text against code"), "main a:has-text('Dufter & Schütze 2020')"],
+        r"the paper\n.*its code\n.*here\n",
+    ),
+    "how many seeds": ([], r"a verdict rests on \d+ to \d+ models"),
+}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("question", ASKED)
+def test_a_reader_s_question_is_answered_within_two_clicks(built, browser, question):
+    clicks, answer = ASKED[question]
+    assert len(clicks) <= 2
+    tab, errors = opened(browser, built / "index.html", 1280)
+    for target in clicks:
+        tab.locator(target).first.click()
+    tab.wait_for_function(
+        "words => new RegExp(words, 's').test(document.querySelector('main').innerText)", arg=answer
+    )
     assert errors == []
     tab.context.close()
 

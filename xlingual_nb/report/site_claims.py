@@ -136,8 +136,14 @@ def claim_rows(claims: Iterable[Claim], judged: pd.DataFrame, up: str = "") -> l
     return lines
 
 
-def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up: str = "") -> str:
-    """A table of claims that the script `site.js` makes filterable.
+def claim_table(
+    claims: Iterable[Claim],
+    judged: pd.DataFrame,
+    caption: str,
+    up: str = "",
+    has_filter: bool = True,
+) -> str:
+    """A table of claims.
 
     Parameters
     ----------
@@ -149,6 +155,8 @@ def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up:
         Caption of the table.
     up : str, optional
         Way from the page up to the root of the site, such as `../`.
+    has_filter : bool, default True
+        Whether the script `site.js` makes it filterable.
 
     Returns
     -------
@@ -158,6 +166,8 @@ def claim_table(claims: Iterable[Claim], judged: pd.DataFrame, caption: str, up:
     head = "".join(f'<th scope="col">{title}</th>' for title in HEAD)
     lines = [f"<thead><tr>{head}</tr></thead>", "<tbody>", *claim_rows(claims, judged, up)]
     block = table_block(caption, [*lines, "</tbody>"], "xl-claims")
+    if not has_filter:
+        return block
     filters = "paper,corpus,verdict,whose"
     return f'<div class="xl-filter" data-filters="{filters}">\n{block}\n</div>'
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STATUS', 'TITLE', 'LARGEST', 'thumbnail_name', 'write_thumbnail', 'grid_tile', 'grid', 'item_tables', 'shown_tables',
-           'item_blocks', 'paper_page', 'papers_page', 'paper_pages']
+           'item_claims', 'item_blocks', 'paper_page', 'papers_page', 'paper_pages']
 
 # %% ../../nbs/lib/8210_site_papers.ipynb #82100002
 from collections import Counter
@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 
 from ..papers import published
+from . import verdicts
 from .answers import PAPERS
 from .readme import MISSING, ORDERING, VALUES, citation, covered
 from .site_claims import claim_table, figure_html
@@ -194,6 +195,39 @@ def shown_tables(item: Item, study: Study) -> list[str]:
     return blocks
 
 
+def item_claims(item: Item, study: Study) -> str:
+    """The claims that are tested on a table or figure, folded, with how many have which verdict.
+
+    Parameters
+    ----------
+    item : Item
+        A table or figure of a paper.
+    study : Study
+        Results of a study, as they lie in a folder.
+
+    Returns
+    -------
+    str
+        HTML; empty where there is none.
+    """
+    claims = []
+    for claim in published.claims(item.paper):
+        named = {published.in_print(test.table) for test in claim.tests}
+        if item.table and item.table in named:
+            claims.append(claim)
+    if not claims:
+        return ""
+    judged = study.verdicts[study.verdicts.claim.isin([claim.id for claim in claims])]
+    counts = Counter(judged.verdict[judged.verdict != verdicts.NOT_TESTED])
+    words = [f"{counts[verdict]} {verdict}" for verdict in verdicts.VERDICTS if counts[verdict]]
+    title = (
+        f"Claims about it ({len(claims)}), by verdict and text: {', '.join(words) or 'not tested'}"
+    )
+    caption = f"Claims about {item.title}"
+    shown = claim_table(claims, study.verdicts, caption, "../claims/", has_filter=False)
+    return fold(title, shown)
+
+
 def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
     """The section of a table or figure; figures that stand above already, `drawn`, are links.
 
@@ -229,6 +263,8 @@ def item_blocks(item: Item, study: Study, drawn: set[str]) -> list[str]:
         blocks.append(
             paragraph("No reference results or figures yet; the notebook says how to run it.")
         )
+    if about := item_claims(item, study):
+        blocks.append(about)
     return blocks
 
 
