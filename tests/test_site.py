@@ -714,7 +714,7 @@ ASKED = {
         [tile("k2020", "table-4"), "#table-4 summary:has-text('Claims about it')"],
         r"K-depth\b.*(reproduced|inconclusive|contradicted)",
     ),
-    "which claims failed": ([card("What did not hold")], r"✗ contradicted"),
+    "which claims failed": ([card("What did not hold")], r"✗\s+contradicted"),
     "how do I run a table on Finnish": ([card("Your language")], r"--sizes fi\.toml"),
     "what is the microworld": ([card("The microworld")], r"synthetic languages"),
     "which run made this number": (

@@ -245,7 +245,7 @@ def described(figure, caption: str) -> str:
     if any(panel_names):
         parts.append(f"Panels: {'; '.join(dict.fromkeys(filter(None, panel_names)))}")
     if names:
-        parts.append(f"Drawn: {'; '.join(dict.fromkeys(names))}")
+        parts.append(f"Drawn: {'; '.join(dict.fromkeys(filter(None, names)))}")
     return ". ".join(part.replace("\n", " ") for part in parts) + "."
 
 # %% ../../nbs/lib/8030_figures.ipynb #c17fde65

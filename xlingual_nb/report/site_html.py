@@ -226,7 +226,7 @@ def verdict_html(verdict: str) -> str:
     kind = re.sub(r"\W+", "-", verdict)
     mark = MARKS.get(verdict, "")
     return (
-        f'<span class="xl-verdict xl-{kind}"><span aria-hidden="true">{mark}</span> '
+        f'<span class="xl-verdict xl-{kind}"><span aria-hidden="true">{mark}</span>&nbsp;'
         f"{escape(verdict)}</span>"
     )
 
