@@ -58,7 +58,8 @@ def test_no_exploratory_table_has_used_a_fresh_seed():
 def test_a_planned_test_is_the_one_of_the_registry(monkeypatch):
     planned = [(plan, entry) for plan in plans().values() for entry in plan.claims]
     assert len(planned) > 60
-    assert all(claim_to_test(entry).id == entry.id for _, entry in planned)
+    # a claim that was cut is not tested again, so that its test may change
+    assert all(claim_to_test(entry).id == entry.id for _, entry in planned if not entry.cut)
     changed = replace(planned[0][1], tests="0" * 12)
     with pytest.raises(InputError, match="not the one that was planned"):
         claim_to_test(changed)

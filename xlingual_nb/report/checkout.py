@@ -135,7 +135,15 @@ def check_place(name: str, folder: Path) -> None:
 
 
 def default_place(name: str, values: dict) -> Path:
-    """The folder of tables or figures where no parameter names one."""
+    """The folder of tables or figures where no parameter names one.
+
+    Parameters
+    ----------
+    name : str
+        `results` or `figures`.
+    values : dict
+        A notebook's parameters; with `keep` the folder is the repository's own.
+    """
     return repository() / ("" if values.get("keep") else YOURS) / name
 
 

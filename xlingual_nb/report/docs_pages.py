@@ -130,7 +130,12 @@ NO_CODE = ("None", "Not in the code", "Not included")  # how an entry begins tha
 
 
 def links_to_entries(entries) -> str:
-    """Links to ambiguities on this page, as a list with commas."""
+    """Links to ambiguities on this page, as a list with commas.
+
+    Parameters
+    ----------
+    entries : iterable of Ambiguity
+    """
     return ", ".join(f"[{entry.id}](#{entry.id.lower()})" for entry in entries)
 
 

@@ -314,7 +314,15 @@ def runs_check(store: StoreOption = ""):
 
 # %% ../../nbs/lib/8140_run_commands.ipynb #813a1d18
 def unwanted_reference_runs(scale: str, as_json: bool):
-    """Runs behind the reference results that no grid asks for today."""
+    """Runs behind the reference results that no grid asks for today.
+
+    Parameters
+    ----------
+    scale : str
+        Name of the scale.
+    as_json : bool
+        Print JSON in place of a table.
+    """
     from xlingual_nb.report.checkout import repository
     from xlingual_nb.report.unwanted_runs import unwanted_references
 
