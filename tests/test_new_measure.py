@@ -17,12 +17,11 @@ from xlingual_nb.text.sources import CorpusSpec
 from xlingual_nb.text.vocabularies import TokenizerSpec
 
 NORMS = """
-import json
 from dataclasses import dataclass
 from typing import ClassVar
 
 from xlingual_nb.models.pretraining import PretrainSpec
-from xlingual_nb.runs.stages import declare
+from xlingual_nb.runs.stages import declare, write_measures
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def make_norms(specs, folders, store, progress):
         table = load_checkpoint(store.path(spec.checkpoint)).model.get_input_embeddings().weight
         halves = dict(zip((l.name for l in spec.checkpoint.languages), table.norm(dim=1).chunk(2)))
         means = {name: float(half.mean()) for name, half in halves.items()}
-        (folder / "measures.json").write_text(json.dumps({"norm": means}))
+        write_measures(folder, {"norm": means})
 
 
 declare(NormSpec, make_norms, cost=lambda spec: {"flops": 1e6, "bytes": 100})

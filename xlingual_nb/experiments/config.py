@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['SCALES', 'SPLITS', 'STUDIES', 'check_scale', 'DataSplit', 'RowSeeds', 'Vocabulary', 'WordVectors', 'LaboratoryConfig',
-           'StudySeeds', 'Pretraining', 'BilingualConfig', 'WindowConfig', 'ShiftConfig', 'TaskConfig', 'LayerConfig',
-           'JointConfig', 'TrilingualConfig']
+           'StudySeeds', 'Pretraining', 'TargetLanguages', 'BilingualConfig', 'WindowConfig', 'ShiftConfig',
+           'TaskConfig', 'LayerConfig', 'JointConfig', 'TrilingualConfig']
 
 # %% ../../nbs/lib/7010_config.ipynb #83f7c99d
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..errors import InputError, suggest_spelling
@@ -128,6 +129,57 @@ class LaboratoryConfig:
     vectors: WordVectors = WordVectors()
     longer: dict[str, float] = field(default_factory=dict)
 
+    def section_languages(self) -> list[str]:
+        """The language of the laboratory; the second one is its copy."""
+        return [self.language]
+
+    def for_languages(self, names: list[str]) -> "LaboratoryConfig":
+        """The sizes for another language.
+
+        Parameters
+        ----------
+        names : list of str
+            One.
+
+        Returns
+        -------
+        LaboratoryConfig
+
+        Raises
+        ------
+        InputError
+            If there are several.
+        """
+        if len(names) > 1:
+            raise InputError(
+                f"languages={','.join(names)!r}: the study is of one language and its copy: name it"
+            )
+        return replace(self, language=names[0])
+
+    def data_in_every_language(self) -> list[tuple[str, str]]:
+        """(`text` or a task, part) of the data that are read in each language."""
+        return [("text", "train"), ("text", "dev")]
+
+    def data_in_english(self) -> list[tuple[str, str]]:
+        """(task, part) of the data that are read in English alone."""
+        return []
+
+    def reference_paper(self, study: str, published: Callable) -> str:
+        """The paper whose tables these sizes are compared with; empty for another language.
+
+        Parameters
+        ----------
+        study : str
+            Name of the study.
+        published : callable
+            Target languages of a study's paper.
+
+        Returns
+        -------
+        str
+        """
+        return study if self.language == "en" else ""
+
 # %% ../../nbs/lib/7010_config.ipynb #293f6d99
 class StudySeeds(NamedTuple):
     """How many seeds K's main contrasts (Tables 1 to 3) get, and the rest."""
@@ -143,8 +195,81 @@ class Pretraining(NamedTuple):
     training: Training
 
 # %% ../../nbs/lib/7010_config.ipynb #5c1e5bdc
+class TargetLanguages:
+    """What the sizes of a study of English and some `targets` have in common."""
+
+    def section_languages(self) -> list[str]:
+        """English and the targets."""
+        return ["en", *self.targets]
+
+    def with_targets(self, targets: tuple[str, ...]):
+        """The sizes for other targets.
+
+        Parameters
+        ----------
+        targets : tuple of str
+
+        Returns
+        -------
+        config
+            Of the same class.
+        """
+        return replace(self, targets=targets)
+
+    def for_languages(self, names: list[str]):
+        """The sizes for some languages.
+
+        Parameters
+        ----------
+        names : list of str
+            English may be among them.
+
+        Returns
+        -------
+        config
+            Of the same class.
+        """
+        return self.with_targets(tuple(name for name in names if name != "en"))
+
+    def data_in_every_language(self) -> list[tuple[str, str]]:
+        """(`text` or a task, part) of the data that are read in each language."""
+        return [("text", "train"), ("nli", "test")]
+
+    def data_in_english(self) -> list[tuple[str, str]]:
+        """(task, part) of the data that are read in English alone."""
+        return [("nli", "train"), ("nli", "dev")]
+
+    def paper(self, study: str) -> str:
+        """The paper that a study's results are compared with.
+
+        Parameters
+        ----------
+        study : str
+
+        Returns
+        -------
+        str
+        """
+        return study
+
+    def reference_paper(self, study: str, published: Callable) -> str:
+        """The paper that these sizes are compared with; empty where a target is not the paper's.
+
+        Parameters
+        ----------
+        study : str
+        published : callable
+            Target languages of a study's paper.
+
+        Returns
+        -------
+        str
+        """
+        return self.paper(study) if set(self.targets) <= set(published(study)) else ""
+
+
 @dataclass(frozen=True)
-class BilingualConfig:
+class BilingualConfig(TargetLanguages):
     """Sizes of K's study at one scale. `text`, `nli` and `ner` say what is read, part by part;
     `targets` are the languages beside English; `pieces`, `characters` and `words` the size of a
     pair's vocabulary of each kind; `switches` fields of every PretrainSpec. `deep` is the
@@ -184,6 +309,33 @@ class BilingualConfig:
     many: Training | None = None
     deep_tuning: FineTuning | None = None
     spelt_tuning: FineTuning | None = None
+
+    def with_targets(self, targets: tuple[str, ...]) -> "BilingualConfig":
+        """The sizes for other targets. Tables 4 to 6, which have one, take the first of these
+        where the section's own is not among them.
+
+        Parameters
+        ----------
+        targets : tuple of str
+
+        Returns
+        -------
+        BilingualConfig
+        """
+        first = targets[0] if targets else ""
+        deep_target = self.deep_target if self.deep_target in targets else first
+        return replace(self, targets=targets, deep_target=deep_target)
+
+    def data_in_every_language(self) -> list[tuple[str, str]]:
+        """(`text` or a task, part) of the data that are read in each language."""
+        return [("text", "train"), ("text", "dev"), ("nli", "test"), ("ner", "test")]
+
+    def data_in_english(self) -> list[tuple[str, str]]:
+        """(task, part) of the data that are read in English alone."""
+        data = [("nli", "train"), ("ner", "train"), ("ner", "dev")]
+        if self.fine_tuning.patience:  # training ends by the development set
+            data.append(("nli", "dev"))
+        return data
 
 # %% ../../nbs/lib/7010_config.ipynb #a3bf09f2
 class WindowConfig(NamedTuple):
@@ -255,7 +407,7 @@ class LayerConfig(NamedTuple):
 
 
 @dataclass(frozen=True)
-class JointConfig:
+class JointConfig(TargetLanguages):
     """Sizes of the study of Liu et al. (2020a, 2020b) at one scale. `sentences` of each language
     that a model reads, from the least text to the most; `readings` what more text means
     (`experiments.liu2020_common.READINGS`); `methods` what is trained on it. `dictionary` says which pairs
@@ -297,9 +449,22 @@ class JointConfig:
     unasked: tuple[str, ...] = ()
     checkpoint: str = ""
 
+    def paper(self, study: str) -> str:
+        """The first of the two papers of Liu et al., with which is compared what both show.
+
+        Parameters
+        ----------
+        study : str
+
+        Returns
+        -------
+        str
+        """
+        return f"{study}a"
+
 # %% ../../nbs/lib/7010_config.ipynb #eb226b87
 @dataclass(frozen=True)
-class TrilingualConfig:
+class TrilingualConfig(TargetLanguages):
     """Sizes of D's experiment on XNLI at one scale: `text` and `nli` part by part; `targets` beside
     English, the first of which is the one that is turned round; `pieces` in the vocabulary of all;
     `nearest` neighbours to draw from; `label` as in `BilingualConfig`.
@@ -320,6 +485,19 @@ class TrilingualConfig:
     seeds: int
     stack: int
     languages: dict[str, dict[str, str]]
+
+    def paper(self, study: str) -> str:
+        """The paper of the laboratory, which has this experiment too.
+
+        Parameters
+        ----------
+        study : str
+
+        Returns
+        -------
+        str
+        """
+        return study.removesuffix("xnli")
 
 # %% ../../nbs/lib/7010_config.ipynb #a0291681
 STUDIES = {

@@ -21,7 +21,7 @@ from ..errors import InputError, require
 from .embeddings import check_layers, fit, run_layers
 from ..models.encoders import Encoder
 from ..models.pretraining import split_into_chunks
-from ..text.tokenizers import Encoded
+from ..text.tokenizers import Encoded, ranges
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #0740018b
 def strip_punctuation(word: str) -> str:
@@ -87,14 +87,14 @@ def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
     unit : str
     start, stop : int
     """
-    at = 0
-    for m in UNSPACED.finditer(piece):
-        if m.start() > at:
-            yield piece[at : m.start()], start + at, start + m.start()
-        yield m.group(), start + m.start(), start + m.end()
-        at = m.end()
-    if at < len(piece):
-        yield piece[at:], start + at, start + len(piece)
+    end = 0  # of what has been given
+    for letter in UNSPACED.finditer(piece):
+        if letter.start() > end:
+            yield piece[end : letter.start()], start + end, start + letter.start()
+        yield letter.group(), start + letter.start(), start + letter.end()
+        end = letter.end()
+    if end < len(piece):
+        yield piece[end:], start + end, start + len(piece)
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #4e76c276
 class Finder:
@@ -128,12 +128,11 @@ class Finder:
         self.spell = SPELLINGS[spelling]
         self.numbers = {}
         self.of = [self.numbers.setdefault(self.key(word), len(self.numbers)) for word in words]
-        self.lengths = {}
+        # by first unit, so that a sentence is compared with few words
+        lengths = {}
         for key in self.numbers:
-            self.lengths.setdefault(key[0], set()).add(len(key))
-        self.lengths = {
-            first: sorted(lengths, reverse=True) for first, lengths in self.lengths.items()
-        }
+            lengths.setdefault(key[0], set()).add(len(key))
+        self.lengths = {unit: sorted(sizes, reverse=True) for unit, sizes in lengths.items()}
 
     def key(self, text: str) -> tuple[str, ...]:
         """The units of a text, as they are compared.
@@ -163,19 +162,21 @@ class Finder:
         start, stop : int
             Its characters are `sentence[start:stop]`.
         """
-        parts = [(self.spell(what), start, stop) for what, start, stop in units(sentence)]
+        parts = [(self.spell(unit), start, stop) for unit, start, stop in units(sentence)]
         i = 0
         while i < len(parts):
-            n = 1
+            n_units = 1  # a unit that begins no word is passed over
             for length in self.lengths.get(parts[i][0], ()):
-                here = parts[i : i + length]
-                number = self.numbers.get(tuple(what for what, _, _ in here))
-                if number is None or len(here) < length:
+                candidate = parts[i : i + length]
+                number = self.numbers.get(tuple(unit for unit, _, _ in candidate))
+                if number is None or len(candidate) < length:
                     continue
-                yield number, here[0][1], here[-1][2]
-                n = length
+                _, start, _ = candidate[0]
+                _, _, stop = candidate[-1]
+                yield number, start, stop
+                n_units = length
                 break
-            i += n
+            i += n_units
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #f7d8ce89
 @dataclass(frozen=True)
@@ -260,18 +261,21 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
     -------
     Found
     """
-    containing = [
-        (sentence, words) for sentence in sentences if (words := [*finder.find(sentence)])
-    ]
+    containing = []
+    words_of = []
+    for sentence in sentences:
+        if words := list(finder.find(sentence)):
+            containing.append(sentence)
+            words_of.append(words)
+    if not containing:
+        return Found(Encoded.of([]), np.zeros((0, 4), np.int64))
     rows = []
     spans = []
     unknown = encoder.tokenizer.unk_token_id
-    for number, ((_, words), (ids, offsets)) in enumerate(
-        zip(containing, cut(encoder, [s for s, _ in containing]) if containing else ())
-    ):
+    for number, (ids, offsets) in enumerate(cut(encoder, containing)):
         rows.append(ids)
         first = 0
-        for word, start, stop in words:
+        for word, start, stop in words_of[number]:
             first, after = pieces_of(offsets, start, stop, first)
             if after > first and unknown not in ids[first:after]:
                 spans.append((word, number, first, after))
@@ -314,7 +318,8 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
     callable
         Maps `Encoded` to `Encoded`.
     """
-    view, special = encoder.view(view), encoder.tokenizer.all_special_ids
+    view = encoder.view(view)
+    special = encoder.tokenizer.all_special_ids
 
     def read(text):
         offset = np.where(np.isin(text.ids, special), view.special_offset, view.token_offset)
@@ -338,16 +343,17 @@ def in_slices(located: Found, max_tokens: int) -> Found:
     Found
         A sentence a slice.
     """
-    text_before, words = located.text, located.words
-    text = split_into_chunks(text_before, np.arange(1, len(text_before) + 1), max_tokens)
-    first, last = (
-        text_before.starts[words[:, 1]] + span_edges
-        for span_edges in (words[:, 2], words[:, 3] - 1)
-    )
-    row, last_row = (np.searchsorted(text.starts, at, "right") - 1 for at in (first, last))
-    begin = first - text.starts[row]
-    spans = np.stack([words[:, 0], row, begin, begin + words[:, 3] - words[:, 2]], 1)
-    return Found(text, spans[row == last_row])
+    text = located.text
+    word, sentence, first, after = located.words.T
+    slices = split_into_chunks(text, np.arange(1, len(text) + 1), max_tokens)
+    # the slice of a word's first token, and that of its last: both in the flat array of tokens
+    first_token = text.starts[sentence] + first
+    last_token = text.starts[sentence] + after - 1
+    row = np.searchsorted(slices.starts, first_token, "right") - 1
+    last_row = np.searchsorted(slices.starts, last_token, "right") - 1
+    begin = first_token - slices.starts[row]
+    spans = np.stack([word, row, begin, begin + after - first], 1)
+    return Found(slices, spans[row == last_row])
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #a54af5fe
 @dataclass(frozen=True)
@@ -383,13 +389,15 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
     starts : ndarray, shape (sentences,)
         First row of each sentence in `states`.
     """
-    n = words[:, 3] - words[:, 2]
-    rows = np.repeat(starts[words[:, 1]] + words[:, 2] - np.cumsum(n) + n, n) + np.arange(n.sum())
-    arrays = np.repeat(words[:, 0], n), rows, np.repeat(1 / n, n).astype(np.float32)
+    word, sentence, first, after = words.T
+    n_tokens = after - first
     device = next(iter(sums.values())).device
-    which, at, share = (torch.from_numpy(a).to(device) for a in arrays)
+    rows = torch.from_numpy(ranges(starts[sentence] + first, n_tokens)).to(device)
+    # a token counts as much as its share of the word, so that an occurrence is a mean
+    word_of_row = torch.from_numpy(np.repeat(word, n_tokens)).to(device)
+    share = torch.from_numpy(np.repeat(1 / n_tokens, n_tokens).astype(np.float32)).to(device)
     for layer, vectors in states.items():
-        sums[layer].index_add_(0, which, vectors[at].float() * share.unsqueeze(1))
+        sums[layer].index_add_(0, word_of_row, vectors[rows].float() * share.unsqueeze(1))
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #0c33aead
 def word_means(
@@ -439,26 +447,27 @@ def word_means(
     view = encoder.view(view)
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads = reads or shifted_text(encoder, view)
-    stream = iter(sentences)
+    n_words = len(finder.numbers)
+    sums = {layer: torch.zeros(n_words, encoder.width, device=encoder.device) for layer in layers}
+    counts = np.zeros(n_words, np.int64)
     truncated = 0
-    sums = {
-        layer: torch.zeros(len(finder.numbers), encoder.width, device=encoder.device)
-        for layer in layers
-    }
-    counts = np.zeros(len(finder.numbers), np.int64)
-    while part := list(islice(stream, portion)):
+    remaining = iter(sentences)
+    while part := list(islice(remaining, portion)):
         located = locate_words(encoder, part, finder)
         if sliced:
             located = in_slices(located, encoder.max_length(view))
         if not len(located.words):
             continue
-        text, cut_short = fit(encoder, reads(located.text), view)
+        text, n_truncated = fit(encoder, reads(located.text), view)
         words = permute_spans(located.words, text.lengths, view.inverted)
-        truncated = truncated + cut_short
-        counts += np.bincount(words[:, 0], minlength=len(counts))
+        truncated += n_truncated
+        counts += np.bincount(words[:, 0], minlength=n_words)
         for numbers, states in run_layers(encoder, text, view, layers, budget):
+            # first row of each sentence in the batch, -1 for those of other batches
             starts = np.full(len(text), -1)
             starts[numbers] = np.cumsum(text.lengths[numbers]) - text.lengths[numbers]
-            add_words(sums, states, words[starts[words[:, 1]] >= 0], starts)
+            in_batch = starts[words[:, 1]] >= 0
+            add_words(sums, states, words[in_batch], starts)
     divisor = torch.from_numpy(np.maximum(counts, 1)).to(encoder.device).float().unsqueeze(1)
-    return WordVectors({layer: total / divisor for layer, total in sums.items()}, counts, truncated)
+    means = {layer: total / divisor for layer, total in sums.items()}
+    return WordVectors(means, counts, truncated)

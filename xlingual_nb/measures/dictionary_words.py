@@ -16,13 +16,16 @@ import numpy as np
 from ..errors import InputError, require
 from ..models.configs import OVERFLOW, LanguageView
 from ..models.pretraining import PretrainSpec, language_reader
+from ..models.pretraining_specs import PretrainedSpec
 from ..models.word_embeddings import EmbedSpec
+from ..runs.spec import require_run
 from ..text import tokenizers
 from ..text.dictionaries import Dictionary, dictionary_file, dictionary_pairs
 from ..text.sources import CorpusSpec, source_digest
 
 # %% ../../nbs/lib/5090_dictionary_words.ipynb #32daf219
-UNSEEN, CONTEXTS = ("skip", "miss"), ("text", "alone")
+UNSEEN = ("skip", "miss")
+CONTEXTS = ("text", "alone")
 
 
 @lru_cache(maxsize=256)
@@ -104,10 +107,7 @@ class WordSpec:
     beyond: str = "cut"
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         require(
             len(self.pair) == len(self.texts) == 2,
             f"words are looked up between two languages: pair={self.pair} and {len(self.texts)} texts",
@@ -194,10 +194,10 @@ def input_adapter(spec: WordSpec, name: str, encoder, store=None):
     reads : callable or None
         Makes the language's ids of plain ones; None where the view is enough.
     """
-    if store and hasattr(spec.checkpoint, "languages"):
-        return language_reader(
-            spec.checkpoint, name, tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
-        )
+    checkpoint = spec.checkpoint
+    if store and isinstance(checkpoint, PretrainedSpec):
+        tokenizer = tokenizers.read_tokenizer(store.path(checkpoint.tokenizer))
+        return language_reader(checkpoint, name, tokenizer)
     return encoder.views.get(name, LanguageView(name)), None
 
 
@@ -223,16 +223,12 @@ def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
     word_finders = finders(spec, pairs, texts)
     sliced = spec.beyond == "slice"
     if spec.context == "alone":
-        texts = [dict.fromkeys(words) for words in zip(*pairs)]
+        texts = [dict.fromkeys(words) for words in zip(*pairs)]  # each word is a text of its own
     vectors = []
     for finder, text, name in zip(word_finders, texts, spec.pair):
         view, reads = input_adapter(spec, name, encoder, store)
-        vectors.append(
-            (
-                finder,
-                word_means(encoder, text, finder, view, spec.layers or None, reads, sliced=sliced),
-            )
-        )
+        means = word_means(encoder, text, finder, view, spec.layers or None, reads, sliced=sliced)
+        vectors.append((finder, means))
     return vectors
 
 # %% ../../nbs/lib/5090_dictionary_words.ipynb #de5154fc
@@ -275,10 +271,11 @@ def queries_of(pairs: np.ndarray, each: bool) -> tuple[np.ndarray, np.ndarray, n
     gold : ndarray, shape (n, 2)
         Indices into both.
     """
-    queries, answers = (np.unique(column, return_inverse=True) for column in pairs.T)
+    sources, source_rows = np.unique(pairs[:, 0], return_inverse=True)
+    targets, target_rows = np.unique(pairs[:, 1], return_inverse=True)
     if each:
-        return pairs[:, 0], answers[0], np.stack([np.arange(len(pairs)), answers[1]], 1)
-    return queries[0], answers[0], np.stack([queries[1], answers[1]], 1)
+        return pairs[:, 0], targets, np.stack([np.arange(len(pairs)), target_rows], 1)
+    return sources, targets, np.stack([source_rows, target_rows], 1)
 
 
 def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[dict, float]:
@@ -304,13 +301,17 @@ def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[d
     from xlingual_nb.measures.retrieval import chance, rank, scores
 
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
-    tables = [table[numbers] for table, numbers in zip(vectors, (queries, candidates))]
+    source, target = vectors
+    query_vectors = source[queries]
+    candidate_vectors = target[candidates]
     if spec.centred:
-        tables = [table - table.mean(0) for table in tables]
-    ranks = rank(*tables, gold, similarity=spec.similarity)
-    random = (
-        chance(np.bincount(gold[:, 0]), len(candidates)) * len(queries) / (len(queries) + missed)
-    )
+        query_vectors = query_vectors - query_vectors.mean(0)
+        candidate_vectors = candidate_vectors - candidate_vectors.mean(0)
+    ranks = rank(query_vectors, candidate_vectors, gold, similarity=spec.similarity)
+    n_right = np.bincount(gold[:, 0])  # candidates that translate each query
+    # a word that the text lacks is a query that is never answered
+    asked = len(queries) + missed
+    random = chance(n_right, len(candidates)) * len(queries) / asked
     return scores(ranks, spec.ties, missed), random
 
 # %% ../../nbs/lib/5090_dictionary_words.ipynb #dea03ec0
@@ -356,10 +357,12 @@ def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -
     """
 
     def one_direction(step):
-        lost = count_missed(spec, numbers[:, ::step], usable)
-        return retrieve(spec, tables[::step], numbers[usable][:, ::step], lost)
+        """From the first language (step 1) or from the second (-1)."""
+        missed = count_missed(spec, numbers[:, ::step], usable)
+        return retrieve(spec, tables[::step], numbers[usable][:, ::step], missed)
 
-    (forward, forward_chance), (backward, backward_chance) = one_direction(1), one_direction(-1)
+    forward, forward_chance = one_direction(1)
+    backward, backward_chance = one_direction(-1)
     mean = {name: (forward[name] + backward[name]) / 2 for name in forward}
     return mean | {
         "mrr_forward": forward["mrr"],

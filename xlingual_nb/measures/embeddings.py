@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from ..errors import InputError, require
 from ..models.encoders import Encoder, token_id_range
-from ..text.tokenizers import Encoded
+from ..text.tokenizers import Encoded, ranges
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #016f8695
 def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
@@ -37,14 +37,10 @@ def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
     """
     if not end or not len(sentences):
         return sentences.truncate(limit)
-    lengths = sentences.lengths
-    mask = np.arange(len(sentences.ids)) >= np.repeat(
-        sentences.starts[1:] - np.minimum(lengths, limit), lengths
-    )
-    return Encoded(
-        sentences.ids[mask],
-        np.concatenate([[0], np.cumsum(np.minimum(lengths, limit))]).astype(np.int64),
-    )
+    lengths = np.minimum(sentences.lengths, limit)
+    slots = ranges(sentences.starts[1:] - lengths, lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Encoded(sentences.ids[slots], starts)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #85edf3cf
 def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
@@ -68,7 +64,7 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
         For no sentences, empty ones, or token ids that the language does not have.
     """
     require(
-        hasattr(encoder, "view"),
+        isinstance(encoder, Encoder),
         f"{encoder!r:.80} is no encoder: of what `xl.load_checkpoint` gives, take its `encoder`",
     )
     require(
@@ -76,23 +72,25 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
         f"a {type(sentences).__name__} where token ids are due: `measures.probe.encode_text` makes them of "
         "sentences; `xl.sentence_vectors` and `xl.masked_nll` take the sentences themselves",
     )
-    view, (low, high) = encoder.view(view), token_id_range(encoder, view)
-    limit = encoder.max_length(view)
-    ids = sentences.ids
+    view = encoder.view(view)
     description = f"sentences of {view.name!r}"
     require(len(sentences), f"no {description} to measure: give at least one")
-    if (empty := np.flatnonzero(sentences.lengths == 0)).size:
+    empty = np.flatnonzero(sentences.lengths == 0)
+    if empty.size:
         raise InputError(
             f"{empty.size} {description} have no tokens (first: number {empty[0]}): leave them out"
         )
-    if (
-        foreign := np.setdiff1d(ids[(ids < low) | (ids >= high)], encoder.tokenizer.all_special_ids)
-    ).size:
+    low, high = token_id_range(encoder, view)
+    outside = sentences.ids[(sentences.ids < low) | (sentences.ids >= high)]
+    foreign = np.setdiff1d(outside, encoder.tokenizer.all_special_ids)
+    if foreign.size:
         raise InputError(
             f"{description} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
             "use its own tokenizer and the language's own transform"
         )
-    return keep(sentences, limit, end=view.inverted), int((sentences.lengths > limit).sum())
+    limit = encoder.max_length(view)
+    n_truncated = int((sentences.lengths > limit).sum())
+    return keep(sentences, limit, end=view.inverted), n_truncated
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #2d549dac
 def batches(lengths, budget: int) -> list[np.ndarray]:
@@ -112,12 +110,14 @@ def batches(lengths, budget: int) -> list[np.ndarray]:
         Indices of the sentences of each batch, the shortest first.
     """
     order = np.argsort(lengths, kind="stable")
-    width = lengths[order] + 2
+    width = lengths[order] + 2  # with [CLS] and [SEP]
     groups = []
     start = 0
     while start < len(order):
+        # n sentences from here on cost n times the longest of them, which comes last
         ahead = width[start : start + budget]
-        stop = start + max(1, int((np.arange(1, len(ahead) + 1) * ahead <= budget).sum()))
+        cost = np.arange(1, len(ahead) + 1) * ahead
+        stop = start + max(1, int((cost <= budget).sum()))
         groups.append(order[start:stop])
         start = stop
     return groups
@@ -261,17 +261,17 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
     InputError
         For layers or token ids that the encoder lacks.
     """
-    sentences, truncated = fit(encoder, sentences, view)
+    sentences, n_truncated = fit(encoder, sentences, view)
     vectors = {}
+    # Batches hold sentences of like length: each writes its tokens where the text has them.
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        n = sentences.lengths[numbers]
-        positions = np.repeat(sentences.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
-        positions = torch.from_numpy(positions).to(encoder.device)
-        for layer, rows in states.items():
+        slots = ranges(sentences.starts[numbers], sentences.lengths[numbers])
+        slots = torch.from_numpy(slots).to(encoder.device)
+        for layer, rows in states.items():  # [tokens of the batch, width]
             if layer not in vectors:
                 vectors[layer] = rows.new_empty(len(sentences.ids), rows.shape[1])
-            vectors[layer][positions] = rows
-    return States(vectors, sentences.starts, truncated)
+            vectors[layer][slots] = rows
+    return States(vectors, sentences.starts, n_truncated)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #3a5bae5f
 def sentence_vectors(
@@ -297,13 +297,12 @@ def sentence_vectors(
     sentences, _ = fit(encoder, sentences, view)
     means = {}
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
-        lengths, numbers_on_device = (
-            torch.from_numpy(a).to(encoder.device) for a in (sentences.lengths[numbers], numbers)
-        )
-        for layer, rows in states.items():
+        lengths = torch.from_numpy(sentences.lengths[numbers]).to(encoder.device)
+        rows = torch.from_numpy(numbers).to(encoder.device)
+        for layer, vectors in states.items():  # [tokens of the batch, width]
             if layer not in means:
-                means[layer] = rows.new_empty(len(sentences), rows.shape[1])
-            means[layer][numbers_on_device] = torch.segment_reduce(rows, "mean", lengths=lengths)
+                means[layer] = vectors.new_empty(len(sentences), vectors.shape[1])
+            means[layer][rows] = torch.segment_reduce(vectors, "mean", lengths=lengths)
     return means
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #45bb4ec2
@@ -346,11 +345,11 @@ def content_ids(encoder: Encoder, view) -> np.ndarray:
     -------
     ndarray, shape (ids,)
     """
-    view, (low, high) = encoder.view(view), token_id_range(encoder, view)
-    return np.setdiff1d(
-        np.arange(low, high),
-        np.add.outer(encoder.tokenizer.all_special_ids, [0, view.token_offset]),
-    )
+    view = encoder.view(view)
+    low, high = token_id_range(encoder, view)
+    # special tokens, and their copies in a language whose tokens are shifted
+    special = np.add.outer(encoder.tokenizer.all_special_ids, [0, view.token_offset])
+    return np.setdiff1d(np.arange(low, high), special)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #cb8efcca
 def position_similarity(encoder: Encoder) -> np.ndarray:

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['SHRINK', 'WAYS_OUT', 'STEP', 'IdentitySpec', 'covariance', 'whitening', 'without', 'between_means', 'ways_out',
-           'tell_apart', 'word_types', 'word_pairs', 'scores_at_layer', 'identities', 'make_identities',
-           'identity_cost', 'IdentityClassesSpec', 'classes_of', 'found_by_class', 'identities_by_class',
-           'make_identity_classes']
+           'tell_apart', 'word_types', 'word_pairs', 'translation_hits', 'read_all_sides', 'scores_at_layer',
+           'identities', 'make_identities', 'identity_cost', 'IdentityClassesSpec', 'classes_of', 'found_by_class',
+           'identities_by_class', 'make_identity_classes']
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #026a5eda
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,7 +22,8 @@ from .word_retrieval import input_adapter
 from ..models.configs import step_flops
 from ..models.external import model_size
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from ..text.parallel import read_parallel_corpora
 from ..text.sources import CorpusSpec, corpus_size
 
@@ -59,10 +59,7 @@ class IdentitySpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         require(
             len(set(self.languages)) == len(self.texts) > 1,
             f"{len(self.texts)} texts for {len(self.languages)} "
@@ -163,21 +160,20 @@ def ways_out(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> di
     dict of callable
         By one of `WAYS_OUT`; maps a language and its rows (n, H) to rows (n, H).
     """
-    means, spread = (
-        {l: X.mean(0) for l, X in sentences.items()},
-        {l: whitening(X) for l, X in sentences.items()},
-    )
+    means = {language: X.mean(0) for language, X in sentences.items()}
+    whitenings = {language: whitening(X) for language, X in sentences.items()}
     directions = between_means(np.stack([*means.values()]))
-    random_directions = np.linalg.qr(np.random.default_rng(seed).normal(size=directions.T.shape))[
-        0
-    ].T
+    # as many random directions, orthonormal as well: the baseline of their removal
+    draws = np.random.default_rng(seed).normal(size=directions.T.shape)
+    orthonormal, _ = np.linalg.qr(draws)
+    random_directions = orthonormal.T
     return {
         "as it is": lambda l, X: X,
         "shifted": lambda l, X: X + (means[source] - means[l]),
         "centred": lambda l, X: X - means[l],
         "directions removed": lambda l, X: without(X, directions),
         "random directions removed": lambda l, X: without(X, random_directions),
-        "whitened": lambda l, X: (X - means[l]) @ spread[l],
+        "whitened": lambda l, X: (X - means[l]) @ whitenings[l],
     }
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #23e53afd
@@ -200,20 +196,30 @@ def tell_apart(
     float
         Mean over the languages.
     """
-    covariances = {l: covariance(X) for l, X in training.items()}
+    covariances = {language: covariance(X) for language, X in training.items()}
     if not spreads:
-        covariances = dict.fromkeys(training, sum(covariances.values()) / len(training))
-    fitted = [
-        (training[l].mean(0), np.linalg.inv(C), np.linalg.slogdet(C)[1])
-        for l, C in covariances.items()
-    ]
+        # linear discriminant analysis: all languages share the mean covariance
+        pooled = sum(covariances.values()) / len(training)
+        covariances = dict.fromkeys(training, pooled)
+    fitted = []
+    for language, C in covariances.items():
+        _, log_determinant = np.linalg.slogdet(C)
+        fitted.append((training[language].mean(0), np.linalg.inv(C), log_determinant))
 
     def likeliest(X):
-        distances = [np.einsum("nh,hk,nk->n", X - m, P, X - m) + size for m, P, size in fitted]
+        # -2 log density, up to a constant: squared Mahalanobis distance and log determinant
+        distances = []
+        for mean, precision, log_determinant in fitted:
+            centred = X - mean
+            squared = np.einsum("nh,hk,nk->n", centred, precision, centred)
+            distances.append(squared + log_determinant)
+        # rounded, so that languages that are alike are a tie on every machine: the first wins
         return np.argmin(np.round(distances, 9), axis=0)
 
-    right = [likeliest(evaluation[l]) == i for i, l in enumerate(training)]
-    return float(np.mean([share.mean() for share in right]))
+    accuracies = []
+    for number, language in enumerate(training):
+        accuracies.append((likeliest(evaluation[language]) == number).mean())
+    return float(np.mean(accuracies))
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #fb1587a2
 def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -256,21 +262,89 @@ def word_pairs(texts, language_sides) -> tuple[np.ndarray, np.ndarray]:
     if not all(text.source.startswith("micro/") for text in texts):
         return np.zeros((0, 2), np.int64), np.zeros(0, bool)
     gold = gold_of(texts, language_sides)
+    source_ids = language_sides[0].text.ids[gold.positions]
+    counts = Counter(zip(source_ids.tolist(), gold.ids.tolist(), gold.open.tolist()))
     pairs = []
-    used = (set(), set())
-    candidates = zip(
-        language_sides[0].text.ids[gold.positions].tolist(), gold.ids.tolist(), gold.open.tolist()
-    )
-    for (a, b, is_open), _ in Counter(candidates).most_common():
-        if a in used[0] or b in used[1]:
+    used_source = set()
+    used_target = set()
+    for (source, target, is_open), _ in counts.most_common():
+        if source in used_source or target in used_target:
             continue
-        pairs.append((a, b, is_open))
-        used[0].add(a)
-        used[1].add(b)
-    pair_array = np.array(pairs, np.int64).reshape(-1, 3)
-    return pair_array[:, :2], pair_array[:, 2] > 0
+        pairs.append((source, target, is_open))
+        used_source.add(source)
+        used_target.add(target)
+    table = np.array(pairs, np.int64).reshape(-1, 3)
+    return table[:, :2], table[:, 2] > 0
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #3b6422e8
+def _occurring(types: dict) -> dict[str, np.ndarray]:
+    """Vectors of the token types that occur in a language's text, (n, H) each."""
+    return {language: means[occurs] for language, (means, occurs) in types.items()}
+
+
+def translation_hits(types: dict, pairs: np.ndarray, target: str, out) -> np.ndarray:
+    """Whether words find their translations after an erasure, mean of both directions.
+
+    Parameters
+    ----------
+    types : dict
+        `word_types` by language, the source's first.
+    pairs : ndarray, shape (n, 2)
+        Token ids of words and translations.
+    target : str
+    out : callable
+        An erasure of `ways_out`.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        In [0, 1].
+    """
+    from xlingual_nb.measures.retrieval import hits
+
+    source = next(iter(types))
+    source_ids, target_ids = pairs.T
+    source_means, _ = types[source]
+    target_means, _ = types[target]
+    A = out(source, source_means[source_ids])
+    B = out(target, target_means[target_ids])
+    return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
+
+
+def read_all_sides(spec, encoder, store) -> dict:
+    """The parallel texts of a spec as the encoder reads them.
+
+    Parameters
+    ----------
+    spec : IdentitySpec
+    encoder : Encoder
+    store : Store
+
+    Returns
+    -------
+    dict of Side
+        By language, the source first.
+    """
+    # every text is aligned with the first, whose sentences all of them share
+    aligned = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
+    first, _ = aligned[0]
+    corpora = [first, *(other for _, other in aligned)]
+    sides = {}
+    for language, corpus in zip(spec.languages, corpora):
+        adapter = input_adapter(spec, language, encoder, store)
+        sides[language] = read_side(encoder, corpus.sentences, adapter)
+    return sides
+
+
+def _layer_types(states: dict, sides: dict, layer: int, vocabulary: int) -> dict:
+    """`word_types` of a layer by language."""
+    types = {}
+    for language, language_states in states.items():
+        tokens = language_states[layer].double().cpu().numpy()
+        types[language] = word_types(tokens, sides[language].text.ids, vocabulary)
+    return types
+
+
 def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
     """Scores at one layer, by erasure.
 
@@ -291,38 +365,36 @@ def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dic
         both ways, by target), and accuracy of language identification by means
         (`identity`) and by covariances too (`spread`).
     """
-    from xlingual_nb.measures.retrieval import hits, precision_at_1
+    from xlingual_nb.measures.retrieval import precision_at_1
 
     source, *targets = spec.languages
+    # erasures are fitted to the first half of the sentences and tested on the second
     half = len(sentences[source]) // 2
-    training, evaluation = (
-        {l: X[part] for l, X in sentences.items()} for part in (slice(half), slice(half, None))
-    )
-    of_words = ways_out(
-        {l: rows[is_known] for l, (rows, is_known) in types.items()}, source, spec.seed
-    )
+    training = {language: X[:half] for language, X in sentences.items()}
+    evaluation = {language: X[half:] for language, X in sentences.items()}
+    erasures = ways_out(training, source, spec.seed)
+    word_erasures = ways_out(_occurring(types), source, spec.seed)
     scores = {}
-    for name, out in ways_out(training, source, spec.seed).items():
-        training_erased, after = (
-            {l: out(l, X) for l, X in side.items()} for side in (training, evaluation)
-        )
-
-        def retrieval_scores(t):
-            A, B = (
-                of_words[name](l, types[l][0][ids]) for l, ids in zip((source, t), pairs[t][0].T)
-            )
-            return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
-
+    for name, out in erasures.items():
+        erased_training = {language: out(language, X) for language, X in training.items()}
+        erased = {language: out(language, X) for language, X in evaluation.items()}
+        retrieval = {}
+        words = {}
+        open_words = {}
+        for target in targets:
+            retrieval[target] = precision_at_1(erased[source], erased[target])
+            ids, is_open = pairs[target]
+            if len(ids):
+                hits = translation_hits(types, ids, target, word_erasures[name])
+                words[target] = float(hits.mean())
+                if any(is_open):
+                    open_words[target] = float(hits[is_open].mean())
         scores[name] = {
-            "retrieval": {t: precision_at_1(after[source], after[t]) for t in targets},
-            "words": {t: float(retrieval_scores(t).mean()) for t in targets if len(pairs[t][0])},
-            "open words": {
-                t: float(retrieval_scores(t)[pairs[t][1]].mean())
-                for t in targets
-                if any(pairs[t][1])
-            },
-            "identity": tell_apart(training_erased, after),
-            "spread": tell_apart(training_erased, after, spreads=True),
+            "retrieval": retrieval,
+            "words": words,
+            "open words": open_words,
+            "identity": tell_apart(erased_training, erased),
+            "spread": tell_apart(erased_training, erased, spreads=True),
         }
     return scores
 
@@ -344,33 +416,25 @@ def identities(spec: IdentitySpec, encoder, store) -> dict:
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
-    (source, *_), texts = spec.languages, dict(zip(spec.languages, spec.texts))
-    read = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
-    language_sides = {
-        l: read_side(encoder, text.sentences, input_adapter(spec, l, encoder, store))
-        for l, text in zip(spec.languages, (read[0][0], *(text for _, text in read)))
-    }
-    pairs = {
-        t: word_pairs((texts[source], texts[t]), (language_sides[source], language_sides[t]))
-        for t in spec.languages[1:]
-    }
+    source, *targets = spec.languages
+    texts = dict(zip(spec.languages, spec.texts))
+    sides = read_all_sides(spec, encoder, store)
+    pairs = {}
+    for target in targets:
+        both_texts = (texts[source], texts[target])
+        pairs[target] = word_pairs(both_texts, (sides[source], sides[target]))
     layers = spec.layers or tuple(range(encoder.depth + 1))
-    states = {
-        l: hidden_states(encoder, side.text, side.view, layers)
-        for l, side in language_sides.items()
-    }
+    states = {}
+    for language, side in sides.items():
+        states[language] = hidden_states(encoder, side.text, side.view, layers)
     summary = {
-        "chance": 1 / len(language_sides),
-        "pairs": {t: len(ids) for t, (ids, _) in pairs.items()},
+        "chance": 1 / len(sides),
+        "pairs": {target: len(ids) for target, (ids, _) in pairs.items()},
     }
     for layer in layers:
-        rows = {l: s.means(layer).double().cpu().numpy() for l, s in states.items()}
-        tokens = {l: s[layer].double().cpu().numpy() for l, s in states.items()}
-        types = {
-            l: word_types(X, language_sides[l].text.ids, encoder.vocabulary)
-            for l, X in tokens.items()
-        }
-        summary[f"layer {layer}"] = scores_at_layer(spec, rows, types, pairs)
+        sentences = {l: s.means(layer).double().cpu().numpy() for l, s in states.items()}
+        types = _layer_types(states, sides, layer, encoder.vocabulary)
+        summary[f"layer {layer}"] = scores_at_layer(spec, sentences, types, pairs)
     return summary
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #b438e172
@@ -389,8 +453,8 @@ def make_identities(specs, folders, store, progress):
     from xlingual_nb.models.encoders import load_encoder
 
     for spec, folder in zip(specs, folders):
-        values = identities(spec, load_encoder(store.path(spec.checkpoint), device()), store)
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        encoder = load_encoder(store.path(spec.checkpoint), device())
+        write_measures(folder, identities(spec, encoder, store))
         progress(spec, 1, 1)
 
 
@@ -464,17 +528,18 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     """
     from xlingual_nb import microworld
 
-    spoken = microworld.annotated_corpus(
-        text.source.removeprefix("micro/"), text.part, **dict(text.parameters)
-    )
-    single = side.positions >= 0
+    language = text.source.removeprefix("micro/")
+    speech = microworld.annotated_corpus(language, text.part, **dict(text.parameters))
+    # how often each token has each part of speech; words of several tokens have no one token
+    is_single = side.positions >= 0
+    token_ids = side.text.ids[side.positions[is_single]]
+    tags = np.asarray(speech.upos)[is_single]
+    in_table = token_ids <= ids.max()
     counts = np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
-    said_ids = side.text.ids[side.positions[single]]
-    is_known = said_ids <= ids.max()
-    np.add.at(counts, (said_ids[is_known], np.asarray(spoken.upos)[single][is_known]), 1)
-    tags = np.array(microworld.TAGS)[counts[ids].argmax(1)]
-    masks = {name: np.isin(tags, of) for name, of in CLASSES.items()}
-    return {name: of for name, of in masks.items() if of.any()}
+    np.add.at(counts, (token_ids[in_table], tags[in_table]), 1)
+    commonest_tag = np.array(microworld.TAGS)[counts[ids].argmax(1)]
+    masks = {name: np.isin(commonest_tag, tags) for name, tags in CLASSES.items()}
+    return {name: mask for name, mask in masks.items() if mask.any()}
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #179cd477
 def found_by_class(
@@ -497,11 +562,8 @@ def found_by_class(
     -------
     dict of float
     """
-    from xlingual_nb.measures.retrieval import hits
-
-    A, B = (out(l, types[l][0][ids]) for l, ids in zip((next(iter(types)), target), pairs.T))
-    each = ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
-    return {name: float(each[of].mean()) for name, of in classes.items()}
+    hits = translation_hits(types, pairs, target, out)
+    return {name: float(hits[mask].mean()) for name, mask in classes.items()}
 
 
 def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
@@ -521,43 +583,30 @@ def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
-    read = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
-    sentences = dict(zip(spec.languages, (read[0][0], *(text for _, text in read))))
-    language_sides = {
-        l: read_side(encoder, text.sentences, input_adapter(spec, l, encoder, store))
-        for l, text in sentences.items()
-    }
-    (source, *targets), layers = spec.languages, spec.layers or tuple(range(encoder.depth + 1))
-    pairs = {
-        t: word_pairs((spec.texts[0], text), (language_sides[source], language_sides[t]))[0]
-        for t, text in zip(targets, spec.texts[1:])
-    }
-    classes = {
-        t: classes_of(spec.texts[0], language_sides[source], ids[:, 0]) for t, ids in pairs.items()
-    }
-    states = {
-        l: hidden_states(encoder, side.text, side.view, layers)
-        for l, side in language_sides.items()
-    }
-    summary = {
-        "pairs": {
-            t: {name: int(of.sum()) for name, of in masks.items()} for t, masks in classes.items()
-        }
-    }
+    source, *targets = spec.languages
+    texts = dict(zip(spec.languages, spec.texts))
+    sides = read_all_sides(spec, encoder, store)
+    layers = spec.layers or tuple(range(encoder.depth + 1))
+    pairs = {}
+    classes = {}
+    for target in targets:
+        both_texts = (texts[source], texts[target])
+        ids, _ = word_pairs(both_texts, (sides[source], sides[target]))
+        pairs[target] = ids
+        classes[target] = classes_of(texts[source], sides[source], ids[:, 0])
+    states = {}
+    for language, side in sides.items():
+        states[language] = hidden_states(encoder, side.text, side.view, layers)
+    sizes = {}
+    for target, masks in classes.items():
+        sizes[target] = {name: int(mask.sum()) for name, mask in masks.items()}
+    summary = {"pairs": sizes}
     for layer in layers:
-        types = {
-            l: word_types(
-                s[layer].double().cpu().numpy(), language_sides[l].text.ids, encoder.vocabulary
-            )
-            for l, s in states.items()
-        }
-        erasures = ways_out(
-            {l: rows[is_known] for l, (rows, is_known) in types.items()}, source, spec.seed
-        )
-        summary[f"layer {layer}"] = {
-            name: {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
-            for name, out in erasures.items()
-        }
+        types = _layer_types(states, sides, layer, encoder.vocabulary)
+        scores = {}
+        for name, out in ways_out(_occurring(types), source, spec.seed).items():
+            scores[name] = {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
+        summary[f"layer {layer}"] = scores
     return summary
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #338d0843
@@ -577,8 +626,7 @@ def make_identity_classes(specs, folders, store, progress):
 
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.identity.checkpoint), device())
-        values = identities_by_class(spec.identity, encoder, store)
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, identities_by_class(spec.identity, encoder, store))
         progress(spec, 1, 1)
 
 

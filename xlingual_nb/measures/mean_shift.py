@@ -23,7 +23,7 @@ from .embeddings import batches, check_layers, default_budget, fit
 from .contextual_words import shifted_text
 from ..models.checkpoints import model_inputs, readable_batches
 from ..models.encoders import Encoder
-from ..text.tokenizers import Encoded
+from ..text.tokenizers import Encoded, ranges
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #cc2bd1fd
 def plain_text(encoder: Encoder, sentences: Iterable[str]) -> Encoded:
@@ -94,6 +94,7 @@ def token_weights(
     require(mean_of in ("tokens", "sentences"), f"mean_of={mean_of!r}: choose tokens or sentences")
     if mean_of == "tokens":
         return [(text, 1.0)]
+    # sentences count alike, so a token counts as one over the length of its sentence
     n_specials = sum(map(len, encoder.frame(view))) if specials else 0
     parts = []
     for length in np.unique(text.lengths):
@@ -149,33 +150,34 @@ def language_means(
         For a text of fewer than `minimum` tokens, layers that the encoder lacks,
         special tokens of static vectors, and another `mean_of`.
     """
-    view = encoder.view(view)
-    stream = iter(sentences)
-    tokens = 0
-    total_weight = 0.0
-    layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
-    reads = reads or shifted_text(encoder, view)
-    sums = dict.fromkeys(layers, 0.0)
     require(
         encoder.model is not None or not specials,
         f"{encoder.path} has no special tokens: leave specials off",
     )
-    read = partial(whole_states, encoder) if specials else encoder.layers
-    while part := list(islice(stream, portion)):
-        if not len(text := plain_text(encoder, part)):
+    view = encoder.view(view)
+    layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
+    reads = reads or shifted_text(encoder, view)
+    read_states = partial(whole_states, encoder) if specials else encoder.layers
+    sums = dict.fromkeys(layers, 0.0)
+    n_tokens = 0
+    total_weight = 0.0
+    remaining = iter(sentences)
+    while part := list(islice(remaining, portion)):
+        plain = plain_text(encoder, part)
+        if not len(plain):
             continue
-        text, _ = fit(encoder, reads(text), view)
+        text, _ = fit(encoder, reads(plain), view)
         for same, weight in token_weights(encoder, text, view, mean_of, specials):
             groups = batches(same.lengths, budget or default_budget(encoder))
-            for states in read(same, groups, view, layers):
+            for states in read_states(same, groups, view, layers):
                 n_vectors = len(next(iter(states.values())))
-                tokens += n_vectors
+                n_tokens += n_vectors
                 total_weight += weight * n_vectors
-                for layer, vectors in states.items():
+                for layer, vectors in states.items():  # [tokens of the batch, width]
                     sums[layer] = sums[layer] + weight * vectors.double().sum(0)
     require(
-        tokens >= minimum,
-        f"a mean over {tokens} tokens of {view.name!r} says nothing of a language: give more text",
+        n_tokens >= minimum,
+        f"a mean over {n_tokens} tokens of {view.name!r} says nothing of a language: give more text",
     )
     return {layer: (total / total_weight).float() for layer, total in sums.items()}
 
@@ -263,13 +265,13 @@ def makes_layers(calls: list, states: tuple) -> bool:
     if len(calls) != len(states) - 1:
         return False
     last = len(calls) - 1
-    return all(
-        x is not None
-        and x.shape == states[n].shape
-        and torch.equal(x, states[n])
-        and (n == last or torch.equal(y, states[n + 1]))
-        for n, (x, y) in enumerate(calls)
-    )
+    for n, (inputs, output) in enumerate(calls):
+        if inputs is None or inputs.shape != states[n].shape or not torch.equal(inputs, states[n]):
+            return False
+        # the last layer may still be normed outside its block
+        if n != last and not torch.equal(output, states[n + 1]):
+            return False
+    return True
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #b7b0a354
 def remove_hooks(handles) -> None:
@@ -304,17 +306,20 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     # Architectures name their list of blocks differently. So one forward pass of [CLS] [SEP] records
     # what each list of modules reads and writes: the blocks are those that write the hidden states.
     base = encoder.model.base_model
-    lists = [m for m in base.modules() if isinstance(m, nn.ModuleList)]
+    lists = [module for module in base.modules() if isinstance(module, nn.ModuleList)]
     calls = [[] for _ in lists]
     handles = []
-    for calls_of_list, module_list in zip(calls, lists):
 
-        def record_call(_, args, kwargs, output, calls_of_list=calls_of_list):
+    def recorder(calls_of_list):
+        def record_call(_, args, kwargs, output):
             calls_of_list.append((first_tensor(args, kwargs), first_tensor(output)))
 
-        handles += [
-            block.register_forward_hook(record_call, with_kwargs=True) for block in module_list
-        ]
+        return record_call
+
+    for calls_of_list, module_list in zip(calls, lists):
+        for block in module_list:
+            hook = recorder(calls_of_list)
+            handles.append(block.register_forward_hook(hook, with_kwargs=True))
     ids = torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device)
     arguments = {"input_ids": ids}
     if language_input := encoder.language_input:
@@ -322,20 +327,18 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
         argument = language_input.argument(language, ids.shape, encoder.path)
         arguments[language_input.name] = argument.to(encoder.device)
     try:
-        states = base(**arguments, output_hidden_states=True)
+        states = base(**arguments, output_hidden_states=True).hidden_states
     finally:
         remove_hooks(handles)
-    block_lists = [
-        module_list
-        for module_list, calls_of_list in zip(lists, calls)
-        if makes_layers(calls_of_list, states.hidden_states)
-    ]
+    for module_list, calls_of_list in zip(lists, calls):
+        if makes_layers(calls_of_list, states):
+            return [*module_list]
     require(
-        block_lists or not encoder.depth,
+        not encoder.depth,
         f"{encoder.path}: the layers of a {encoder.model.config.model_type} are not "
         "made by one block each, so nothing can be added between them: choose a BERT, RoBERTa, ELECTRA or the like",
     )
-    return [*block_lists[0]] if block_lists else []
+    return []
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #051cfedc
 @contextmanager
@@ -359,9 +362,12 @@ def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
         encoder.model is not None,
         f"{encoder.path} holds static vectors: choose a model that has layers",
     )
-    (layer,), depth, calls = check_layers(encoder, layer), encoder.depth, count()
+    (layer,) = check_layers(encoder, layer)
+    depth = encoder.depth
+    calls = count()
 
     def shift_input(_, args, kwargs):
+        # ALBERT calls one block for all its layers, so that calls are counted
         if next(calls) % depth != layer:
             return None
         if args:
@@ -369,17 +375,16 @@ def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
         name = next(name for name, x in kwargs.items() if isinstance(x, torch.Tensor))
         return args, kwargs | {name: kwargs[name] + vector}
 
-    def after(_, args, output):
+    def shift_output(_, args, output):
         output["last_hidden_state"] = output["last_hidden_state"] + vector
         return output
 
-    last = encoder.model.base_model
-    blocks_above = () if layer == depth else dict.fromkeys(blocks(encoder))
-    handles = [
-        block.register_forward_pre_hook(shift_input, with_kwargs=True) for block in blocks_above
-    ]
+    handles = []
     if layer == depth:
-        handles.append(last.register_forward_hook(after))
+        handles.append(encoder.model.base_model.register_forward_hook(shift_output))
+    else:
+        for block in dict.fromkeys(blocks(encoder)):
+            handles.append(block.register_forward_pre_hook(shift_input, with_kwargs=True))
     try:
         yield
     finally:
@@ -430,15 +435,14 @@ def decode(
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
     decoded = np.empty(len(text.ids), np.int64)
+    # the scores of a batch, [tokens, vocabulary], take at most 2**26 numbers
     budget = budget or max(256, min(default_budget(encoder), 2**26 // encoder.vocabulary))
     with shift_hidden_states(encoder, layer, vector.to(encoder.device)):
         for numbers in batches(text.lengths, budget):
-            n = text.lengths[numbers]
-            positions = np.repeat(text.starts[numbers] - np.cumsum(n) + n, n) + np.arange(n.sum())
-            is_masked = torch.ones(len(positions), dtype=torch.bool, device=encoder.device)
-            decoded[positions] = (
-                encoder.head(text, numbers, view, is_masked).argmax(1).cpu().numpy()
-            )
+            slots = ranges(text.starts[numbers], text.lengths[numbers])
+            every_token = torch.ones(len(slots), dtype=torch.bool, device=encoder.device)
+            scores = encoder.head(text, numbers, view, every_token)
+            decoded[slots] = scores.argmax(1).cpu().numpy()
     return decoded
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #6c3d9a88
@@ -504,21 +508,18 @@ def bleu1(hypotheses: Iterable, references: Iterable) -> float:
     InputError
         If the numbers of sentences differ, or a side has no token.
     """
-    hypotheses, references = [*map(Counter, hypotheses)], [*map(Counter, references)]
+    hypotheses = [Counter(tokens) for tokens in hypotheses]
+    references = [Counter(tokens) for tokens in references]
     require(
         len(hypotheses) == len(references),
         f"{len(hypotheses)} sentences beside {len(references)} references: give one each",
     )
-    hypothesis_length, reference_length = (
-        sum(sentence.total() for sentence in side) for side in (hypotheses, references)
-    )
+    hypothesis_length = sum(counts.total() for counts in hypotheses)
+    reference_length = sum(counts.total() for counts in references)
     require(
         hypothesis_length and reference_length, "BLEU of nothing: give sentences that have tokens"
     )
-    matches = sum((a & b).total() for a, b in zip(hypotheses, references))
-    return (
-        100
-        * matches
-        / hypothesis_length
-        * min(1.0, float(np.exp(1 - reference_length / hypothesis_length)))
-    )
+    # & takes the smaller count of each token: a token matches at most as often as the reference has it
+    matches = sum((h & r).total() for h, r in zip(hypotheses, references))
+    brevity_penalty = min(1.0, float(np.exp(1 - reference_length / hypothesis_length)))
+    return 100 * matches / hypothesis_length * brevity_penalty

@@ -8,7 +8,6 @@ __all__ = ['WORDS', 'TRAIN_TEXT', 'MeasureSpec', 'subsample', 'snapshot', 'diago
            'make_measures', 'measuring_cost', 'FitSpec', 'unigram_nll', 'dev_ids', 'read_fit', 'make_fits', 'fit_cost']
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #da84ea50
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from xlingual_nb.models.pretraining import (
 )
 from ..models.word_embeddings import EmbedSpec
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text import tokenizers
 from ..text.dictionaries import microworld_pairs
 from ..text.parallel import parallel_size, read_parallel_corpora
@@ -89,17 +88,15 @@ class MeasureSpec:
     pair: tuple[str, ...] = ()
 
     def __post_init__(self):
-        names = [l.name for l in self.checkpoint.languages]
-        snapshots = getattr(self.checkpoint, "snapshots", ())
+        names = [language.name for language in self.checkpoint.languages]
         pair = self.pair or names
-        trained = ", ".join(names)
         require(
             len(pair) == 2,
             f"µ is measured between two languages, not {len(pair)}: name them in pair",
         )
         require(
             self.other or set(self.pair) <= set(names),
-            f"pair={self.pair}: the checkpoint was trained on {trained}; "
+            f"pair={self.pair}: the checkpoint was trained on {', '.join(names)}; "
             "for another language give its text as other",
         )
         require(
@@ -112,6 +109,7 @@ class MeasureSpec:
         require(
             self.train_text in TRAIN_TEXT, f"train_text={self.train_text!r}: choose whole or seen"
         )
+        snapshots = getattr(self.checkpoint, "snapshots", ())  # static vectors have none
         require(
             self.percent is None or self.percent in snapshots,
             f"percent={self.percent}: the checkpoint keeps snapshots at {snapshots}; choose one of them",
@@ -199,13 +197,16 @@ def one_to_one(first: list[str], second: list[str], vocabulary: dict[str, int]) 
     ndarray, shape (n, 2)
     """
     pairs = []
-    used = (set(), set())
-    for a, b in zip(map(vocabulary.get, first), map(vocabulary.get, second)):
-        if None in (a, b) or a in used[0] or b in used[1]:
+    used_first = set()
+    used_second = set()
+    for first_word, second_word in zip(first, second):
+        a = vocabulary.get(first_word)
+        b = vocabulary.get(second_word)
+        if a is None or b is None or a in used_first or b in used_second:
             continue
         pairs.append((a, b))
-        used[0].add(a)
-        used[1].add(b)
+        used_first.add(a)
+        used_second.add(b)
     return np.array(pairs)
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #d4205a9c
@@ -246,19 +247,21 @@ def translation_pairs(
     ndarray, shape (n, 2), or None
         None where word translation is left out.
     """
-    size = tokenizer.get_vocab_size()
-    if spec.words == "dictionary":
-        return microworld_dictionary(spec, tokenizer)
     if spec.words == "none":
         return None
-    pieces = translated_ids(first, second, np.arange(len(SPECIALS), size), size)
+    if spec.words == "dictionary":
+        return microworld_dictionary(spec, tokenizer)
+    # a copy's ids are those of its source, shifted: each is the other's translation
+    size = tokenizer.get_vocab_size()
+    subwords = translated_ids(first, second, np.arange(len(SPECIALS), size), size)
     if spec.words == "content":
-        return pieces
-    offsets = [
-        find_language_view(spec.checkpoint, size, language.name).token_offset
-        for language in (first, second)
-    ]
-    return np.concatenate([np.arange(len(SPECIALS))[:, None] + offsets, pieces])
+        return subwords
+    offsets = []
+    for language in (first, second):
+        view = find_language_view(spec.checkpoint, size, language.name)
+        offsets.append(view.token_offset)
+    specials = np.arange(len(SPECIALS))[:, None] + offsets
+    return np.concatenate([specials, subwords])
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #8d9341bd
 def measure_pair(checkpoint, first: Encoded, second: Encoded, views, pairs) -> dict:
@@ -325,14 +328,15 @@ def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
     dict of Encoded
         By language.
     """
-
-    def ids(language):
-        chain = (
-            drop_transforms(language.transforms, "half(") if spec.train_text == "whole" else None
-        )
-        return model_ids(spec.checkpoint, language, tokenizer, store, chain=chain)
-
-    return {l.name: subsample(ids(l), spec.sentences) for l in spec.checkpoint.languages}
+    ids = {}
+    for language in spec.checkpoint.languages:
+        chain = None  # the language's own transforms
+        if spec.train_text == "whole":
+            # no-parallel models read one half of the corpus each: both halves are measured
+            chain = drop_transforms(language.transforms, "half(")
+        text = model_ids(spec.checkpoint, language, tokenizer, store, chain=chain)
+        ids[language.name] = subsample(text, spec.sentences)
+    return ids
 
 
 def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
@@ -349,19 +353,14 @@ def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
     list of Encoded
         Parallel, one for each language.
     """
-    texts = read_parallel_corpora(store, spec.dev, spec.other)
-
-    def ids(language, corpus):
-        return model_ids(
-            spec.checkpoint,
-            language,
-            tokenizer,
-            store,
-            chain=evaluation_transforms(language),
-            corpus=corpus,
+    corpora = read_parallel_corpora(store, spec.dev, spec.other)
+    texts = []
+    for language, corpus in zip(compared_languages(spec), corpora):
+        chain = evaluation_transforms(language)
+        texts.append(
+            model_ids(spec.checkpoint, language, tokenizer, store, chain=chain, corpus=corpus)
         )
-
-    return [ids(*each) for each in zip(compared_languages(spec), texts)]
+    return texts
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #d31e146f
 def measure(spec: MeasureSpec, store, device: str) -> dict:
@@ -385,17 +384,16 @@ def measure(spec: MeasureSpec, store, device: str) -> dict:
     from xlingual_nb.models.encoders import load_encoder
 
     trained = spec.checkpoint
-    pair = compared_languages(spec)
     path, step = snapshot(store.path(trained), spec.percent)
     encoder = load_encoder(path, device)
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
-    views = [
-        find_language_view(trained, tokenizer.get_vocab_size(), language.name) for language in pair
-    ]
+    first, second = compared_languages(spec)
+    views = []
+    for language in (first, second):
+        views.append(find_language_view(trained, tokenizer.get_vocab_size(), language.name))
     dev = development_ids(spec, tokenizer, store)
-    values = measure_pair(
-        encoder, *dev, views=views, pairs=translation_pairs(spec, *pair, tokenizer)
-    )
+    pairs = translation_pairs(spec, first, second, tokenizer)
+    values = measure_pair(encoder, *dev, views=views, pairs=pairs)
     if encoder.head is None:
         return values
     train = training_ids(spec, tokenizer, store)
@@ -403,8 +401,12 @@ def measure(spec: MeasureSpec, store, device: str) -> dict:
         "perplexity_train": pooled_perplexity(encoder, train),
         "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev))),
     }
-    common = int(np.median(train[pair[0].name].lengths)) + 2 if trained.lang_pos else 0
-    positions = {"diagonal": diagonal(encoder, trained.shape.max_tokens, common)} if common else {}
+    positions = {}
+    if trained.lang_pos:
+        # both languages' position embeddings are compared as far as a typical sentence goes
+        typical_length = int(np.median(train[first.name].lengths)) + 2
+        max_tokens = trained.shape.max_tokens
+        positions["diagonal"] = diagonal(encoder, max_tokens, typical_length)
     return {"step": step, **values, **perplexity, **positions}
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #2add0b30
@@ -421,9 +423,7 @@ def make_measures(specs, folders, store, progress):
         Called with (spec, done, total).
     """
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(
-            json.dumps(measure(spec, store, device()), indent=1), encoding="utf-8"
-        )
+        write_measures(folder, measure(spec, store, device()))
         progress(spec, 1, 1)
 
 
@@ -488,14 +488,13 @@ class FitSpec:
     dev: tuple[CorpusSpec, ...]
 
     def __post_init__(self):
-        spec = self.checkpoint
         n_languages = len(self.checkpoint.languages)
         require(
             len(self.dev) == n_languages,
             f"dev: {len(self.dev)} texts for {n_languages} languages: give one each",
         )
         require(
-            spec.inputs != "pairs",
+            self.checkpoint.inputs != "pairs",
             "inputs='pairs' is not running text: fit reads sentences or documents",
         )
 
@@ -559,20 +558,22 @@ def read_fit(spec: FitSpec, store, device: str) -> dict:
     from xlingual_nb.models.checkpoints import load_checkpoint
 
     trained = spec.checkpoint
-    tokenizer = tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
+    tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     model = load_checkpoint(store.path(trained), device)
     sums = {}
     for name, text in dev_ids(spec, tokenizer, store).items():
-        language_view = find_language_view(trained, tokenizer.get_vocab_size(), name)
-        sums[name] = *masked_nll(model, text, language_view), *unigram_nll(text)
+        view = find_language_view(trained, tokenizer.get_vocab_size(), name)
+        nll, n_masked = masked_nll(model, text, view)
+        baseline_nll, n_tokens = unigram_nll(text)
+        sums[name] = (nll, n_masked, baseline_nll, n_tokens)
 
-    def summarise(nll, count, unigram, tokens):
-        perplexity, unigram = math.exp(nll / count), math.exp(unigram / tokens)
+    def summarise(nll, n_masked, baseline_nll, n_tokens):
+        perplexity = math.exp(nll / n_masked)
+        unigram = math.exp(baseline_nll / n_tokens)
         return {"perplexity": perplexity, "unigram": unigram, "share": perplexity / unigram}
 
-    return summarise(*np.sum([*sums.values()], 0)) | {
-        name: summarise(*each) for name, each in sums.items()
-    }
+    of_all = summarise(*np.sum([*sums.values()], 0))
+    return of_all | {name: summarise(*values) for name, values in sums.items()}
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #e14d4757
 def make_fits(specs, folders, store, progress):
@@ -589,9 +590,7 @@ def make_fits(specs, folders, store, progress):
         Called with (spec, done, total).
     """
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(
-            json.dumps(read_fit(spec, store, device()), indent=1), encoding="utf-8"
-        )
+        write_measures(folder, read_fit(spec, store, device()))
         progress(spec, 1, 1)
 
 

@@ -5,10 +5,9 @@
 # %% auto #0
 __all__ = ['READINGS', 'WORDS', 'turned_round', 'order_scores', 'match_alignment', 'split_at_spaces', 'units', 'EveryWord',
            'layer_of', 'vectors_of', 'match_sentences', 'gold_links', 'read_links', 'OrderSpec', 'both_sides',
-           'distinct', 'parallel_texts', 'compare_order', 'measure_order', 'make_orders', 'order_cost']
+           'distinct', 'parallel_texts', 'compare_order', 'is_microworld', 'measure_order', 'make_orders', 'order_cost']
 
 # %% ../../nbs/lib/5120_order.ipynb #edd33e91
-import json
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +19,8 @@ from ..models.word_embeddings import EmbedSpec
 from ..models.pretraining import PretrainSpec
 from ..models.configs import step_flops
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.spec import RunSpec
+from ..runs.stages import declare, write_measures
 from ..text.parallel import read_parallel_corpora
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import CorpusSpec, corpus_size
@@ -72,13 +72,18 @@ def order_scores(links) -> dict[str, float]:
         If no sentence has two words aligned.
     """
     links = np.asarray(links, np.int64).reshape(-1, 3)
-    each = np.split(links[:, 1:], np.flatnonzero(np.diff(links[:, 0])) + 1)
-    shares = np.array([share for share in map(turned_round, each) if not np.isnan(share)])
-    if not len(shares):
+    new_sentence = np.flatnonzero(np.diff(links[:, 0])) + 1
+    shares = []
+    for sentence_links in np.split(links[:, 1:], new_sentence):
+        share = turned_round(sentence_links)
+        if not np.isnan(share):  # a single link has no order
+            shares.append(share)
+    if not shares:
         raise InputError("no sentence has two words aligned: there is no order to compare")
-    return {name: float(read(shares).mean()) for name, read in READINGS.items()} | {
-        "sentences": len(shares)
-    }
+    shares = np.array(shares)
+    scores = {name: float(read(shares).mean()) for name, read in READINGS.items()}
+    scores["sentences"] = len(shares)
+    return scores
 
 # %% ../../nbs/lib/5120_order.ipynb #8c2683e8
 def match_alignment(E, F) -> np.ndarray:
@@ -218,7 +223,8 @@ def vectors_of(encoder, sentences: list[str], inputs, words: str, layer: int):
     """
     from xlingual_nb.measures.contextual_words import word_means
 
-    finder, (view, reads) = EveryWord(sentences, words), inputs
+    view, reads = inputs
+    finder = EveryWord(sentences, words)
     means = word_means(encoder, sentences, finder, view, (layer,), reads)
     return means.vectors[layer], means.counts > 0, finder.starts
 
@@ -236,15 +242,16 @@ def match_sentences(first, second) -> np.ndarray:
     ndarray, shape (k, 3)
         Sentence and the two words.
     """
-    (E, has_e, e_starts), (F, has_f, f_starts) = first, second
+    E, has_e, e_starts = first
+    F, has_f, f_starts = second
     links = [np.empty((0, 3), np.int64)]
     for s in range(len(e_starts) - 1):
-        i, j = (
-            start[s] + np.flatnonzero(has[start[s] : start[s + 1]])
-            for has, start in ((has_e, e_starts), (has_f, f_starts))
-        )
+        # rows of the sentence's words that have a vector
+        i = e_starts[s] + np.flatnonzero(has_e[e_starts[s] : e_starts[s + 1]])
+        j = f_starts[s] + np.flatnonzero(has_f[f_starts[s] : f_starts[s + 1]])
         a, b = match_alignment(E[i], F[j]).T
-        links.append(np.stack([np.full(len(a), s), i[a] - e_starts[s], j[b] - f_starts[s]], 1))
+        sentence = np.full(len(a), s)
+        links.append(np.stack([sentence, i[a] - e_starts[s], j[b] - f_starts[s]], 1))
     return np.concatenate(links)
 
 # %% ../../nbs/lib/5120_order.ipynb #f5d3775c
@@ -269,21 +276,19 @@ def gold_links(texts, maximum: int = 0) -> np.ndarray:
     """
     from xlingual_nb import microworld
 
-    if unsupported := [text.source for text in texts if not text.source.startswith("micro/")]:
-        raise InputError(
-            f"the order of {unsupported[0]} is not known: give two texts of the microworld, or a checkpoint"
-        )
-    first, second = (
-        microworld.annotated_corpus(
-            text.source.removeprefix("micro/"), text.part, **dict(text.parameters)
-        )
-        for text in texts
-    )
+    speeches = []
+    for text in texts:
+        if not text.source.startswith("micro/"):
+            raise InputError(
+                f"the order of {text.source} is not known: give two texts of the microworld, or a checkpoint"
+            )
+        language = text.source.removeprefix("micro/")
+        speeches.append(microworld.annotated_corpus(language, text.part, **dict(text.parameters)))
+    first, second = speeches
     i, j = microworld.align_words(first, second).T
-    links = np.stack(
-        [first.rows[i], i - first.starts[first.rows[i]], j - second.starts[first.rows[i]]], 1
-    )
-    return links[links[:, 0] < (maximum or len(first))]
+    sentence = first.rows[i]
+    links = np.stack([sentence, i - first.starts[sentence], j - second.starts[sentence]], 1)
+    return links[sentence < (maximum or len(first))]
 
 
 def read_links(lines) -> np.ndarray:
@@ -348,7 +353,7 @@ class OrderSpec:
         )
         require(self.words in WORDS, f"words={self.words!r}: choose {' or '.join(WORDS)}")
         require(
-            self.checkpoint is None or hasattr(self.checkpoint, "stage"),
+            self.checkpoint is None or isinstance(self.checkpoint, RunSpec),
             f"checkpoint={self.checkpoint!r}: give the spec of a run, or none for the microworld's gold",
         )
 
@@ -365,7 +370,10 @@ def both_sides(records: list[dict]) -> list[str]:
     list of str
         Premise, hypothesis, premise, …
     """
-    return [r[column] for r in records for column in ("premise", "hypothesis")]
+    sentences = []
+    for record in records:
+        sentences += [record["premise"], record["hypothesis"]]
+    return sentences
 
 
 def distinct(first: list[str], second: list[str], maximum: int = 0) -> list[list[str]]:
@@ -442,6 +450,20 @@ def compare_order(encoder, sentences, entrances, words: str = "units", layer: in
     )
 
 # %% ../../nbs/lib/5120_order.ipynb #b533a442
+def is_microworld(text) -> bool:
+    """Whether a text is generated, so that its translations are known word by word.
+
+    Parameters
+    ----------
+    text : CorpusSpec or RecordsSpec
+
+    Returns
+    -------
+    bool
+    """
+    return isinstance(text, CorpusSpec) and text.source.startswith("micro/")
+
+
 def measure_order(spec: OrderSpec, store) -> dict:
     """Values of a spec.
 
@@ -456,23 +478,21 @@ def measure_order(spec: OrderSpec, store) -> dict:
         As `order_scores`; in the microworld also those of the `gold` links, and the `f1`
         of the alignment.
     """
-    is_microworld = all(
-        isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
-    )
-    gold = (
-        gold_links(spec.texts, spec.sentences) if is_microworld or spec.checkpoint is None else None
-    )
     if spec.checkpoint is None:
-        return order_scores(gold)
+        return order_scores(gold_links(spec.texts, spec.sentences))
     from xlingual_nb.measures.retrieval import alignment_f1
     from xlingual_nb.models.encoders import load_encoder
 
     encoder = load_encoder(store.path(spec.checkpoint), device())
     sentences = parallel_texts(store, spec.texts, spec.sentences)
-    entrances = [input_adapter(spec, name, encoder, store) for name in spec.pair]
-    links = compare_order(encoder, sentences, entrances, spec.words, spec.layer)
-    true = {"gold": order_scores(gold), "f1": alignment_f1(links, gold)} if is_microworld else {}
-    return order_scores(links) | true
+    adapters = [input_adapter(spec, name, encoder, store) for name in spec.pair]
+    links = compare_order(encoder, sentences, adapters, spec.words, spec.layer)
+    scores = order_scores(links)
+    if all(is_microworld(text) for text in spec.texts):
+        gold = gold_links(spec.texts, spec.sentences)
+        scores["gold"] = order_scores(gold)
+        scores["f1"] = alignment_f1(links, gold)
+    return scores
 
 # %% ../../nbs/lib/5120_order.ipynb #6502f2ec
 def make_orders(specs, folders, store, progress):
@@ -489,9 +509,7 @@ def make_orders(specs, folders, store, progress):
         Called with (spec, done, total).
     """
     for spec, folder in zip(specs, folders):
-        (folder / "measures.json").write_text(
-            json.dumps(measure_order(spec, store), indent=1), encoding="utf-8"
-        )
+        write_measures(folder, measure_order(spec, store))
         progress(spec, 1, 1)
 
 

@@ -87,17 +87,17 @@ def masked_nll(
     is_masked = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
     masked = Encoded(np.where(is_masked, mask, sentences.ids).astype(np.int32), sentences.starts)
+    # the scores of a batch, [masked tokens, vocabulary], take about 2**26 numbers at most
+    max_tokens = int(2**26 / encoder.vocabulary / rate)
+    budget = budget or max(256, min(default_budget(encoder), max_tokens))
+    marks = Encoded(is_masked, sentences.starts)  # so that they can be taken sentence by sentence
     total = 0.0
-    budget = budget or max(
-        256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate))
-    )
-    marks = Encoded(is_masked, sentences.starts)
     for numbers in batches(sentences.lengths, budget):
-        masks = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
-        if not masks.any():
+        in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+        if not in_batch.any():
             continue
-        truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[masks]
-        logits = encoder.head(masked, numbers, view, masks)
+        truth = torch.from_numpy(sentences.take(numbers).ids).long().to(encoder.device)[in_batch]
+        logits = encoder.head(masked, numbers, view, in_batch)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
     return total, int(is_masked.sum())
 

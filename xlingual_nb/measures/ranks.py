@@ -88,25 +88,31 @@ def rank(
     gold = np.unique(np.asarray(gold), axis=0)
     if len(np.unique(gold[:, 0])) < len(queries):
         raise InputError("queries without a right candidate: leave them out")
-    hub = (
-        neighbourhood_cosines(queries, candidates, k, size)[1] / 2 if similarity == "csls" else 0.0
-    )
+    # CSLS: cosine minus half the mean cosine of a candidate's neighbourhood, high for a hub
+    hub = 0.0
+    if similarity == "csls":
+        _, candidate_cosines, _, _ = neighbourhood_cosines(queries, candidates, k, size)
+        hub = candidate_cosines / 2
     starts = np.searchsorted(gold[:, 0], np.arange(len(queries) + 1))
-    batches = []
+    parts = []
     for start, scores in similarity_blocks(queries, candidates, size):
-        scores = scores - hub
-        gold_scores = gold[starts[start] : starts[min(start + size, len(queries))]] - [start, 0]
-        row, column = torch.from_numpy(gold_scores).to(scores.device).T
+        scores = scores - hub  # [queries of the block, candidates]
+        stop = min(start + size, len(queries))
+        block_gold = gold[starts[start] : starts[stop]] - [start, 0]
+        row, column = torch.from_numpy(block_gold).to(scores.device).T
         right = scores[row, column]
-        best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(
-            0, row, right, "amax"
-        )
-        level = torch.zeros_like(best).index_add_(0, row, (right >= best[row] - tie).float())
+        # a query with several right candidates is ranked by the best of them
+        no_score = torch.full((len(scores),), -torch.inf, device=scores.device)
+        best = no_score.scatter_reduce(0, row, right, "amax")
+        is_best = (right >= best[row] - tie).float()
+        n_best = torch.zeros_like(best).index_add_(0, row, is_best)
+        # the others compete; what is within `tie` of the best is level with it
         scores[row, column] = -torch.inf
         better = scores > best.unsqueeze(1) + tie
-        near = (scores >= best.unsqueeze(1) - tie) & ~better
-        batches.append(torch.stack([better.sum(1), near.sum(1), level.long()]).cpu().numpy())
-    return Ranks(*np.concatenate(batches, 1))
+        level = (scores >= best.unsqueeze(1) - tie) & ~better
+        counts = torch.stack([better.sum(1), level.sum(1), n_best.long()])
+        parts.append(counts.cpu().numpy())
+    return Ranks(*np.concatenate(parts, 1))
 
 # %% ../../nbs/lib/5020_ranks.ipynb #a199ce6f
 TIES = ("expected", "best", "worst")
@@ -146,12 +152,15 @@ def over_ties(ranks: Ranks, gain, ties: str = "expected") -> np.ndarray:
     ndarray, shape (queries,)
     """
     require(ties in TIES, f"ties={ties!r}: choose {', '.join(TIES)}")
-    if ties != "expected":
-        return gain(1.0 + ranks.better + (ranks.level if ties == "worst" else 0))
-    earned = gain(1.0 + ranks.better)
-    for i in np.flatnonzero(ranks.level):
-        chances = first_right(int(ranks.level[i]), int(ranks.right[i]))
-        earned[i] = chances @ gain(1.0 + ranks.better[i] + np.arange(len(chances)))
+    best_rank = 1.0 + ranks.better
+    if ties == "worst":
+        return gain(best_rank + ranks.level)
+    earned = gain(best_rank)
+    if ties == "expected":
+        for i in np.flatnonzero(ranks.level):
+            # chances that the first right candidate comes 1st, 2nd, ... among those that tie
+            chances = first_right(int(ranks.level[i]), int(ranks.right[i]))
+            earned[i] = chances @ gain(best_rank[i] + np.arange(len(chances)))
     return earned
 
 # %% ../../nbs/lib/5020_ranks.ipynb #e40700bb

@@ -7,7 +7,6 @@ __all__ = ['ReplacedPerplexitySpec', 'ordinary_measure', 'replace_tokens', 'chos
            'make_replaced_perplexities', 'replaced_perplexity_cost']
 
 # %% ../../nbs/lib/5200_replaced_perplexity.ipynb #4e2c48ae
-import json
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +30,7 @@ from ..models.encoders import Encoder
 from ..models.mlm_batches import sample_neighbours
 from ..models.pretraining import PretrainSpec, find_language_view, neighbour_table
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text import tokenizers
 from ..text.sources import CorpusSpec
 from ..text.tokenizers import Encoded
@@ -161,16 +160,17 @@ def chosen_nll(
         Sum of -log p over the chosen tokens, in nats.
     n_chosen : int
     """
-    share = is_chosen.mean()
-    budget = max(256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / share)))
-    marks = Encoded(is_chosen, text.starts)
+    # the scores of a batch, [chosen tokens, vocabulary], take about 2**26 numbers at most
+    max_tokens = int(2**26 / encoder.vocabulary / is_chosen.mean())
+    budget = max(256, min(default_budget(encoder), max_tokens))
+    marks = Encoded(is_chosen, text.starts)  # so that they can be taken sentence by sentence
     total = 0.0
     for numbers in batches(text.lengths, budget):
-        masks = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
-        if not masks.any():
+        in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
+        if not in_batch.any():
             continue
-        truth = torch.from_numpy(text.take(numbers).ids).long().to(encoder.device)[masks]
-        logits = encoder.head(inputs, numbers, view, masks)
+        truth = torch.from_numpy(text.take(numbers).ids).long().to(encoder.device)[in_batch]
+        logits = encoder.head(inputs, numbers, view, in_batch)
         total += cross_entropy(logits.float(), truth, reduction="none").double().sum().item()
     return total, int(is_chosen.sum())
 
@@ -196,24 +196,20 @@ def replaced_perplexity(spec: ReplacedPerplexitySpec, store, device: str) -> dic
     encoder = load_encoder(store.path(trained), device)
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     neighbours = neighbour_table(trained, store)
-    names = [language.name for language in compared_languages(ordinary)]
+    languages = [language.name for language in compared_languages(ordinary)]
     texts = {
         "train": training_ids(ordinary, tokenizer, store),
-        "dev": dict(zip(names, development_ids(ordinary, tokenizer, store))),
+        "dev": dict(zip(languages, development_ids(ordinary, tokenizer, store))),
     }
     values = {}
-    for part, text_of in texts.items():
+    for part, ids_of in texts.items():
         sums = []
-        for number, name in enumerate(names):
-            view = find_language_view(trained, tokenizer.get_vocab_size(), name)
-            text, _ = fit(encoder, text_of[name], view)
+        for number, language in enumerate(languages):
+            view = find_language_view(trained, tokenizer.get_vocab_size(), language)
+            text, _ = fit(encoder, ids_of[language], view)
+            mask = encoder.mask + encoder.view(view).special_offset
             inputs, is_chosen = replace_tokens(
-                text,
-                MASKING[spec.masking],
-                encoder.mask + encoder.view(view).special_offset,
-                encoder.vocabulary,
-                number,
-                neighbours,
+                text, MASKING[spec.masking], mask, encoder.vocabulary, number, neighbours
             )
             sums.append(chosen_nll(encoder, text, inputs, is_chosen, view))
         nll, count = np.sum(sums, axis=0)
@@ -235,7 +231,7 @@ def make_replaced_perplexities(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         values = replaced_perplexity(spec, store, device())
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

@@ -73,13 +73,17 @@ def alignment_scores(pairs, gold) -> dict[str, float]:
     dict of float
         `precision`, `recall` and `f1`; 0 where nothing is right.
     """
-    width = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
-    rows = [np.asarray(edges, np.int64).reshape(-1, width) for edges in (pairs, gold)]
-    sizes = np.concatenate([*rows, np.zeros((1, width), np.int64)]).max(0) + 1
-    pairs, gold = (np.unique(np.ravel_multi_index(tuple(edges.T), sizes)) for edges in rows)
-    hits = np.intersect1d(pairs, gold, assume_unique=True).size
-    n_predicted = len(pairs)
-    n_gold = len(gold)
+    n_columns = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
+    pairs = np.asarray(pairs, np.int64).reshape(-1, n_columns)
+    gold = np.asarray(gold, np.int64).reshape(-1, n_columns)
+    # every edge becomes one integer, so that the two sets can be compared
+    nothing = np.zeros((1, n_columns), np.int64)
+    sizes = np.concatenate([pairs, gold, nothing]).max(0) + 1
+    predicted_keys = np.unique(np.ravel_multi_index(tuple(pairs.T), sizes))
+    gold_keys = np.unique(np.ravel_multi_index(tuple(gold.T), sizes))
+    hits = np.intersect1d(predicted_keys, gold_keys, assume_unique=True).size
+    n_predicted = len(predicted_keys)
+    n_gold = len(gold_keys)
     return dict(
         precision=hits / max(1, n_predicted),
         recall=hits / max(1, n_gold),
@@ -151,30 +155,30 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
     InputError
         If the numbers of sentences differ.
     """
-    e_starts, f_starts = (np.asarray(starts, np.int64) for starts in (e_starts, f_starts))
+    e_starts = np.asarray(e_starts, np.int64)
+    f_starts = np.asarray(f_starts, np.int64)
     if len(e_starts) != len(f_starts):
         raise InputError(
             f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text"
         )
     budget = budget or 2 ** (16 if E.device.type == "cpu" else 22)
+    # a sentence pair costs a square as long as its longer side
+    cost = np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2
     edges = [np.empty((0, 3), np.int64)]
-    for numbers in batches(np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2, budget):
-        (a, real_a), (b, real_b) = (
-            pad_vectors(E, e_starts, numbers),
-            pad_vectors(F, f_starts, numbers),
-        )
-        S = (a @ b.transpose(1, 2)).masked_fill(
-            ~(real_a[:, :, None] & real_b[:, None, :]), -torch.inf
-        )
+    for numbers in batches(cost, budget):
+        a, is_real_a = pad_vectors(E, e_starts, numbers)  # [batch, length, width]
+        b, is_real_b = pad_vectors(F, f_starts, numbers)
+        is_padding = ~(is_real_a[:, :, None] & is_real_b[:, None, :])
+        S = (a @ b.transpose(1, 2)).masked_fill(is_padding, -torch.inf)
+        # two tokens are aligned where each is the other's nearest
         forward = S.argmax(2)
         backward = S.argmax(1)
-        mutual = (backward.gather(1, forward) == torch.arange(S.shape[1], device=S.device)) & real_a
-        row, i = mutual.nonzero(as_tuple=True)
-        edges.append(
-            np.stack(
-                [numbers[row.cpu().numpy()], i.cpu().numpy(), forward[row, i].cpu().numpy()], 1
-            )
-        )
+        own_index = torch.arange(S.shape[1], device=S.device)
+        is_mutual = (backward.gather(1, forward) == own_index) & is_real_a
+        row, i = is_mutual.nonzero(as_tuple=True)
+        j = forward[row, i]
+        sentence = numbers[row.cpu().numpy()]
+        edges.append(np.stack([sentence, i.cpu().numpy(), j.cpu().numpy()], 1))
     edges = np.concatenate(edges)
     return edges[np.lexsort(edges.T[::-1])]
 
@@ -223,24 +227,25 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
     InputError
         If the numbers of rows differ.
     """
-    queries, targets = (
-        normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (queries, targets)
-    )
+    queries = normalize(torch.as_tensor(queries, dtype=torch.float32), dim=1)
+    targets = normalize(torch.as_tensor(targets, dtype=torch.float32), dim=1)
     require(
         len(queries) == len(targets),
         f"{len(queries)} queries but {len(targets)} targets: give parallel items",
     )
     shares = [torch.zeros(0, device=queries.device)]
     for start in range(0, len(queries), chunk):
-        S = queries[start : start + chunk] @ targets.T
+        S = queries[start : start + chunk] @ targets.T  # [chunk, targets]
         gold = S.diagonal(start).clone()
-        S.diagonal(start).fill_(-torch.inf)
+        S.diagonal(start).fill_(-torch.inf)  # what is left are rivals
         best = S.amax(1)
-        score = (gold > best + tie).float()
-        tied = (gold - best).abs() <= tie
-        rivals = (S[tied] >= torch.maximum(gold, best)[tied].unsqueeze(1) - tie).sum(1)
-        score[tied] = 1 / (1 + rivals)
-        shares.append(score)
+        share = (gold > best + tie).float()
+        # within `tie` of the best rivals each is as likely to be the nearest
+        is_tied = (gold - best).abs() <= tie
+        level = torch.maximum(gold, best)[is_tied].unsqueeze(1) - tie
+        n_rivals = (S[is_tied] >= level).sum(1)
+        share[is_tied] = 1 / (1 + n_rivals)
+        shares.append(share)
     return torch.cat(shares)
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #91f0e9f5
@@ -300,14 +305,17 @@ def translation_ids(encoder: Encoder, views, words=None) -> np.ndarray:
     InputError
         If both languages have the same ids and no pairs are given.
     """
-    first, second = (encoder.view(view) for view in views)
+    first, second = map(encoder.view, views)
     shift = second.token_offset - first.token_offset
     words = None if words is None else np.asarray(words, np.int64)
-    if words is not None and words.ndim == 2:
+    if words is not None and words.ndim == 2:  # pairs already
         return words
-    shared = f"{first.name!r} and {second.name!r} share a vocabulary in {encoder.path}"
+    # a copy in a script of its own has every token again, at an offset
     if not shift:
-        raise InputError(f"{shared}: give words=[(id, id), …]")
+        raise InputError(
+            f"{first.name!r} and {second.name!r} share a vocabulary in {encoder.path}: "
+            "give words=[(id, id), …]"
+        )
     words = content_ids(encoder, first) if words is None else words
     return np.stack([words, words + shift], 1)
 
@@ -331,15 +339,13 @@ def portions(encoder: Encoder, texts, views, layers, size=2048):
     first, second : States
         Of its sentences in each language.
     """
-    for start in range(0, len(texts[0]), size):
-        numbers = np.arange(start, min(start + size, len(texts[0])))
-        yield (
-            start,
-            *(
-                hidden_states(encoder, text.take(numbers), view, layers)
-                for text, view in zip(texts, views)
-            ),
-        )
+    first, second = texts
+    first_view, second_view = views
+    for start in range(0, len(first), size):
+        numbers = np.arange(start, min(start + size, len(first)))
+        first_states = hidden_states(encoder, first.take(numbers), first_view, layers)
+        second_states = hidden_states(encoder, second.take(numbers), second_view, layers)
+        yield start, first_states, second_states
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #a5f66f83
 def sentence_measures(
@@ -368,39 +374,38 @@ def sentence_measures(
     InputError
         If the numbers of sentences differ, or there are none.
     """
-    views = [encoder.view(view) for view in views]
-    layers = dict.fromkeys(layers)
     require(
         len(first) == len(second),
         f"{len(first)} sentences but {len(second)} translations: give parallel text",
     )
     require(len(first), "no sentences to measure: give at least one")
-    means = {}
+    views = [encoder.view(view) for view in views]
+    layers = list(dict.fromkeys(layers))
+    means = {layer: ([], []) for layer in layers}  # of each language, portion by portion
     edges = {layer: [] for layer in layers}
     lengths = []
     truncated = 0
+    # vectors of all tokens would not fit into memory, so that they are aligned at once
     for start, a, b in portions(encoder, (first, second), views, layers, portion):
         truncated += a.truncated + b.truncated
         lengths.append(np.stack([np.diff(a.starts), np.diff(b.starts)]))
         for layer in layers:
-            means.setdefault(layer, []).append((a.means(layer), b.means(layer)))
-            edges[layer].append(
-                align_corpus(a[layer], a.starts, b[layer], b.starts) + [start, 0, 0]
-            )
-    n, m = np.concatenate(lengths, 1)
-    gold = (
-        identity_gold(n, inverted=views[0].inverted != views[1].inverted)
-        if (n == m).all()
-        else None
-    )
-
-    def f1(layer):
-        return np.nan if gold is None else alignment_f1(np.concatenate(edges[layer]), gold)
-
-    values = {
-        layer: dict(rho=precision_at_1(*map(torch.cat, zip(*means[layer]))), f1=f1(layer))
-        for layer in layers
-    }
+            first_means, second_means = means[layer]
+            first_means.append(a.means(layer))
+            second_means.append(b.means(layer))
+            aligned = align_corpus(a[layer], a.starts, b[layer], b.starts)
+            edges[layer].append(aligned + [start, 0, 0])
+    n_first, n_second = np.concatenate(lengths, 1)
+    # gold alignments are known of a copy, which has the same tokens in the same or in reverse order
+    gold = None
+    if (n_first == n_second).all():
+        gold = identity_gold(n_first, inverted=views[0].inverted != views[1].inverted)
+    values = {}
+    for layer in layers:
+        first_means, second_means = means[layer]
+        rho = precision_at_1(torch.cat(first_means), torch.cat(second_means))
+        f1 = np.nan if gold is None else alignment_f1(np.concatenate(edges[layer]), gold)
+        values[layer] = dict(rho=rho, f1=f1)
     return values | dict(truncated=truncated)
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #ee23b858
@@ -438,23 +443,21 @@ def multilinguality(
     InputError
         If the texts are not parallel, or words have no translations.
     """
-    lower, upper = check_layers(
-        encoder, (0, upper_layer(encoder.depth)) if layers is None else layers
-    )
+    layers = (0, upper_layer(encoder.depth)) if layers is None else layers
+    lower, upper = check_layers(encoder, layers)
     pairs = translation_ids(encoder, views, words)
-    of_words = [
-        word_vectors(encoder, ids, view, (lower, upper)) for ids, view in zip(pairs.T, views)
-    ]
-    of_sentences = sentence_measures(encoder, first, second, views, (lower, upper))
+    first_view, second_view = views
+    first_words = word_vectors(encoder, pairs[:, 0], first_view, (lower, upper))
+    second_words = word_vectors(encoder, pairs[:, 1], second_view, (lower, upper))
+    sentences = sentence_measures(encoder, first, second, views, (lower, upper))
     parts = {}
     for name, layer in (("lower", lower), ("upper", upper)):
-        rho, f1, tau = *of_sentences[layer].values(), precision_at_1(*(v[layer] for v in of_words))
-        parts |= {f"rho_{name}": rho, f"tau_{name}": tau, f"f1_{name}": f1, f"layer_{name}": layer}
-    mu = float(
-        np.mean([parts[key] for key in ("rho_lower", "rho_upper", "tau_lower", "tau_upper")])
-    )
-    return (
-        dict(mu=mu)
-        | parts
-        | dict(sentences=len(first), words=len(pairs), truncated=of_sentences["truncated"])
-    )
+        parts[f"rho_{name}"] = sentences[layer]["rho"]
+        parts[f"tau_{name}"] = precision_at_1(first_words[layer], second_words[layer])
+        parts[f"f1_{name}"] = sentences[layer]["f1"]
+        parts[f"layer_{name}"] = layer
+    # retrieval of sentences and translation of words, in both layers
+    names = ("rho_lower", "rho_upper", "tau_lower", "tau_upper")
+    mu = float(np.mean([parts[name] for name in names]))
+    sizes = dict(sentences=len(first), words=len(pairs), truncated=sentences["truncated"])
+    return {"mu": mu, **parts, **sizes}

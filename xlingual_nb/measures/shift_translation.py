@@ -15,12 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import require
-from .order import both_sides, distinct
+from .order import both_sides, distinct, is_microworld
 from .word_retrieval import input_adapter
 from ..models.external import model_size
 from ..models.configs import step_flops
+from ..models.pretraining_specs import check_layers_exist
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from ..text.parallel import read_parallel_corpora
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import CorpusSpec, corpus_size, read_corpus
@@ -36,7 +38,9 @@ from xlingual_nb.measures.token_translation import (
 )
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #807005b0
-ALONG, UNITS, SETS = ("shift", "orthogonal", "other"), ("pieces", "words"), ("texts", "means")
+ALONG = ("shift", "orthogonal", "other")
+UNITS = ("pieces", "words")
+SETS = ("texts", "means")
 MEAN_OF = ("tokens", "sentences")
 ALPHAS = (-1.0, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0)
 
@@ -103,10 +107,7 @@ class ShiftSpec:
     mean_of: str = "tokens"
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         require(
             len(self.pair) == len(self.texts) == 2 and len(self.means) in (0, 2),
             f"a shift leads from one language to another: give two names and two texts, not {self.pair}",
@@ -124,12 +125,7 @@ class ShiftSpec:
             "along='other' goes with other=(name, text)",
         )
         require(len(self.alphas) > 0, "no alpha to try: give at least one")
-        depth = getattr(getattr(self.checkpoint, "shape", None), "layers", None)
-        bad = [l for l in self.layers if l < 0 or (depth is not None and l > depth)]
-        require(
-            not bad,
-            f"layer {''.join(map(str, bad[:1]))} is not there: choose 0 (the embeddings) to {depth}",
-        )
+        check_layers_exist(self.checkpoint, self.layers)
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #b1e0c0de
 def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
@@ -151,17 +147,12 @@ def bleu(spec: ShiftSpec, encoder, decoded: np.ndarray, both_sides) -> float:
     """
     from xlingual_nb.measures.mean_shift import bleu1
 
+    source, target = both_sides
+    hypotheses = in_sentences(decoded, source.text)
     if spec.units == "words":
-        return bleu1(
-            *(
-                in_words(encoder, in_sentences(ids, side.text))
-                for ids, side in zip((decoded, both_sides[1].text.ids), both_sides)
-            )
-        )
-    return bleu1(
-        in_sentences(decoded, both_sides[0].text),
-        in_sentences(known_pieces(encoder, both_sides[1]), both_sides[1].text),
-    )
+        references = in_sentences(target.text.ids, target.text)
+        return bleu1(in_words(encoder, hypotheses), in_words(encoder, references))
+    return bleu1(hypotheses, in_sentences(known_pieces(encoder, target), target.text))
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #059e8018
 def commonest(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -> dict[str, float]:
@@ -180,13 +171,17 @@ def commonest(spec: ShiftSpec, encoder, both_sides, gold: Gold | None) -> dict[s
         `bleu`, and with gold translations `gold` and `gold open`, by the most frequent
         answer.
     """
-    ids = known_pieces(encoder, both_sides[1])
-    always = np.full(len(both_sides[0].text.ids), np.bincount(ids[ids >= 0], minlength=1).argmax())
+    source, target = both_sides
+    ids = known_pieces(encoder, target)
+    most_frequent = np.bincount(ids[ids >= 0], minlength=1).argmax()
+    always = np.full(len(source.text.ids), most_frequent)
     scores = {"bleu": bleu(spec, encoder, always, both_sides)}
-    groups = {} if gold is None else {"gold": gold.ids, "gold open": gold.ids[gold.open]}
-    return scores | {
-        name: float(np.bincount(ids).max() / len(ids)) for name, ids in groups.items() if len(ids)
-    }
+    if gold is None:
+        return scores
+    for name, answers in (("gold", gold.ids), ("gold open", gold.ids[gold.open])):
+        if len(answers):
+            scores[name] = float(np.bincount(answers).max() / len(answers))
+    return scores
 
 
 def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
@@ -206,12 +201,12 @@ def token_sets(spec: ShiftSpec, encoder, both_sides, texts) -> list[np.ndarray]:
     """
     special_ids = np.asarray(encoder.tokenizer.all_special_ids)
     if spec.sets == "means":
-        both_sides = [read_side(encoder, *entered) for entered in texts]
-    sets = [np.unique(side.text.ids) for side in both_sides]
-    return [
-        np.setdiff1d(ids, special_ids + encoder.view(side.view).special_offset)
-        for ids, side in zip(sets, both_sides)
-    ]
+        both_sides = [read_side(encoder, *sentences_and_adapter) for sentences_and_adapter in texts]
+    sets = []
+    for side in both_sides:
+        own_specials = special_ids + encoder.view(side.view).special_offset
+        sets.append(np.setdiff1d(np.unique(side.text.ids), own_specials))
+    return sets
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #2c1eb5df
 def directions(spec: ShiftSpec, encoder, texts) -> dict:
@@ -235,23 +230,27 @@ def directions(spec: ShiftSpec, encoder, texts) -> dict:
         orthogonal,
     )
 
-    def means(sentences, entered):
-        estimation, minimum = sentences[: spec.estimated or None], 1 if spec.estimated else LEAST
-        return language_means(
-            encoder,
-            estimation,
-            entered[0],
-            spec.layers or None,
-            entered[1],
-            spec.specials,
-            minimum=minimum,
-            mean_of=spec.mean_of,
+    # few sentences on purpose (`estimated`) are no reason to refuse a mean
+    minimum = 1 if spec.estimated else LEAST
+    means = []
+    for sentences, (view, reads) in texts:
+        means.append(
+            language_means(
+                encoder,
+                sentences[: spec.estimated or None],
+                view,
+                spec.layers or None,
+                reads,
+                spec.specials,
+                minimum=minimum,
+                mean_of=spec.mean_of,
+            )
         )
-
-    shift = mean_difference_shift(*(means(*text) for text in texts))
-    if spec.along != "orthogonal":
-        return shift
-    return {layer: orthogonal(vector, spec.seed) for layer, vector in shift.items()}
+    source_means, target_means = means
+    shift = mean_difference_shift(source_means, target_means)
+    if spec.along == "orthogonal":
+        return {layer: orthogonal(vector, spec.seed) for layer, vector in shift.items()}
+    return shift
 
 
 def sentences_of(text: CorpusSpec | RecordsSpec, store) -> list[str]:
@@ -290,7 +289,9 @@ def texts_of(spec: ShiftSpec, encoder, store, sentences) -> list[tuple]:
     mean_sentences = [sentences_of(text, store) for text in spec.means] or sentences
     texts = [*zip(spec.pair, mean_sentences)]
     if spec.along == "other":
-        texts[1] = spec.other[0], sentences_of(spec.other[1], store)
+        # a baseline: the shift into a third language
+        name, text = spec.other
+        texts[1] = name, sentences_of(text, store)
     return [(sentences, input_adapter(spec, name, encoder, store)) for name, sentences in texts]
 
 
@@ -307,13 +308,10 @@ def said_twice(spec: ShiftSpec, store) -> list[list[str]]:
     list of list of str
     """
     if all(isinstance(text, RecordsSpec) for text in spec.texts):
-        return distinct(
-            *(both_sides(read_records(store.path(text))) for text in spec.texts), spec.sentences
-        )
-    return [
-        text.sentences[: spec.sentences or None]
-        for text in read_parallel_corpora(store, *spec.texts)
-    ]
+        sides = [both_sides(read_records(store.path(text))) for text in spec.texts]
+        return distinct(*sides, spec.sentences)
+    corpora = read_parallel_corpora(store, *spec.texts)
+    return [corpus.sentences[: spec.sentences or None] for corpus in corpora]
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #edc283af
 def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarray):
@@ -340,8 +338,10 @@ def sweep(spec: ShiftSpec, encoder, side: Side, shift: dict, unshifted: np.ndarr
 
     for layer, vector in shift.items():
         for alpha in spec.alphas:
-            decoded = alpha and decode(encoder, side.text, side.view, layer, alpha * vector)
-            yield layer, alpha, decoded if alpha else unshifted
+            decoded = unshifted
+            if alpha:
+                decoded = decode(encoder, side.text, side.view, layer, alpha * vector)
+            yield layer, alpha, decoded
 
 
 def best(scores: dict) -> dict[str, float]:
@@ -358,12 +358,14 @@ def best(scores: dict) -> dict[str, float]:
     dict
         `bleu`, `layer` and `alpha`; empty if none was tried.
     """
-    tried = [
-        (values["bleu"], layer, alpha)
-        for (layer, alpha), values in scores.items()
-        if layer and alpha >= 1
-    ]
-    return dict(zip(("bleu", "layer", "alpha"), max(tried))) if tried else {}
+    tried = []
+    for (layer, alpha), values in scores.items():
+        if layer and alpha >= 1:
+            tried.append((values["bleu"], layer, alpha))
+    if not tried:
+        return {}
+    score, layer, alpha = max(tried)  # of equal scores the higher layer, then the larger alpha
+    return {"bleu": score, "layer": layer, "alpha": alpha}
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #c1afe7a8
 SHOWN = 3  # sentences that are kept as they turn
@@ -398,21 +400,22 @@ def evaluate_sweep(
     """
     from xlingual_nb.measures.mean_shift import origins
 
+    source, _ = both_sides
+    source_set, target_set = sets
+    target_only = np.setdiff1d(target_set, source_set)
     scores = {}
-    sentences = []
-    target_only = np.setdiff1d(sets[1], sets[0])
+    examples = []
     for layer, alpha, decoded in sweep_results:
-        values = origins(decoded, *sets) | {"bleu": bleu(spec, encoder, decoded, both_sides)}
-        scores[layer, alpha] = values | (
-            {}
-            if gold is None
-            else accuracy_of(decoded, gold, copied, np.isin(decoded, target_only))
-        )
-        for n, ids in enumerate(in_sentences(decoded, both_sides[0].text)[:SHOWN]):
-            sentences.append(
-                dict(sentence=n, layer=layer, alpha=alpha, text=encoder.tokenizer.decode(ids))
-            )
-    return scores, sentences
+        values = origins(decoded, source_set, target_set)
+        values["bleu"] = bleu(spec, encoder, decoded, both_sides)
+        if gold is not None:
+            is_converted = np.isin(decoded, target_only)
+            values |= accuracy_of(decoded, gold, copied, is_converted)
+        scores[layer, alpha] = values
+        for n, ids in enumerate(in_sentences(decoded, source.text)[:SHOWN]):
+            text = encoder.tokenizer.decode(ids)
+            examples.append(dict(sentence=n, layer=layer, alpha=alpha, text=text))
+    return scores, examples
 
 
 def summary(spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, copied) -> dict:
@@ -434,19 +437,22 @@ def summary(spec: ShiftSpec, encoder, both_sides, gold: Gold | None, sets, copie
         Numbers of `tokens`, `sentences`, `types` of each language, and gold `words`; the
         shares `copied` without a shift; and the baseline `commonest`.
     """
-    types = {"source": len(sets[0]), "target": len(sets[1]), "shared": len(np.intersect1d(*sets))}
-    counts = {
+    source_set, target_set = sets
+    values = {
         "tokens": len(copied),
         "sentences": len(both_sides[0].text),
-        "types": types,
+        "types": {
+            "source": len(source_set),
+            "target": len(target_set),
+            "shared": len(np.intersect1d(source_set, target_set)),
+        },
         "copied": float(copied.mean()),
     }
     if gold is not None:
-        counts |= {
-            "words": len(gold.ids),
-            "copied open": float(copied[gold.positions[gold.open]].mean()),
-        }
-    return counts | {"commonest": commonest(spec, encoder, both_sides, gold)}
+        values["words"] = len(gold.ids)
+        values["copied open"] = float(copied[gold.positions[gold.open]].mean())
+    values["commonest"] = commonest(spec, encoder, both_sides, gold)
+    return values
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #243fd8f9
 def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
@@ -468,15 +474,16 @@ def both_sides_of(spec: ShiftSpec, encoder, store, sentences) -> list[Side]:
     InputError
         If both languages have the same text.
     """
-    language_sides = [
-        read_side(encoder, side, input_adapter(spec, name, encoder, store))
-        for side, name in zip(sentences, spec.pair)
-    ]
+    sides = []
+    for language, language_sentences in zip(spec.pair, sentences):
+        adapter = input_adapter(spec, language, encoder, store)
+        sides.append(read_side(encoder, language_sentences, adapter))
+    source, target = sides
     require(
-        language_sides[0].text != language_sides[1].text,
+        source.text != target.text,
         f"{spec.pair[0]} and {spec.pair[1]} have the same text: give two languages",
     )
-    return language_sides
+    return sides
 
 
 def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
@@ -508,23 +515,24 @@ def translate(spec: ShiftSpec, encoder, store) -> tuple[dict, list[dict]]:
     )
     sentences = said_twice(spec, store)
     both_sides = both_sides_of(spec, encoder, store, sentences)
+    source, _ = both_sides
+    gold = None
+    if all(is_microworld(text) for text in spec.texts):
+        gold = gold_of(spec.texts, both_sides, spec.sentences)
     texts = texts_of(spec, encoder, store, sentences)
-    micro = all(
-        isinstance(text, CorpusSpec) and text.source.startswith("micro/") for text in spec.texts
-    )
-    gold = gold_of(spec.texts, both_sides, spec.sentences) if micro else None
     sets = token_sets(spec, encoder, both_sides, texts)
     shift = directions(spec, encoder, texts)
-    unshifted = decode(encoder, both_sides[0].text, both_sides[0].view)
-    copied = unshifted == both_sides[0].text.ids
-    sweep_results = sweep(spec, encoder, both_sides[0], shift, unshifted)
-    scores, converted = evaluate_sweep(spec, encoder, both_sides, gold, sets, sweep_results, copied)
-    layers = {
-        f"layer {l}": {f"alpha {a:g}": v for (m, a), v in scores.items() if m == l} for l in shift
-    }
-    length = {f"layer {layer}": float(vector.norm()) for layer, vector in shift.items()}
-    values = {"best": best(scores), "length": length}
-    return summary(spec, encoder, both_sides, gold, sets, copied) | values | layers, converted
+    # what the head gives back unchanged before anything is added
+    unshifted = decode(encoder, source.text, source.view)
+    copied = unshifted == source.text.ids
+    sweep_results = sweep(spec, encoder, source, shift, unshifted)
+    scores, examples = evaluate_sweep(spec, encoder, both_sides, gold, sets, sweep_results, copied)
+    values = summary(spec, encoder, both_sides, gold, sets, copied)
+    values["best"] = best(scores)
+    values["length"] = {f"layer {layer}": float(vector.norm()) for layer, vector in shift.items()}
+    for (layer, alpha), layer_scores in scores.items():
+        values.setdefault(f"layer {layer}", {})[f"alpha {alpha:g}"] = layer_scores
+    return values, examples
 
 # %% ../../nbs/lib/5150_shift_translation.ipynb #3df28944
 def make_shifts(specs, folders, store, progress):
@@ -543,13 +551,11 @@ def make_shifts(specs, folders, store, progress):
     from xlingual_nb.models.encoders import load_encoder
 
     for spec, folder in zip(specs, folders):
-        values, converted = translate(
-            spec, load_encoder(store.path(spec.checkpoint), device()), store
-        )
-        for name, content in (("measures", values), ("sentences", converted)):
-            (folder / f"{name}.json").write_text(
-                json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8"
-            )
+        encoder = load_encoder(store.path(spec.checkpoint), device())
+        values, examples = translate(spec, encoder, store)
+        write_measures(folder, values)
+        sentences = json.dumps(examples, indent=1, ensure_ascii=False)
+        (folder / "sentences.json").write_text(sentences, encoding="utf-8")
         progress(spec, 1, 1)
 
 

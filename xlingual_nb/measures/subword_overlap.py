@@ -6,14 +6,13 @@
 __all__ = ['shares_seen', 'SeenSpec', 'texts_of', 'piece_ids', 'make_seen']
 
 # %% ../../nbs/lib/5170_subword_overlap.ipynb #1342ddc3
-import json
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import require
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from ..text.records import LabelledRecords, RecordsSpec, spec_readers, read_records
 from ..text.tokenizers import encode
 
@@ -61,10 +60,7 @@ class SeenSpec:
     tests: tuple[LabelledRecords, ...]
 
     def __post_init__(self):
-        require(
-            hasattr(self.vocabulary, "stage"),
-            f"vocabulary={self.vocabulary!r}: give the spec of a run",
-        )
+        require_run(vocabulary=self.vocabulary)
 
 
 def texts_of(spec: RecordsSpec, records: list[dict]) -> list[str]:
@@ -80,8 +76,12 @@ def texts_of(spec: RecordsSpec, records: list[dict]) -> list[str]:
     list of str
     """
     columns = spec_readers(spec)[spec.task].columns
-    texts = [r[column] for r in records for column in columns]
-    return [text for side in texts for text in ([side] if isinstance(side, str) else side)]
+    texts = []
+    for record in records:
+        for column in columns:
+            value = record[column]  # a text, or the words of one
+            texts += [value] if isinstance(value, str) else value
+    return texts
 
 
 def piece_ids(tokenizer, texts: list[str]) -> np.ndarray:
@@ -118,17 +118,16 @@ def make_seen(specs, folders, store, progress):
         tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
         tokenizer.backend_tokenizer.no_truncation()
 
-        def read(side):
-            return piece_ids(
-                tokenizer, texts_of(side.records, read_records(store.path(side.records)))
-            )
+        def read_pieces(side):
+            records = read_records(store.path(side.records))
+            return piece_ids(tokenizer, texts_of(side.records, records))
 
-        train = read(spec.train)
+        train = read_pieces(spec.train)
         values = {"types": {}, "tokens": {}}
         for test in spec.tests:
-            for name, share in shares_seen(train, read(test)).items():
+            for name, share in shares_seen(train, read_pieces(test)).items():
                 values[name][test.language] = share
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

@@ -53,13 +53,15 @@ def read_side(encoder, sentences: list[str], entered) -> Side:
     from xlingual_nb.measures.embeddings import fit
     from xlingual_nb.measures.contextual_words import locate_words, permute_spans, shifted_text
 
-    finder, (view, reads) = EveryWord(sentences, "spaces"), entered
+    view, reads = entered
+    reads = reads or shifted_text(encoder, view)
+    finder = EveryWord(sentences, "spaces")
     located = locate_words(encoder, sentences, finder)
-    text, _ = fit(encoder, (reads or shifted_text(encoder, view))(located.text), view)
-    words = permute_spans(located.words, text.lengths, encoder.view(view).inverted)
-    single = words[words[:, 3] - words[:, 2] == 1]
+    text, _ = fit(encoder, reads(located.text), view)
+    spans = permute_spans(located.words, text.lengths, encoder.view(view).inverted)
+    word, sentence, first, after = spans[spans[:, 3] - spans[:, 2] == 1].T  # words of one subword
     positions = np.full(finder.starts[-1], -1)
-    positions[single[:, 0]] = text.starts[single[:, 1]] + single[:, 2]
+    positions[word] = text.starts[sentence] + first
     return Side(text, view, positions, finder.starts)
 
 # %% ../../nbs/lib/5140_token_translation.ipynb #4a62188a
@@ -100,25 +102,21 @@ def gold_of(texts, both_sides, maximum: int = 0) -> Gold:
     """
     from xlingual_nb import microworld
 
-    links = gold_links(texts, maximum)
-    source_positions, target_positions = (
-        side.positions[side.starts[links[:, 0]] + links[:, n]]
-        for n, side in enumerate(both_sides, 1)
-    )
-    spoken = microworld.annotated_corpus(
-        texts[0].source.removeprefix("micro/"), texts[0].part, **dict(texts[0].parameters)
-    )
-    tags = np.array(microworld.TAGS)[spoken.upos[both_sides[0].starts[links[:, 0]] + links[:, 1]]]
-    both = (
-        (source_positions >= 0)
-        & (target_positions >= 0)
-        & (both_sides[0].text.ids[source_positions] != both_sides[1].text.ids[target_positions])
-    )
-    return Gold(
-        source_positions[both],
-        both_sides[1].text.ids[target_positions[both]],
-        np.isin(tags, CLASSES["Open"])[both],
-    )
+    source, target = both_sides
+    sentence, source_word, target_word = gold_links(texts, maximum).T
+    source_word = source.starts[sentence] + source_word  # words are numbered through the text
+    target_word = target.starts[sentence] + target_word
+    source_position = source.positions[source_word]
+    target_position = target.positions[target_word]
+    language = texts[0].source.removeprefix("micro/")
+    speech = microworld.annotated_corpus(language, texts[0].part, **dict(texts[0].parameters))
+    tags = np.array(microworld.TAGS)[speech.upos[source_word]]
+    source_id = source.text.ids[source_position]
+    target_id = target.text.ids[target_position]
+    # both words are one token, and not the same
+    counts = (source_position >= 0) & (target_position >= 0) & (source_id != target_id)
+    is_open = np.isin(tags, CLASSES["Open"])
+    return Gold(source_position[counts], target_id[counts], is_open[counts])
 
 # %% ../../nbs/lib/5140_token_translation.ipynb #c2fa2fc1
 def in_sentences(ids: np.ndarray, text: Encoded) -> list[list[int]]:
@@ -195,20 +193,19 @@ def accuracy_of(
         `gold` and `gold open`, and each among the copied and among the converted tokens;
         NaN for none.
     """
-    hit, is_copied, new = (
-        decoded[gold.positions] == gold.ids,
-        copied[gold.positions],
-        converted[gold.positions],
-    )
+    is_right = decoded[gold.positions] == gold.ids
+    is_copied = copied[gold.positions]
+    is_converted = converted[gold.positions]
+    everything = np.ones(len(is_right), bool)
 
-    def share(of):
-        return float(hit[of].mean()) if of.any() else float("nan")
+    def accuracy(mask):
+        return float(is_right[mask].mean()) if mask.any() else float("nan")
 
     return {
-        "gold": share(is_copied | True),
-        "gold open": share(gold.open),
-        "gold of copied": share(is_copied),
-        "gold open of copied": share(is_copied & gold.open),
-        "gold of converted": share(new),
-        "gold open of converted": share(new & gold.open),
+        "gold": accuracy(everything),
+        "gold open": accuracy(gold.open),
+        "gold of copied": accuracy(is_copied),
+        "gold open of copied": accuracy(is_copied & gold.open),
+        "gold of converted": accuracy(is_converted),
+        "gold open of converted": accuracy(is_converted & gold.open),
     }

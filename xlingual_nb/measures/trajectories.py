@@ -8,7 +8,6 @@ __all__ = ['CHECKPOINT_FOLDER', 'checkpoint_folders', 'Trajectory', 'load_trajec
            'make_translations', 'translation_cost']
 
 # %% ../../nbs/lib/5190_trajectories.ipynb #4c91d1e8
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from ..models.configs import step_flops
 from ..models.encoders import Encoder, load_encoder
 from ..models.pretraining import PretrainSpec
 from ..models.training import read_log
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5190_trajectories.ipynb #b3bc52d5
@@ -189,15 +188,17 @@ def load_trajectories(
     elif not isinstance(checkpoints, dict):
         checkpoints = dict(enumerate(map(Path, checkpoints)))
     require(checkpoints, "a trajectory needs a checkpoint: give some")
-    vectors = {layer: [] for layer in layers}
+    vectors = {layer: [] for layer in layers}  # of each checkpoint [2, items, width]
     for path in checkpoints.values():
         encoder = load_encoder(path)
         pair = tuple(languages) or tuple(encoder.views)
         require(len(pair) == 2, f"{path} declares {len(pair)} languages: name two of them")
         if not items:
+            # by default the words of the vocabulary, each a text of one token
             ids = translation_ids(encoder, pair).astype(np.int32)
-            items = [Encoded(column, np.arange(len(ids) + 1)) for column in ids.T]
-        both = [sentence_vectors(encoder, *each, layers) for each in zip(items, pair)]
+            starts = np.arange(len(ids) + 1)
+            items = [Encoded(column, starts) for column in ids.T]
+        both = [sentence_vectors(encoder, text, view, layers) for text, view in zip(items, pair)]
         for layer in layers:
             vectors[layer].append([states[layer].cpu().numpy() for states in both])
     if not labels:
@@ -412,7 +413,7 @@ def make_translations(specs, folders, store, progress):
             "tau": float(words.tau[0]),
             "tau_centred": float(words.centred.tau[0]),
         }
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

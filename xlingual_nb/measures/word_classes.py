@@ -6,7 +6,6 @@
 __all__ = ['CLASSES', 'AMONG', 'commonest_tags', 'one_way', 'by_class', 'WordClassesSpec', 'compare_classes', 'make_word_classes']
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #3b7dd5d5
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from xlingual_nb.measures.word_retrieval import (
     looked_at,
     looking_cost,
     found_pairs,
+    last_layer,
     queries_of,
     rotate_tables,
     strings,
@@ -28,7 +28,7 @@ from xlingual_nb.measures.word_retrieval import (
     vectors_of,
 )
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text.dictionaries import PARTS, dictionary_pairs
 from ..text.records import RecordsSpec, read_records
 from ..text.sources import read_corpus
@@ -92,16 +92,20 @@ def one_way(
     from xlingual_nb.measures.retrieval import chance, rank, reciprocal
 
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
-    tables = [table[numbers] for table, numbers in zip(tables, (queries, candidates))]
+    source, target = tables
+    query_vectors = source[queries]
+    candidate_vectors = target[candidates]
     if spec.centred:
-        tables = [table - table.mean(0) for table in tables]
-    earned = reciprocal(rank(*tables, gold, similarity=spec.similarity), spec.ties)
-    right = np.bincount(gold[:, 0])
-    queries_by_class = {name: np.unique(gold[mask, 0]) for name, mask in classes.items()}
-    return {
-        name: (float(earned[at].mean()), chance(right[at], len(candidates)))
-        for name, at in queries_by_class.items()
-    }
+        query_vectors = query_vectors - query_vectors.mean(0)
+        candidate_vectors = candidate_vectors - candidate_vectors.mean(0)
+    ranks = rank(query_vectors, candidate_vectors, gold, similarity=spec.similarity)
+    earned = reciprocal(ranks, spec.ties)
+    n_right = np.bincount(gold[:, 0])  # candidates that translate each query
+    scores = {}
+    for name, is_in_class in classes.items():
+        own = np.unique(gold[is_in_class, 0])
+        scores[name] = (float(earned[own].mean()), chance(n_right[own], len(candidates)))
+    return scores
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #4ff0f254
 def by_class(
@@ -125,13 +129,18 @@ def by_class(
         `own` class, and the number of `pairs`.
     """
     classes = {name: mask for name, mask in classes.items() if mask.any()}
-    directions = [one_way(spec, tables[::step], pairs[:, ::step], classes) for step in (1, -1)]
+    forward = one_way(spec, tables, pairs, classes)
+    backward = one_way(spec, tables[::-1], pairs[:, ::-1], classes)
     scores = {}
     for name, mask in classes.items():
-        (mrr, random), (backward, backward_random) = (direction[name] for direction in directions)
+        forward_mrr, forward_chance = forward[name]
+        backward_mrr, backward_chance = backward[name]
         within_class = both_ways(spec, tables, pairs[mask], np.ones(mask.sum(), bool))
         scores[name] = {
-            "all": {"mrr": (mrr + backward) / 2, "chance": (random + backward_random) / 2},
+            "all": {
+                "mrr": (forward_mrr + backward_mrr) / 2,
+                "chance": (forward_chance + backward_chance) / 2,
+            },
             "own": {"mrr": within_class["mrr"], "chance": within_class["chance"]},
             "pairs": int(mask.sum()),
         }
@@ -211,23 +220,28 @@ def compare_classes(
         If no usable pair has a tag, or there is none to learn from.
     """
     vectors = vectors_of(spec.words, encoder, [*pairs, *supervision], texts, store)
+    finders = [finder for finder, _ in vectors]
     numbers, supervision_numbers = found_pairs(vectors, len(pairs))
-    tags = np.array(commonest_tags(records, vectors[0][0]), dtype=object)[numbers[:, 0]]
-    if not (tags != "").any():
+    # the class of a pair is that of its first word
+    tags = np.array(commonest_tags(records, finders[0]), dtype=object)[numbers[:, 0]]
+    has_tag = tags != ""
+    if not has_tag.any():
         raise InputError(
             f"of {len(numbers)} pairs of {'-'.join(spec.words.pair)} none has a word with a tag: "
             f"give more text, or tags of {spec.words.pair[0]}"
         )
-    classes = {name: np.isin(tags, of) for name, of in CLASSES.items()}
-    tables = [side.vectors[max(side.vectors)] for _, side in vectors]
+    classes = {name: np.isin(tags, members) for name, members in CLASSES.items()}
+    tables = last_layer(vectors)
     if spec.learnt:
         tables = rotate_tables(tables, exclude_queries(supervision_numbers, numbers))
-    letters, rows = strings([finder for finder, _ in vectors], numbers)
-    scored = {
+    # the baseline: the same retrieval by spelling alone
+    spellings, spelling_rows = strings(finders, numbers)
+    return {
         "found": by_class(spec.words, tables, numbers, classes),
-        "strings": by_class(spec.words, letters, rows, classes),
+        "strings": by_class(spec.words, spellings, spelling_rows, classes),
+        "usable": len(numbers),
+        "untagged": int((~has_tag).sum()),
     }
-    return scored | {"usable": len(numbers), "untagged": int((tags == "").sum())}
 
 # %% ../../nbs/lib/5110_word_classes.ipynb #afaa65d4
 def make_word_classes(specs, folders, store, progress):
@@ -248,16 +262,19 @@ def make_word_classes(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         words = spec.words
         texts = [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
-        records = [record for tagged in spec.tags for record in read_records(store.path(tagged))]
+        records = []
+        for tagged in spec.tags:
+            records += read_records(store.path(tagged))
 
-        def of_part(part):
-            return dictionary_pairs(replace(words.dictionary, part=part), words.pair, words.texts)
+        def pairs_of(part):
+            dictionary = replace(words.dictionary, part=part)
+            return dictionary_pairs(dictionary, words.pair, words.texts)
 
-        pairs = of_part(words.dictionary.part)
-        supervision = of_part(spec.learnt) if spec.learnt else []
+        pairs = pairs_of(words.dictionary.part)
+        supervision = pairs_of(spec.learnt) if spec.learnt else []
         encoder = load_encoder(store.path(words.checkpoint), device())
         values = compare_classes(spec, encoder, pairs, supervision, texts, records, store)
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

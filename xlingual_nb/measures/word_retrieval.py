@@ -8,7 +8,6 @@ __all__ = ['compare', 'make_words', 'check_met', 'find_numbers', 'looking_cost',
            'known_vectors', 'make_word_floors']
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #10053ec9
-import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -19,7 +18,7 @@ from ..errors import InputError, require
 from ..models.configs import step_flops
 from ..models.pretraining import PretrainSpec
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text.dictionaries import PARTS, Dictionary, dictionary_pairs
 from ..text.sources import corpus_size, load_spec, read_corpus
 from ..text.transforms import apply_text_transforms
@@ -74,19 +73,24 @@ def compare(spec: WordSpec, encoder, pairs, texts, store=None) -> dict:
             f"of no pair of {len(pairs)} do both words occur in the texts of {'-'.join(spec.pair)}: "
             "give more text, or a dictionary of its words"
         )
-    each = [vectors.vectors for _, vectors in vectors]
-    layers = {
-        layer: both_ways(spec, [side[layer] for side in each], numbers, usable) for layer in each[0]
-    }
-    words, candidates = (len(np.unique(column)) for column in numbers[usable].T)
-    summary = {
+    (_, first), (_, second) = vectors
+    layers = {}
+    for layer in first.vectors:
+        tables = [first.vectors[layer], second.vectors[layer]]
+        layers[layer] = both_ways(spec, tables, numbers, usable)
+    words, candidates = numbers[usable].T
+    last = max(layers)
+    # tables show the last layer, figures all of them
+    return {
+        **layers[last],
+        "layer": last,
         "pairs": len(numbers),
         "usable": int(usable.sum()),
-        "words": words,
-        "candidates": candidates,
-        "truncated": sum(vectors.truncated for _, vectors in vectors),
+        "words": len(np.unique(words)),
+        "candidates": len(np.unique(candidates)),
+        "truncated": first.truncated + second.truncated,
+        "layers": layers,
     }
-    return layers[max(layers)] | {"layer": max(layers)} | summary | {"layers": layers}
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #6658a8cc
 def make_words(specs, folders, store, progress):
@@ -107,13 +111,10 @@ def make_words(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         texts = [looked_at(read_corpus(store.path(text)), spec.sentences) for text in spec.texts]
         pairs = dictionary_pairs(spec.dictionary, spec.pair, spec.texts)
-        finders(
-            spec, pairs, texts
-        )  # refuses texts without any of the words before a model is opened
-        values = compare(
-            spec, load_encoder(store.path(spec.checkpoint), device()), pairs, texts, store
-        )
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        # refuses texts without any of the words before a model is opened
+        finders(spec, pairs, texts)
+        encoder = load_encoder(store.path(spec.checkpoint), device())
+        write_measures(folder, compare(spec, encoder, pairs, texts, store))
         progress(spec, 1, 1)
 
 
@@ -307,15 +308,18 @@ def strings(finders, pairs: np.ndarray) -> tuple[list, np.ndarray]:
     """
     import torch
 
-    words, row_numbers = zip(*(np.unique(column, return_inverse=True) for column in pairs.T))
-    keys = [[*finder.numbers] for finder in finders]
-    spellings = [[key_list[number] for number in numbers] for key_list, numbers in zip(keys, words)]
-    rows = {
-        key: i for i, key in enumerate(dict.fromkeys(key for side in spellings for key in side))
-    }
-    return [torch.eye(len(rows))[[rows[key] for key in side]] for side in spellings], np.stack(
-        row_numbers, 1
-    )
+    row_of = {}  # of each spelling, whichever language has it
+    rows_of_words = []
+    pair_rows = []
+    for finder, column in zip(finders, pairs.T):
+        numbers, inverse = np.unique(column, return_inverse=True)
+        spellings = list(finder.numbers)
+        rows_of_words.append(
+            [row_of.setdefault(spellings[number], len(row_of)) for number in numbers]
+        )
+        pair_rows.append(inverse)
+    one_hot = torch.eye(len(row_of))
+    return [one_hot[rows] for rows in rows_of_words], np.stack(pair_rows, 1)
 
 # %% ../../nbs/lib/5100_word_retrieval.ipynb #b51dcb9c
 def found_pairs(vectors_by_side, pairs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -418,14 +422,15 @@ def floors_of(spec: WordFloorsSpec, encoder, pairs, supervision, texts, store=No
     vectors, queries, supervision_pairs = look_up_vectors(
         spec, encoder, pairs, supervision, texts, store
     )
+    finders = [finder for finder, _ in vectors]
 
     def score(tables, pairs):
         return both_ways(spec.words, tables, pairs, np.ones(len(pairs), bool))
 
-    unmapped = score(*strings([finder for finder, _ in vectors], queries))
+    rotated = rotate_tables(last_layer(vectors), supervision_pairs)
     return {
-        "strings": unmapped,
-        "mapped": score(rotate_tables(last_layer(vectors), supervision_pairs), queries),
+        "strings": score(*strings(finders, queries)),
+        "mapped": score(rotated, queries),
         "learnt": len(supervision_pairs),
     }
 
@@ -445,13 +450,11 @@ def read_words(spec: WordFloorsSpec, store) -> tuple:
         Sentences of each language.
     """
     words = spec.words
-    parts = words.dictionary, replace(words.dictionary, part=spec.learnt)
-    pairs, supervision = (dictionary_pairs(part, words.pair, words.texts) for part in parts)
-    return (
-        pairs,
-        supervision,
-        [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts],
-    )
+    learnt_part = replace(words.dictionary, part=spec.learnt)
+    pairs = dictionary_pairs(words.dictionary, words.pair, words.texts)
+    supervision = dictionary_pairs(learnt_part, words.pair, words.texts)
+    texts = [looked_at(read_corpus(store.path(text)), words.sentences) for text in words.texts]
+    return pairs, supervision, texts
 
 
 def known_vectors(spec: WordFloorsSpec, encoder, store) -> tuple:
@@ -489,7 +492,7 @@ def make_word_floors(specs, folders, store, progress):
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.words.checkpoint), device())
         values = floors_of(spec, encoder, *read_words(spec, store), store)
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

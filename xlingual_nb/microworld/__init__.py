@@ -251,23 +251,25 @@ def task_records(
         raise InputError(f"task {name!r}: the microworld has {', '.join(TASKS)}")
     check_part(part)
     if name == "langid":
-        typologies = [preset(l) for l in language]
-        return language_records(
-            [
-                annotated_corpus(l, part, size, vocabulary, f"langid {seed} {i}", **parameters)
-                for i, l in enumerate(typologies)
-            ]
-        )
+        corpora = []
+        for i, typology in enumerate(map(preset, language)):
+            # a seed for each language, so that no sentence of one is a translation of another's
+            own_seed = f"langid {seed} {i}"
+            corpora.append(
+                annotated_corpus(typology, part, size, vocabulary, own_seed, **parameters)
+            )
+        return language_records(corpora)
     if name == "nli":
         world, parameters = split_world_parameters(vocabulary, parameters)
-        level_parameters = {
-            name: parameters.pop(name) for name in ("level", "unrelated") if name in parameters
-        }
-        pairs = nli_pairs(world, part, size, seed, **level_parameters)
-        return pairs.records(make_lexicon(preset(language, **parameters), world))
-    return RECORDS[name](
-        annotated_corpus(language, part, size, vocabulary, f"{name} {seed}", **parameters)
-    )
+        pair_parameters = {}
+        for parameter in ("level", "unrelated"):
+            if parameter in parameters:
+                pair_parameters[parameter] = parameters.pop(parameter)
+        pairs = nli_pairs(world, part, size, seed, **pair_parameters)
+        lexicon = make_lexicon(preset(language, **parameters), world)
+        return pairs.records(lexicon)
+    corpus = annotated_corpus(language, part, size, vocabulary, f"{name} {seed}", **parameters)
+    return RECORDS[name](corpus)
 
 # %% ../../nbs/lib/3000_microworld.ipynb #d7cf9733
 # what the integers of a task's columns mean

@@ -173,11 +173,10 @@ def sample_partner(draft, role, governor):
     rng = draft.rng
     favourite = sample_favourite(world, rng, role, governor)
     any_partner = world.pool[role][world.by_topic[role].sample(rng, draft.topic)]
-    return np.where(
-        governor == 0,
-        0,
-        np.where(rng.bernoulli(len(governor), world.noise), any_partner, favourite),
-    )
+    # a share `noise` of partners is no favourite, so that all combinations occur
+    is_noise = rng.bernoulli(len(governor), world.noise)
+    partner = np.where(is_noise, any_partner, favourite)
+    return np.where(governor == 0, 0, partner)
 
 # %% ../../nbs/lib/3030_drafts.ipynb #f9adf79b
 def entity_rows(draft, core):
@@ -200,14 +199,10 @@ def entity_rows(draft, core):
     extra = sample_partner(draft, "surname", core)
     has_surname = world.of(core, "person") & has_two_words & world.of(extra, "surname")
     is_compound = world.of(core, "organisation", "thing") & has_two_words
-    return np.stack(
-        [
-            core,
-            np.where(is_compound, extra, core),
-            np.where(has_surname, extra, np.where(is_compound, core, 0)),
-        ],
-        axis=1,
-    )
+    # a person's surname comes second; a thing is named after a person, whose surname comes first
+    head = np.where(is_compound, extra, core)
+    flat = np.where(has_surname, extra, np.where(is_compound, core, 0))
+    return np.stack([core, head, flat], axis=1)
 
 # %% ../../nbs/lib/3030_drafts.ipynb #8263b733
 def fill_noun_phrase(draft, path, entity, without_quantifier=False):
@@ -226,42 +221,33 @@ def fill_noun_phrase(draft, path, entity, without_quantifier=False):
     style = draft.style
     n = len(entity)
     core, head, flat = entity.T
-    noun = world.of(core, "noun")
-    hypernym = world.parent[core]
+    is_noun = world.of(core, "noun")  # names take no article, adjective or number
     # one draw for both: its upper end a realm, its lower end a category
     u = rng.raw(n).astype(float) / 2.0**32
-    head = np.where(noun & (u > 1 - style.realm), world.parent[hypernym], head)
-    head = np.where(noun & (u < style.category), hypernym, head)
-    quantifier = np.where(
-        rng.bernoulli(n, style.quantifier) & noun & (not without_quantifier),
-        world.first["quantifier"] + rng.integers(n, world.size["quantifier"]),
-        0,
-    )
-    is_singular = np.isin(quantifier, [world.concept("every"), world.concept("no")]) & (
-        quantifier > 0
-    )
-    plural = noun & ~is_singular & (rng.bernoulli(n, style.plural) | (quantifier > 0))
-    numeral = np.where(
-        plural & (quantifier == 0) & rng.bernoulli(n, style.numeral),
-        world.first["numeral"] + rng.integers(n, world.size["numeral"]),
-        0,
-    )
+    category = world.parent[core]
+    head = np.where(is_noun & (u > 1 - style.realm), world.parent[category], head)
+    head = np.where(is_noun & (u < style.category), category, head)
+    has_quantifier = rng.bernoulli(n, style.quantifier) & is_noun & (not without_quantifier)
+    any_quantifier = world.first["quantifier"] + rng.integers(n, world.size["quantifier"])
+    quantifier = np.where(has_quantifier, any_quantifier, 0)
+    # "every" and "no" go with a singular, other quantifiers with a plural
+    singular_quantifiers = [world.concept("every"), world.concept("no")]
+    is_singular = np.isin(quantifier, singular_quantifiers) & (quantifier > 0)
+    is_plural = is_noun & ~is_singular & (rng.bernoulli(n, style.plural) | (quantifier > 0))
+    has_numeral = is_plural & (quantifier == 0) & rng.bernoulli(n, style.numeral)
+    any_numeral = world.first["numeral"] + rng.integers(n, world.size["numeral"])
     article = np.where(rng.bernoulli(n, style.definite), world.concept("the"), world.concept("a"))
-    article = np.where(noun & (quantifier == 0), article, 0)
-    adjective = np.where(
-        noun & rng.bernoulli(n, style.adjective),
-        sample_favourite(world, rng, "adjective", core),
-        0,
-    )
+    has_adjective = is_noun & rng.bernoulli(n, style.adjective)
+    adjective = sample_favourite(world, rng, "adjective", core)
     draft.fill(
         path,
         noun=head,
         flat=flat,
         quantifier=quantifier,
-        plural=np.where(plural, world.concept("PL"), 0),
-        numeral=numeral,
-        article=article,
-        adjective=adjective,
+        plural=np.where(is_plural, world.concept("PL"), 0),
+        numeral=np.where(has_numeral, any_numeral, 0),
+        article=np.where(is_noun & (quantifier == 0), article, 0),
+        adjective=np.where(has_adjective, adjective, 0),
     )
 
 # %% ../../nbs/lib/3030_drafts.ipynb #ffa6dadb
@@ -296,25 +282,20 @@ def add_modifiers(draft, path, entity):
     core = entity[:, 0]
     # one draw, so that no noun has both: lower end a possessor, upper end a relative clause
     u = draft.rng.raw(len(core)).astype(float) / 2.0**32
-    common = world.of(core, "noun")
-    has_possessor = common & (u < draft.style.possessor)
-    has_relative = common & (u > 1 - draft.style.relative)
+    is_noun = world.of(core, "noun")
+    has_possessor = is_noun & (u < draft.style.possessor)
+    has_relative = is_noun & (u > 1 - draft.style.relative)
+    # "... of the noun7"
     possessor = np.where(has_possessor, sample_partner(draft, "possessor", core), 0)
     fill_noun_phrase(draft, f"{path}.gen", entity_rows(draft, possessor), without_quantifier=True)
     fill_case(draft, f"{path}.gen", "GEN", "of")
+    # "... who verb5 the noun9"
     verb = np.where(has_relative, sample_partner(draft, "relative", core), 0)
-    draft.fill(
-        f"{path}.rel",
-        verb=verb,
-        mark=np.where(has_relative, world.concept("who"), 0),
-        tense=np.where(has_relative, draft.tense, 0),
-    )
-    fill_noun_phrase(
-        draft,
-        f"{path}.rel.obj",
-        entity_rows(draft, sample_partner(draft, "object", verb)),
-        without_quantifier=True,
-    )
+    mark = np.where(has_relative, world.concept("who"), 0)
+    tense = np.where(has_relative, draft.tense, 0)
+    draft.fill(f"{path}.rel", verb=verb, mark=mark, tense=tense)
+    object_entity = entity_rows(draft, sample_partner(draft, "object", verb))
+    fill_noun_phrase(draft, f"{path}.rel.obj", object_entity, without_quantifier=True)
     fill_case(draft, f"{path}.rel.obj", "ACC")
 
 # %% ../../nbs/lib/3030_drafts.ipynb #a978521c
@@ -339,24 +320,20 @@ def fill_predicate(draft, path, core, cast_member):
     rng = draft.rng
     style = draft.style
     n = len(core)
-    here = core > 0
+    is_clause = core > 0  # other sentences have no clause at this path
     verb = sample_partner(draft, "verb", core)
-    uses_cast_member = rng.bernoulli(n, style.cast_object)[:, None] & (
-        cast_member[:, :1] != core[:, None]
-    )
-    object_entity = entity_rows(draft, sample_partner(draft, "object", verb))
-    object_entity = np.where(
-        world.of(verb, "verb2", "verb3")[:, None],
-        np.where(uses_cast_member, cast_member, object_entity),
-        0,
-    )
-    adverb = np.where(
-        here & rng.bernoulli(n, style.adverb), sample_partner(draft, "adverb", verb), 0
-    )
-    negation = np.where(here & rng.bernoulli(n, style.negation), world.concept("not"), 0)
-    draft.fill(
-        path, verb=verb, adverb=adverb, negation=negation, tense=np.where(here, draft.tense, 0)
-    )
+    # the object is another member of the document's cast, or any partner of the verb
+    is_another = cast_member[:, :1] != core[:, None]
+    uses_cast = rng.bernoulli(n, style.cast_object)[:, None] & is_another
+    any_object = entity_rows(draft, sample_partner(draft, "object", verb))
+    is_transitive = world.of(verb, "verb2", "verb3")[:, None]
+    object_entity = np.where(is_transitive, np.where(uses_cast, cast_member, any_object), 0)
+    has_adverb = is_clause & rng.bernoulli(n, style.adverb)
+    adverb = np.where(has_adverb, sample_partner(draft, "adverb", verb), 0)
+    is_negated = is_clause & rng.bernoulli(n, style.negation)
+    negation = np.where(is_negated, world.concept("not"), 0)
+    tense = np.where(is_clause, draft.tense, 0)
+    draft.fill(path, verb=verb, adverb=adverb, negation=negation, tense=tense)
     fill_noun_phrase(draft, f"{path}.obj", object_entity)
     fill_case(draft, f"{path}.obj", "ACC")
     return verb, object_entity
@@ -373,13 +350,14 @@ def pronominalise(draft, path, which):
     """
     world = draft.world
     matrix = draft.matrix
-    is_plural = matrix[which, SLOT_INDEX[f"{path}.plural"]] > 0
+    noun = SLOT_INDEX[f"{path}.noun"]
+    plural = SLOT_INDEX[f"{path}.plural"]
+    is_plural = matrix[which, plural] > 0
+    # the phrase loses all its words, its modifiers' too
     phrase_columns = [i for name, i in SLOT_INDEX.items() if name.startswith(path + ".")]
     matrix[np.ix_(which, phrase_columns)] = 0
-    matrix[which, SLOT_INDEX[f"{path}.noun"]] = np.where(
-        is_plural, world.concept("they"), world.concept("it")
-    )
-    matrix[which, SLOT_INDEX[f"{path}.plural"]] = np.where(is_plural, world.concept("PL"), 0)
+    matrix[which, noun] = np.where(is_plural, world.concept("they"), world.concept("it"))
+    matrix[which, plural] = np.where(is_plural, world.concept("PL"), 0)
 
 # %% ../../nbs/lib/3030_drafts.ipynb #e7e57407
 def fill_obliques(draft, verb):
@@ -391,17 +369,16 @@ def fill_obliques(draft, verb):
     verb : ndarray, shape (n,)
     """
     style = draft.style
+    # one draw, so that no sentence has both: lower end clause-final, upper end fronted
     u = draft.rng.raw(len(draft)).astype(float) / 2.0**32
-    rows_by_path = {
-        "main.obl": u < style.oblique * (1 - style.front),
-        "front": u > 1 - style.oblique * style.front,
-    }
-    for path, here in rows_by_path.items():
-        core = np.where(here, sample_partner(draft, "oblique", verb), 0)
+    is_final = u < style.oblique * (1 - style.front)
+    is_fronted = u > 1 - style.oblique * style.front
+    for path, has_oblique in (("main.obl", is_final), ("front", is_fronted)):
+        core = np.where(has_oblique, sample_partner(draft, "oblique", verb), 0)
         fill_noun_phrase(draft, path, entity_rows(draft, core), without_quantifier=True)
         fill_case(draft, path, "LOC")
         draft.fill(path, adp=sample_partner(draft, "preposition", core))
-    draft.matrix[rows_by_path["front"], SLOT_INDEX["comma"]] = draft.world.concept(",")
+    draft.matrix[is_fronted, SLOT_INDEX["comma"]] = draft.world.concept(",")
 
 # %% ../../nbs/lib/3030_drafts.ipynb #112d6c13
 def fill_sentences(draft, subject, cast_member, repeats_subject):
@@ -420,9 +397,10 @@ def fill_sentences(draft, subject, cast_member, repeats_subject):
     -------
     ndarray, shape (n, slots)
     """
+    # The order of the draws is part of the corpora: a change would change every one of them.
     world = draft.world
     style = draft.style
-    matrix = draft.matrix
+    n = len(draft)
     fill_noun_phrase(draft, "main.subj", subject)
     add_modifiers(draft, "main.subj", subject)
     verb, object_entity = fill_predicate(draft, "main", subject[:, 0], cast_member)
@@ -431,13 +409,13 @@ def fill_sentences(draft, subject, cast_member, repeats_subject):
     fill_noun_phrase(draft, "main.iobj", entity_rows(draft, recipient), without_quantifier=True)
     fill_case(draft, "main.iobj", "DAT", "to")
     fill_obliques(draft, verb)
-    pronominalise(
-        draft, "main.subj", repeats_subject & draft.rng.bernoulli(len(draft), style.pronoun)
-    )
-    has_second_clause = draft.rng.bernoulli(len(draft), style.second_clause)
-    second = np.where(has_second_clause[:, None], cast_member, 0)
+    is_pronoun = repeats_subject & draft.rng.bernoulli(n, style.pronoun)
+    pronominalise(draft, "main.subj", is_pronoun)
+    # "... and noun4 verb2 ...": a second clause about another member of the cast
+    has_second = draft.rng.bernoulli(n, style.second_clause)
+    second = np.where(has_second[:, None], cast_member, 0)
     fill_noun_phrase(draft, "then.subj", second)
     fill_predicate(draft, "then", second[:, 0], subject)
-    matrix[has_second_clause, SLOT_INDEX["and"]] = world.concept("and")
-    matrix[:, SLOT_INDEX["period"]] = world.concept(".")
-    return matrix
+    draft.matrix[has_second, SLOT_INDEX["and"]] = world.concept("and")
+    draft.matrix[:, SLOT_INDEX["period"]] = world.concept(".")
+    return draft.matrix

@@ -67,19 +67,23 @@ def entailment_label(region, premise, hypothesis, general):
     int or None
         Index into LABELS; None if no label is safe.
     """
+    # labels: 0 entailment, 1 neutral, 2 contradiction, None where no label is safe
     if premise == hypothesis:
         return same_frame_label(region, premise, general)
     if region not in ("scope", "same", "subject"):
         return None
-    pair = (premise, hypothesis)
-    if pair in (("plain", "negated"), ("negated", "plain")) and region == "subject":
+    frames = (premise, hypothesis)
+    if region == "subject" and frames in (("plain", "negated"), ("negated", "plain")):
         return None
-    if pair in (("plain", "negated"), ("some", "no")):
+    # opposites contradict each other unless the change makes room for both
+    if frames in (("plain", "negated"), ("some", "no")):
         return 1 if general is False else 2
-    if pair in (("negated", "plain"), ("no", "some")):
+    if frames in (("negated", "plain"), ("no", "some")):
         return 1 if general is True else 2
-    if pair in (("every", "no"), ("no", "every")):
-        return 2 if region != "scope" or general is None or general == (premise == "every") else 1
-    if pair == ("every", "some"):
+    if frames in (("every", "no"), ("no", "every")):
+        if region != "scope" or general is None:
+            return 2
+        return 2 if general == (premise == "every") else 1
+    if frames == ("every", "some"):
         return 1 if region == "scope" and general is False else 0
-    return 1 if pair == ("some", "every") else None
+    return 1 if frames == ("some", "every") else None

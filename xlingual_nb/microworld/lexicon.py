@@ -39,10 +39,14 @@ def feature_bundles(kind):
     list of tuple of str
         The last feature varies fastest; the index of a combination is its *bundle*.
     """
-    rows = [()]
+    bundles = [()]
     for values in kind.values():
-        rows = [r + ((v,) if v else ()) for r in rows for v in values]
-    return rows
+        longer = []
+        for bundle in bundles:
+            # an empty value is a feature without an ending
+            longer += [(*bundle, value) if value else bundle for value in values]
+        bundles = longer
+    return bundles
 
 
 NOUN_BUNDLES = feature_bundles(NOUN)
@@ -220,23 +224,23 @@ def native_words(name, script, patterns, world):
     StemsAndEndings
     """
     rng = RandomStream("lexicon", name, script, patterns, world.variant)
-    used = set()
+    # endings are short, and no two of them alike; stems may be spelt like an ending
+    used_endings = set()
     short = Sounds(script, ("CV",) if script in ABUGIDAS else ("VC",))
-    endings = {e: generate_unused_stem(rng, short, 1, identity_form, used) for e in ENDINGS}
+    endings = {}
+    for ending in ENDINGS:
+        endings[ending] = generate_unused_stem(rng, short, 1, identity_form, used_endings)
     sounds = Sounds(script, tuple(patterns.split()))
-    stems = [""]
+    punctuation = dict(zip(CLOSED["punctuation"], SCRIPTS[script].marks))
+    stems = [""]  # concept 0 is nothing
     used = set()
-    marks = dict(zip(CLOSED["punctuation"], SCRIPTS[script].marks))
     for concept in range(1, len(world)):
         kind = world.names[world.classes[concept]]
         if kind == "punctuation":
-            stems.append(marks[world.gloss(concept)])
-        else:
-            stems.append(
-                generate_unused_stem(
-                    rng, sounds, SYLLABLES.get(kind, 1), inflections(kind, endings), used
-                )
-            )
+            stems.append(punctuation[world.gloss(concept)])
+            continue
+        forms = inflections(kind, endings)
+        stems.append(generate_unused_stem(rng, sounds, SYLLABLES.get(kind, 1), forms, used))
     return StemsAndEndings(tuple(stems), endings)
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #bd7915a7
@@ -254,13 +258,9 @@ def cognate_parameter(kind):
     """
     if kind in ENTITY_KINDS:
         return "cognate_names"
-    return (
-        "cognate_numerals"
-        if kind == "numeral"
-        else "cognate_grammar"
-        if kind in CLOSED
-        else "cognates"
-    )
+    if kind == "numeral":
+        return "cognate_numerals"
+    return "cognate_grammar" if kind in CLOSED else "cognates"
 
 
 class Cognates(NamedTuple):
@@ -293,14 +293,16 @@ def select_cognates(lang, world):
     """
     parameters = [cognate_parameter(n) if n != "nothing" else "" for n in world.names]
     is_cognate = np.zeros(len(world), bool)
-    for dial in ("cognates", "cognate_names", "cognate_numerals", "cognate_grammar"):
-        members = np.flatnonzero(np.array([d == dial for d in parameters])[world.classes])
-        order = members[RandomStream("cognates", dial, world.variant).permutation(len(members))]
-        is_cognate[order[: round(getattr(lang, dial) * len(members))]] = True
+    for parameter in ("cognates", "cognate_names", "cognate_numerals", "cognate_grammar"):
+        has_parameter = np.array([p == parameter for p in parameters])[world.classes]
+        members = np.flatnonzero(has_parameter)
+        # one order for all languages: who shares more shares what the others share, too
+        order = RandomStream("cognates", parameter, world.variant).permutation(len(members))
+        n_shared = round(getattr(lang, parameter) * len(members))
+        is_cognate[members[order][:n_shared]] = True
     rank = RandomStream("cognate endings", world.variant).permutation(len(ENDINGS))
-    return Cognates(
-        is_cognate, {ENDINGS[i] for i in rank[: round(lang.cognate_grammar * len(ENDINGS))]}
-    )
+    n_endings = round(lang.cognate_grammar * len(ENDINGS))
+    return Cognates(is_cognate, {ENDINGS[i] for i in rank[:n_endings]})
 
 # %% ../../nbs/lib/3060_lexicon.ipynb #1c19d903
 def unambiguous_endings(lang, world, native, source, cognates, rng):
@@ -323,19 +325,23 @@ def unambiguous_endings(lang, world, native, source, cognates, rng):
     """
     kinds = [world.names[c] for c in world.classes]
     concepts = np.flatnonzero(cognates.stems)
+    own_endings = [ending for ending in ENDINGS if ending not in cognates.endings]
     for attempt in range(200):
-        endings = {
-            e: source.endings[e] if e in cognates.endings else t for e, t in native.endings.items()
-        }
+        endings = {}
+        for ending, text in native.endings.items():
+            endings[ending] = source.endings[ending] if ending in cognates.endings else text
         if attempt:
-            used = {source.endings[e] for e in cognates.endings}
+            # new endings of its own, longer after each twenty attempts
+            used = {source.endings[ending] for ending in cognates.endings}
             sounds = Sounds(lang.script, ("CV", "CVC"))
-            endings |= {
-                e: generate_unused_stem(rng, sounds, 1 + attempt // 20, identity_form, used)
-                for e in ENDINGS
-                if e not in cognates.endings
-            }
-        forms = [f for c in concepts for f in inflections(kinds[c], endings)(source.stems[c])]
+            n_syllables = 1 + attempt // 20
+            for ending in own_endings:
+                endings[ending] = generate_unused_stem(
+                    rng, sounds, n_syllables, identity_form, used
+                )
+        forms = []
+        for concept in concepts:
+            forms += inflections(kinds[concept], endings)(source.stems[concept])
         if len(set(forms)) == len(forms):
             break
     return endings, set(forms)
@@ -359,14 +365,14 @@ def merge_cognates(lang, world, native, source, cognates):
     rng = RandomStream("overlay", lang.name, lang.script, world.variant)
     sounds = Sounds(lang.script, tuple(lang.syllables.split()))
     endings, used = unambiguous_endings(lang, world, native, source, cognates, rng)
-    stems = [
-        source_stem if t else native_stem
-        for native_stem, source_stem, t in zip(native.stems, source.stems, cognates.stems)
-    ]
+    stems = list(native.stems)
+    for concept in np.flatnonzero(cognates.stems):
+        stems[concept] = source.stems[concept]
     for concept in range(1, len(world)):
         kind = world.names[world.classes[concept]]
         if cognates.stems[concept] or kind == "punctuation":
             continue
+        # a native word with a form that a cognate has gets another stem
         forms = inflections(kind, endings)
         new_forms = forms(native.stems[concept])
         if used.isdisjoint(new_forms):

@@ -208,17 +208,17 @@ def swap_arguments(matrix):
     -------
     EditedRows
     """
-    out = matrix.copy()
-    for s in SKELETON:
-        if s.name.startswith("main.subj.") and s.name != "main.subj.case":
-            i = SLOT_INDEX[s.name]
-            j = SLOT_INDEX[s.name.replace("main.subj", "main.obj", 1)]
-            out[:, i], out[:, j] = matrix[:, j], matrix[:, i]
-    return EditedRows(
-        out,
-        (matrix[:, SLOT_INDEX["main.obj.noun"]] > 0)
-        & (matrix[:, SLOT_INDEX["main.obj.quantifier"]] == 0),
-    )
+    swapped = matrix.copy()
+    for slot in SKELETON:
+        # case belongs to the role, not to the noun phrase
+        if slot.name.startswith("main.subj.") and slot.name != "main.subj.case":
+            subject = SLOT_INDEX[slot.name]
+            object_ = SLOT_INDEX[slot.name.replace("main.subj", "main.obj", 1)]
+            swapped[:, subject] = matrix[:, object_]
+            swapped[:, object_] = matrix[:, subject]
+    has_object = matrix[:, SLOT_INDEX["main.obj.noun"]] > 0
+    object_is_plain = matrix[:, SLOT_INDEX["main.obj.quantifier"]] == 0
+    return EditedRows(swapped, has_object & object_is_plain)
 
 # %% ../../nbs/lib/3090_nli_edits.ipynb #f2f57186
 # edits that put another word of one class into one slot
@@ -287,29 +287,29 @@ def apply_substitution(world, rng, matrix, edit):
     """
     if edit in WORD_EDITS:
         return replace_word(world, rng, matrix, edit)
-    at = lambda slot: matrix[:, SLOT_INDEX[slot]]
-    adjective = at("main.subj.adjective")
     everywhere = np.ones(len(matrix), bool)
     if edit == "antonym":
-        return EditedRows(
-            replace_column(matrix, "main.subj.adjective", antonyms(world, adjective)), adjective > 0
-        )
+        adjective = matrix[:, SLOT_INDEX["main.subj.adjective"]]
+        edited = replace_column(matrix, "main.subj.adjective", antonyms(world, adjective))
+        return EditedRows(edited, adjective > 0)
     if edit == "tense":
-        replacement = np.where(at("main.tense") > 0, 0, world.concept("PAST"))
+        tense = matrix[:, SLOT_INDEX["main.tense"]]
+        replacement = np.where(tense > 0, 0, world.concept("PAST"))
         return EditedRows(replace_column(matrix, "main.tense", replacement), everywhere)
     if edit == "other_verb":
-        verb = at("main.verb")
-        kinds = [
-            (world.of(verb, k), different_concept(world, rng, k, verb))
-            for k in ("verb1", "verb2", "verb3")
-        ]
-        return EditedRows(replace_column(matrix, "main.verb", np.select(*zip(*kinds))), everywhere)
-    changed, fits = swap_arguments(matrix)
-    adverb = at("main.adverb")
-    replacement = np.where(
-        rng.bernoulli(len(matrix), 0.5), 0, different_concept(world, rng, "adverb", adverb)
-    )
-    return EditedRows(replace_column(changed, "main.adverb", replacement), fits & (adverb > 0))
+        verb = matrix[:, SLOT_INDEX["main.verb"]]
+        kinds = ("verb1", "verb2", "verb3")  # a verb is replaced by one with as many objects
+        is_kind = [world.of(verb, kind) for kind in kinds]
+        others = [different_concept(world, rng, kind, verb) for kind in kinds]
+        edited = replace_column(matrix, "main.verb", np.select(is_kind, others))
+        return EditedRows(edited, everywhere)
+    # an exchange of subject and object; the adverb goes or changes, so that words differ as well
+    swapped, fits = swap_arguments(matrix)
+    adverb = matrix[:, SLOT_INDEX["main.adverb"]]
+    is_dropped = rng.bernoulli(len(matrix), 0.5)
+    replacement = np.where(is_dropped, 0, different_concept(world, rng, "adverb", adverb))
+    edited = replace_column(swapped, "main.adverb", replacement)
+    return EditedRows(edited, fits & (adverb > 0))
 
 # %% ../../nbs/lib/3090_nli_edits.ipynb #f58bc34b
 def apply_frame(world, matrix, name):
@@ -326,18 +326,24 @@ def apply_frame(world, matrix, name):
     -------
     EditedRows
     """
-    out = matrix.copy()
-    common = world.of(matrix[:, SLOT_INDEX["main.subj.noun"]], "noun", "category", "realm")
-    quantified = out[:, SLOT_INDEX["main.subj.quantifier"]] > 0
-    out[quantified, SLOT_INDEX["main.subj.article"]] = world.concept("the")
-    out[:, SLOT_INDEX["main.subj.quantifier"]] = 0
-    out[:, SLOT_INDEX["main.negation"]] = world.concept("not") if name == "negated" else 0
+    noun = SLOT_INDEX["main.subj.noun"]
+    quantifier = SLOT_INDEX["main.subj.quantifier"]
+    article = SLOT_INDEX["main.subj.article"]
+    numeral = SLOT_INDEX["main.subj.numeral"]
+    plural = SLOT_INDEX["main.subj.plural"]
+    framed = matrix.copy()
+    # the meaning's own quantifier and negation make way for those of the frame
+    framed[framed[:, quantifier] > 0, article] = world.concept("the")
+    framed[:, quantifier] = 0
+    framed[:, SLOT_INDEX["main.negation"]] = world.concept("not") if name == "negated" else 0
     if name in ("plain", "negated"):
-        return EditedRows(out, np.ones(len(out), bool))
-    out[:, SLOT_INDEX["main.subj.quantifier"]] = world.concept(name)
-    out[:, SLOT_INDEX["main.subj.article"]] = out[:, SLOT_INDEX["main.subj.numeral"]] = 0
-    out[:, SLOT_INDEX["main.subj.plural"]] = world.concept("PL") if name == "some" else 0
-    return EditedRows(out, common)
+        return EditedRows(framed, np.ones(len(framed), bool))
+    framed[:, quantifier] = world.concept(name)
+    framed[:, article] = 0
+    framed[:, numeral] = 0
+    framed[:, plural] = world.concept("PL") if name == "some" else 0
+    is_common = world.of(matrix[:, noun], "noun", "category", "realm")  # names take no quantifier
+    return EditedRows(framed, is_common)
 
 # %% ../../nbs/lib/3090_nli_edits.ipynb #552e7eab
 SITES = tuple(k for k in REGION if k != "same")
@@ -351,14 +357,15 @@ def rule_table():
 
     The last axis: hypothesis more specific, equal or more general. Equal: the frames alone decide.
     """
-    table = np.full((len(SITES), len(FRAME_NAMES), len(FRAME_NAMES), 3), UNSAFE)
+    n_frames = len(FRAME_NAMES)
+    table = np.full((len(SITES), n_frames, n_frames, 3), UNSAFE)
     for s, site in enumerate(SITES):
-        for i, p in enumerate(FRAME_NAMES):
-            for j, h in enumerate(FRAME_NAMES):
-                for k, general in enumerate((False, None, True)):
-                    label = entailment_label(
-                        REGION[site] if general is not None else "same", p, h, general
-                    )
+        # the hypothesis more specific at the site, unchanged, more general
+        for k, general in enumerate((False, None, True)):
+            region = "same" if general is None else REGION[site]
+            for i, premise in enumerate(FRAME_NAMES):
+                for j, hypothesis in enumerate(FRAME_NAMES):
+                    label = entailment_label(region, premise, hypothesis, general)
                     if label is not None:
                         table[s, i, j, k] = label
     return table
@@ -407,20 +414,22 @@ class Design:
     def labels(self):
         """Indices into LABELS, shape (n,); UNSAFE for designs without a safe label."""
         p, h = self.frames.T
+        # label of each site by itself, [pairs, sites]: one neutral change makes the pair neutral
         site_labels = RULES[np.arange(len(SITES)), p[:, None], h[:, None], self.sites + 1]
         label = np.where((site_labels == 1).any(1), 1, RULES[0, p, h, 1])
-        both_directions = (self.sites[:, AT_SUBJECT] > 0).any(1) & (
-            self.sites[:, AT_SUBJECT] < 0
-        ).any(1)
-        label = np.where(
-            (site_labels == UNSAFE).any(1), UNSAFE, np.where(both_directions, 1, label)
-        )
+        # so do two changes of the subject in opposite directions
+        subject_sites = self.sites[:, AT_SUBJECT]
+        both_directions = (subject_sites > 0).any(1) & (subject_sites < 0).any(1)
+        label = np.where(both_directions, 1, label)
+        label = np.where((site_labels == UNSAFE).any(1), UNSAFE, label)
+        # a substitution decides the label by itself, where nothing else interferes
         forced = FORCED[self.substitution]
         is_plain = (p == FRAME_NAMES.index("plain")) & (h == p)
-        subject = (self.sites[:, AT_SUBJECT] != 0).any(1)
-        unsafe = (p != h) | ((forced == 2) & (~is_plain | subject))
-        unsafe |= ((self.sites != 0) & SAME_SITE[self.substitution]).any(1)
-        return np.where(self.substitution < 0, label, np.where(unsafe, UNSAFE, forced))
+        changes_subject = (subject_sites != 0).any(1)
+        interferes = (p != h) | ((forced == 2) & (~is_plain | changes_subject))
+        interferes |= ((self.sites != 0) & SAME_SITE[self.substitution]).any(1)
+        substitution_label = np.where(interferes, UNSAFE, forced)
+        return np.where(self.substitution < 0, label, substitution_label)
 
     def tags(self):
         """The edits of each pair, for instance `plain>negated adverb`.
@@ -428,16 +437,15 @@ class Design:
         `<`: the hypothesis is more specific. A frame in brackets: both sides share it.
         """
         tags = []
-        for (p, h), sites, sub in zip(
-            self.frames.tolist(), self.sites.tolist(), self.substitution.tolist()
-        ):
+        rows = zip(self.frames.tolist(), self.sites.tolist(), self.substitution.tolist())
+        for (p, h), sites, substitution in rows:
             words = []
             if p != h:
                 words.append(f"{FRAME_NAMES[p]}>{FRAME_NAMES[h]}")
             elif p:
                 words.append(f"({FRAME_NAMES[p]})")
-            if sub >= 0:
-                words.append(SUBSTITUTION_NAMES[sub])
+            if substitution >= 0:
+                words.append(SUBSTITUTION_NAMES[substitution])
             for site, direction in zip(SITES, sites):
                 if direction:
                     words.append(site + "<" if direction < 0 else site)
@@ -556,15 +564,16 @@ def sample_sites(rng, frames, min_sites=0):
     """
     n = len(frames)
     n_sites = np.maximum(SITES_PER_PAIR[rng.integers(n, len(SITES_PER_PAIR))], min_sites)
+    # ranks of random numbers: the sites of rank below n_sites are changed
     rank = np.stack([rng.raw(n) for _ in SITES], axis=1).argsort(1).argsort(1)
     # the direction that does not make the pair neutral
     safe = np.where(RULES[:, frames[:, 0], frames[:, 1], 2].T != 1, 1, -1)
     random = 2 * np.stack([rng.integers(n, 2) for _ in SITES], axis=1) - 1
-    together = rng.bernoulli(n, 0.7)
+    # mostly all sites of a pair are changed in the safe direction, or all in the other
+    is_together = rng.bernoulli(n, 0.7)
     direction = np.where(rng.bernoulli(n, 0.75), 1, -1)
-    return np.where(together[:, None], safe * direction[:, None], random) * (
-        rank < n_sites[:, None]
-    )
+    directions = np.where(is_together[:, None], safe * direction[:, None], random)
+    return directions * (rank < n_sites[:, None])
 
 # %% ../../nbs/lib/3090_nli_edits.ipynb #4b730057
 HYPERNYMS = np.array([s.endswith("hypernym") for s in SITES])
@@ -605,15 +614,18 @@ def sample_design(rng, n, level=LEVELS["quantified"]):
     -------
     Design
     """
-    frames = level.pairs[rng.integers(n, len(level.pairs))]
-    substitution = np.where(
-        rng.bernoulli(n, level.share), level.often[rng.integers(n, len(level.often))], -1
-    )
+    frames = level.pairs[rng.integers(n, len(level.pairs))]  # [pairs, 2]: premise, hypothesis
+    is_substituted = rng.bernoulli(n, level.share)
+    any_substitution = level.often[rng.integers(n, len(level.often))]
+    substitution = np.where(is_substituted, any_substitution, -1)
+    # a contradiction by one word is safe in plain frames alone, and with the subject as it is
     contradicts = FORCED[substitution] == 2
     frames[contradicts] = FRAME_NAMES.index("plain")
-    frames[substitution >= 0, 1] = frames[substitution >= 0, 0]
-    needs_site = (frames[:, 0] == frames[:, 1]) & (substitution < 0)
+    has_substitution = substitution >= 0
+    frames[has_substitution, 1] = frames[has_substitution, 0]
+    needs_site = (frames[:, 0] == frames[:, 1]) & ~has_substitution
     sites = sample_sites(rng, frames, needs_site & level.changed)
     if level.replaces:
         sites = restrict_to_replacements(rng, sites, substitution)
-    return Design(frames, np.where(contradicts[:, None] & AT_SUBJECT, 0, sites), substitution)
+    sites = np.where(contradicts[:, None] & AT_SUBJECT, 0, sites)
+    return Design(frames, sites, substitution)

@@ -9,7 +9,7 @@ __all__ = ['NLI_STYLE', 'TRIES_PER_SENTENCE', 'VISIBLE_SLOTS', 'EditedPairs', 'c
            'pair_differences', 'artefact_baselines']
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #49ac0dd2
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -99,16 +99,15 @@ def apply_design(world, rng, rows, design):
     ok = rows[:, SLOT_INDEX["main.subj.noun"]] > 0
     for s, site in enumerate(SITES):
         selected = np.flatnonzero(design.sites[:, s])
-        both = site_versions(world, rng, rows[selected], site)
-        down = (design.sites[selected, s] < 0)[:, None]
-        cells = changed_cells(both, rows[selected])
-        premise[selected] = np.where(
-            cells, np.where(down, both.general, both.specific), premise[selected]
-        )
-        hypothesis[selected] = np.where(
-            cells, np.where(down, both.specific, both.general), hypothesis[selected]
-        )
-        ok[selected] &= both.usable
+        versions = site_versions(world, rng, rows[selected], site)
+        # direction 1: the hypothesis is more general than the premise; -1: more specific
+        is_reversed = (design.sites[selected, s] < 0)[:, None]
+        premise_version = np.where(is_reversed, versions.general, versions.specific)
+        hypothesis_version = np.where(is_reversed, versions.specific, versions.general)
+        is_changed = changed_cells(versions, rows[selected])
+        premise[selected] = np.where(is_changed, premise_version, premise[selected])
+        hypothesis[selected] = np.where(is_changed, hypothesis_version, hypothesis[selected])
+        ok[selected] &= versions.usable
     for f, name in enumerate(FRAME_NAMES):
         for k, side in enumerate((premise, hypothesis)):
             selected = np.flatnonzero(design.frames[:, k] == f)
@@ -117,11 +116,12 @@ def apply_design(world, rng, rows, design):
     adjective = SLOT_INDEX["main.subj.adjective"]
     for s, edit in enumerate(SUBSTITUTION_NAMES):
         selected = np.flatnonzero(design.substitution == s)
-        new, usable = apply_substitution(world, rng, hypothesis[selected], edit)
-        ok[selected] &= usable & (new != hypothesis[selected]).any(1)
+        edited, usable = apply_substitution(world, rng, hypothesis[selected], edit)
+        ok[selected] &= usable & (edited != hypothesis[selected]).any(1)
         if edit == "antonym":
+            # only opposites of the same adjective contradict each other
             ok[selected] &= premise[selected, adjective] == hypothesis[selected, adjective]
-        hypothesis[selected] = new
+        hypothesis[selected] = edited
     return EditedPairs(premise, hypothesis, ok)
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #cd14ecc7
@@ -178,17 +178,16 @@ def valid_pairs(world, rng, rows, part, level="quantified"):
     RawPairs
     """
     design = sample_design(rng, len(rows), LEVELS[level])
-    p, h, ok = apply_design(world, rng, rows, design)
-    lucky = rng.bernoulli(len(rows), len(PARTS[part]) / 4)
-    for side in (p, h):
-        ok &= (
-            (sentence_lengths(side) >= MIN_WORDS)
-            & (sentence_lengths(side) <= MAX_WORDS)
-            & is_in_part(world, side, part)
-        )
-    ok &= ((bag_hash(world, p) != bag_hash(world, h)) | lucky) & (design.labels() < UNSAFE)
-    keep = np.flatnonzero(ok)
-    return RawPairs(p[keep], h[keep], design.take(keep))
+    premise, hypothesis, ok = apply_design(world, rng, rows, design)
+    # two sides of one bag of words are in a part together, not each by itself: these are thinned
+    is_lucky = rng.bernoulli(len(rows), len(PARTS[part]) / 4)
+    for side in (premise, hypothesis):
+        lengths = sentence_lengths(side)
+        ok &= (lengths >= MIN_WORDS) & (lengths <= MAX_WORDS) & is_in_part(world, side, part)
+    has_other_words = bag_hash(world, premise) != bag_hash(world, hypothesis)
+    ok &= (has_other_words | is_lucky) & (design.labels() < UNSAFE)
+    kept = np.flatnonzero(ok)
+    return RawPairs(premise[kept], hypothesis[kept], design.take(kept))
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #29d23e9c
 def generate_pairs(world, part, count, seed, level="quantified"):
@@ -211,21 +210,21 @@ def generate_pairs(world, part, count, seed, level="quantified"):
     rng = RandomStream("nli", world.vocabulary, world.topics, world.variant, part, seed)
     batches = []
     n_pairs = 0
-    number = 0
     while n_pairs < count:
-        rows = sample_block(
-            world, part, f"nli {seed}", number // TRIES_PER_SENTENCE, NLI_STYLE
-        ).matrix
-        number += 1
-        batches.append(valid_pairs(world, rng, rows, part, level))
+        # a block of sentences is tried with several designs
+        number = len(batches) // TRIES_PER_SENTENCE
+        meanings = sample_block(world, part, f"nli {seed}", number, NLI_STYLE)
+        batches.append(valid_pairs(world, rng, meanings.matrix, part, level))
         n_pairs += len(batches[-1].premise)
-    design = Design(
-        *(np.concatenate([getattr(m.design, f.name) for m in batches]) for f in fields(Design))
-    )
+    designs = [batch.design for batch in batches]
     return RawPairs(
-        np.concatenate([m.premise for m in batches]),
-        np.concatenate([m.hypothesis for m in batches]),
-        design,
+        np.concatenate([batch.premise for batch in batches]),
+        np.concatenate([batch.hypothesis for batch in batches]),
+        Design(
+            frames=np.concatenate([design.frames for design in designs]),
+            sites=np.concatenate([design.sites for design in designs]),
+            substitution=np.concatenate([design.substitution for design in designs]),
+        ),
     )
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #c14600cc
@@ -257,16 +256,20 @@ def difference_classes(world, premise, hypothesis, lang):
     -------
     ndarray of int, shape (n,)
     """
-    a = inflect(premise, lang, world)
-    b = inflect(hypothesis, lang, world)
+    premise_words = inflect(premise, lang, world)
+    hypothesis_words = inflect(hypothesis, lang, world)
 
-    def missing_words(x, y):
-        counts = [len(set(r) - set(s)) for r, s in zip(x.tolist(), y.tolist())]
+    def missing_words(words, other):
+        """Words of each sentence that the other has not, 8 and more alike."""
+        counts = [len(set(row) - set(r)) for row, r in zip(words.tolist(), other.tolist())]
         return np.minimum(counts, 8)
 
-    length_difference = (a > 0).sum(1) - (b > 0).sum(1)
-    differences = np.stack([length_difference, missing_words(a, b), missing_words(b, a)], axis=1)
-    return np.unique(differences, axis=0, return_inverse=True)[1].ravel()
+    length_difference = (premise_words > 0).sum(1) - (hypothesis_words > 0).sum(1)
+    gone = missing_words(premise_words, hypothesis_words)
+    come = missing_words(hypothesis_words, premise_words)
+    differences = np.stack([length_difference, gone, come], axis=1)
+    _, classes = np.unique(differences, axis=0, return_inverse=True)
+    return classes.ravel()
 
 
 def side_features(world, matrix):
@@ -307,14 +310,15 @@ def visible_features(world, premise, hypothesis, level="quantified"):
     -------
     list of ndarray of int, shape (n,)
     """
-    features = []
     level = LEVELS[level]
+    features = []
     if level.balance_each_side:
-        features += side_features(world, premise) + side_features(world, hypothesis)
-    numbered = [np.unique(f, return_inverse=True)[1].ravel() for f in features]
-    return numbered + [
-        difference_classes(world, premise, hypothesis, PRESETS[name]) for name in level.languages
-    ]
+        for values in side_features(world, premise) + side_features(world, hypothesis):
+            _, classes = np.unique(values, return_inverse=True)
+            features.append(classes.ravel())
+    for name in level.languages:
+        features.append(difference_classes(world, premise, hypothesis, PRESETS[name]))
+    return features
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #7c17bb8b
 def rake(features, labels, rounds=60):
@@ -335,14 +339,16 @@ def rake(features, labels, rounds=60):
     """
     weight = np.ones(len(labels))
     for _ in range(rounds):
-        for f in reversed(features):
-            k = f.max() + 1
-            table = np.bincount(f * 3 + labels, weight, 3 * k).reshape(k, 3)
+        for feature in reversed(features):
+            n_classes = feature.max() + 1
+            # share of each class among the pairs of each label, [classes, labels]
+            table = np.bincount(feature * 3 + labels, weight, 3 * n_classes).reshape(n_classes, 3)
             table = table / np.maximum(np.bincount(labels, weight, 3), 1e-12)
-            target = np.where(
-                (table > 1e-9).all(1), (table[:, 0] + table[:, 1] + table[:, 2]) / 3, 0
-            )
-            weight = weight * (target[:, None] / np.maximum(table, 1e-12))[f, labels]
+            # summed in this order, so that the last digit is the same everywhere
+            mean = (table[:, 0] + table[:, 1] + table[:, 2]) / 3
+            # a class that some label lacks gives the label away and is dropped
+            target = np.where((table > 1e-9).all(1), mean, 0)
+            weight = weight * (target[:, None] / np.maximum(table, 1e-12))[feature, labels]
     return weight
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #12ce5e1c
@@ -364,17 +370,18 @@ def sample_balanced(weight, labels, count, rng):
     selected_rows = []
     for label in range(3):
         rows = rng.permutation(len(labels))
-        k = (count + 2 - label) // 3
         rows = rows[labels[rows] == label]
+        n = (count + 2 - label) // 3  # a third, rounded so that the three make `count`
         w = weight[rows] / max(1e-12, weight[rows].max())
         for _ in range(20):
-            w = np.minimum(w, np.add.accumulate(w)[-1] / k)  # nothing twice
+            w = np.minimum(w, np.add.accumulate(w)[-1] / n)  # nothing twice
+        # systematic sampling: n equal steps along the cumulated weights, in integers
         cumulative = np.add.accumulate(np.round(w * 2.0**30).astype(np.int64))
-        is_selected = np.diff(cumulative * k // cumulative[-1], prepend=0) > 0
-        unselected = np.flatnonzero(~is_selected)
-        is_selected[
-            unselected[np.argsort(-w[unselected], kind="stable")[: k - is_selected.sum()]]
-        ] = True  # what rounding lost
+        is_selected = np.diff(cumulative * n // cumulative[-1], prepend=0) > 0
+        # what rounding lost is filled up with the heaviest
+        left = np.flatnonzero(~is_selected)
+        heaviest = left[np.argsort(-w[left], kind="stable")]
+        is_selected[heaviest[: n - is_selected.sum()]] = True
         selected_rows.append(rows[is_selected])
     return np.concatenate(selected_rows)
 
@@ -454,29 +461,30 @@ def nli_pairs(
     if not 0 <= unrelated <= 1:
         raise InputError(f"unrelated={unrelated}: a share is a number between 0 and 1")
     check_integer("size", count, 3)
+    # many more pairs than are wanted, of which those are picked that balance the labels
     P, H, design = generate_pairs(world, part, surplus * count + 2000, seed, level)
     labels = design.labels()
-    rows = sample_balanced(
-        rake(visible_features(world, P, H, level), labels),
-        labels,
-        count,
-        RandomStream("pick", part, seed),
-    )
+    weight = rake(visible_features(world, P, H, level), labels)
+    rows = sample_balanced(weight, labels, count, RandomStream("pick", part, seed))
     rows = rows[RandomStream("shuffle", part, seed).permutation(len(rows))]
     P = P[rows]
     H = H[rows]
     design = design.take(rows)
     labels = labels[rows]
-    stray = np.flatnonzero(labels == 1)[: round(unrelated * (labels == 1).sum())]
+    # some neutral pairs get the premise of the pair before as their hypothesis
+    neutral = np.flatnonzero(labels == 1)
+    stray = neutral[: round(unrelated * (labels == 1).sum())]
     H[stray] = np.roll(P, 1, axis=0)[stray]
-    design.frames[stray], design.sites[stray] = 0, 0
+    design.frames[stray] = 0
+    design.sites[stray] = 0
     design.substitution[stray] = SUBSTITUTION_NAMES.index("unrelated")
-    no_documents = np.arange(len(rows)), np.full(len(rows), -1)  # no documents, no topics
-    premises, hypotheses = (
-        Meanings(world, part, f"{seed}.{name}", matrix, *no_documents)
-        for name, matrix in (("premise", P), ("hypothesis", H))
-    )
-    return NliPairs(premises, hypotheses, labels, design)
+
+    def meanings(side, matrix):
+        no_documents = np.arange(len(rows))
+        no_topics = np.full(len(rows), -1)
+        return Meanings(world, part, f"{seed}.{side}", matrix, no_documents, no_topics)
+
+    return NliPairs(meanings("premise", P), meanings("hypothesis", H), labels, design)
 
 # %% ../../nbs/lib/3100_nli_generator.ipynb #7eae8290
 def ngram_classifier():

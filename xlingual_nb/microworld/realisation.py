@@ -92,18 +92,20 @@ def noun_bundle(lang, world, matrix, path):
     ndarray, shape (n,)
         Bundles of `lexicon.NOUN_BUNDLES`.
     """
-    plural, case, article = (
-        slot_values(matrix, path, name) for name in ("plural", "case", "article")
-    )
-    common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
+    plural = slot_values(matrix, path, "plural")
+    case = slot_values(matrix, path, "case")
+    article = slot_values(matrix, path, "article")
+    is_common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
+    # a bundle is one number: article + 3 * case + 15 * plural
     bundle = np.zeros(len(matrix), np.int64)
     if lang.plural == "suffix":
-        bundle += 15 * (common & (plural > 0))
+        bundle += 15 * (is_common & (plural > 0))
     if lang.case == "suffix":
         bundle += 3 * np.where(case > 0, case - world.first["case"] + 1, 0)
     if lang.article == "suffix":
-        which = np.where(article == world.concept("the"), 1, 2)
-        bundle += np.where(common & np.isin(article, article_concepts(lang, world)), which, 0)
+        number = np.where(article == world.concept("the"), 1, 2)
+        is_marked = is_common & np.isin(article, article_concepts(lang, world))
+        bundle += np.where(is_marked, number, 0)
     return bundle
 
 # %% ../../nbs/lib/3070_realisation.ipynb #ea63f256
@@ -126,16 +128,24 @@ def silent_nominal_slots(lang, world, matrix, path):
     """
     case = slot_values(matrix, path, "case")
     article = slot_values(matrix, path, "article")
-    common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
+    is_common = world.of(slot_values(matrix, path, "noun"), "noun", "category", "realm")
     always = np.ones(len(matrix), bool)
-    replaced_by_case = path.endswith((".gen", ".iobj")) and lang.case != "none"
+    never = ~always
+    # names have no plural
+    plural = ~is_common if lang.plural == "word" else always
+    # the place is said by its preposition alone
+    is_silent_case = case == world.concept("LOC") if lang.case == "word" else always
+    if lang.article == "suffix":
+        is_silent_article = always
+    else:
+        is_silent_article = ~np.isin(article, article_concepts(lang, world))
+    # "of" and "to" are superfluous where a case says the same
+    has_case = path.endswith((".gen", ".iobj")) and lang.case != "none"
     return dict(
-        plural=~common if lang.plural == "word" else always,
-        case=case == world.concept("LOC") if lang.case == "word" else always,
-        article=always
-        if lang.article == "suffix"
-        else ~np.isin(article, article_concepts(lang, world)),
-        adp=always & replaced_by_case,
+        plural=plural,
+        case=is_silent_case,
+        article=is_silent_article,
+        adp=always if has_case else never,
     )
 
 # %% ../../nbs/lib/3070_realisation.ipynb #61fd474a
@@ -155,16 +165,18 @@ def verb_bundle(lang, world, matrix, path):
     ndarray, shape (n,)
         Bundles of `lexicon.VERB_BUNDLES`.
     """
+    # the subject of a relative clause is the noun that it hangs on
     subject = path.removesuffix(".rel") if path.endswith(".rel") else path + ".subj"
     tense = slot_values(matrix, path, "tense")
     is_plural = slot_values(matrix, subject, "plural") > 0
+    # a bundle is one number: agreement + 3 * tense + 9 * negation
     bundle = np.zeros(len(matrix), np.int64)
     if lang.tense == "suffix":
         bundle += 3 * np.where(tense > 0, tense - world.concept("PAST") + 1, 0)
     if lang.agreement == "suffix":
         bundle += 1 + is_plural
     if lang.agreement == "present":
-        bundle += (tense == 0) & ~is_plural
+        bundle += (tense == 0) & ~is_plural  # as in English: third person singular
     if lang.negation == "suffix":
         bundle += 9 * (slot_values(matrix, path, "negation") > 0)
     return bundle
@@ -277,15 +289,19 @@ def entity_tags(world, matrix):
     ndarray, shape (n, slots)
         Indices into BIO.
     """
-    kinds = {c: 1 + 2 * ["PER", "ORG", "LOC", "MISC"].index(k) for c, k in ENTITY_KINDS.items()}
-    table = np.array([kinds.get(n, 0) for n in world.names])
+    # tags are numbers: 0 is O, then B-PER, I-PER, B-ORG, I-ORG, ...
+    kinds = ("PER", "ORG", "LOC", "MISC")
+    begin_tag = {name: 1 + 2 * kinds.index(kind) for name, kind in ENTITY_KINDS.items()}
+    tag_of_class = np.array([begin_tag.get(name, 0) for name in world.names])
     tags = np.zeros(matrix.shape, np.int64)
     for path in NOMINALS:
         head = slot_values(matrix, path, "noun")
         flat = slot_values(matrix, path, "flat")
-        kind = table[world.classes[np.where(world.of(flat, "organisation", "thing"), flat, head)]]
-        tags[:, SLOT_INDEX[f"{path}.noun"]] = kind
-        tags[:, SLOT_INDEX[f"{path}.flat"]] = np.where(flat > 0, kind + 1, 0)
+        # a compound name is of the kind of its second word, any other of that of its head
+        is_compound = world.of(flat, "organisation", "thing")
+        tag = tag_of_class[world.classes[np.where(is_compound, flat, head)]]
+        tags[:, SLOT_INDEX[f"{path}.noun"]] = tag
+        tags[:, SLOT_INDEX[f"{path}.flat"]] = np.where(flat > 0, tag + 1, 0)
     return tags
 
 # %% ../../nbs/lib/3070_realisation.ipynb #e97e7f1d
@@ -391,23 +407,22 @@ def realise(meanings, lexicon):
     lang = lexicon.language
     world = meanings.world
     matrix = meanings.matrix
-    n = len(meanings)
-    codes = inflect(matrix, lang, world)
-    drop_pronouns(
-        codes, matrix, lang, world, RandomStream("drop", lang.name, meanings.part, meanings.seed)
-    )
-    order = sentence_orders(lang, meanings.part, meanings.seed, n)
-    word_codes = np.take_along_axis(codes, order, 1)
-    keep = word_codes > 0
+    codes = inflect(matrix, lang, world)  # [sentences, slots], 0 where no word is
+    rng = RandomStream("drop", lang.name, meanings.part, meanings.seed)
+    drop_pronouns(codes, matrix, lang, world, rng)
+    order = sentence_orders(lang, meanings.part, meanings.seed, len(meanings))
+    ordered_codes = np.take_along_axis(codes, order, 1)
+    is_word = ordered_codes > 0
+    # place in its sentence, from 1, of the word that each slot has become
     position = np.zeros(codes.shape, np.int64)
-    np.put_along_axis(position, order, keep.cumsum(1), 1)
-    counts = keep.sum(1)
-    slots = order[keep]
-    rows = np.repeat(np.arange(n), counts)
-    heads = np.where(HEAD_INDEX[slots] == slots, 0, position[rows, HEAD_INDEX[slots]])
-    return AnnotatedCorpus(
-        lexicon, meanings, word_codes[keep], slots, heads, np.concatenate([[0], counts.cumsum()])
-    )
+    np.put_along_axis(position, order, is_word.cumsum(1), 1)
+    counts = is_word.sum(1)
+    slots = order[is_word]
+    rows = np.repeat(np.arange(len(meanings)), counts)
+    head_slots = HEAD_INDEX[slots]
+    heads = np.where(head_slots == slots, 0, position[rows, head_slots])  # 0 is the root
+    starts = np.concatenate([[0], counts.cumsum()])
+    return AnnotatedCorpus(lexicon, meanings, ordered_codes[is_word], slots, heads, starts)
 
 # %% ../../nbs/lib/3070_realisation.ipynb #fd7e6a85
 def align_words(first, second):
@@ -540,4 +555,7 @@ def language_records(speeches):
     list of dict
         `text` and `label` (position of the language).
     """
-    return [dict(text=t, label=i) for i, s in enumerate(speeches) for t in s.texts()]
+    records = []
+    for label, speech in enumerate(speeches):
+        records += [dict(text=text, label=label) for text in speech.texts()]
+    return records

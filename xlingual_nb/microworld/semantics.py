@@ -171,13 +171,11 @@ def sample_cast(draft):
     """
     pool = draft.world.pool["companion"]
     by_topic = draft.world.by_topic["companion"]
-    return np.stack(
-        [
-            entity_rows(draft, pool[by_topic.sample(draft.rng, draft.topic)])
-            for _ in range(CAST_SIZE)
-        ],
-        axis=1,
-    )
+    members = []
+    for _ in range(CAST_SIZE):
+        core = pool[by_topic.sample(draft.rng, draft.topic)]
+        members.append(entity_rows(draft, core))
+    return np.stack(members, axis=1)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #83388fad
 def sample_plan(world, rng, style):
@@ -197,20 +195,20 @@ def sample_plan(world, rng, style):
     cast = sample_cast(empty_draft(world, rng, style, topic, None))
     document = np.repeat(np.arange(DOCUMENTS_PER_BLOCK), 5 + rng.integers(DOCUMENTS_PER_BLOCK, 7))
     n = len(document)
+    # who a sentence is about: the first of the cast most often
     member = Categorical(zipf_weights(CAST_SIZE, 1.0)[None]).sample(rng, np.zeros(n, np.int64))
-    repeats_subject = np.concatenate(
-        [[False], (member[1:] == member[:-1]) & (document[1:] == document[:-1])]
-    )
+    same_as_before = (member[1:] == member[:-1]) & (document[1:] == document[:-1])
+    repeats_subject = np.concatenate([[False], same_as_before])
     subject = cast[document, member]
-    cast_member = cast[document, (member + 1 + rng.integers(n, CAST_SIZE - 1)) % CAST_SIZE]
+    other = (member + 1 + rng.integers(n, CAST_SIZE - 1)) % CAST_SIZE
+    cast_member = cast[document, other]
+    # most sentences have the tense of their document
     document_draw = rng.raw(DOCUMENTS_PER_BLOCK).astype(float)[document] / 2.0**32
-    uses_document_tense = rng.bernoulli(n, 0.8)
-    u = np.where(uses_document_tense, document_draw, rng.raw(n).astype(float) / 2.0**32)
-    tense = np.where(
-        u < style.past,
-        world.concept("PAST"),
-        np.where(u > 1 - style.future, world.concept("FUT"), 0),
-    )
+    has_document_tense = rng.bernoulli(n, 0.8)
+    own_draw = rng.raw(n).astype(float) / 2.0**32
+    u = np.where(has_document_tense, document_draw, own_draw)
+    future = np.where(u > 1 - style.future, world.concept("FUT"), 0)
+    tense = np.where(u < style.past, world.concept("PAST"), future)
     return DocumentPlan(document, topic[document], subject, cast_member, repeats_subject, tense)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #3557e13c
@@ -236,26 +234,22 @@ def sample_block(world, part, seed, number, style=Style()):
     rng = RandomStream(
         "documents", world.vocabulary, world.topics, world.variant, part, seed, number
     )
-    plot = sample_plan(world, rng, style)
-    matrix = np.zeros((len(plot.topic), len(SKELETON)), np.int32)
-    pending = np.arange(len(plot.topic))
+    plan = sample_plan(world, rng, style)
+    matrix = np.zeros((len(plan.topic), len(SKELETON)), np.int32)
+    pending = np.arange(len(plan.topic))
+    # sentences of another part, too short or too long, or about themselves, are drawn again
     while len(pending):
-        p = plot.take(pending)
-        candidates = fill_sentences(
-            empty_draft(world, rng, style, p.topic, p.tense),
-            p.subject,
-            p.cast_member,
-            p.repeats_subject,
-        )
-        accepted = (
-            is_in_part(world, candidates, part)
-            & (MIN_WORDS <= sentence_lengths(candidates))
-            & (sentence_lengths(candidates) <= MAX_WORDS)
-        )
-        accepted &= candidates[:, SLOT_INDEX["main.obj.noun"]] != p.subject[:, 1]
+        p = plan.take(pending)
+        draft = empty_draft(world, rng, style, p.topic, p.tense)
+        candidates = fill_sentences(draft, p.subject, p.cast_member, p.repeats_subject)
+        lengths = sentence_lengths(candidates)
+        object_noun = candidates[:, SLOT_INDEX["main.obj.noun"]]
+        accepted = is_in_part(world, candidates, part)
+        accepted &= (lengths >= MIN_WORDS) & (lengths <= MAX_WORDS)
+        accepted &= object_noun != p.subject[:, 1]
         matrix[pending[accepted]] = candidates[accepted]
         pending = pending[~accepted]
-    return Meanings(world, part, seed, matrix, plot.document, plot.topic)
+    return Meanings(world, part, seed, matrix, plan.document, plan.topic)
 
 # %% ../../nbs/lib/3040_semantics.ipynb #f1e2f317
 def make_meanings(world, part="train", count=1000, seed=0):
@@ -285,10 +279,10 @@ def make_meanings(world, part="train", count=1000, seed=0):
     while n_sentences < count:
         blocks.append(sample_block(world, part, seed, len(blocks)))
         n_sentences += len(blocks[-1])
-    document = np.concatenate([b.document + i * DOCUMENTS_PER_BLOCK for i, b in enumerate(blocks)])[
-        :count
-    ]
-    matrix, topic = (
-        np.concatenate([getattr(b, name) for b in blocks])[:count] for name in ("matrix", "topic")
+    matrix = np.concatenate([block.matrix for block in blocks])
+    topic = np.concatenate([block.topic for block in blocks])
+    # documents are numbered through all blocks
+    document = np.concatenate(
+        [block.document + i * DOCUMENTS_PER_BLOCK for i, block in enumerate(blocks)]
     )
-    return Meanings(world, part, seed, matrix, document, topic)
+    return Meanings(world, part, seed, matrix[:count], document[:count], topic[:count])

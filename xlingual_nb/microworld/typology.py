@@ -418,27 +418,32 @@ def nominal_order(lang, path):
     -------
     list of str
     """
-    here = lambda *names: [f"{path}.{n}" for n in names if f"{path}.{n}" in SLOT_INDEX]
-    nested = f"{path}.gen.noun" in SLOT_INDEX
-    rel = path + ".rel"
-    phrase = attach(here("noun", "flat"), here("adjective"), lang.adjective)
-    phrase = attach(phrase, here("plural"), lang.numeral)
-    if nested:
-        phrase = attach(phrase, nominal_order(lang, path + ".gen"), lang.genitive)
-    for name in ("numeral", "quantifier"):
-        phrase = attach(phrase, here(name), lang.numeral)
-    phrase = attach(phrase, here("article"), "before" if lang.article == "suffix" else lang.article)
-    if nested:
-        clause = clause_order(lang, rel, basic_order(lang))
-        mark = [rel + ".mark"]
-        phrase = attach(
-            phrase, mark + clause if lang.relative == "after" else clause + mark, lang.relative
-        )
-    phrase = attach(phrase, here("case"), lang.adposition)
-    between = (
-        "after" if lang.genitive == "before" else "before"
-    )  # `of` stands between possessor and head
-    return attach(phrase, here("adp"), between if path.endswith(".gen") else lang.adposition)
+
+    def own_slots(*names):
+        slots = [f"{path}.{name}" for name in names]
+        return [slot for slot in slots if slot in SLOT_INDEX]
+
+    has_modifiers = f"{path}.gen.noun" in SLOT_INDEX
+    # from the noun outwards: each constituent is put before or after all that is there
+    phrase = attach(own_slots("noun", "flat"), own_slots("adjective"), lang.adjective)
+    phrase = attach(phrase, own_slots("plural"), lang.numeral)
+    if has_modifiers:
+        phrase = attach(phrase, nominal_order(lang, f"{path}.gen"), lang.genitive)
+    phrase = attach(phrase, own_slots("numeral"), lang.numeral)
+    phrase = attach(phrase, own_slots("quantifier"), lang.numeral)
+    article = "before" if lang.article == "suffix" else lang.article
+    phrase = attach(phrase, own_slots("article"), article)
+    if has_modifiers:
+        clause = clause_order(lang, f"{path}.rel", basic_order(lang))
+        mark = [f"{path}.rel.mark"]
+        relative = mark + clause if lang.relative == "after" else clause + mark
+        phrase = attach(phrase, relative, lang.relative)
+    phrase = attach(phrase, own_slots("case"), lang.adposition)
+    if path.endswith(".gen"):
+        # "of" stands between possessor and head
+        between = "after" if lang.genitive == "before" else "before"
+        return attach(phrase, own_slots("adp"), between)
+    return attach(phrase, own_slots("adp"), lang.adposition)
 
 # %% ../../nbs/lib/3050_typology.ipynb #b154ec6b
 def clause_order(lang, path, order):
@@ -455,22 +460,28 @@ def clause_order(lang, path, order):
     -------
     list of str
     """
+
+    def phrase(role):
+        has_slots = f"{path}.{role}.noun" in SLOT_INDEX
+        return nominal_order(lang, f"{path}.{role}") if has_slots else []
+
     verb_first = basic_order(lang).index("V") < basic_order(lang).index("O")
-    verb = attach(
-        [f"{path}.verb"], [f"{path}.negation"], "before" if lang.negation == "before" else "after"
-    )
+    negation = "before" if lang.negation == "before" else "after"
+    verb = attach([f"{path}.verb"], [f"{path}.negation"], negation)
     verb = attach(verb, [f"{path}.tense"], "before" if verb_first else "after")
-    phrase = lambda role: (
-        nominal_order(lang, f"{path}.{role}") if f"{path}.{role}.noun" in SLOT_INDEX else []
-    )
     adverb = [f"{path}.adverb"]
+    # a verb-final language is the mirror image of a verb-initial one
     if verb_first:
         constituents = dict(S=phrase("subj"), V=verb + adverb, O=phrase("obj") + phrase("iobj"))
-        return [name for part in order for name in constituents[part]] + phrase("obl")
-    constituents = dict(
-        S=phrase("subj"), V=adverb + verb, O=phrase("obl") + phrase("iobj") + phrase("obj")
-    )
-    return [name for part in order for name in constituents[part]]
+        last = phrase("obl")
+    else:
+        objects = phrase("obl") + phrase("iobj") + phrase("obj")
+        constituents = dict(S=phrase("subj"), V=adverb + verb, O=objects)
+        last = []
+    slots = []
+    for letter in order:
+        slots += constituents[letter]
+    return slots + last
 
 # %% ../../nbs/lib/3050_typology.ipynb #7ae69bdc
 @lru_cache(maxsize=256)

@@ -187,9 +187,13 @@ def closed_sizes(vocabulary):
     -------
     dict of int
     """
-    grow = lambda low, high, at: int(min(high, max(low, low + (vocabulary - 128) // at)))
-    size = {k: len(v) for k, v in CLOSED.items()}
-    return size | dict(
+
+    def grow(low, high, step):
+        """One more for each `step` words above 128, from low to high."""
+        return int(min(high, max(low, low + (vocabulary - 128) // step)))
+
+    sizes = {name: len(concepts) for name, concepts in CLOSED.items()}
+    return sizes | dict(
         quantifier=grow(3, 5, 200),
         pronoun=grow(2, 4, 300),
         numeral=grow(2, 11, 60),
@@ -220,25 +224,28 @@ def class_sizes(vocabulary):
             f"vocabulary={vocabulary}: the microworld's grammar needs 96 to 100,000 English word types"
         )
     size = closed_sizes(vocabulary)
-    open_vocabulary = vocabulary - sum(
-        size[k] for k in size if k not in ("plural", "tense", "case")
-    )
-    nouns = int(open_vocabulary * 0.40 / 2)
-    verbs = int(open_vocabulary * 0.33 / (2 + size["tense"]))
-    names = int(open_vocabulary * 0.11)
-    size["realm"], size["category"] = 2 + (nouns >= 60) + (nouns >= 200), max(4, nouns // 6)
+    # English has a word for every concept of a closed class but plural, tense and case
+    features = ("plural", "tense", "case")
+    closed_words = sum(n for kind, n in size.items() if kind not in features)
+    open_words = vocabulary - closed_words
+    nouns = int(open_words * 0.40 / 2)  # two forms each: singular and plural
+    verbs = int(open_words * 0.33 / (2 + size["tense"]))
+    names = int(open_words * 0.11)
+    size["realm"] = 2 + (nouns >= 60) + (nouns >= 200)
+    size["category"] = max(4, nouns // 6)
     size["noun"] = nouns - size["realm"] - size["category"]
-    size["verb1"], size["verb3"] = max(2, verbs // 5), max(1, verbs // 8)
+    size["verb1"] = max(2, verbs // 5)
+    size["verb3"] = max(1, verbs // 8)
     size["verb2"] = verbs - size["verb1"] - size["verb3"]
     for kind, share in dict(surname=6, place=4, organisation=6, thing=6).items():
         size[kind] = max(2, names // share)
-    size["person"] = max(
-        2, names - sum(size[k] for k in ("surname", "place", "organisation", "thing"))
-    )
-    size["adverb"] = int(open_vocabulary * 0.04)
-    single = ("adverb", "person", "surname", "place", "organisation", "thing")
-    n_used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[k] for k in single)
-    size["adjective"] = (open_vocabulary - n_used) // 2 * 2
+    other_names = size["surname"] + size["place"] + size["organisation"] + size["thing"]
+    size["person"] = max(2, names - other_names)
+    size["adverb"] = int(open_words * 0.04)
+    # adjectives take what is left, an even number: they come in pairs of antonyms
+    one_form = ("adverb", "person", "surname", "place", "organisation", "thing")
+    n_used = 2 * nouns + (2 + size["tense"]) * verbs + sum(size[kind] for kind in one_form)
+    size["adjective"] = (open_words - n_used) // 2 * 2
     return size
 
 # %% ../../nbs/lib/3010_world.ipynb #26f147b9
@@ -464,30 +471,35 @@ def make_world(vocabulary=1000, topics=8, zipf=1.0, noise=0.2, variant=0):
         For sizes that make no world.
     """
     check_world(vocabulary, topics, zipf, noise)
+    # concepts are numbered class by class; 0 is nothing
     size = class_sizes(vocabulary)
     names = ("nothing", *size)
     ends = np.cumsum([1, *size.values()])
     first = dict(zip(size, ends[:-1].tolist()))
-    span = {c: slice(first[c], first[c] + size[c]) for c in size}
+    span = {kind: slice(first[kind], first[kind] + size[kind]) for kind in size}
     classes = np.repeat(np.arange(len(names)), [1, *size.values()])
+    # hypernyms: a noun has a category, a category a realm
     parent = np.zeros(len(classes), np.int64)
-    home = np.full(len(classes), -1)
     for child, above in (("noun", "category"), ("category", "realm")):
         parent[span[child]] = first[above] + np.arange(size[child]) % size[above]
     # the order of the draws below is part of the world: a change would change every corpus
     rng = RandomStream("world", vocabulary, topics, variant)
-    for c in OPEN:
-        home[span[c]] = rng.permutation(size[c]) % topics
-    weight = {c: topic_weights(home[span[c]], topics, zipf, rng) for c in (*OPEN, "preposition")}
-    pool = {
-        r: np.concatenate([first[c] + np.arange(size[c]) for c in partners])
-        for r, partners in ROLES.items()
+    home = np.full(len(classes), -1)  # topic of each open-class concept
+    for kind in OPEN:
+        home[span[kind]] = rng.permutation(size[kind]) % topics
+    weight = {}
+    for kind in (*OPEN, "preposition"):
+        weight[kind] = topic_weights(home[span[kind]], topics, zipf, rng)
+    # who may stand in each role, and how likely in each topic
+    pool = {}
+    by_topic = {}
+    for role, partners in ROLES.items():
+        pool[role] = np.concatenate([first[kind] + np.arange(size[kind]) for kind in partners])
+        weights = [weight[kind] * np.uint64(share) for kind, share in partners.items()]
+        by_topic[role] = Categorical(np.hstack(weights))
+    favourites = {
+        role: favourite_table(pool[role], by_topic[role], home, topics, rng) for role in ROLES
     }
-    by_topic = {
-        r: Categorical(np.hstack([weight[c] * np.uint64(m) for c, m in partners.items()]))
-        for r, partners in ROLES.items()
-    }
-    favourites = {r: favourite_table(pool[r], by_topic[r], home, topics, rng) for r in ROLES}
     return World(
         vocabulary,
         topics,

@@ -407,9 +407,10 @@ def self_attention(stack: BatchedModels, qkv, rows: RowGroup, mask, layer, dropo
     """
     models, tokens, width = qkv.shape
     heads = stack.shape.heads
-    size = width // 3 // heads
+    size = width // 3 // heads  # of a head
+    # [models * rows, length, 3, heads, size], then query, key and value first
     parts = qkv.reshape(models * rows.count, rows.length, 3, heads, size).permute(2, 0, 3, 1, 4)
-    q, k, v = parts.flatten(1, 2).unbind()
+    q, k, v = parts.flatten(1, 2).unbind()  # [models * rows * heads, length, size] each
     p = torch.baddbmm(mask, q, k.mT, alpha=size**-0.5).softmax(-1)
     if dropout:
         p = p * dropout.attention(layer, rows)
@@ -437,11 +438,11 @@ def encoder_layer(stack: BatchedModels, x, rows, masks, layer: int, dropout: Dro
     -------
     Tensor, shape (M, tokens, hidden)
     """
-    qkv = stacked_linear(stack, x, f"{layer}.attention.qkv")
-    parts = [
-        self_attention(stack, qkv[:, r.start : r.stop], r, mask=mask, layer=layer, dropout=dropout)
-        for r, mask in zip(rows, masks)
-    ]
+    qkv = stacked_linear(stack, x, f"{layer}.attention.qkv")  # [models, tokens, 3 * hidden]
+    parts = []
+    for group, mask in zip(rows, masks):
+        group_qkv = qkv[:, group.start : group.stop]
+        parts.append(self_attention(stack, group_qkv, group, mask, layer, dropout))
     attended = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
     attended = stacked_linear(stack, attended, f"{layer}.attention.output.dense")
     if dropout:

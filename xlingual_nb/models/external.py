@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from ..errors import InputError
 from .configs import Shape
+from .pretraining_specs import PretrainSpec
 from ..runs.files import load_json
 from ..runs.stages import declare
 from ..text.sources import source_digest
@@ -233,7 +234,7 @@ def model_size(checkpoint) -> tuple[Shape, int] | None:
         None where the size is not known.
     """
     if not isinstance(checkpoint, ExternalCheckpointSpec):
-        if not hasattr(checkpoint, "shape"):
+        if not isinstance(checkpoint, PretrainSpec):
             return None
         return checkpoint.shape, checkpoint.tokenizer.size
     if pinned := pinned_checkpoint(checkpoint.folder):

@@ -130,39 +130,44 @@ def assemble_batch(dataset: PretrainingDataset, indices: np.ndarray) -> Unpacked
     -------
     UnpackedBatch
     """
+    # of each example
     start, length = dataset.first[indices].T
     second_start, second_length = dataset.second[indices].T
     lengths = example_lengths(length, second_length)
+    # of each token, examples end to end
     sentence = np.repeat(np.arange(len(indices)), lengths)
-    offset = np.arange(len(sentence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
+    offset = concatenated_ranges(lengths)  # place in its example
     middle = length[sentence] + 1  # offset of the [SEP] after the first segment
     is_cls = offset == 0
     is_sep = (offset == middle) | (offset == lengths[sentence] - 1)
+    is_special = is_cls | is_sep
     in_second = offset > middle
-    source = np.where(
+    in_text = np.where(
         in_second,
         second_start[sentence] + offset - middle - 1,
         start[sentence] + offset - 1,
     )
-    ids = dataset.ids[np.where(is_cls | is_sep, 0, source)].astype(np.int64)
+    ids = dataset.ids[np.where(is_special, 0, in_text)].astype(np.int64)
 
     language = dataset.language[indices][sentence]
-    special = np.array([view.special_offset for view in dataset.views])[language]
-    separators = np.array([view.sep(SEP) for view in dataset.views])[language]
-    ids[is_cls] = CLS + special[is_cls]
-    ids[is_sep] = separators[is_sep]
-    positions = offset + np.array([view.position_offset for view in dataset.views])[language]
+    special_offset = np.array([view.special_offset for view in dataset.views])[language]
+    separator = np.array([view.sep(SEP) for view in dataset.views])[language]
+    position_offset = np.array([view.position_offset for view in dataset.views])[language]
+    token_type = np.array([view.token_type for view in dataset.views])[language]
+    ids[is_cls] = CLS + special_offset[is_cls]
+    ids[is_sep] = separator[is_sep]
+    positions = offset + position_offset
     if dataset.begins is not None:
+        # a slice keeps the positions that it had in its example
         positions = positions + dataset.begins[indices][sentence]
     return UnpackedBatch(
         ids,
         positions,
-        types=np.array([view.token_type for view in dataset.views])[language] + in_second,
+        types=token_type + in_second,
         sentence=sentence,
         lengths=lengths,
-        special=special,
-        content=~(is_cls | is_sep),
+        special=special_offset,
+        content=~is_special,
     )
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #80b085c6
@@ -274,9 +279,10 @@ def pad_examples(s: UnpackedBatch) -> UnpackedBatch:
     """
     longest = int(s.lengths.max())
     starts = np.cumsum(s.lengths) - s.lengths
-    column = np.minimum(np.arange(longest), s.lengths[:, None] - 1)  # padding repeats the last
-    padding = (np.arange(longest) - column).ravel()  # 0 for tokens, 1, 2, … for [PAD]
-    source = (starts[:, None] + column).ravel()
+    # [examples, longest]: the token that each slot is made of; padding is made of the last one
+    offset = np.minimum(np.arange(longest), s.lengths[:, None] - 1)
+    padding = (np.arange(longest) - offset).ravel()  # 0 for tokens, 1, 2, … for [PAD]
+    source = (starts[:, None] + offset).ravel()
     return UnpackedBatch(
         np.where(padding > 0, PAD + s.special[source], s.ids[source]),
         s.positions[source] + padding,
@@ -306,13 +312,14 @@ def first_fit(lengths: np.ndarray, row: int) -> tuple[np.ndarray, np.ndarray, in
     """
     rows = np.empty(len(lengths), np.int64)
     offsets = np.empty(len(lengths), np.int64)
-    space = np.full(len(lengths), row)
+    space = np.full(len(lengths), row)  # free tokens of each row; there are as many as sentences
     for i in np.argsort(-lengths, kind="stable"):
-        r = int(np.argmax(space >= lengths[i]))
+        r = int(np.argmax(space >= lengths[i]))  # the first row with room
         rows[i] = r
         offsets[i] = row - space[r]
         space[r] -= lengths[i]
-    return rows, offsets, int(rows.max()) + 1 if len(rows) else 0
+    n_rows = int(rows.max()) + 1 if len(rows) else 0
+    return rows, offsets, n_rows
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #d40ecfbe
 def packing_cost(lengths: np.ndarray, rows: tuple[int, int]) -> float:
@@ -383,11 +390,12 @@ def slice_examples(
         One example a slice.
     """
     start, length = dataset.first[indices].T
-    head = rng.integers(1, max_tokens + 1, len(indices))
-    counts = 1 + np.maximum(0, -(-(length - head) // max_tokens))
+    first_length = rng.integers(1, max_tokens + 1, len(indices))
+    counts = 1 + np.maximum(0, -(-(length - first_length) // max_tokens))
+    # of each slice: its example, its number there, and where it begins and ends in the example
     example = np.repeat(np.arange(len(indices)), counts)
-    number = concatenated_ranges(counts)  # of a slice in its example
-    end = head[example] + max_tokens * number
+    number = concatenated_ranges(counts)
+    end = first_length[example] + max_tokens * number
     begin = np.where(number > 0, np.maximum(0, end - max_tokens), 0)
     end = np.minimum(end, length[example])
     first = np.stack([start[example] + begin, end - begin], 1)
@@ -416,14 +424,16 @@ def packed_slots(s: UnpackedBatch, rows: tuple[int, int]) -> tuple[np.ndarray, l
     counts : list of int
         Number of rows of each group.
     """
+    # of each sentence
     group = (s.lengths > rows[0]).astype(np.int64)
     row = np.empty_like(group)
     offset = np.empty_like(group)
     counts = [0, 0]
     for g in (0, 1):
-        row[group == g], offset[group == g], counts[g] = first_fit(s.lengths[group == g], rows[g])
-    starts = np.cumsum(s.lengths) - s.lengths
-    column = np.arange(len(s.ids)) - starts[s.sentence] + offset[s.sentence]
+        in_group = group == g
+        row[in_group], offset[in_group], counts[g] = first_fit(s.lengths[in_group], rows[g])
+    # of each token
+    column = concatenated_ranges(s.lengths) + offset[s.sentence]
     return np.stack([group[s.sentence], row[s.sentence], column], 1), counts
 
 # %% ../../nbs/lib/4040_mlm_batches.ipynb #b014faec
@@ -508,6 +518,7 @@ def make_batch(
         dataset.neighbours,
     )
     slots, counts = packed_slots(s, rows)
+    # values of the tokens, and what stands in empty slots
     arrays = {
         "ids": (ids, PAD),
         "positions": (s.positions, 0),
@@ -523,6 +534,7 @@ def make_batch(
             group[name] = fill_rows(values[in_group], group_slots, counts[g], rows[g], empty)
         groups.append(group)
 
+    # next sentence prediction reads [CLS], the first token of each example
     has_nsp = len(dataset.follows) > 0
     cls_tokens = np.cumsum(s.lengths) - s.lengths if has_nsp else []
     return Batch(
@@ -549,11 +561,14 @@ def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
     """
 
     def is_inside(slots):
-        group, row = slots[:, 0], slots[:, 1]
+        group = slots[:, 0]
+        row = slots[:, 1]
         return (row >= first[group]) & (row < last[group])
 
-    def moved(slots):
-        return np.stack([slots[:, 0], slots[:, 1] - first[slots[:, 0]], slots[:, 2]], 1)
+    def renumber(slots):
+        """Slots whose rows are counted from the first of the part."""
+        group, row, column = slots.T
+        return np.stack([group, row - first[group], column], 1)
 
     groups = []
     for group, begin, end in zip(batch.groups, first, last):
@@ -562,9 +577,9 @@ def batch_of_rows(batch: Batch, first: np.ndarray, last: np.ndarray) -> Batch:
     is_opening = is_inside(batch.opening)
     return Batch(
         tuple(groups),
-        moved(batch.masked[is_masked]),
+        renumber(batch.masked[is_masked]),
         batch.labels[is_masked],
-        opening=moved(batch.opening[is_opening]),
+        opening=renumber(batch.opening[is_opening]),
         follows=batch.follows[is_opening],
     )
 

@@ -295,8 +295,8 @@ def document_pairs(
     -------
     list of SegmentPair
     """
-    starts = text.starts - text.starts[0]
-    begins = np.concatenate([[0], ends[:-1]])
+    starts = text.starts - text.starts[0]  # first token of each sentence
+    begins = np.concatenate([[0], ends[:-1]])  # first sentence of each document
     pairs = []  # the first sentence of a document of one always meets a random segment
     for begin, end in zip(begins.tolist(), ends.tolist()):
         target = max_tokens
@@ -304,6 +304,7 @@ def document_pairs(
             target = int(rng.integers(2, max_tokens + 1))
         position = begin
         while position < end:
+            # a chunk of sentences that fills the target, and where its first segment ends
             stop = chunk_end(starts, position, end, target)
             middle = position + 1
             if stop > middle:

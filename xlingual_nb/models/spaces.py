@@ -7,7 +7,6 @@ __all__ = ['FITS', 'ESTIMATED_ROUNDS', 'SpaceSpec', 'frequent_subwords', 'check_
            'nearest_rows', 'cross_lingual_neighbours', 'load_tables', 'make_spaces', 'describe_space', 'space_cost']
 
 # %% ../../nbs/lib/4240_spaces.ipynb #ab3dffdb
-import json
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -34,7 +33,7 @@ from xlingual_nb.models.vecmap import (
 from .configs import Shape
 from ..runs.executors import device
 from ..runs.spec import spelled
-from ..runs.stages import declare
+from ..runs.stages import declare, write_measures
 from ..text import tokenizers
 from ..text.dictionaries import Dictionary, dictionary_pairs
 from ..text.tokenizers import SPECIALS
@@ -204,18 +203,18 @@ def dictionary_rows(spec: SpaceSpec, number: int, ids: list[np.ndarray], tokeniz
     -------
     ndarray, shape (n, 2)
     """
-    pair = (number, 0)
-    languages = [spec.languages[i] for i in pair]
-    pairs = dictionary_pairs(
-        spec.dictionary, [l.name for l in languages], [l.corpus for l in languages]
-    )
+    sides = (number, 0)
+    languages = [spec.languages[side] for side in sides]
+    names = [language.name for language in languages]
+    corpora = [language.corpus for language in languages]
+    pairs = dictionary_pairs(spec.dictionary, names, corpora)
     columns = []
-    for i, language, words in zip(pair, languages, zip(*pairs)):
+    for side, language, words in zip(sides, languages, zip(*pairs)):
         _, read = language_reader(spec, language.name, tokenizer)
-        text = read(tokenizers.encode(tokenizer, words))
+        text = read(tokenizers.encode(tokenizer, words))  # each word a sentence
         first = text.ids[np.minimum(text.starts[:-1], len(text.ids) - 1)]
-        row_of = np.full(1 + max(first.max(), ids[i].max()), -1)
-        row_of[ids[i]] = np.arange(len(ids[i]))
+        row_of = np.full(1 + max(first.max(), ids[side].max()), -1)
+        row_of[ids[side]] = np.arange(len(ids[side]))
         columns.append(np.where(text.lengths == 1, row_of[first], -1))
     rows = np.stack(columns, 1)
     return rows[(rows >= 0).all(1)]
@@ -375,9 +374,10 @@ def make_spaces(specs, folders, store, progress):
         def report(keep, objective):
             progress(spec, keep, 1.0, objective=objective)
 
-        mapped = [
-            map_to_first(spec, n, tables, ids, tokenizer, report) for n in range(1, len(tables))
-        ]
+        mapped = []
+        for number in range(1, len(tables)):
+            mapped.append(map_to_first(spec, number, tables, ids, tokenizer, report))
+        # without `rotation` both tables of the only pair are re-weighted, the first one too
         mapped_tables = [mapped[0].second, *(m.first for m in mapped)]
         size = tokenizer.get_vocab_size()
         vectors = np.zeros((vocabulary_size(spec, size), spec.parts[0].size), np.float32)
@@ -387,8 +387,7 @@ def make_spaces(specs, folders, store, progress):
         save_static(folder, vectors, model_tokenizer(spec, tokenizer), languages)
         neighbours = cross_lingual_neighbours(mapped_tables, ids, len(vectors), spec.nearest)
         save_file({"neighbours": neighbours}, folder / "neighbours.safetensors")
-        summary = json.dumps(describe_space(spec, ids, mapped), indent=1)
-        (folder / "measures.json").write_text(summary, encoding="utf-8")
+        write_measures(folder, describe_space(spec, ids, mapped))
         progress(spec, 1, 1)
 
 

@@ -162,11 +162,12 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
     """
     parts = {"ids": [], "positions": [], "types": []}
     rows = []
-    start = 0
+    start = 0  # of the row group among all slots of a model
     for g in range(2):
         sentence = pad_and_stack([b.groups[g]["sentence"] for b in batches], -1)
         models, count, length = sentence.shape
-        rows.append(RowGroup(start, count, length, torch.from_numpy(sentence.reshape(-1, length))))
+        all_rows = torch.from_numpy(sentence.reshape(-1, length))  # [models * rows, length]
+        rows.append(RowGroup(start, count, length, all_rows))
         start += count * length
         for name, part in parts.items():
             stacked = pad_and_stack([b.groups[g][name] for b in batches], 0)
@@ -175,16 +176,19 @@ def stack_batches(batches: list[Batch]) -> StackedBatch:
     lengths = np.array([r.length for r in rows])
 
     def token_index(slots):
-        group = slots[:, 0]
-        return starts[group] + slots[:, 1] * lengths[group] + slots[:, 2]
+        """Flat index among a model's slots of (group, row, column)."""
+        group, row, column = slots.T
+        return starts[group] + row * lengths[group] + column
 
     def stack(arrays, empty):
         return torch.from_numpy(pad_and_stack(arrays, empty))
 
+    tokens = {name: torch.from_numpy(np.concatenate(part, 1)) for name, part in parts.items()}
     return StackedBatch(
-        **{name: torch.from_numpy(np.concatenate(part, 1)) for name, part in parts.items()},
+        **tokens,
         rows=tuple(r for r in rows if r.count),
         masked=stack([token_index(b.masked) for b in batches], 0),
+        # the loss leaves out labels of -100
         labels=stack([b.labels for b in batches], -100),
         opening=stack([token_index(b.opening) for b in batches], 0),
         follows=stack([b.follows for b in batches], -100),

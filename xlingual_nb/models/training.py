@@ -555,15 +555,17 @@ def pretrain(
     device = pick_device(device)
     steps = total_steps(jobs[0], training)
     stack, configs = initialise_stack(jobs, shape, training, device)
-    for j in jobs:
-        j.folder.mkdir(parents=True, exist_ok=True)
+    for job in jobs:
+        job.folder.mkdir(parents=True, exist_ok=True)
     adam = create_optimiser(stack, training)
-    first = last_saved_step(jobs)
+    first = last_saved_step(jobs)  # 0 unless an earlier training was stopped
     load_state(jobs, stack, adam, first)
-    logs = [read_log(j.folder, first) for j in jobs]
+    logs = [read_log(job.folder, first) for job in jobs]
     batches = load_batches(jobs, training, first, steps, workers)
     if ranks.rank > 0:
-        jobs, logs = [], []  # only the first process writes
+        # only the first process writes
+        jobs = []
+        logs = []
     log_interval = max(1, steps // 100)  # about 100 lines, whatever the length
     last_saved = time.monotonic()
     # Sum since the last line of the log. It stays on the device: to ask for a number every step
@@ -574,9 +576,9 @@ def pretrain(
         loss = loss + training_step(stack, adam, shards, step, steps, training, ranks)
         done = step + 1
         if done % log_interval == 0 or done == steps:
-            mean = loss / (done - step // log_interval * log_interval)
+            n_summed = done - step // log_interval * log_interval
             rate = scheduled_learning_rate(training, step, steps)
-            write_logs(jobs, logs, done, loss=mean, rate=rate)
+            write_logs(jobs, logs, done, loss=loss / n_summed, rate=rate)
             loss = 0.0
             # States are saved at lines of the log alone, where the sum of losses is empty.
             if done == steps or time.monotonic() - last_saved > save_interval:

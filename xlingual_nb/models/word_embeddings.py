@@ -74,7 +74,7 @@ class EmbedSpec:
     markers: ClassVar[bool] = False
 
     def __post_init__(self):
-        names = [l.name for l in self.languages]
+        names = [language.name for language in self.languages]
         require(len(names) > 0, "no language to train on: give at least one")
         require(
             len(set(names)) == len(names),
@@ -86,19 +86,18 @@ class EmbedSpec:
             f"method={self.method!r} is not known: give {methods}",
         )
         for name, minimum in dict(size=1, window=1, max_tokens=3, seed=0).items():
-            require(
-                getattr(self, name) >= minimum,
-                f"{name}={getattr(self, name)}: give {minimum} or more",
-            )
+            value = getattr(self, name)
+            require(value >= minimum, f"{name}={value}: give {minimum} or more")
         require(
             self.inputs in ("sentences", "documents"),
             f"inputs={self.inputs!r}: choose sentences or documents",
         )
-        has_half = any(t.startswith("half(") for l in self.languages for t in l.transforms)
-        require(
-            self.inputs == "sentences" or not has_half,
-            "half of the sentences make no documents: drop half(…)",
-        )
+        for language in self.languages:
+            has_half = any(step.startswith("half(") for step in language.transforms)
+            require(
+                self.inputs == "sentences" or not has_half,
+                "half of the sentences make no documents: drop half(…)",
+            )
 
     @property
     def shape(self) -> Shape:

@@ -96,19 +96,23 @@ def choose(store: Store, specs: list, prove: int) -> list:
     list
         Only runs whose inputs are there.
     """
-    left = [s for s in specs if all(map(store.has, ancestors(s)))]
-    group = {s: stage_of(s).group(s) if stage_of(s).group else None for s in left}
+    # a run can be made again while all that it read is still there
+    left = [spec for spec in specs if all(map(store.has, ancestors(spec)))]
+    group = {}
     price = {}
-    for s in left:
-        is_elsewhere = bool(elsewhere(store, s))
-        price[s] = is_elsewhere, about_of(store, s).get("seconds", 0.0), run_id(s)
+    for spec in left:
+        grouping = stage_of(spec).group
+        group[spec] = grouping(spec) if grouping else None
+        # bytes differ between machines, so those of other machines come last
+        is_elsewhere = bool(elsewhere(store, spec))
+        price[spec] = (is_elsewhere, about_of(store, spec).get("seconds", 0.0), run_id(spec))
     picked = []
-    n_of_group = Counter()
+    n_picked = Counter()  # of each group
     while left and len(picked) < prove:
-        best = min(left, key=lambda s: (n_of_group[group[s]], price[s]))
+        best = min(left, key=lambda spec: (n_picked[group[spec]], price[spec]))
         picked.append(best)
         left.remove(best)
-        n_of_group[group[best]] += 1
+        n_picked[group[best]] += 1
     return picked
 
 # %% ../../nbs/lib/1140_acceptance.ipynb #0e2e1f8a
@@ -156,22 +160,25 @@ def differences(store: Store, specs: list, executor=None) -> dict[str, list[str]
         By run id, the files whose bytes differ; only runs with any. Logs tell the time and do not
         count.
     """
-    executor = executor or Processes(
-        1, about_of(store, specs[0]).get("platform", {}).get("threads", 1)
-    )
+    if executor is None:
+        # as many threads as then: sums in another order have other last digits
+        threads = about_of(store, specs[0]).get("platform", {}).get("threads", 1)
+        executor = Processes(1, threads)
     scratch_root = store.root / f".proof-{uuid.uuid4().hex[:8]}"
     try:
         with free_space(store.root):
             scratch = Store(scratch_root)
+        # inputs are those of the store, not made again
         for spec in dict.fromkeys(chain.from_iterable(map(ancestors, specs))):
             scratch.path(spec).parent.mkdir(parents=True, exist_ok=True)
             scratch.path(spec).symlink_to(store.path(spec), target_is_directory=True)
         run(specs, scratch, executor, stack=len(specs), progress=False, accept_stale=True)
-        unequal = {
-            run_id(s): _unequal(about_of(store, s)["files"], about_of(scratch, s)["files"])
-            for s in specs
-        }
-        return {key: files for key, files in unequal.items() if files}
+        unequal = {}
+        for spec in specs:
+            files = _unequal(about_of(store, spec)["files"], about_of(scratch, spec)["files"])
+            if files:
+                unequal[run_id(spec)] = files
+        return unequal
     finally:
         shutil.rmtree(scratch_root, ignore_errors=True)
 
@@ -278,6 +285,7 @@ def _proved(store, specs_by_id, specs, prove, executor, tell) -> list[str]:
 
 
 def _stamp(store, spec, code, old, by) -> str:
+    """Write today's code into the manifest of a run, and a note of what it was; the run's id."""
     about = about_of(store, spec)
     current = lineage(store, spec, code)
     note = dict(
@@ -287,10 +295,9 @@ def _stamp(store, spec, code, old, by) -> str:
         runs=by,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
     )
+    accepted = [*about.get("accepted", []), note]
     with store.lock(spec, ready=lambda: False), free_space(store.root):
-        write_manifest(
-            store.path(spec), about | current | dict(accepted=[*about.get("accepted", []), note])
-        )
+        write_manifest(store.path(spec), about | current | dict(accepted=accepted))
     return run_id(spec)
 
 

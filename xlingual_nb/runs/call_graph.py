@@ -88,23 +88,19 @@ def bytecode(code: CodeType, mark=str) -> str:
     -------
     str
     """
-    constants = code.co_consts[
-        not code.co_name.startswith("<") :
-    ]  # of a function with a name the first is the docstring
+    # the first constant of a function with a name is its docstring; lambdas (<lambda>) have none
+    constants = code.co_consts if code.co_name.startswith("<") else code.co_consts[1:]
 
     def text(value):
         if isinstance(value, CodeType):
             return bytecode(value, mark)
-        return (
-            str(sorted(map(text, value)))
-            if isinstance(value, frozenset)
-            else f"{type(value).__name__} {value!r}"
-        )
+        if isinstance(value, frozenset):
+            return str(sorted(map(text, value)))  # a set has another order in every process
+        return f"{type(value).__name__} {value!r}"
 
+    names = map(mark, code.co_names)
     local_names = code.co_varnames + code.co_freevars + code.co_cellvars
-    return " ".join(
-        (code.co_code.hex(), *map(mark, code.co_names), *local_names, *map(text, constants))
-    )
+    return " ".join((code.co_code.hex(), *names, *local_names, *map(text, constants)))
 
 # %% ../../nbs/lib/1050_call_graph.ipynb #1bcd3bd2
 def _brought(name: str, value) -> bool:
@@ -173,6 +169,8 @@ class Live:
         return pieces(tree.body[0], Marker(self.name, "", self.knows))
 
     def _compiled(self, name, value) -> list[tuple[str, str]]:
+        """Text and role of each part of a definition whose source is not at hand."""
+
         def mark(used):
             return f"⟨{self.name}:{used}⟩" if self.knows(used) else used
 
@@ -181,19 +179,17 @@ class Live:
 
         if isinstance(value, FunctionType):
             return [(text_of(value), "")]
-        dataclass_fields = fields(value) if is_dataclass(value) else ()
-        roles = {
-            f.name: f"default {f.name}"
-            for f in dataclass_fields
-            if (f.default, f.default_factory) != (MISSING, MISSING)
-        }
-        roles["source_digests"] = "id"
-        members = {f.name: ... for f in dataclass_fields} | {
-            n: v for n, v in vars(value).items() if not _brought(n, v)
-        }
-        return [(f"class {name}", "")] + [
-            (f"{n}: {text_of(v)}", roles.get(n, "")) for n, v in sorted(members.items())
-        ]
+        members = {}
+        roles = {"source_digests": "id"}
+        for field in fields(value) if is_dataclass(value) else ():
+            members[field.name] = ...
+            if (field.default, field.default_factory) != (MISSING, MISSING):
+                roles[field.name] = f"default {field.name}"
+        members |= {n: v for n, v in vars(value).items() if not _brought(n, v)}
+        pieces = [(f"class {name}", "")]
+        for n, v in sorted(members.items()):
+            pieces.append((f"{n}: {text_of(v)}", roles.get(n, "")))
+        return pieces
 
     def _value(self, name, value) -> str:
         if isinstance(value, (list, dict)) and not name.isupper():
@@ -320,20 +316,21 @@ class Sources:
             the name `*`; a name of another package has the module None.
         """
         table = self.module(module)
-        if table is None:
+        if table is None:  # a package of others
             return [(None, ".".join((module, *path)), ())]
         if not path:
             return [(module, "*", ())]
         head = path[0]
         remaining = path[1:]
-        if (module, head) in visited:
+        if (module, head) in visited:  # modules that import each other
             return []
         visited |= {(module, head)}
+        # as Python looks: in the module itself, where it has it from, `import *`, its submodules
         definitions = [(module, head, remaining)] if head in table.statements else []
-        for m, p in sorted(table.imports.get(head, ())):
-            definitions += self.find(m, p + remaining, visited)
-        for m in table.stars if not definitions else ():
-            definitions += [f for f in self.find(m, path, visited) if f[0]]
+        for source, name in sorted(table.imports.get(head, ())):
+            definitions += self.find(source, name + remaining, visited)
+        for source in table.stars if not definitions else ():
+            definitions += [found for found in self.find(source, path, visited) if found[0]]
         if not definitions and self.module(f"{module}.{head}"):
             return self.find(f"{module}.{head}", remaining)
         if not definitions and "__getattr__" in table.statements:

@@ -115,13 +115,13 @@ class Dask:
         self._reset()
 
     def _reset(self):
-        self._waiting = deque()
-        self._sent = {}
-        self._refused = deque()
-        self._ended = queue.Queue()
-        self._members = {}
-        self._told = set()
-        self._lost = ""
+        self._waiting = deque()  # tasks that no worker has yet
+        self._sent = {}  # tasks by the key that the scheduler knows
+        self._refused = deque()  # (job, failure) of jobs that cannot be sent
+        self._ended = queue.Queue()  # keys of tasks, and addresses of workers that have answered
+        self._members = {}  # workers by address
+        self._told = set()  # faults that were printed, once each
+        self._lost = ""  # why the study was given up
         self._looked = 0.0
 
     @property
@@ -249,12 +249,11 @@ class Dask:
             return
         self._looked = time.monotonic()
         workers = self._known_workers()
-        if workers is None:
+        if workers is None:  # the scheduler did not answer: ask again later
             return
         for address, about in workers.items():
-            if address not in self._members and (
-                self.device == "cpu" or about.get("resources", {}).get(LABEL)
-            ):
+            has_device = self.device == "cpu" or about.get("resources", {}).get(LABEL)
+            if address not in self._members and has_device:
                 self._members[address] = self._ask(address, about)
         for address in set(self._members) - set(workers):
             del self._members[address]
@@ -381,8 +380,10 @@ class Dask:
     def _give_up_without_workers(self):
         """End the study where no worker can work on it."""
         now = time.monotonic()
-        if self._lost or self._sent or self.workers or any(m.check for m in self._members.values()):
-            self._began = now if self._sent or self.workers else self._began
+        is_checking = any(member.check for member in self._members.values())
+        if self._sent or self.workers:
+            self._began = now  # the patience begins anew when work was last possible
+        if self._lost or self._sent or self.workers or is_checking:
             return
         faults = sorted({member.fault for member in self._members.values()})
         waited = now - self._began

@@ -407,20 +407,20 @@ def _compiled(file: Path, stamp) -> dict[str, str]:
 
 
 def _loaded(module: ModuleType) -> dict[str, str]:
-    def is_from_here(value):
-        return value.__module__ == module.__name__
-
-    classes = [c for c in vars(module).values() if isinstance(c, type) and is_from_here(c)]
-    values = []
-    for thing in (module, *classes):
-        values += vars(thing).values()
-    values = [getattr(v, "__func__", getattr(v, "fget", v)) for v in values]
-    functions = [
-        f for v in values if callable(v) and isinstance(f := inspect.unwrap(v), FunctionType)
-    ]
-    return {
-        f.__qualname__: bytecode(f.__code__) for f in functions if f.__module__ == module.__name__
-    }
+    """Byte code of the functions and methods of an imported module, by qualified name."""
+    classes = []
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            classes.append(value)
+    codes = {}
+    for owner in (module, *classes):
+        for value in vars(owner).values():
+            # a static or class method wraps its function, a property its getter
+            value = getattr(value, "__func__", getattr(value, "fget", value))
+            function = inspect.unwrap(value) if callable(value) else None
+            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                codes[function.__qualname__] = bytecode(function.__code__)
+    return codes
 
 # %% ../../nbs/lib/1050_code_fingerprint.ipynb #24ed49fc
 def edited_modules(make, spec: type | None = None) -> list[str]:

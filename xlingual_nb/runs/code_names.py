@@ -214,20 +214,25 @@ class Marker(ast.NodeTransformer):
         return nodes
 
     def _function(self, node):
-        a = node.args
-        lone = isinstance(node, ast.Lambda)
-        body = [node.body] if lone else node.body
-        parameters = [
-            x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x
+        arguments = node.args
+        is_lambda = isinstance(node, ast.Lambda)
+        names = [
+            *(arguments.posonlyargs + arguments.args + arguments.kwonlyargs),
+            *filter(None, (arguments.vararg, arguments.kwarg)),
         ]
-        parameters += [p.name for p in getattr(node, "type_params", ())]
-        a.defaults, a.kw_defaults = (
-            [d and self.visit(d) for d in ds] for ds in (a.defaults, a.kw_defaults)
-        )
-        if not lone:
-            node.decorator_list = [self.visit(d) for d in node.decorator_list]
-        body = self.inside({n: set() for n in parameters} | self.bindings(body), body)
-        node.body = body[0] if lone else body
+        parameters = [argument.arg for argument in names]
+        parameters += [parameter.name for parameter in getattr(node, "type_params", ())]
+        # defaults and decorators are evaluated outside the function
+        arguments.defaults = [self.visit(default) for default in arguments.defaults]
+        arguments.kw_defaults = [
+            default and self.visit(default) for default in arguments.kw_defaults
+        ]
+        if not is_lambda:
+            node.decorator_list = [self.visit(decorator) for decorator in node.decorator_list]
+        body = [node.body] if is_lambda else node.body
+        scope = {parameter: set() for parameter in parameters} | self.bindings(body)
+        body = self.inside(scope, body)
+        node.body = body[0] if is_lambda else body
         return node
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _function
@@ -375,19 +380,18 @@ class LocalNumbers(ast.NodeTransformer):
         -------
         ast.FunctionDef
         """
-        a = node.args
-        a.defaults = [self.visit(d) for d in a.defaults]
-        a.kw_defaults = [d and self.visit(d) for d in a.kw_defaults]
-        node.decorator_list = [self.visit(d) for d in node.decorator_list]
-        if self.scopes:
+        args = node.args
+        # defaults and decorators are evaluated where the function stands
+        args.defaults = [self.visit(default) for default in args.defaults]
+        args.kw_defaults = [default and self.visit(default) for default in args.kw_defaults]
+        node.decorator_list = [self.visit(decorator) for decorator in node.decorator_list]
+        if self.scopes:  # a function inside a function: its own name is a local one
             node.name = self.resolve(node.name)
-        arguments = [
-            x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if x
-        ]
-        local_names = [name for name in self.bound_names(node.body) if name not in arguments]
-        scope = {name: name for name in arguments} | {
-            name: self.number(name) for name in local_names
-        }
+        arguments = *args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg
+        scope = {argument.arg: argument.arg for argument in filter(None, arguments)}
+        for name in self.bound_names(node.body):
+            if name not in scope:
+                scope[name] = self.number(name)
         node.body = self.inside(scope, node.body)
         return node
 
@@ -437,16 +441,17 @@ class LocalNumbers(ast.NodeTransformer):
         return node
 
     def _comprehension(self, node):
+        # the first iterable is evaluated outside, all else in a scope of its own
         first = node.generators[0]
         first.iter = self.visit(first.iter)
-        targets = self.bound_names([g.target for g in node.generators])
+        targets = self.bound_names([generator.target for generator in node.generators])
         self.scopes.append(({name: self.number(name) for name in targets}, False))
-        for i, generator in enumerate(node.generators):
+        for generator in node.generators:
             generator.target = self.visit(generator.target)
-            if i:
+            if generator is not first:
                 generator.iter = self.visit(generator.iter)
             generator.ifs = [self.visit(test) for test in generator.ifs]
-        for part in ("elt", "key", "value"):
+        for part in ("elt", "key", "value"):  # a dictionary has the last two, others the first
             if hasattr(node, part):
                 setattr(node, part, self.visit(getattr(node, part)))
         self.scopes.pop()

@@ -51,20 +51,23 @@ def names_read(node) -> set[str]:
     set of str
     """
     names = set()
-    for n in shallow(node):
-        calls = [n.value] if isinstance(n, ast.Expr) else getattr(n, "decorator_list", [])
-        changed = [
-            f
-            for c in calls
-            if isinstance(f := c.func if isinstance(c, ast.Call) else c, ast.Attribute)
-        ]
-        if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load):
-            changed.append(n)
-        for at in changed:
-            while isinstance(at, (ast.Attribute, ast.Subscript)):
-                at = at.value
-            if isinstance(at, ast.Name):
-                names.add(at.id)
+    for part in shallow(node):
+        changed = []
+        # `x.append(1)` as a statement, or a decorator such as `@app.command()`
+        calls = [part.value] if isinstance(part, ast.Expr) else getattr(part, "decorator_list", [])
+        for call in calls:
+            function = call.func if isinstance(call, ast.Call) else call
+            if isinstance(function, ast.Attribute):
+                changed.append(function)
+        # `x[0] = 1`, `x.a = 1`, `del x[0]`
+        is_place = isinstance(part, (ast.Subscript, ast.Attribute))
+        if is_place and not isinstance(part.ctx, ast.Load):
+            changed.append(part)
+        for root in changed:
+            while isinstance(root, (ast.Attribute, ast.Subscript)):
+                root = root.value
+            if isinstance(root, ast.Name):
+                names.add(root.id)
     return names
 
 # %% ../../nbs/lib/1040_code_source.ipynb #f42dd997
@@ -100,15 +103,15 @@ class Module:
         self._body = body
         bound = [self._binds(node) for node in body]
         module_names = set().union(*bound)
+        # names whose calls only print or warn
         self.quiet = {n for n, origins_of in self.imports.items() if origins_of <= QUIET}
         self.quiet |= {n for n in module_names if (name, (n,)) in QUIET}
         for place, (node, names) in enumerate(zip(body, bound)):
-            names = (
-                (names | names_read(node) & module_names or {""}) - WORDS
-                if not _idle(node, self.quiet)
-                else ()
-            )
-            for n in names:
+            if _idle(node, self.quiet):
+                continue
+            names = names | (names_read(node) & module_names)
+            # what neither binds nor changes a name may still do something: it is of the module ("")
+            for n in (names or {""}) - WORDS:
                 self.statements.setdefault(n, []).append(place)
 
     def _binds(self, node) -> set[str]:

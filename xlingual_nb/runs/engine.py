@@ -77,7 +77,6 @@ def make_runs(
         If the stage's code was edited since the study began.
     """
     store = Store(root, create=False)
-    todo = list(specs)
     if changes(code[kind.stage], definitions(make, kind)):
         raise InputError(
             f"the code of stage {kind.stage!r} was edited while the study was running; "
@@ -87,19 +86,22 @@ def make_runs(
     def ready(spec):
         return StoreView(store, None if accept_stale else code).state(spec) == "found"
 
-    while todo := [s for s in todo if not ready(s)]:
+    todo = list(specs)
+    while todo := [spec for spec in todo if not ready(spec)]:
         with ExitStack() as locks:
 
             def is_exclusive(spec):
                 return locks.enter_context(store.lock(spec, wait=False, ready=lambda: ready(spec)))
 
-            unshared = set(takewhile(is_exclusive, sorted(todo, key=run_id)))
-            if unshared:
-                _make(store, make, [s for s in todo if s in unshared], code, accept_stale)
-        todo = [s for s in todo if s not in unshared]
+            # In one order everywhere, and none after the first that another process has: so two
+            # processes with the same runs do not wait for each other.
+            own = set(takewhile(is_exclusive, sorted(todo, key=run_id)))
+            if own:
+                _make(store, make, [spec for spec in todo if spec in own], code, accept_stale)
+        todo = [spec for spec in todo if spec not in own]
         if not wait:
             return
-        if todo and not unshared:
+        if todo and not own:
             time.sleep(0.3)
 
 
@@ -145,16 +147,20 @@ def make_as_rank(meeting, rank: int, size: int, root, make: Callable, specs: lis
 
 
 def _make(store, make, specs, code, keep):
-    for parent in dict.fromkeys(p for s in specs for p in parents(s)):
-        store.verified_path(parent)
-    specs = [s for s in specs if not renew(store, s, code)]
-    folders = {run_id(s): begin(store, s, code, keep) for s in specs}
-    specs = [s for s in specs if not finish(store, s)]
+    """Make runs whose locks are held, in their partial folders, and publish them."""
+    for spec in specs:
+        for parent in parents(spec):
+            store.verified_path(parent)
+    specs = [spec for spec in specs if not renew(store, spec, code)]
+    folders = {run_id(spec): begin(store, spec, code, keep) for spec in specs}
+    # some were complete when an earlier process was killed, and lack only their name
+    specs = [spec for spec in specs if not finish(store, spec)]
     if not specs:
         return
-    folders = {run_id(s): folders[run_id(s)] for s in specs}
+    folders = {run_id(spec): folders[run_id(spec)] for spec in specs}
     with free_space(store.root):
         for folder in folders.values():
+            # who is made together goes on together, should this process be killed
             write_atomic(folder / ".group", " ".join(sorted(folders)))
         progress = Progress(folders, store.is_held)
         try:
@@ -166,7 +172,8 @@ def _make(store, make, specs, code, keep):
                 progress.log(key, "failed", error=f"{type(error).__name__}: {error}")
             raise
         for spec in specs:
-            progress.log(run_id(spec), "done", seconds=round(progress.seconds(run_id(spec)), 2))
+            seconds = progress.seconds(run_id(spec))
+            progress.log(run_id(spec), "done", seconds=round(seconds, 2))
             publish(store, spec, progress.seconds(run_id(spec)), folders)
 
 # %% ../../nbs/lib/1130_engine.ipynb #d7ce0c2d
@@ -196,13 +203,19 @@ class Study:
         buckets = {}
         for key, node in self.waiting.items():
             group = stage_of(node.spec).group
+            group_key = group(node.spec) if group else key
+            # runs that an earlier process began together are a bucket of their own
             begun = self.store.root / "partial" / key / ".group"
             together = begun.read_text() if begun.exists() else ""
-            bucket = node.depth, node.spec.stage, group(node.spec) if group else key, together
+            bucket = (node.depth, node.spec.stage, group_key, together)
             buckets.setdefault(bucket, []).append(node)
-        ready = [b for b in buckets.values() if all(n.parent_ids <= self.done for n in b)]
+        ready = []
+        for bucket in buckets.values():
+            if all(node.parent_ids <= self.done for node in bucket):
+                ready.append(bucket)
         groups = split(ready, self.stack)
-        for group in sorted(groups, key=lambda g: -sum(n.weight for n in g)):
+        # the longest first, so that none of them is left alone at the end
+        for group in sorted(groups, key=lambda nodes: -sum(node.weight for node in nodes)):
             self.submit(group)
 
     def submit(self, group, wait=False):
@@ -215,7 +228,7 @@ class Study:
             Whether the job also waits for runs that other processes are making.
         """
         stage = stage_of(group[0].spec)
-        keys = [n.key for n in group]
+        keys = [node.key for node in group]
         name = f"{stage.name} {keys[0][:12]}"
         if len(keys) > 1:
             name += f" and {len(keys) - 1} more"
@@ -223,21 +236,10 @@ class Study:
         for key in keys:
             self.waiting.pop(key, None)
             self.queued.add(key)
-        self.executor.submit(
-            Job(
-                name,
-                make_runs,
-                (
-                    str(self.store.root),
-                    stage.spec,
-                    stage.make,
-                    tuple(n.spec for n in group),
-                    self.code,
-                    self.accept,
-                    wait,
-                ),
-            )
-        )
+        specs = tuple(node.spec for node in group)
+        root = str(self.store.root)
+        arguments = (root, stage.spec, stage.make, specs, self.code, self.accept, wait)
+        self.executor.submit(Job(name, make_runs, arguments))
 
     def on_end(self, job: Job, failure: Failure | None):
         """Record the end of a job, and submit again what it left undone.
@@ -249,21 +251,24 @@ class Study:
         """
         group, waited = self._groups.pop(job.name)
         view = StoreView(self.store, None if self.accept else self.code)
-        made_nodes = [n for n in group if view.state(n.spec) == "found"]
-        missing = [n for n in group if n not in made_nodes]
-        self.done |= {n.key for n in made_nodes}
-        self.queued -= {n.key for n in group}
+        made = [node for node in group if view.state(node.spec) == "found"]
+        missing = [node for node in group if node not in made]
+        self.done |= {node.key for node in made}
+        self.queued -= {node.key for node in group}
+        if not missing:
+            return
         is_lost = failure is not None and failure.kind == "lost"
-        if missing and (is_lost or (failure is None and not waited)):
+        is_full = failure is not None and failure.kind == "full"
+        if is_lost or (failure is None and not waited):
             self.say_who(missing)  # somebody else is making them
             self.submit(missing, wait=True)
-        elif len(group) > 1 and missing and (failure is None or failure.kind != "full"):
+        elif len(group) > 1 and not is_full:
+            # one by one, so that a run that fails takes no other with it
             for node in missing:
                 self.submit([node], wait=True)
-        elif missing:
-            self.fail(
-                missing, failure or Failure(f"{job.name}: was made, but is not found in the store")
-            )
+        else:
+            unfound = Failure(f"{job.name}: was made, but is not found in the store")
+            self.fail(missing, failure or unfound)
 
     def say_who(self, group):
         """Print which process is making runs that this one waits for.
@@ -373,19 +378,22 @@ def run(
 
 # %% ../../nbs/lib/1130_engine.ipynb #42485926
 def _say_stale(specs, nodes, view, tell):
-    specs_by_id = {run_id(s): s for s in [*specs, *(n.spec for n in nodes.values())]}
-    old = [k for k, s in specs_by_id.items() if view.state(s) == "stale"]
-    again = sum(k in nodes for k in old)
+    """Say how many runs are stale or damaged, and what becomes of them."""
+    specs_by_id = {run_id(spec): spec for spec in specs}
+    specs_by_id |= {key: node.spec for key, node in nodes.items()}
+    stale = [key for key, spec in specs_by_id.items() if view.state(spec) == "stale"]
+    n_again = sum(key in nodes for key in stale)
+    n_accepted = len(stale) - n_again
     why = "runs are stale (the code that made them, or what they read, has changed)"
-    if again:
+    if n_again:
         tell(
-            f"{again} {why} and are made again, unless their own code and inputs come out the same"
+            f"{n_again} {why} and are made again, unless their own code and inputs come out the same"
         )
-    if len(old) > again:
-        tell(f"{len(old) - again} {why} and are accepted as they are")
-    damaged = sum(view.state(n.spec) == "damaged" for n in nodes.values())
-    if damaged:
-        tell(f"{damaged} runs are damaged (files missing or cut short) and are made again")
+    if n_accepted:
+        tell(f"{n_accepted} {why} and are accepted as they are")
+    n_damaged = sum(view.state(node.spec) == "damaged" for node in nodes.values())
+    if n_damaged:
+        tell(f"{n_damaged} runs are damaged (files missing or cut short) and are made again")
 
 
 def _refuse_edited(names):
@@ -403,21 +411,22 @@ def _refuse_edited(names):
 
 
 def _failed(study: Study) -> Exception:
-    lines = {}
+    """The error of a study some of whose runs failed: what is to be done, or the first trace."""
+    stages = {}  # of each message, the stages of the runs that it stopped
     for key, failure in study.failed.items():
-        lines.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
-    kinds = {f.kind for f in study.failed.values()}
+        stages.setdefault(failure.line, []).append(study.nodes[key].spec.stage)
+    failures = list(study.failed.values())
+    kinds = {failure.kind for failure in failures}
     if "full" in kinds:
-        return DiskFull(next(f.line for f in study.failed.values() if f.kind == "full"))
+        return DiskFull(next(failure.line for failure in failures if failure.kind == "full"))
     if kinds == {"user"}:
-        others = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        return InputError(next(iter(lines)) + others)
-    trace = next(f.trace for f in study.failed.values() if f.kind not in ("user", "full"))
-    head = f"{len(study.failed)} of {len(study.nodes)} runs failed"
+        # the user's mistake: one line without a trace
+        others = f" (and {len(stages) - 1} more)" if len(stages) > 1 else ""
+        return InputError(next(iter(stages)) + others)
+    trace = next(failure.trace for failure in failures if failure.kind not in ("user", "full"))
+    head = f"{len(failures)} of {len(study.nodes)} runs failed"
     if study.skipped:
         head += f", {len(study.skipped)} more needed them and were not tried"
-    body = "\n".join(f"  {len(s)} x {s[0]}: {line}" for line, s in lines.items())
-    failures = [(study.nodes[k].spec, f) for k, f in study.failed.items()]
-    return RunsFailed(
-        f"{head}; the others are kept:\n{body}\nThe first in full:\n{trace}", failures
-    )
+    body = "\n".join(f"  {len(names)} x {names[0]}: {line}" for line, names in stages.items())
+    failed = [(study.nodes[key].spec, failure) for key, failure in study.failed.items()]
+    return RunsFailed(f"{head}; the others are kept:\n{body}\nThe first in full:\n{trace}", failed)

@@ -198,6 +198,7 @@ def serve():
             try:
                 jobs.put(pickle.load(sys.stdin.buffer))
             except (EOFError, OSError):
+                # whoever gave the jobs is gone: end, at the latest after a while
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(GRACE)
                 os._exit(STOPPED)
@@ -206,7 +207,8 @@ def serve():
         raise Stop
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    # In a thread, so that the end of the input is seen during a job.
     threading.Thread(target=listen, daemon=True).start()
     try:
         while True:
@@ -406,6 +408,7 @@ class Processes:
         self._fresh()
 
     def _tend(self, jobs, done, children, closing):
+        """The life of one thread: give jobs to a process of its own, until there are no more."""
         child = None
         while (job := jobs.get()) is not None and not closing.is_set():
             try:
@@ -415,9 +418,8 @@ class Processes:
                     children.add(child)
                 failure = child.do(job)
             except Exception as error:
-                failure = Failure(
-                    f"{job.name}: no process for it ({error})", traceback.format_exc()
-                )
+                line = f"{job.name}: no process for it ({error})"
+                failure = Failure(line, traceback.format_exc())
             done.put((job, failure))
         if child:
             child.stop()

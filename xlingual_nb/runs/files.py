@@ -120,18 +120,17 @@ def free_space(folder):
     except DiskFull:
         raise
     except Exception as error:
-        message = str(error).lower()
+        # libraries raise errors of their own for a full disk, some with nothing but a message
+        number = getattr(error, "errno", None)
         filename = getattr(error, "filename", None)
-        inside = isinstance(filename, str) and Path(filename).is_relative_to(folder)
-        if inside and getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.EPERM):
+        message = str(error).lower()
+        is_inside = isinstance(filename, str) and Path(filename).is_relative_to(folder)
+        if is_inside and number in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise InputError(
                 f"{folder} cannot be written ({filename}: {error.strerror}): ask for the right to write "
                 "there, or name another folder with --store"
             ) from error
-        is_full = (
-            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-            or "no space left" in message
-        )
+        is_full = number in (errno.ENOSPC, errno.EDQUOT) or "no space left" in message
         if not is_full and not ("write" in message and shutil.disk_usage(folder).free < 2**20):
             raise
         raise DiskFull(
@@ -158,12 +157,14 @@ def start_time(pid: int) -> str | None:
         An opaque text; None if the process has ended or is a zombie.
     """
     try:
+        # behind the name in brackets, which may hold anything: state first, start time 20th
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         stat = None
     if stat:
-        return None if stat[0] in "ZX" else stat[19]
-    if os.path.exists("/proc/self/stat"):
+        is_dead = stat[0] in "ZX"
+        return None if is_dead else stat[19]
+    if os.path.exists("/proc/self/stat"):  # a system with /proc has no such process
         return None
     process = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True
@@ -332,11 +333,12 @@ class Lock:
         holder, owner = self._claims()[-1]
         if not holder.exists():
             return False
-        dead = is_gone(owner)
-        if dead is None:
-            dead = self._disk_time() - holder.stat().st_mtime > SILENT
-        if not dead or dry:
-            return dead
+        is_dead = is_gone(owner)
+        if is_dead is None:  # of another machine: only its silence tells
+            is_dead = self._disk_time() - holder.stat().st_mtime > SILENT
+        if not is_dead or dry:
+            return is_dead
+        # Take the lock over, then remove it: whoever waits for it cannot come in between.
         own_file = self.path.with_name(f".{self.path.name}.of.{self.name}")
         own_file.write_text(json.dumps(dict(machine=machine(), pid=os.getpid(), name=self.name)))
         try:
@@ -390,15 +392,19 @@ class Lock:
 
     def _is_abandoned(self, holder: Path, owner: dict) -> bool:
         """Whether the owner is gone, or elsewhere and was not seen to beat for too long."""
-        if (gone := is_gone(owner)) is not None:
+        gone = is_gone(owner)
+        if gone is not None:
             return gone
         try:
-            beat = owner.get("name"), holder.stat().st_mtime_ns
+            beat = (owner.get("name"), holder.stat().st_mtime_ns)
         except FileNotFoundError:
             return False
-        if self._seen.get(holder, [None])[0] != beat:
-            self._seen[holder] = beat, time.monotonic()
-        return time.monotonic() - self._seen[holder][1] > LIMIT
+        # By this machine's clock: that of the disk may be another's.
+        last_beat, _ = self._seen.get(holder, (None, 0.0))
+        if last_beat != beat:
+            self._seen[holder] = (beat, time.monotonic())
+        _, since = self._seen[holder]
+        return time.monotonic() - since > LIMIT
 
     def _beat(self):
         while not self._stop.wait(BEAT):

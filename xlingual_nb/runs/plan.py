@@ -64,13 +64,13 @@ def missing_nodes(specs, view: StoreView) -> dict[str, Node]:
         if key in visited:
             return
         visited.add(key)
-        stage = stage_of(spec)
-        if view.state(spec) == "found":
+        if view.state(spec) == "found":  # its inputs are not needed
             return
         for parent in parents(spec):
             visit(parent)
-        parent_ids = {run_id(p) for p in parents(spec)} & set(nodes)
-        depth = 1 + max((nodes[b].depth for b in parent_ids), default=0)
+        parent_ids = {run_id(parent) for parent in parents(spec)} & set(nodes)
+        depth = 1 + max((nodes[parent_id].depth for parent_id in parent_ids), default=0)
+        stage = stage_of(spec)
         cost = stage.cost(spec) if stage.cost else {}
         node = Node(spec, key, parent_ids, depth)
         node.weight = float(cost.get("flops", 0.0))
@@ -107,8 +107,10 @@ def encoder_step() -> tuple[Callable, int]:
                 weight.sub_(weight.grad, alpha=1e-3)
                 weight.grad = None
 
-    weights = sum(p.numel() for p in net.parameters() if p.dim() > 1)
-    return step, 6 * rows * tokens * (weights + 2 * layers * tokens * width)
+    # 2 for a multiplication and an addition, 3 for the forward and the backward pass
+    n_weights = sum(p.numel() for p in net.parameters() if p.dim() > 1)
+    attention = 2 * layers * tokens * width  # scores and weighted sums, for each token
+    return step, 6 * rows * tokens * (n_weights + attention)
 
 
 def calibrate(seconds: float = 0.4) -> float:
@@ -131,9 +133,10 @@ def calibrate(seconds: float = 0.4) -> float:
     try:
         with torch.random.fork_rng(devices=[]):
             step, flops = encoder_step()
-            step()
+            step()  # the first one makes buffers
             end = time.perf_counter() + seconds
             while time.perf_counter() < end or not best:
+                # by the processor's time, and the best step: others may use this core, too
                 began = time.thread_time()
                 step()
                 best = max(best, flops / max(time.thread_time() - began, 1e-4))
@@ -259,22 +262,18 @@ def count_by_state(specs, view: StoreView) -> dict[str, dict]:
     dict[str, dict]
         By stage, the numbers named in `COUNTS`.
     """
-    make = missing_nodes(specs, view)
+    missing = missing_nodes(specs, view)
     rows = {}
     for key, spec in ancestors_by_id(specs).items():
-        state = view.state(spec)
-        node = make.get(key)
-        counts = (
-            1,
-            state == "found",
-            state == "stale",
-            node is not None,
-            node.weight if node else 0.0,
-            node.size / 1e9 if node else 0.0,
-        )
         row = rows.setdefault(spec.stage, dict.fromkeys(COUNTS, 0))
-        for name, n in zip(COUNTS, counts):
-            row[name] += n
+        state = view.state(spec)
+        row["runs"] += 1
+        row["found"] += state == "found"
+        row["stale"] += state == "stale"
+        node = missing.get(key)
+        row["to make"] += node is not None
+        row["FLOPs"] += node.weight if node else 0.0
+        row["gigabytes"] += node.size / 1e9 if node else 0.0
     return rows
 
 # %% ../../nbs/lib/1120_plan.ipynb #0ab0d5f4

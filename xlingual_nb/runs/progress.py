@@ -136,11 +136,11 @@ class Watch:
                 self.now[key] = state.get("done", 0) / max(state.get("total", 1), 1)
                 info = state.get("info") or info
             fraction = self.now.get(key, 0.0)
+            # where it began: what an earlier process has done says nothing of the speed of this one
             self.first.setdefault(key, fraction if fraction < 1 else 0.0)
             sums[node.spec.stage] += fraction
-        self.info = " · ".join(
-            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items()
-        )
+        words = [f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items()]
+        self.info = " · ".join(words)
         return sums
 
     def left(self) -> float | None:

@@ -50,6 +50,8 @@ class Ranks:
         import torch
         import torch.distributed as dist
 
+        # Butterfly: partners 1, 2, 4, … apart add what they have. Every process adds in the same
+        # pairs, so that all have the same sum to the last bit.
         distance = 1
         while distance < self.size:
             partner = self.rank ^ distance

@@ -68,13 +68,14 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     float
         FLOPs.
     """
-    devices = 2 ** (min(cards, devices).bit_length() - 1)
+    devices = 2 ** (min(cards, devices).bit_length() - 1)  # a power of two that there is
     urgency = chain_lengths(nodes, devices)
     waits_for = {key: len(node.parent_ids) for key, node in nodes.items()}
     readers = {key: [] for key in nodes}
     for key, node in nodes.items():
         for parent in node.parent_ids:
             readers[parent].append(key)
+    # heaps: the most urgent run that is ready, and the run that ends first
     ready = [(-urgency[key], key) for key, count in waits_for.items() if not count]
     heapq.heapify(ready)
     busy = []
@@ -82,7 +83,7 @@ def makespan(nodes: Mapping[str, Node], cards: int, devices: int = 1) -> float:
     now = 0.0
     while ready or busy:
         while ready and (n_cards := cards_of(nodes[ready[0][1]], devices)) <= free:
-            key = heapq.heappop(ready)[1]
+            _, key = heapq.heappop(ready)
             free -= n_cards
             heapq.heappush(busy, (now + nodes[key].weight / n_cards, key))
         now, ended = heapq.heappop(busy)

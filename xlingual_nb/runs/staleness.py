@@ -164,23 +164,21 @@ class StoreView:
     def _why(self, spec) -> list[Reason]:
         about = load_json(self.store.path(spec) / "manifest.json") or {}
         reasons = own_reasons(about, spec, self.code)
-        made_parents = [p for p in parents(spec) if self.store.path(p).exists()]
-        for p in made_parents:
-            name = f"its input {p.stage} {run_id(p)[:12]}"
-            if about.get("inputs", {}).get(run_id(p)) != self._print(p):
+        for parent in parents(spec):
+            if not self.store.path(parent).exists():
+                continue
+            name = f"its input {parent.stage} {run_id(parent)[:12]}"
+            if about.get("inputs", {}).get(run_id(parent)) != self._print(parent):
                 reasons.append(Reason("input", f"{name} has other contents now"))
-            reasons += [Reason("input", f"{name}: {reason.text}") for reason in self.why(p)]
-        old = [
-            s
-            for s, d in about.get("code", {}).items()
-            if s != spec.stage and d != digest_of(self.code.get(s, {}))
-        ]
+            reasons += [Reason("input", f"{name}: {reason.text}") for reason in self.why(parent)]
         if reasons:
-            return reasons  # of inputs that are gone, or were made again since, only the table of code knows
-        return [
-            Reason("input", f"inputs were made by another code of stage {s} than today's")
-            for s in old
-        ]
+            return reasons
+        # of inputs that are gone, or were made again since, only the table of code knows
+        for stage, digest in about.get("code", {}).items():
+            if stage != spec.stage and digest != digest_of(self.code.get(stage, {})):
+                text = f"inputs were made by another code of stage {stage} than today's"
+                reasons.append(Reason("input", text))
+        return reasons
 
     def _print(self, spec):
         key = run_id(spec)

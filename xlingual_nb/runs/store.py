@@ -327,9 +327,8 @@ class Store:
                     time.sleep(0.2)
             if lock.is_held():
                 self._locks[key] = lock
-            yield (
-                lock.is_held() and not ready()
-            )  # it may have been finished between the question and the lock
+            # asked again, for it may have been finished between the question and the lock
+            yield lock.is_held() and not ready()
         finally:
             if self._locks.get(key) is lock:
                 del self._locks[key]
@@ -402,18 +401,24 @@ def list_runs(store: Store) -> pd.DataFrame:
 
 
 def _row(folder: Path) -> dict:
-    about = load_json(folder / "manifest.json") or {}
-    partial = folder.parent.name == "partial"
-    begun = load_json(folder / "begun.json") or {}
-    spec = begun.get("spec", {}) if partial else load_json(folder / "spec.json") or {}
-    state = "partial" if partial else "found" if is_complete(folder) else "damaged"
+    """What `list_runs` says of a run."""
+    manifest = load_json(folder / "manifest.json") or {}
+    is_partial = folder.parent.name == "partial"
+    if is_partial:
+        state = "partial"
+        spec = (load_json(folder / "begun.json") or {}).get("spec", {})
+        stage = spec.get("is", "")
+    else:
+        state = "found" if is_complete(folder) else "damaged"
+        spec = load_json(folder / "spec.json") or {}
+        stage = folder.parent.parent.name
     return dict(
         run_id=folder.name,
-        stage=spec.get("is", "") if partial else folder.parent.parent.name,
+        stage=stage,
         state=state,
-        created=about.get("created", ""),
-        seconds=about.get("seconds", float("nan")),
-        bytes=sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+        created=manifest.get("created", ""),
+        seconds=manifest.get("seconds", float("nan")),
+        bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         path=str(folder),
         spec=json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False),
     )

@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['FLOORS', 'LEAST', 'PENALTY', 'STEPS', 'BAGS', 'ADDED', 'lengths', 'set_differences', 'hypothesis_alone',
            'lexical_differences', 'commonest', 'MarksClassifier', 'indicator_table', 'fit_marks', 'answer_marks',
-           'NliFloorsSpec', 'side_by_side', 'make_floors', 'text_bags', 'pair_bags', 'word_bags', 'Bayes',
-           'count_table', 'fit_bayes', 'answer_bayes', 'BagsSpec', 'task_of', 'like', 'known_only', 'read_side',
-           'scores_of', 'make_bags']
+           'NliFloorsSpec', 'side_by_side', 'accuracy_on', 'make_floors', 'text_bags', 'pair_bags', 'word_bags',
+           'Bayes', 'count_table', 'fit_bayes', 'answer_bayes', 'BagsSpec', 'task_of', 'like', 'known_only',
+           'read_side', 'scores_of', 'make_bags']
 
 # %% ../../nbs/lib/6180_baselines.ipynb #1c0d26c5
-import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..errors import require
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from .encoding import Inputs
 from .metrics import accuracy
 from .task import Task, name_of
@@ -99,16 +99,17 @@ def lexical_differences(premise: list[str], hypothesis: list[str], common: froze
     -------
     list of str
     """
-    p = set(premise)
-    h = set(hypothesis)
-    changed_words = [f"-{w}" for w in sorted(p - h)] + [f"+{w}" for w in sorted(h - p)]
-    shared_words = [f"={w}" for w in sorted(p & h & common)]
-    pairs = [
-        f"{a} {b}"
-        for i, a in enumerate(changed_words)
-        for b in (*changed_words[i + 1 :], *shared_words)
-    ]
-    return changed_words + shared_words + pairs
+    premise_words = set(premise)
+    hypothesis_words = set(hypothesis)
+    gone = [f"-{word}" for word in sorted(premise_words - hypothesis_words)]
+    come = [f"+{word}" for word in sorted(hypothesis_words - premise_words)]
+    shared = [f"={word}" for word in sorted(premise_words & hypothesis_words & common)]
+    changed = gone + come
+    pairs = []
+    # each changed word with every later changed word and every shared one
+    for i, first in enumerate(changed):
+        pairs += [f"{first} {second}" for second in (*changed[i + 1 :], *shared)]
+    return changed + shared + pairs
 
 
 def commonest(records: list[dict], maximum: int = 30) -> frozenset:
@@ -123,10 +124,11 @@ def commonest(records: list[dict], maximum: int = 30) -> frozenset:
     -------
     frozenset of str
     """
-    count = Counter(
-        w for r in records for w in sorted({*r["premise"].split(), *r["hypothesis"].split()})
-    )
-    return frozenset(w for w, _ in count.most_common(maximum))
+    counts = Counter()
+    for record in records:
+        # sorted, so that words of equal counts come in the same order in every process
+        counts.update(sorted({*record["premise"].split(), *record["hypothesis"].split()}))
+    return frozenset(word for word, _ in counts.most_common(maximum))
 
 # %% ../../nbs/lib/6180_baselines.ipynb #6f191fbb
 LEAST, PENALTY, STEPS = 8, 1e-3, 60
@@ -152,6 +154,11 @@ class MarksClassifier:
     bias: object
 
 
+def _features_of(view, record: dict) -> list[str]:
+    """Features of an NLI record under one of the `FLOORS`."""
+    return view(record["premise"].split(), record["hypothesis"].split())
+
+
 def indicator_table(view, records: list[dict], column_of: dict):
     """Which features each pair has.
 
@@ -168,14 +175,10 @@ def indicator_table(view, records: list[dict], column_of: dict):
     """
     import torch
 
-    table = torch.zeros(len(records), len(column_of))
-    for i, r in enumerate(records):
-        marks = [
-            column_of[m]
-            for m in view(r["premise"].split(), r["hypothesis"].split())
-            if m in column_of
-        ]
-        table[i, marks] = 1.0
+    table = torch.zeros(len(records), len(column_of))  # [pairs, features]
+    for row, record in zip(table, records):
+        features = _features_of(view, record)
+        row[[column_of[name] for name in features if name in column_of]] = 1.0
     return table
 
 
@@ -194,17 +197,16 @@ def fit_marks(view, records: list[dict]) -> MarksClassifier:
     import torch
     from xlingual_nb.tasks.linear_probes import regress
 
-    count = Counter(m for r in records for m in view(r["premise"].split(), r["hypothesis"].split()))
-    column_of = {
-        m: i
-        for i, m in enumerate(sorted(m for m, n in count.items() if n >= min(LEAST, len(records))))
-    }
-    labels = torch.tensor([LABELS.index(r["label"]) for r in records])
-    return MarksClassifier(
-        view,
-        column_of,
-        *regress(indicator_table(view, records, column_of), labels, len(LABELS), PENALTY, STEPS),
-    )
+    counts = Counter()
+    for record in records:
+        counts.update(_features_of(view, record))
+    min_count = min(LEAST, len(records))
+    frequent = sorted(name for name, count in counts.items() if count >= min_count)
+    column_of = {name: column for column, name in enumerate(frequent)}
+    table = indicator_table(view, records, column_of)
+    labels = torch.tensor([LABELS.index(record["label"]) for record in records])
+    weights, bias = regress(table, labels, len(LABELS), PENALTY, STEPS)
+    return MarksClassifier(view, column_of, weights, bias)
 
 
 def answer_marks(fitted: MarksClassifier, records: list[dict]) -> np.ndarray:
@@ -220,7 +222,8 @@ def answer_marks(fitted: MarksClassifier, records: list[dict]) -> np.ndarray:
     ndarray, shape (n,)
         Indices into `LABELS`.
     """
-    scores = indicator_table(fitted.view, records, fitted.column_of) @ fitted.weights + fitted.bias
+    table = indicator_table(fitted.view, records, fitted.column_of)  # [pairs, features]
+    scores = table @ fitted.weights + fitted.bias
     return scores.argmax(1).numpy()
 
 # %% ../../nbs/lib/6180_baselines.ipynb #1d1fd1ad
@@ -259,16 +262,29 @@ def side_by_side(pair, store) -> list[dict]:
     list of dict
         Empty where the two do not have the same pairs.
     """
-    first, second = (read_records(store.path(side.records)) for side in pair)
-    same = [r["label"] for r in first] == [r["label"] for r in second]
-    return (
-        [
-            r | dict(hypothesis=second_record["hypothesis"])
-            for r, second_record in zip(first, second)
-        ]
-        if same
-        else []
-    )
+    premise_side, hypothesis_side = pair
+    premises = read_records(store.path(premise_side.records))
+    hypotheses = read_records(store.path(hypothesis_side.records))
+    # records are parallel only where their labels agree one by one
+    if [r["label"] for r in premises] != [r["label"] for r in hypotheses]:
+        return []
+    return [r | dict(hypothesis=h["hypothesis"]) for r, h in zip(premises, hypotheses)]
+
+
+def accuracy_on(classifier: MarksClassifier, records: list[dict]) -> float:
+    """Accuracy of a baseline on labelled pairs.
+
+    Parameters
+    ----------
+    classifier : MarksClassifier
+    records : list of dict
+
+    Returns
+    -------
+    float
+    """
+    gold = np.array([LABELS.index(record["label"]) for record in records])
+    return accuracy(answer_marks(classifier, records), gold)
 
 
 def make_floors(specs, folders, store, progress):
@@ -286,25 +302,23 @@ def make_floors(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         train = read_records(store.path(spec.train.records))
+        # a pair of languages whose records are not parallel is left out
+        test_sets = {name_of(pair): side_by_side(pair, store) for pair in spec.tests}
+        test_sets = {name: records for name, records in test_sets.items() if records}
         values = {}
-        fitted = {name: fit_marks(view, train) for name, view in FLOORS.items()}
-        full = partial(lexical_differences, common=commonest(train))
-        hypotheses = side_by_side((spec.said, spec.said), store)
-        test_sets = [
-            (name_of(pair), pairs) for pair in spec.tests if (pairs := side_by_side(pair, store))
-        ]
-
-        def accuracy_on(classifier, pairs):
-            return accuracy(
-                answer_marks(classifier, pairs), np.array([LABELS.index(r["label"]) for r in pairs])
-            )
-
-        for name, classifier in fitted.items():
-            values[name] = {tests: accuracy_on(classifier, p) for tests, p in test_sets}
-        values["true lexicon"] = {
-            name_of((spec.said, spec.said)): accuracy_on(fit_marks(full, train), hypotheses)
-        }
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        for name, view in FLOORS.items():
+            classifier = fit_marks(view, train)
+            values[name] = {
+                test: accuracy_on(classifier, records) for test, records in test_sets.items()
+            }
+        # in one language equal words are recognised, as if a true lexicon translated the test pairs
+        one_language = (spec.said, spec.said)
+        lexical_view = partial(lexical_differences, common=commonest(train))
+        accuracy_with_lexicon = accuracy_on(
+            fit_marks(lexical_view, train), side_by_side(one_language, store)
+        )
+        values["true lexicon"] = {name_of(one_language): accuracy_with_lexicon}
+        write_measures(folder, values)
 
 
 declare(NliFloorsSpec, make_floors)
@@ -338,8 +352,10 @@ def pair_bags(inputs: Inputs) -> Encoded:
     """
 
     def marks(premise, hypothesis):
-        gone, come = np.setdiff1d(premise, hypothesis), np.setdiff1d(hypothesis, premise)
-        return np.concatenate([3 * gone, 3 * come + 1, 3 * np.intersect1d(premise, hypothesis) + 2])
+        gone = np.setdiff1d(premise, hypothesis)
+        come = np.setdiff1d(hypothesis, premise)
+        shared = np.intersect1d(premise, hypothesis)
+        return np.concatenate([3 * gone, 3 * come + 1, 3 * shared + 2])
 
     return Encoded.of(marks(*pair) for pair in zip(*inputs.texts))
 
@@ -355,7 +371,8 @@ def word_bags(inputs: Inputs) -> Encoded:
     -------
     Encoded
     """
-    (text,), firsts = inputs.texts, inputs.firsts
+    (text,) = inputs.texts
+    firsts = inputs.firsts
     starts = firsts.ids + np.repeat(text.starts[:-1], firsts.lengths)
     return Encoded(text.ids, np.append(starts, len(text.ids)))
 
@@ -418,11 +435,14 @@ def fit_bayes(bags, labels, added: float = 1.0) -> Bayes:
         bags.shape[0] == len(labels) > 0,
         f"{bags.shape[0]} bags, {len(labels)} labels: give one to each",
     )
-    names, of = np.unique(labels, return_inverse=True)
-    counts = np.stack([bags[of == label].sum(0) for label in range(len(names))])
+    names, numbers = np.unique(labels, return_inverse=True)
+    counts = np.stack([bags[numbers == n].sum(0) for n in range(len(names))])  # [labels, subwords]
+    # a subword that no label has seen says nothing of any of them: its log likelihood is 0
     is_known = counts.sum(0) > 0
-    share = (counts + added) / (counts + added)[:, is_known].sum(1, keepdims=True)
-    return Bayes(names, np.log(np.bincount(of) / len(of)), np.where(is_known, np.log(share), 0.0))
+    smoothed = counts + added
+    likelihood = smoothed / smoothed[:, is_known].sum(1, keepdims=True)
+    prior = np.bincount(numbers) / len(numbers)
+    return Bayes(names, np.log(prior), np.where(is_known, np.log(likelihood), 0.0))
 
 
 def answer_bayes(fitted: Bayes, bags) -> np.ndarray:
@@ -470,20 +490,15 @@ class BagsSpec:
     kinds: tuple[str, ...] = ()
 
     def __post_init__(self):
-        require(
-            hasattr(self.vocabulary, "stage"),
-            f"vocabulary={self.vocabulary!r}: give the spec of a run",
-        )
-        task, languages = (
-            self.train.records.task,
-            {side.records.task for side in (self.dev, *self.tests)},
-        )
+        require_run(vocabulary=self.vocabulary)
+        task = self.train.records.task
+        test_tasks = {side.records.task for side in (self.dev, *self.tests)}
         require(
             task in BAGS, f"records of {task} for bags of pieces: give those of {', '.join(BAGS)}"
         )
         require(
-            languages <= {task},
-            f"records of {task}, and of {' and '.join(sorted(languages))} to be asked: give those of one task",
+            test_tasks <= {task},
+            f"records of {task}, and of {' and '.join(sorted(test_tasks))} to be asked: give those of one task",
         )
 
 
@@ -524,9 +539,8 @@ def like(gold, labels: np.ndarray):
     """
     if not isinstance(gold, list):
         return labels
-    return [
-        tags.tolist() for tags in np.split(labels, np.cumsum([len(tags) for tags in gold])[:-1])
-    ]
+    ends = np.cumsum([len(tags) for tags in gold])
+    return [tags.tolist() for tags in np.split(labels, ends[:-1])]
 
 
 def known_only(bags: Encoded, is_known: np.ndarray) -> Encoded:
@@ -567,9 +581,11 @@ def read_side(spec: BagsSpec, task: Task, store, side: LabelledRecords) -> tuple
     tokenizer, _ = load_tokenizer(store.path(spec.vocabulary))
     tokenizer.backend_tokenizer.no_truncation()
     is_ordinary = ~np.isin(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    marks = np.repeat(is_ordinary, 3) if task.name == "nli" else is_ordinary
+    # a pair has each subword three times: in the premise alone, the hypothesis alone, and both
+    is_feature = np.repeat(is_ordinary, 3) if task.name == "nli" else is_ordinary
     inputs = task.encode(tokenizer, read_records(store.path(side.records)))
-    return inputs, count_table(known_only(BAGS[task.name](inputs), marks), len(marks))
+    bags = known_only(BAGS[task.name](inputs), is_feature)
+    return inputs, count_table(bags, len(is_feature))
 
 
 def scores_of(task: Task, fitted: Bayes, inputs: Inputs, table) -> dict:
@@ -603,21 +619,22 @@ def make_bags(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         task = task_of(spec, read_records(store.path(spec.train.records)))
-        values = {}
-        train, dev, *tests = (
-            read_side(spec, task, store, side) for side in (spec.train, spec.dev, *spec.tests)
-        )
-        gold = train[0].gold
+        inputs, bags = read_side(spec, task, store, spec.train)
+        # of a tagged sentence every word has a label of its own
+        labels = np.concatenate(inputs.gold) if isinstance(inputs.gold, list) else inputs.gold
+        dev = read_side(spec, task, store, spec.dev)
         criterion = "f1" if task.name == "ner" else "accuracy"
-        candidates = [
-            fit_bayes(train[1], np.concatenate(gold) if isinstance(gold, list) else gold, n)
-            for n in ADDED
-        ]
-        fitted = max(candidates, key=lambda candidate: scores_of(task, candidate, *dev)[criterion])
-        for side, test in zip(spec.tests, tests):
-            for number, value in scores_of(task, fitted, *test).items():
-                values.setdefault(number, {})[side.language] = value
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+
+        def dev_score(model):
+            return scores_of(task, model, *dev)[criterion]
+
+        model = max((fit_bayes(bags, labels, added) for added in ADDED), key=dev_score)
+        values = {}
+        for side in spec.tests:
+            test = read_side(spec, task, store, side)
+            for metric, value in scores_of(task, model, *test).items():
+                values.setdefault(metric, {})[side.language] = value
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 

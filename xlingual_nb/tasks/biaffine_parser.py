@@ -61,18 +61,23 @@ def cut_trees(
     rows : Inputs
     owners : ndarray, shape (rows,)
     """
-    limit = room_of(encoder, inputs, settings.pieces if learning else 10**6)
-    (text,), rows = inputs.texts, []
+    max_tokens = room_of(encoder, inputs, settings.pieces if learning else 10**6)
+    (text,) = inputs.texts
+    all_ids = []
+    all_firsts = []
+    trees = []
     for ids, firsts, tree in zip(text, inputs.firsts, inputs.gold):
-        ends = np.append(firsts[1:], len(ids))
-        words = max(1, int((ends <= limit).sum()))
-        words = words if learning else min(words, parser.words)
-        rows.append(
-            (ids[: min(ends[words - 1], limit)], firsts[:words], truncate_tree(tree, words))
-        )
-    ids, firsts, gold = zip(*rows)
-    cut = replace(inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold))
-    return cut, np.arange(len(rows))
+        ends = np.append(firsts[1:], len(ids))  # one past the last subword of each word
+        n_words = max(1, int((ends <= max_tokens).sum()))
+        if not learning:
+            # the best tree of a sentence takes time that grows with the cube of its length
+            n_words = min(n_words, parser.words)
+        all_ids.append(ids[: min(ends[n_words - 1], max_tokens)])
+        all_firsts.append(firsts[:n_words])
+        trees.append(truncate_tree(tree, n_words))
+    texts = (Encoded.of(all_ids),)
+    cut = replace(inputs, texts=texts, firsts=Encoded.of(all_firsts), gold=trees)
+    return cut, np.arange(len(trees))  # every sentence stays one row
 
 # %% ../../nbs/lib/6150_biaffine_parser.ipynb #daab61ae
 class Biaffine(nn.Module):
@@ -102,7 +107,9 @@ class Biaffine(nn.Module):
         -------
         Tensor, shape (B, n, outputs, m)
         """
-        x, y = (torch.cat([v, v.new_ones(*v.shape[:2], 1)], 2) for v in (x, y))
+        # a constant behind both, so that the product has linear terms and a bias
+        x = torch.cat([x, x.new_ones(*x.shape[:2], 1)], 2)
+        y = torch.cat([y, y.new_ones(*y.shape[:2], 1)], 2)
         return torch.einsum("bni,oij,bmj->bnom", x, self.weight, y)
 
 # %% ../../nbs/lib/6150_biaffine_parser.ipynb #5ba96914
@@ -127,19 +134,19 @@ class ParserHead(nn.Module):
         super().__init__()
         self.labels = sorted({relation for tree in train.gold for relation in tree.relations})
         self.number = {label: i for i, label in enumerate(self.labels)}
-        self.tag_number = {tag: i for i, tag in enumerate(UNIVERSAL_TAGS, 1)}
+        self.tag_number = {tag: i for i, tag in enumerate(UNIVERSAL_TAGS, 1)}  # 0: no tag
         self.tags = nn.Embedding(len(UNIVERSAL_TAGS) + 1, parser.tags) if parser.tags else None
-        sizes = [parser.arc] * 2 + [parser.relation] * 2
-        wide, share = width + parser.tags, parser.dropout
 
-        def small(size):
-            return nn.Sequential(nn.Linear(wide, size), nn.ELU(), nn.Dropout(share))
+        def perceptron(size):
+            linear = nn.Linear(width + parser.tags, size)
+            return nn.Sequential(linear, nn.ELU(), nn.Dropout(parser.dropout))
 
-        self.small, self.dropout = nn.ModuleList(map(small, sizes)), nn.Dropout(settings.dropout)
-        self.arcs, self.relations = (
-            Biaffine(parser.arc, 1),
-            Biaffine(parser.relation, len(self.labels)),
-        )
+        # dependent and head of an arc, dependent and head of a relation, as `vectors` returns them
+        sizes = (parser.arc, parser.arc, parser.relation, parser.relation)
+        self.small = nn.ModuleList(map(perceptron, sizes))
+        self.dropout = nn.Dropout(settings.dropout)
+        self.arcs = Biaffine(parser.arc, 1)
+        self.relations = Biaffine(parser.relation, len(self.labels))
 
     def vectors(self, x, gold):
         """Vectors of each unit as a dependent and as a head, for arcs and for relations.
@@ -155,14 +162,15 @@ class ParserHead(nn.Module):
         -------
         list of four Tensor, shape (B, T, size)
         """
-        x = self.dropout(x)
+        x = self.dropout(x)  # [batch, units, width]; unit 0 is the root
         if self.tags:
-            rows = [[0] + [self.tag_number.get(tag, 0) for tag in tree.tags] for tree in gold]
-            tag_numbers = torch.tensor(
-                [row + [0] * (x.shape[1] - len(row)) for row in rows], device=x.device
-            )
-            x = torch.cat([x, self.tags(tag_numbers)], 2)
-        return [layer(x) for layer in self.small]
+            tag_numbers = torch.zeros(x.shape[:2], dtype=torch.long)
+            for row, tree in zip(tag_numbers, gold):
+                row[1 : len(tree.tags) + 1] = torch.tensor(
+                    [self.tag_number.get(tag, 0) for tag in tree.tags]
+                )
+            x = torch.cat([x, self.tags(tag_numbers.to(x.device))], 2)
+        return [perceptron(x) for perceptron in self.small]
 
     def arc_scores(self, dependents, heads, lengths):
         """Scores of a unit (row) as a dependent of another (column).
@@ -214,19 +222,22 @@ class ParserHead(nn.Module):
         -------
         Tensor, shape ()
         """
-        gold_heads = torch.full(x.shape[:2], LOST, device=x.device)
-        named = gold_heads.clone()
+        # [batch, units]; LOST at the root, at padding, and at words whose head was cut off
+        heads = torch.full(x.shape[:2], LOST, device=x.device)
+        relations = heads.clone()
         for i, tree in enumerate(gold):
-            gold_heads[i, 1 : len(tree.heads) + 1] = torch.tensor(tree.heads)
-            named[i, 1 : len(tree.heads) + 1] = torch.tensor(
-                [self.number[relation] for relation in tree.relations]
-            )
-        has_head, (dependent, head, below, above) = gold_heads != LOST, self.vectors(x, gold)
-        arcs = self.arc_scores(dependent, head, lengths)[has_head]
-        relations = self.relation_scores(below, above, gold_heads.clamp_min(0))[has_head]
-        return nn.functional.cross_entropy(
-            arcs, gold_heads[has_head]
-        ) + nn.functional.cross_entropy(relations, named[has_head])
+            words = slice(1, len(tree.heads) + 1)
+            heads[i, words] = torch.tensor(tree.heads)
+            relations[i, words] = torch.tensor([self.number[name] for name in tree.relations])
+        has_head = heads != LOST
+        arc_dependent, arc_head, relation_dependent, relation_head = self.vectors(x, gold)
+        arc_scores = self.arc_scores(arc_dependent, arc_head, lengths)
+        relation_scores = self.relation_scores(
+            relation_dependent, relation_head, heads.clamp_min(0)
+        )
+        arc_loss = nn.functional.cross_entropy(arc_scores[has_head], heads[has_head])
+        relation_loss = nn.functional.cross_entropy(relation_scores[has_head], relations[has_head])
+        return arc_loss + relation_loss
 
     def answers(self, x, lengths, gold):
         """The best tree of every sentence.
@@ -242,21 +253,20 @@ class ParserHead(nn.Module):
         -------
         list of Tree
         """
-        dependent, head, below, above = self.vectors(x, gold)
-        scores = self.arc_scores(dependent, head, lengths).cpu().numpy()
-        predicted_heads = np.zeros(x.shape[:2], np.int64)
-        for row, table, n in zip(predicted_heads, scores, lengths.tolist()):
-            row[1:n] = best_tree(table[:n, :n])
-        best = (
-            self.relation_scores(below, above, torch.from_numpy(predicted_heads).to(x.device))
-            .argmax(2)
-            .cpu()
-            .numpy()
+        arc_dependent, arc_head, relation_dependent, relation_head = self.vectors(x, gold)
+        arc_scores = self.arc_scores(arc_dependent, arc_head, lengths).cpu().numpy()
+        heads = np.zeros(x.shape[:2], np.int64)  # [batch, units]
+        for row, scores, n in zip(heads, arc_scores, lengths.tolist()):
+            row[1:n] = best_tree(scores[:n, :n])
+        # relations are chosen for the arcs of the best tree alone
+        relation_scores = self.relation_scores(
+            relation_dependent, relation_head, torch.from_numpy(heads).to(x.device)
         )
-        return [
-            Tree(row[1:n].tolist(), [self.labels[k] for k in names[1:n]])
-            for row, names, n in zip(predicted_heads, best, lengths.tolist())
-        ]
+        relations = relation_scores.argmax(2).cpu().numpy()
+        trees = []
+        for row, numbers, n in zip(heads, relations, lengths.tolist()):
+            trees.append(Tree(row[1:n].tolist(), [self.labels[k] for k in numbers[1:n]]))
+        return trees
 
 # %% ../../nbs/lib/6150_biaffine_parser.ipynb #d661f2b6
 def tree_form(parser: Parser = Parser()) -> TaskAdapter:

@@ -19,7 +19,8 @@ from ..measures.embeddings import batches, fit, hidden_states
 from ..models.configs import SCHEMES, Tagging
 from ..models.encoders import Encoder
 from .metrics import span_f1, spans
-from ..text.tokenizers import Encoded
+from .tuning import copy_weights, epochs_since_best
+from ..text.tokenizers import Encoded, ranges
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #16f65844
 def path_score(emissions, tags, lengths, transitions, start, end):
@@ -38,12 +39,11 @@ def path_score(emissions, tags, lengths, transitions, start, end):
     -------
     Tensor, shape (B,)
     """
-    live = torch.arange(emissions.shape[1], device=emissions.device) < lengths[:, None]
-    gold_emissions = emissions.gather(2, tags[..., None])[..., 0].where(live, 0).sum(1)
-    moves = transitions[tags[:, :-1], tags[:, 1:]].where(live[:, 1:], 0).sum(1)
-    return (
-        gold_emissions + moves + start[tags[:, 0]] + end[tags.gather(1, lengths[:, None] - 1)[:, 0]]
-    )
+    is_word = torch.arange(emissions.shape[1], device=emissions.device) < lengths[:, None]
+    tag_scores = emissions.gather(2, tags[..., None])[..., 0].where(is_word, 0).sum(1)
+    moves = transitions[tags[:, :-1], tags[:, 1:]].where(is_word[:, 1:], 0).sum(1)
+    last = tags.gather(1, lengths[:, None] - 1)[:, 0]
+    return tag_scores + moves + start[tags[:, 0]] + end[last]
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #778a9dbb
 def log_partition(emissions, lengths, transitions, start, end):
@@ -106,20 +106,23 @@ def viterbi(emissions, lengths, transitions, start, end):
         -1 beyond a sentence's end.
     score : Tensor, shape (B,)
     """
-    best = start + emissions[:, 0]
+    # emissions: [batch, length, tags]; transitions: [tags, tags]; start, end: [tags]
+    best = start + emissions[:, 0]  # score of the best path that ends in each tag
     came_from = []
     stay = torch.arange(emissions.shape[2], device=emissions.device)
     for t in range(1, emissions.shape[1]):
-        further, previous = (best[:, :, None] + transitions).max(1)
-        live = (t < lengths)[:, None]
-        best = torch.where(live, further + emissions[:, t], best)
-        came_from.append(torch.where(live, previous, stay))
+        extended, previous = (best[:, :, None] + transitions).max(1)
+        # a sentence that has ended keeps its scores, and each of its tags points to itself
+        is_inside = (t < lengths)[:, None]
+        best = torch.where(is_inside, extended + emissions[:, t], best)
+        came_from.append(torch.where(is_inside, previous, stay))
     score, tag = (best + end).max(1)
     path = [tag]
     for previous in reversed(came_from):
         path.append(previous.gather(1, path[-1][:, None])[:, 0])
     path = torch.stack(path[::-1], 1)
-    return path.where(torch.arange(path.shape[1], device=path.device) < lengths[:, None], -1), score
+    position = torch.arange(path.shape[1], device=path.device)
+    return path.where(position < lengths[:, None], -1), score
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #c0f92c96
 def spell(tags, scheme: str) -> list[str]:
@@ -236,13 +239,30 @@ def windows(lengths: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np
     sentence, first, size : ndarray, shape (windows,)
         Sentence, first token and tokens of each.
     """
-    counts = 1 + np.maximum(0, -(-(lengths - limit) // max(1, limit // 2)))
+    step = max(1, limit // 2)
+    counts = 1 + np.maximum(0, -(-(lengths - limit) // step))
     sentence = np.repeat(np.arange(len(lengths)), counts)
-    position = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    number = ranges(np.zeros_like(counts), counts)  # of a window in its sentence
     size = np.minimum(lengths, limit)[sentence]
-    return sentence, np.minimum(position * max(1, limit // 2), lengths[sentence] - size), size
+    # the last window ends with the sentence, so it may begin less than a step after the one before
+    first = np.minimum(number * step, lengths[sentence] - size)
+    return sentence, first, size
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #91a6504e
+def _check_firsts(pieces: Encoded, firsts: Encoded) -> None:
+    """Check that there are words for every sentence, and that each begins inside its own."""
+    require(
+        len(firsts) == len(pieces),
+        f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences",
+    )
+    owner = np.repeat(np.arange(len(pieces)), firsts.lengths)
+    outside = owner[(firsts.ids < 0) | (firsts.ids >= pieces.lengths[owner])]
+    require(
+        not outside.size,
+        f"a word of sentence {outside[:1]} begins outside its pieces: encode words and pieces together",
+    )
+
+
 def features(
     encoder: Encoder, pieces: Encoded, firsts: Encoded, view, layer=None, mix=False
 ) -> Features:
@@ -273,34 +293,23 @@ def features(
         outside their sentence.
     """
     fit(encoder, pieces, view)
-    require(
-        len(firsts) == len(pieces),
-        f"{len(pieces)} sentences but first pieces for {len(firsts)}: give the same sentences",
-    )
-    of = np.repeat(np.arange(len(pieces)), firsts.lengths)
-    n = pieces.lengths
-    lost = np.flatnonzero((firsts.ids < 0) | (firsts.ids >= n[of]))
-    require(
-        not lost.size,
-        f"a word of sentence {of[lost[:1]]} begins outside its pieces: encode words and pieces together",
-    )
-    limit = encoder.max_length(view)
+    _check_firsts(pieces, firsts)
     layer = encoder.depth if layer is None else layer
-    sentence, first, size = windows(n, limit)
-    starts = np.concatenate([[0], np.cumsum(size)])
-    ids = pieces.ids[
-        np.repeat(pieces.starts[sentence] + first - starts[:-1], size) + np.arange(starts[-1])
-    ]
     layers = list(range(1, layer + 1)) if mix else [layer]
-    states = hidden_states(encoder, Encoded(ids, starts), view, layers)
-    counts = np.bincount(sentence)
-    step = max(1, limit // 2)
-    nearest = (
-        np.clip((firsts.ids - (limit - step) // 2) // step, 0, counts[of] - 1)
-        + (np.cumsum(counts) - counts)[of]
-    )
+    # A sentence that is too long is read in overlapping windows.
+    max_tokens = encoder.max_length(view)
+    sentence, first, size = windows(pieces.lengths, max_tokens)
+    slots = ranges(pieces.starts[sentence] + first, size)
+    starts = np.concatenate([[0], np.cumsum(size)])  # of the windows among all their tokens
+    states = hidden_states(encoder, Encoded(pieces.ids[slots], starts), view, layers)
+    # A word is read in the window in whose middle it is nearest: most context on both sides.
+    owner = np.repeat(np.arange(len(pieces)), firsts.lengths)  # sentence of each word
+    n_windows = np.bincount(sentence)
+    step = max(1, max_tokens // 2)
+    window = np.clip((firsts.ids - (max_tokens - step) // 2) // step, 0, n_windows[owner] - 1)
+    nearest = (np.cumsum(n_windows) - n_windows)[owner] + window
     rows = torch.from_numpy(starts[nearest] + firsts.ids - first[nearest]).to(encoder.device)
-    vectors = [states[k][rows] for k in layers]
+    vectors = [states[k][rows] for k in layers]  # of each layer, [words, width]
     return Features(torch.stack(vectors, 1) if mix else vectors[0], firsts.starts)
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #96a568eb
@@ -315,7 +324,8 @@ class ScalarMix(nn.Module):
 
     def __init__(self, layers: int):
         super().__init__()
-        self.weights, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
+        self.weights = nn.Parameter(torch.zeros(layers))  # zeros: all layers alike at first
+        self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, x):
         """The mix of all layers.
@@ -348,11 +358,14 @@ class BiLSTM(nn.Module):
     def __init__(self, width: int, labels: int, settings: Tagging, mixed: int = 0):
         super().__init__()
         self.mix = ScalarMix(mixed) if mixed else nn.Identity()
-        sizes = [width] + [2 * settings.hidden] * (settings.layers - 1)
-        self.right, self.left = (
-            nn.ModuleList(nn.LSTM(size, settings.hidden, batch_first=True) for size in sizes)
-            for _ in "rl"
-        )
+        widths = [width] + [2 * settings.hidden] * (settings.layers - 1)
+
+        def lstm_layers():
+            return nn.ModuleList(nn.LSTM(n, settings.hidden, batch_first=True) for n in widths)
+
+        # Two stacks instead of one bidirectional LSTM, which would read padding backwards.
+        self.right = lstm_layers()
+        self.left = lstm_layers()
         self.out = nn.Linear(2 * settings.hidden, labels)
         self.transitions = nn.Parameter(nn.init.xavier_normal_(torch.empty(labels, labels)))
         self.dropout = nn.Dropout(settings.dropout)
@@ -369,18 +382,18 @@ class BiLSTM(nn.Module):
         -------
         Tensor, shape (B, T, labels)
         """
-        x = self.mix(x)
+        x = self.mix(x)  # [batch, length, width]
+        # Index that reverses the words of each sentence, and leaves padding where it is.
         position = torch.arange(x.shape[1], device=x.device)
-        reversed_position = torch.where(
-            position < lengths[:, None], lengths[:, None] - 1 - position, position
-        )[..., None]
+        last = lengths[:, None] - 1
+        mirrored = torch.where(position <= last, last - position, position)[..., None]
 
-        def turn(x):
-            return x.gather(1, reversed_position.expand_as(x))
+        def reverse(x):
+            return x.gather(1, mirrored.expand_as(x))
 
         for right, left in zip(self.right, self.left):
             x = self.dropout(x)
-            x = torch.cat([right(x)[0], turn(left(turn(x))[0])], 2)
+            x = torch.cat([right(x)[0], reverse(left(reverse(x))[0])], 2)
         return self.out(self.dropout(x))
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #d0037759
@@ -425,17 +438,21 @@ def tag_words(network: BiLSTM, words: Features, labels, budget=4096) -> list[lis
     list of list of str
         In BIO.
     """
-    device, tags = words.vectors.device, [[]] * len(words)
-    move, begin, end = (
-        torch.where(torch.from_numpy(ok).to(device), 0.0, -torch.inf) for ok in legal(labels)
-    )
+    device = words.vectors.device
+
+    def forbid(allowed):
+        """0 where allowed, else -inf, to be added to scores."""
+        return torch.where(torch.from_numpy(allowed).to(device), 0.0, -torch.inf)
+
+    # only well-formed BIO sequences may be the best path
+    move, begin, end = map(forbid, legal(labels))
     names = [as_bio(label) for label in labels]
     network = network.eval()
+    tags = [[]] * len(words)
     for numbers in batches(words.lengths, budget):
         rows, lengths = words.pad_rows(numbers)
-        paths, _ = viterbi(
-            network(words.vectors[rows], lengths), lengths, network.transitions + move, begin, end
-        )
+        emissions = network(words.vectors[rows], lengths)
+        paths, _ = viterbi(emissions, lengths, network.transitions + move, begin, end)
         for i, path, n in zip(numbers, paths.tolist(), lengths.tolist()):
             tags[i] = [names[tag] for tag in path[:n]]
     return tags
@@ -507,22 +524,35 @@ def one_epoch(
     float
         Mean negative log-likelihood of a sentence.
     """
-    none = torch.zeros(network.out.out_features, device=target.device)
+    # in training every tag may begin and end a sentence
+    no_cost = torch.zeros(network.out.out_features, device=target.device)
     total = 0.0
     network.train()
     for numbers in like_lengths(words.lengths, settings.batch, rng):
         rows, lengths = words.pad_rows(numbers)
-        emissions = network(words.vectors[rows], lengths)
-        each = crf_nll(emissions, target[rows], lengths, network.transitions, none, none)
-        loss = each.sum() if settings.loss == "sum" else each.mean()
+        emissions = network(words.vectors[rows], lengths)  # [batch, length, tags]
+        nll = crf_nll(emissions, target[rows], lengths, network.transitions, no_cost, no_cost)
+        loss = nll.sum() if settings.loss == "sum" else nll.mean()
         adam.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), settings.clip)
         adam.step()
-        total += each.detach().sum()
+        total += nll.detach().sum()
     return float(total) / len(words)
 
 # %% ../../nbs/lib/6060_bilstm_crf.ipynb #33ca6bd2
+def _tagger_labels(tags, scheme: str) -> tuple[str, ...]:
+    """`O`, and the labels of a scheme for each kind of entity in the training set."""
+    kinds = set()
+    for sentence in tags:
+        kinds |= {kind for _, _, kind in spans(sentence)}
+    require(kinds, "the training set has no names: take more sentences, or check its tags")
+    labels = ["O"]
+    for kind in sorted(kinds):
+        labels += [f"{mark}-{kind}" for mark in SCHEMES[scheme]]
+    return tuple(labels)
+
+
 def train_tagger(
     train: Features,
     tags,
@@ -559,15 +589,14 @@ def train_tagger(
     """
     check_tags(train, tags, "training set")
     check_tags(dev, dev_tags, "development set")
-    kinds = sorted({kind for sentence in tags for _, _, kind in spans(sentence)})
-    require(kinds, "the training set has no names: take more sentences, or check its tags")
-    labels = ("O", *(f"{mark}-{kind}" for kind in kinds for mark in SCHEMES[settings.scheme]))
+    labels = _tagger_labels(tags, settings.scheme)
     number = {label: i for i, label in enumerate(labels)}
     device = train.vectors.device
-    target = torch.tensor(
-        [number[tag] for sentence in tags for tag in spell(sentence, settings.scheme)],
-        device=device,
-    )
+    target = []  # label of each word, sentence after sentence
+    for sentence in tags:
+        target += [number[tag] for tag in spell(sentence, settings.scheme)]
+    target = torch.tensor(target, device=device)
+    # The seed decides the new weights and dropout; the caller's random state is restored.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         *mixed, width = train.vectors.shape[1:]
@@ -584,11 +613,9 @@ def train_tagger(
             )
             scores.append(span_f1(dev_tags, tag_words(network, dev, labels))["f1"])
             if scores[-1] > max(scores[:-1], default=-1):
-                best_weights = {
-                    name: weights.clone() for name, weights in network.state_dict().items()
-                }
+                best_weights = copy_weights(network)
             progress(epoch + 1, settings.epochs)
-            if max(scores) == 1 or len(scores) - 1 - int(np.argmax(scores)) >= settings.patience:
+            if max(scores) == 1 or epochs_since_best(scores) >= settings.patience:
                 break
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(best_weights)

@@ -7,9 +7,9 @@ __all__ = ['TASKS', 'ASIDE', 'TURNED', 'WAYS', 'FEWEST', 'MOST', 'SLOWER', 'Take
            'erased_features', 'score', 'score_head', 'score_erasures', 'read_out', 'make_taken_out', 'taken_out_cost']
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #34b721dc
-import json
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -18,13 +18,14 @@ from ..errors import require
 from ..measures.language_erasure import WAYS_OUT, tell_apart, ways_out
 from ..models.external import model_size
 from ..models.configs import LinearTagging, step_flops
+from ..models.pretraining_specs import check_layers_exist
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from .nli import FROZEN_NLI
 from .sequence_labelling import NER
 from .metrics import accuracy, span_f1
-from .task import as_read
-from ..text import tokenizers
+from .task import as_read, checkpoint_tokenizer
 from ..text.formats import LABELS
 from ..text.records import LabelledRecords
 
@@ -66,10 +67,7 @@ class TakenOutSpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         task = self.train.records.task
         names = [dev.language for dev, _ in self.tests]
         require(task in TASKS, f"records of {task}: choose {' or '.join(TASKS)}")
@@ -77,16 +75,12 @@ class TakenOutSpec:
             len({*names}) == len(names) > 1 and names[0] == self.train.language,
             f"tests in {', '.join(names)}: give two languages or more, {self.train.language!r} first",
         )
-        mixed = [dev.language for dev, test in self.tests if dev.language != test.language]
-        require(
-            not mixed,
-            f"text to develop on in {''.join(mixed[:1])}, to test on in another: give one language",
-        )
-        depth = getattr(getattr(self.checkpoint, "shape", None), "layers", self.layer)
-        require(
-            0 <= self.layer <= depth,
-            f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}",
-        )
+        for dev, test in self.tests:
+            require(
+                dev.language == test.language,
+                f"text to develop on in {dev.language}, to test on in another: give one language",
+            )
+        check_layers_exist(self.checkpoint, [self.layer])
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #1ed53ea7
 ASIDE, TURNED = "shifted aside", "whitened and turned"
@@ -114,16 +108,24 @@ def erasures(vectors: dict[str, np.ndarray], source: str, seed: int = 0) -> dict
     import torch
     from xlingual_nb.measures.mean_shift import orthogonal
 
-    functions, rng = ways_out(vectors, source, seed), np.random.default_rng(seed)
-    means = {l: X.mean(0) for l, X in vectors.items()}
-    aside = {
-        l: orthogonal(torch.from_numpy(means[source] - m), seed).numpy() for l, m in means.items()
-    }
-    turns = {l: np.linalg.qr(rng.normal(size=2 * m.shape))[0] for l, m in means.items()}
-    return functions | {
-        ASIDE: lambda l, X: X + aside[l],
-        TURNED: lambda l, X: functions["whitened"](l, X) @ turns[l],
-    }
+    functions = ways_out(vectors, source, seed)
+    rng = np.random.default_rng(seed)
+    # by language, a shift as long as its way to the source but orthogonal to it, and a rotation
+    aside = {}
+    rotations = {}
+    means = {language: X.mean(0) for language, X in vectors.items()}
+    for language, mean in means.items():
+        way_to_source = torch.from_numpy(means[source] - mean)
+        aside[language] = orthogonal(way_to_source, seed).numpy()
+        rotations[language] = np.linalg.qr(rng.normal(size=2 * mean.shape))[0]
+
+    def shift_aside(language, X):
+        return X + aside[language]
+
+    def whiten_and_rotate(language, X):
+        return functions["whitened"](language, X) @ rotations[language]
+
+    return functions | {ASIDE: shift_aside, TURNED: whiten_and_rotate}
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #d41a5466
 @dataclass(frozen=True, eq=False)
@@ -165,19 +167,20 @@ def read_rows(encoder, inputs, layer: int) -> Rows:
     from xlingual_nb.measures.embeddings import sentence_vectors
     from xlingual_nb.tasks.bilstm_crf import features
 
-    if inputs.firsts is None:
-        vectors = [
-            sentence_vectors(encoder, text, view, layer)[layer]
-            for text, view in zip(inputs.texts, inputs.views)
-        ]
-        starts = np.arange(len(inputs) + 1)
-        gold = [[LABELS[label]] for label in inputs.gold]
-    else:
+    is_tagged = inputs.firsts is not None
+    if is_tagged:
         words = features(encoder, inputs.texts[0], inputs.firsts, inputs.views[0], layer)
-        vectors, starts, gold = [words.vectors], words.starts, inputs.gold
-    return Rows(
-        inputs.views[0].name, tuple(side.double().cpu().numpy() for side in vectors), starts, gold
-    )
+        vectors = [words.vectors]
+        starts = words.starts
+        gold = inputs.gold
+    else:
+        vectors = []
+        for text, view in zip(inputs.texts, inputs.views):
+            vectors.append(sentence_vectors(encoder, text, view, layer)[layer])
+        starts = np.arange(len(inputs) + 1)  # one row a pair
+        gold = [[LABELS[label]] for label in inputs.gold]
+    sides = tuple(side.double().cpu().numpy() for side in vectors)
+    return Rows(inputs.views[0].name, sides, starts, gold)
 
 
 def erased_features(rows: Rows, out):
@@ -201,10 +204,8 @@ def erased_features(rows: Rows, out):
     return Features(combine_vectors(*tensors) if len(tensors) == 2 else tensors[0], rows.starts)
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #cdd0930c
-FEWEST, MOST = (
-    10,
-    500,
-)  # vectors that say what a language is, at least; of each language to be told apart, at most
+FEWEST = 10  # vectors that a language's mean and spread need
+MOST = 500  # vectors of each language whose language is identified
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> float:
@@ -218,8 +219,9 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> float:
     -------
     float
     """
-    if {tag for tags in gold for tag in tags} <= {*LABELS}:
-        return accuracy(sum(predicted, []), sum(gold, []))
+    gold_tags = list(chain.from_iterable(gold))
+    if set(gold_tags) <= {*LABELS}:
+        return accuracy(list(chain.from_iterable(predicted)), gold_tags)
     return span_f1(gold, predicted)["f1"]
 
 
@@ -242,14 +244,14 @@ def score_head(out, train: Rows, tests: dict[str, tuple[Rows, Rows]], settings) 
     """
     from xlingual_nb.tasks.linear_probes import tag_words, train_linear
 
-    dev = tests[train.language][0]
-    head = train_linear(
-        erased_features(train, out), train.gold, erased_features(dev, out), dev.gold, settings
-    )
-    return {
-        l: score(test.gold, tag_words(head, erased_features(test, out)))
-        for l, (_, test) in tests.items()
-    }
+    dev, _ = tests[train.language]
+    train_vectors = erased_features(train, out)
+    dev_vectors = erased_features(dev, out)
+    head = train_linear(train_vectors, train.gold, dev_vectors, dev.gold, settings)
+    scores = {}
+    for language, (_, test) in tests.items():
+        scores[language] = score(test.gold, tag_words(head, erased_features(test, out)))
+    return scores
 
 
 def score_erasures(
@@ -276,23 +278,21 @@ def score_erasures(
     InputError
         For too few development vectors of a language.
     """
-    development, evaluation = (
-        {l: np.concatenate(rows[n].vectors) for l, rows in tests.items()} for n in (0, 1)
-    )
-    too_small = [l for l, X in development.items() if len(X) < FEWEST]
-    require(
-        not too_small,
-        f"text to develop on in {''.join(too_small[:1])} has fewer than {FEWEST} vectors: give more of it",
-    )
+    development = {l: np.concatenate(dev.vectors) for l, (dev, _) in tests.items()}
+    evaluation = {l: np.concatenate(test.vectors) for l, (_, test) in tests.items()}
+    for language, X in development.items():
+        require(
+            len(X) >= FEWEST,
+            f"text to develop on in {language} has fewer than {FEWEST} vectors: give more of it",
+        )
     scores = {}
     for name, out in erasures(development, train.language, seed).items():
-        erased = [
-            {l: out(l, X[:MOST]) for l, X in side.items()} for side in (development, evaluation)
-        ]
+        erased_development = {l: out(l, X[:MOST]) for l, X in development.items()}
+        erased_evaluation = {l: out(l, X[:MOST]) for l, X in evaluation.items()}
         scores[name] = {
             "score": score_head(out, train, tests, settings),
-            "identity": tell_apart(*erased),
-            "spread": tell_apart(*erased, spreads=True),
+            "identity": tell_apart(erased_development, erased_evaluation),
+            "spread": tell_apart(erased_development, erased_evaluation, spreads=True),
         }
     return scores
 
@@ -312,32 +312,28 @@ def read_out(spec: TakenOutSpec, encoder, store) -> dict:
         `score_erasures`, the `chance` of language identification, and the majority
         baseline `commonest` by language.
     """
-    is_ours = hasattr(spec.checkpoint, "tokenizer")
     task = TASKS[spec.train.records.task]
-    tokenizer = (
-        tokenizers.read_tokenizer(store.path(spec.checkpoint.tokenizer))
-        if is_ours
-        else encoder.tokenizer
-    )
+    tokenizer = checkpoint_tokenizer(spec.checkpoint, encoder, store)
 
     def read_labelled(side):
-        return read_rows(
-            encoder, as_read(task, spec.checkpoint, side, tokenizer, store, encoder), spec.layer
-        )
+        inputs = as_read(task, spec.checkpoint, side, tokenizer, store, encoder)
+        return read_rows(encoder, inputs, spec.layer)
 
-    train, tests = (
-        read_labelled(spec.train),
-        {dev.language: (read_labelled(dev), read_labelled(test)) for dev, test in spec.tests},
-    )
-    ((common, _),) = Counter(tag for tags in train.gold for tag in tags).most_common(1)
-    always = {
-        l: score(test.gold, [[common] * len(tags) for tags in test.gold])
-        for l, (_, test) in tests.items()
-    }
-    return score_erasures(train, tests, spec.settings, spec.seed) | {
-        "chance": 1 / len(tests),
-        "commonest": always,
-    }
+    train = read_labelled(spec.train)
+    tests = {dev.language: (read_labelled(dev), read_labelled(test)) for dev, test in spec.tests}
+    # the baseline: the commonest tag of the training set, everywhere
+    counts = Counter()
+    for tags in train.gold:
+        counts.update(tags)
+    ((commonest_tag, _),) = counts.most_common(1)
+    commonest_scores = {}
+    for language, (_, test) in tests.items():
+        answers = [[commonest_tag] * len(tags) for tags in test.gold]
+        commonest_scores[language] = score(test.gold, answers)
+    values = score_erasures(train, tests, spec.settings, spec.seed)
+    values["chance"] = 1 / len(tests)
+    values["commonest"] = commonest_scores
+    return values
 
 
 def make_taken_out(specs, folders, store, progress):
@@ -357,7 +353,7 @@ def make_taken_out(specs, folders, store, progress):
 
     for spec, folder in zip(specs, folders):
         values = read_out(spec, load_encoder(store.path(spec.checkpoint), device()), store)
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        write_measures(folder, values)
         progress(spec, 1, 1)
 
 # %% ../../nbs/lib/6190_concept_erasure.ipynb #7a3dc2fe

@@ -31,19 +31,17 @@ def pieces(tokenizer, texts: list[str]) -> Encoded:
     Encoded
     """
     if isinstance(tokenizer, Tokenizer):
-        encoded, unknown = encode(tokenizer, texts), tokenizer.token_to_id("[UNK]")
+        encoded = encode(tokenizer, texts)
+        unknown = tokenizer.token_to_id("[UNK]")
     else:
-        rows = (
-            tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-            if len(texts)
-            else []
-        )
-        encoded, unknown = Encoded.of(rows), tokenizer.unk_token_id
-    return (
-        encoded
-        if encoded.lengths.all()
-        else Encoded.of(row if len(row) else [unknown] for row in encoded)
-    )
+        rows = []  # without texts there is nothing to call a tokenizer of transformers on
+        if len(texts):
+            rows = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        encoded = Encoded.of(rows)
+        unknown = tokenizer.unk_token_id
+    if encoded.lengths.all():
+        return encoded
+    return Encoded.of(row if len(row) else [unknown] for row in encoded)
 
 # %% ../../nbs/lib/6010_encoding.ipynb #66062082
 def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.ndarray]:
@@ -68,12 +66,11 @@ def encode_pairs(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded, np.n
     """
     if not records:
         raise InputError("no sentence pairs: give at least one")
-    labels = [r["label"] for r in records]
+    labels = [record["label"] for record in records]
     if unknown := sorted(set(labels) - set(LABELS)):
         raise InputError(f"label {unknown[0]!r} is not known: choose from {', '.join(LABELS)}")
-    premises, hypotheses = (
-        pieces(tokenizer, [r[side] for r in records]) for side in ("premise", "hypothesis")
-    )
+    premises = pieces(tokenizer, [record["premise"] for record in records])
+    hypotheses = pieces(tokenizer, [record["hypothesis"] for record in records])
     return premises, hypotheses, np.array([LABELS.index(label) for label in labels], np.int64)
 
 # %% ../../nbs/lib/6010_encoding.ipynb #b76ee00b
@@ -100,20 +97,25 @@ def encode_words(tokenizer, records: list[dict]) -> tuple[Encoded, Encoded]:
     """
     if not records:
         raise InputError("no tagged sentences: give at least one")
-    if empty := [i for i, r in enumerate(records) if not r["tokens"]]:
+    if empty := [i for i, record in enumerate(records) if not record["tokens"]]:
         raise InputError(
             f"{len(empty)} sentences have no words (first: number {empty[0]}): leave them out"
         )
-    types = {
-        word: i
-        for i, word in enumerate(dict.fromkeys(word for r in records for word in r["tokens"]))
-    }
-    subwords = pieces(tokenizer, list(types))
-    words = subwords.take(np.array([types[word] for r in records for word in r["tokens"]]))
-    ends = np.cumsum([0, *(len(r["tokens"]) for r in records)])  # words before each sentence
-    starts = words.starts[ends]  # and pieces before it
-    first = words.starts[:-1] - np.repeat(starts[:-1], np.diff(ends))
-    return Encoded(words.ids, starts), Encoded(first.astype(np.int32), ends.astype(np.int64))
+    tokens = []
+    for record in records:
+        tokens += record["tokens"]
+    # every word type is encoded once
+    number_of = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
+    word_types = pieces(tokenizer, list(number_of))
+    words = word_types.take(np.array([number_of[word] for word in tokens]))
+    n_words = [len(record["tokens"]) for record in records]
+    word_starts = np.cumsum([0, *n_words])  # words before each sentence
+    starts = words.starts[word_starts]  # subwords before each sentence
+    firsts = words.starts[:-1] - np.repeat(starts[:-1], n_words)
+    return (
+        Encoded(words.ids, starts),
+        Encoded(firsts.astype(np.int32), word_starts.astype(np.int64)),
+    )
 
 # %% ../../nbs/lib/6010_encoding.ipynb #49b4d6f1
 @dataclass(frozen=True)

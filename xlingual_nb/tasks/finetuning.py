@@ -212,10 +212,9 @@ class Network:
         x : Tensor, shape (B, T, width)
         lengths : LongTensor, shape (B,)
         """
-        rows, lengths = (
-            torch.from_numpy(np.ascontiguousarray(a)).to(self.encoder.device)
-            for a in (positions, lengths)
-        )
+        device = self.encoder.device
+        rows = torch.from_numpy(np.ascontiguousarray(positions)).to(device)
+        lengths = torch.from_numpy(np.ascontiguousarray(lengths)).to(device)
         return self.body(output, rows, lengths), lengths
 
     def quickly(self, texts: Texts, bert: InTraining | None, numbers):
@@ -237,18 +236,15 @@ class Network:
         """
         batch = pack_texts(texts, numbers, self.encoder.device)
         if bert is not None:
-            return last_states(bert, batch.arguments, batch.owner, batch.unit_slots)[
-                batch.unit_rows
-            ], batch.counts
+            states = last_states(bert, batch.arguments, batch.owner, batch.unit_slots)
+            return states[batch.unit_rows], batch.counts
         with only_units(self.last, batch.unit_slots):
             output = self.encoder.model.base_model(
                 **batch.arguments, attention_mask=seen_alone(batch.owner)
             )
-        return self.body(
-            output,
-            batch.unit_slots[batch.unit_rows] if self.last is None else batch.unit_rows,
-            batch.counts,
-        ), batch.counts
+        # a last layer that computes the units alone has them in order, else they are looked up by slot
+        positions = batch.unit_slots[batch.unit_rows] if self.last is None else batch.unit_rows
+        return self.body(output, positions, batch.counts), batch.counts
 
 
 def new_network(
@@ -285,28 +281,23 @@ def new_network(
     )
     config = encoder.model.config
     device = encoder.device
-    full = isinstance(settings, Tuning)
-    hidden = 0 if full else settings.hidden or encoder.width
+    is_tuned = isinstance(settings, Tuning)
     # The seed decides the new weights alone; the caller's random state is restored.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        body = (
-            LastLayer()
-            if full
-            else LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
-        )
-        head = form.head(train, 2 * hidden or encoder.width, config.initializer_range, settings)
-    if full:
-        encoder = replace(
-            encoder, model=use_quick_dropout(trainable(encoder, settings.freeze, settings.dropout))
-        )
-    return Network(
-        encoder,
-        body.to(device),
-        (use_quick_dropout(head) if full else head).to(device),
-        form,
-        settings,
-    )
+        if is_tuned:
+            body = LastLayer()
+            width = encoder.width
+        else:
+            hidden = settings.hidden or encoder.width
+            body = LayerMix(encoder.width, encoder.depth, replace(settings, hidden=hidden))
+            width = 2 * hidden  # of both directions of the BiLSTM
+        head = form.head(train, width, config.initializer_range, settings)
+    if is_tuned:
+        model = trainable(encoder, settings.freeze, settings.dropout)
+        encoder = replace(encoder, model=use_quick_dropout(model))
+        head = use_quick_dropout(head)
+    return Network(encoder, body.to(device), head.to(device), form, settings)
 
 # %% ../../nbs/lib/6130_finetuning.ipynb #2ddcbdd9
 def kept_bytes(encoder: Checkpoint) -> int:
@@ -374,28 +365,28 @@ def cache_states(network: Network, rows: Inputs) -> CachedStates | None:
         None where they would take more than `kept_bytes`.
     """
     encoder = network.encoder
-    lengths = sum(text.lengths for text in rows.texts)
     model = encoder.model
-    n_units = int(lengths.sum()) + 3 * len(lengths)
-    depth = encoder.depth + 1
+    lengths = sum(text.lengths for text in rows.texts)
+    max_units = int(lengths.sum()) + 3 * len(lengths)  # with [CLS] and two [SEP]
+    n_layers = encoder.depth + 1  # with the embeddings
     # A frozen encoder gives the same states every epoch; where they fit they are computed once.
-    if n_units * depth * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
+    if max_units * n_layers * encoder.width * model.dtype.itemsize > kept_bytes(encoder):
         return None
-    buffers = [
-        torch.empty(1, n_units, encoder.width, dtype=model.dtype, device=encoder.device)
-        for _ in range(depth)
-    ]
+    size = (1, max_units, encoder.width)
+    buffers = []
+    for _ in range(n_layers):
+        buffers.append(torch.empty(size, dtype=model.dtype, device=encoder.device))
     firsts = np.zeros_like(lengths)
     counts = np.zeros_like(lengths)
     end = 0
     for numbers in batches(lengths, default_budget(encoder)):
-        output, positions, n = network.encode(rows, numbers)
-        units = torch.from_numpy(positions[np.arange(positions.shape[1]) < n[:, None]]).to(
-            encoder.device
-        )
-        firsts[numbers], counts[numbers] = end + np.cumsum(n) - n, n
-        for layer, states in zip(buffers, output.hidden_states):
-            layer[0, end : end + len(units)] = states.flatten(0, 1)[units]
+        output, positions, n_units = network.encode(rows, numbers)
+        is_unit = np.arange(positions.shape[1]) < n_units[:, None]  # [batch, units]
+        units = torch.from_numpy(positions[is_unit]).to(encoder.device)
+        firsts[numbers] = end + np.cumsum(n_units) - n_units
+        counts[numbers] = n_units
+        for buffer, states in zip(buffers, output.hidden_states):
+            buffer[0, end : end + len(units)] = states.flatten(0, 1)[units]
         end += len(units)
     return CachedStates(tuple(buffers), firsts, counts)
 
@@ -441,16 +432,17 @@ def predict_answers(
     -------
     list
     """
-    answers_of = [None] * len(rows)
+    row_answers = [None] * len(rows)
     lengths = sum(text.lengths for text in rows.texts)
     for numbers in batches(lengths, budget or default_budget(network.encoder)):
         answers = network.head.answers(*read(numbers), [rows.gold[i] for i in numbers])
-        for i, one in zip(numbers, answers):
-            answers_of[i] = one
-    rows_of = [[] for _ in range(owners[-1] + 1)]
-    for owner, one in zip(owners, answers_of):
-        rows_of[owner].append(one)
-    return [network.form.join(answers) for answers in rows_of]
+        for i, answer in zip(numbers, answers):
+            row_answers[i] = answer
+    # a record that was cut into several rows has the answers of all of them, joined
+    record_answers = [[] for _ in range(owners[-1] + 1)]
+    for owner, answer in zip(owners, row_answers):
+        record_answers[owner].append(answer)
+    return [network.form.join(answers) for answers in record_answers]
 
 
 def answer(network: Network, inputs: Inputs, budget: int | None = None) -> list:
@@ -491,13 +483,13 @@ def quick_readers(network: Network, steps: FusedAdamW, seed: int, *rows: Inputs)
         One a set.
     """
     encoder = network.encoder
-    form = network.form
-    settings = network.settings
+    # a BERT is run by our own code, any other packed model by its own on packed rows
     bert = in_training(encoder.model, steps, seed) if as_bert(encoder.model.config) else None
-    return [
-        partial(network.quickly, read_once(encoder, form, rows_part, settings), bert)
-        for rows_part in rows
-    ]
+    readers = []
+    for part in rows:
+        texts = read_once(encoder, network.form, part, network.settings)
+        readers.append(partial(network.quickly, texts, bert))
+    return readers
 
 
 def learn(
@@ -532,33 +524,34 @@ def learn(
     InputError
         As `new_network`.
     """
-    (rows, _), (dev_rows, owners) = (
-        form.cut(encoder, train, settings, True),
-        form.cut(encoder, dev, settings, False),
-    )
-    network, full = new_network(encoder, train, form, settings, seed), isinstance(settings, Tuning)
-    steps = (
-        FusedAdamW((network.encoder.model.base_model, network.head), settings)
-        if full
-        else optimiser(network.parts, settings)
-    )
-    quick = full and encoder.model.config.model_type in PACKED
-    read, ask = (
-        quick_readers(network, steps, seed, rows, dev_rows)
-        if quick
-        else (reader(network, rows), reader(network, dev_rows))
-    )
+    rows, _ = form.cut(encoder, train, settings, True)
+    dev_rows, dev_owners = form.cut(encoder, dev, settings, False)
+    network = new_network(encoder, train, form, settings, seed)
+    is_tuned = isinstance(settings, Tuning)
+    if is_tuned:
+        optimizer = FusedAdamW((network.encoder.model.base_model, network.head), settings)
+        schedule = warmed_up(settings)
+    else:
+        optimizer = optimiser(network.parts, settings)
+        schedule = halve_on_plateau(settings)
+    if is_tuned and encoder.model.config.model_type in PACKED:
+        read, read_dev = quick_readers(network, optimizer, seed, rows, dev_rows)
+    else:
+        read = reader(network, rows)
+        read_dev = reader(network, dev_rows)
 
     def loss(numbers):
         return network.head.loss(*read(numbers), [rows.gold[i] for i in numbers])
 
     def score():
-        return form.score(dev, predict_answers(network, dev_rows, owners, ask))[form.criterion]
+        answers = predict_answers(network, dev_rows, dev_owners, read_dev)
+        return form.score(dev, answers)[form.criterion]
 
-    course = warmed_up(settings) if full else halve_on_plateau(settings)
-    losses, scores = tune(network.parts, steps, course, loss, len(rows), seed, progress, score)
-    if full:
-        steps.free()
+    losses, scores = tune(
+        network.parts, optimizer, schedule, loss, len(rows), seed, progress, score
+    )
+    if is_tuned:
+        optimizer.free()
     return replace(network, losses=losses, scores=scores)
 
 # %% ../../nbs/lib/6130_finetuning.ipynb #b6baf6c3
@@ -599,15 +592,14 @@ def mean_unit(network: Network, inputs: Inputs) -> torch.Tensor:
     Tensor, shape (width,)
     """
     rows, _ = network.form.cut(network.encoder, inputs, network.settings, False)
+    lengths = sum(text.lengths for text in rows.texts)
     total = 0.0
     count = 0
-    for numbers in batches(
-        sum(text.lengths for text in rows.texts), default_budget(network.encoder)
-    ):
-        x, lengths = network(rows, numbers)
-        inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-        total = total + x[inside].double().sum(0)
-        count = count + int(lengths.sum())
+    for numbers in batches(lengths, default_budget(network.encoder)):
+        x, n_units = network(rows, numbers)  # [batch, units, width], [batch]
+        is_unit = torch.arange(x.shape[1], device=x.device) < n_units[:, None]
+        total = total + x[is_unit].double().sum(0)
+        count = count + int(n_units.sum())
     return (total / count).to(x.dtype)
 
 

@@ -138,12 +138,14 @@ def score_layers(inputs: Inputs, answers: dict) -> dict:
     dict
         `accuracy` and `by_language`, by layer, and the `majority` baseline.
     """
-    labels_of = {str(layer): labels for layer, labels in answers.items()}
+    accuracies = {}
+    by_language = {}
+    for layer, labels in answers.items():
+        accuracies[str(layer)] = accuracy(labels, inputs.gold)
+        by_language[str(layer)] = by_kind(labels, inputs.gold, inputs.kinds)
     return dict(
-        accuracy={layer: accuracy(labels, inputs.gold) for layer, labels in labels_of.items()},
-        by_language={
-            layer: by_kind(labels, inputs.gold, inputs.kinds) for layer, labels in labels_of.items()
-        },
+        accuracy=accuracies,
+        by_language=by_language,
         majority=majority(inputs.gold),
     )
 

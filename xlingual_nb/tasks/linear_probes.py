@@ -8,6 +8,7 @@ __all__ = ['regress', 'LinearTagger', 'tag_words', 'train_linear', 'Classifiers'
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #9bdc8dad
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -46,23 +47,20 @@ def regress(
     weights : Tensor, shape (H, labels)
     bias : Tensor, shape (labels,)
     """
-    weights, bias = vectors.new_zeros(vectors.shape[1], labels), vectors.new_zeros(labels)
-    for leaf in (weights, bias):
-        leaf.requires_grad_()
+    weights = vectors.new_zeros(vectors.shape[1], labels).requires_grad_()
+    bias = vectors.new_zeros(labels).requires_grad_()
     solver = torch.optim.LBFGS(
         [weights, bias],
         max_iter=steps,
         tolerance_grad=1e-6,
-        tolerance_change=0.0,
+        tolerance_change=0.0,  # only the gradient ends it: a small step is no sign of a minimum
         line_search_fn="strong_wolfe",
     )
 
     def loss():
         solver.zero_grad()
-        value = (
-            nn.functional.cross_entropy(vectors @ weights + bias, target)
-            + penalty / 2 * weights.square().sum()
-        )
+        error = nn.functional.cross_entropy(vectors @ weights + bias, target)
+        value = error + penalty / 2 * weights.square().sum()
         value.backward()
         return value
 
@@ -119,12 +117,10 @@ def tag_words(tagger: LinearTagger, words: Features) -> list[list[str]]:
         n_columns == width,
         f"{n_columns} numbers a word, but the tagger reads {width}: take the features from its own encoder",
     )
-    best = (
-        ((words.vectors - tagger.mean) / tagger.scale @ tagger.weights + tagger.bias)
-        .argmax(1)
-        .tolist()
-    )
-    return [[tagger.labels[i] for i in best[a:b]] for a, b in zip(words.starts, words.starts[1:])]
+    scaled = (words.vectors - tagger.mean) / tagger.scale
+    scores = scaled @ tagger.weights + tagger.bias  # [words, labels]
+    tags = [tagger.labels[i] for i in scores.argmax(1).tolist()]
+    return [tags[start:end] for start, end in zip(words.starts, words.starts[1:])]
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #b225c687
 def train_linear(
@@ -164,22 +160,27 @@ def train_linear(
         bool(train.vectors.isfinite().all()),
         "a vector of the training set is not finite: check the encoder",
     )
-    labels = tuple(sorted({tag for sentence in tags for tag in sentence}))
+    train_tags = list(chain.from_iterable(tags))
+    gold = list(chain.from_iterable(dev_tags))
+    labels = tuple(sorted(set(train_tags)))
     number = {label: i for i, label in enumerate(labels)}
     x = train.vectors
-    target = torch.tensor([number[tag] for sentence in tags for tag in sentence], device=x.device)
+    target = torch.tensor([number[tag] for tag in train_tags], device=x.device)
+    # columns of like scale, so that one penalty fits all
     mean = x.mean(0)
     scale = x.std(0, correction=0).clamp_min(1e-6)
     scaled = (x - mean) / scale
-    gold = [tag for sentence in dev_tags for tag in sentence]
-    snapshots = []
+    taggers = []
+    scores = []
     for i, penalty in enumerate(settings.penalties):
-        fitted = regress(scaled, target, len(labels), penalty, settings.steps)
-        tagger = LinearTagger(*fitted, mean, scale, labels, settings)
-        snapshots.append((accuracy(sum(tag_words(tagger, dev), []), gold), tagger))
+        weights, bias = regress(scaled, target, len(labels), penalty, settings.steps)
+        tagger = LinearTagger(weights, bias, mean, scale, labels, settings)
+        taggers.append(tagger)
+        answers = list(chain.from_iterable(tag_words(tagger, dev)))
+        scores.append(accuracy(answers, gold))
         progress(i + 1, len(settings.penalties))
-    scores = tuple(score for score, _ in snapshots)
-    return replace(snapshots[int(np.argmax(scores))][1], dev_accuracy=scores)
+    best = int(np.argmax(scores))
+    return replace(taggers[best], dev_accuracy=tuple(scores))
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #7a953469
 @dataclass(frozen=True, eq=False)
@@ -238,16 +239,15 @@ def held_out(inputs: Inputs) -> tuple[Inputs, Inputs]:
     train, dev : Inputs
     """
     count = len(inputs)
-    last = np.isin(
-        np.arange(count), np.random.default_rng(0).permutation(count)[: max(1, count // 10)]
-    )
+    order = np.random.default_rng(0).permutation(count)
+    is_held_out = np.isin(np.arange(count), order[: max(1, count // 10)])
 
-    def select(rows):
-        return replace(
-            inputs, texts=(inputs.texts[0].take(rows),), gold=inputs.gold[rows], kinds=()
-        )
+    def select(mask):
+        rows = np.flatnonzero(mask)
+        texts = (inputs.texts[0].take(rows),)
+        return replace(inputs, texts=texts, gold=inputs.gold[rows], kinds=())
 
-    return select(np.flatnonzero(~last)), select(np.flatnonzero(last))
+    return select(~is_held_out), select(is_held_out)
 
 # %% ../../nbs/lib/6080_linear_probes.ipynb #ac43b030
 def train_layer(
@@ -273,6 +273,7 @@ def train_layer(
     scores : tuple of float
         Accuracy on the development texts after each epoch.
     """
+    # The seed decides the first weights; the caller's random state is restored.
     with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
         torch.manual_seed(seed)
         linear = nn.Linear(x.shape[1], labels).to(x.device)
@@ -283,15 +284,9 @@ def train_layer(
     def score():
         return accuracy(linear(dev_x).argmax(1).cpu().numpy(), dev_wanted)
 
-    _, scores = tune(
-        [linear],
-        optimiser([linear], settings),
-        halve_on_plateau(settings),
-        loss,
-        len(x),
-        seed,
-        score=score,
-    )
+    optimizer = optimiser([linear], settings)
+    schedule = halve_on_plateau(settings)
+    _, scores = tune([linear], optimizer, schedule, loss, len(x), seed, score=score)
     return linear, scores
 
 
@@ -322,19 +317,20 @@ def train_layers(
     """
     if dev is None:
         train, dev = held_out(train)
-    training, development = (means(encoder, inputs, settings.layers) for inputs in (train, dev))
+    vectors = means(encoder, train, settings.layers)  # by layer, [texts, width]
+    dev_vectors = means(encoder, dev, settings.layers)
     labels = np.unique(train.gold)
+    number = {label: i for i, label in enumerate(labels)}
+    gold = torch.tensor([number[label] for label in train.gold]).to(encoder.device)
+    # a label that training lacks is never right
+    dev_gold = np.array([number.get(label, -1) for label in dev.gold])
     classifiers = {}
     scores = {}
-    gold = torch.from_numpy(np.searchsorted(labels, train.gold)).to(encoder.device)
-    right = np.array(
-        [np.flatnonzero(labels == label)[0] if label in labels else -1 for label in dev.gold]
-    )
-    for done, (layer, x) in enumerate(training.items(), 1):
+    for done, (layer, x) in enumerate(vectors.items(), 1):
         classifiers[layer], scores[layer] = train_layer(
-            x, gold, development[layer], right, len(labels), settings, seed
+            x, gold, dev_vectors[layer], dev_gold, len(labels), settings, seed
         )
-        progress(done, len(training))
+        progress(done, len(vectors))
     return Classifiers(classifiers, labels, scores)
 
 

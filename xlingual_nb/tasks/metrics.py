@@ -132,14 +132,18 @@ def spans(tags, convention="conll") -> list[tuple[int, int, str]]:
     """
     check_bio(tags)
     entities = []
-    begun = None
-    for word, tag in enumerate([*tags, "O"]):
-        mark, _, kind = tag.partition("-")
-        if mark == "I" and begun and begun[1] == kind:
+    start = None  # first word of the entity that is open, if one is, and its kind
+    kind = ""
+    for word, tag in enumerate([*tags, "O"]):  # the last O closes an entity at the end
+        mark, _, tag_kind = tag.partition("-")
+        if start is not None and mark == "I" and tag_kind == kind:
             continue
-        if begun:
-            entities.append((begun[0], word, begun[1]))
-        begun = (word, kind) if mark == "B" or (mark == "I" and convention == "conll") else None
+        if start is not None:
+            entities.append((start, word, kind))
+        # conlleval lets an I- without its B- begin an entity, the strict reading drops it
+        begins = mark == "B" or (mark == "I" and convention == "conll")
+        start = word if begins else None
+        kind = tag_kind
     return entities
 
 # %% ../../nbs/lib/6030_metrics.ipynb #935b6a47
@@ -185,13 +189,19 @@ def span_f1(gold, predicted, convention="conll") -> dict:
         convention in CONVENTIONS, f"convention={convention!r}: choose {' or '.join(CONVENTIONS)}"
     )
     check_lengths(gold, predicted)
-    names = [[set(spans(tags, convention)) for tags in side] for side in (gold, predicted)]
-    n_gold, n_predicted = (sum(map(len, side)) for side in names)
-    right = sum(len(a & b) for a, b in zip(*names))
+    n_gold = 0
+    n_predicted = 0
+    n_right = 0
+    for gold_tags, predicted_tags in zip(gold, predicted):
+        gold_spans = set(spans(gold_tags, convention))
+        predicted_spans = set(spans(predicted_tags, convention))
+        n_gold += len(gold_spans)
+        n_predicted += len(predicted_spans)
+        n_right += len(gold_spans & predicted_spans)
     return dict(
-        f1=2 * right / max(1, n_gold + n_predicted),
-        precision=right / max(1, n_predicted),
-        recall=right / max(1, n_gold),
+        f1=2 * n_right / max(1, n_gold + n_predicted),
+        precision=n_right / max(1, n_predicted),
+        recall=n_right / max(1, n_gold),
     )
 
 # %% ../../nbs/lib/6030_metrics.ipynb #ce044007
@@ -250,10 +260,12 @@ def score_words(inputs: Inputs, answers: list[list[str]]) -> dict:
         If lengths differ.
     """
     check_lengths(inputs.gold, answers)
-    right, predicted = (
-        [tag for sentence in side for tag in sentence] for side in (inputs.gold, answers)
-    )
-    return dict(accuracy=accuracy(predicted, right), majority=majority(right))
+    gold = []
+    predicted = []
+    for gold_tags, tags in zip(inputs.gold, answers):
+        gold += gold_tags
+        predicted += tags
+    return dict(accuracy=accuracy(predicted, gold), majority=majority(gold))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #7086af65
 class Tree(NamedTuple):
@@ -295,6 +307,7 @@ def circle(heads: np.ndarray) -> list[int]:
     for word in range(1, len(heads)):
         node = word
         path = []
+        # 0 is the root, where every walk without a cycle ends
         while node and not visits[node]:
             visits[node] = word
             path.append(node)
@@ -319,28 +332,32 @@ def best_heads(scores: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (n + 1,)
     """
-    scores = np.array(scores, np.float64)
+    scores = np.array(scores, np.float64)  # [dependent, head]; 0 is the root
     np.fill_diagonal(scores, -np.inf)
     heads = scores.argmax(1)
     heads[0] = 0
-    if not (ring := circle(heads)):
+    if not (cycle := circle(heads)):
         return heads
-    outside = np.setdiff1d(np.arange(len(heads)), ring)
-    last = len(heads) - len(ring)
-    into = scores[np.ix_(ring, outside)] - scores[ring, heads[ring]][:, None]
-    out = scores[np.ix_(outside, ring)]
-    small = np.full((last + 1, last + 1), -np.inf)
-    small[:last, :last], small[last, :last], small[:last, last] = (
-        scores[np.ix_(outside, outside)],
-        into.max(0),
-        out.max(1),
-    )
-    contracted = best_heads(small)
-    through = np.array(ring)[out.argmax(1)]
+    # The cycle becomes one node, `ring`, of a smaller graph, which is solved first.
+    outside = np.setdiff1d(np.arange(len(heads)), cycle)
+    ring = len(outside)
+    # what it gains to hang a word of the cycle on an outside word instead of within the cycle
+    into = scores[np.ix_(cycle, outside)] - scores[cycle, heads[cycle]][:, None]
+    out = scores[np.ix_(outside, cycle)]
+    contracted = np.full((ring + 1, ring + 1), -np.inf)
+    contracted[:ring, :ring] = scores[np.ix_(outside, outside)]
+    contracted[ring, :ring] = into.max(0)
+    contracted[:ring, ring] = out.max(1)
+    small_heads = best_heads(contracted)
+    # Unfold: a word that hangs on the ring hangs on its best word there, ...
+    best_in_ring = np.array(cycle)[out.argmax(1)]
+    outside_heads = small_heads[:ring]
     heads[outside] = np.where(
-        contracted[:last] == last, through, outside[np.minimum(contracted[:last], last - 1)]
+        outside_heads == ring, best_in_ring, outside[np.minimum(outside_heads, ring - 1)]
     )
-    heads[ring[into[:, contracted[last]].argmax()]] = outside[contracted[last]]
+    # ... and the cycle is broken where it is best entered from outside.
+    entered_from = small_heads[ring]
+    heads[cycle[into[:, entered_from].argmax()]] = outside[entered_from]
     heads[0] = 0
     return heads
 
@@ -388,21 +405,23 @@ def attachment(gold: list[Tree], answers: list[Tree]) -> dict[str, float]:
     InputError
         If the numbers of sentences differ, or an answer is longer.
     """
-    fitting = len(gold) == len(answers) and all(
-        len(a.heads) <= len(g.heads) for g, a in zip(gold, answers)
+    fits = len(gold) == len(answers) and all(
+        len(answer.heads) <= len(tree.heads) for tree, answer in zip(gold, answers)
     )
-    require(fitting, "gold and predicted trees differ in number or length: give those of one text")
-    words = right = n_labelled = 0
-    for gold_tree, tree in zip(gold, answers):
-        gold_arcs = zip(gold_tree.tags, gold_tree.heads, gold_tree.relations)
-        arcs = zip(tree.heads, tree.relations)
-        for (tag, *arc), (*answer,) in zip(gold_arcs, arcs):
+    require(fits, "gold and predicted trees differ in number or length: give those of one text")
+    n_words = 0
+    n_heads = 0
+    n_labelled = 0
+    for tree, answer in zip(gold, answers):
+        gold_arcs = zip(tree.tags, tree.heads, tree.relations)
+        # an answer may be shorter than its sentence: words that were cut off are not scored
+        for (tag, head, relation), arc in zip(gold_arcs, zip(answer.heads, answer.relations)):
             if tag in LEFT_OUT:
                 continue
-            words = words + 1
-            right = right + (arc[0] == answer[0])
-            n_labelled = n_labelled + (arc == answer)
-    return dict(uas=right / max(1, words), las=n_labelled / max(1, words))
+            n_words += 1
+            n_heads += arc[0] == head
+            n_labelled += arc == (head, relation)
+    return dict(uas=n_heads / max(1, n_words), las=n_labelled / max(1, n_words))
 
 # %% ../../nbs/lib/6030_metrics.ipynb #db5861da
 def chain(length: int, to: str) -> Tree:

@@ -15,6 +15,7 @@ from ..measures.word_retrieval import WordFloorsSpec, known_vectors
 from ..models.configs import MAX_CACHED_VALUES, FineTuning, Readout, Shape, step_flops
 from ..models.pretraining import PretrainSpec
 from ..models.word_embeddings import EmbedSpec
+from ..runs.spec import require_run
 from ..runs.stages import declare
 from .encoding import Inputs, pair_inputs, turn_nothing
 from .metrics import score_labels
@@ -188,15 +189,13 @@ class FrozenNliSpec:
     mapped: tuple[WordFloorsSpec, ...] = ()
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         require(
             not self.mapped or self.settings.layer is None,
             "words are mapped in the last layer: give layer=None",
         )
-        for words in (floors.words for floors in self.mapped):
+        for baseline in self.mapped:
+            words = baseline.words
             require(
                 words.checkpoint == self.checkpoint,
                 f"{words.pair} are words of another checkpoint: give its own",

@@ -16,7 +16,8 @@ from torch import nn
 
 from ..models.checkpoints import Checkpoint, position_table
 from .encoding import Inputs
-from .packed_bert import in_rows, ranges
+from .packed_bert import in_rows
+from ..text.tokenizers import ranges
 from .tuning import blocks_of
 
 # %% ../../nbs/lib/6120_packed_texts.ipynb #e57c90d7
@@ -61,35 +62,31 @@ def read_once(encoder: Checkpoint, form, inputs: Inputs, settings) -> Texts:
     Texts
     """
     padding_position = position_table(encoder.model).padding_idx
-    batches = []
+    # models like RoBERTa count positions from the one after that of padding
+    first_position = 0 if padding_position is None else padding_position + 1
+    arguments = []
+    lengths = []
+    units = []
+    counts = []
     for numbers in np.split(np.arange(len(inputs)), range(1024, len(inputs), 1024)):
-        model_arguments, positions, counts = form.read(encoder, inputs, numbers, settings)
-        model_arguments = {name: tensor.cpu().numpy() for name, tensor in model_arguments.items()}
-        inside = model_arguments.pop("attention_mask") > 0
-        row = np.arange(len(numbers))[:, None]
-        # models like RoBERTa count positions from the one after that of padding
-        position_ids = np.arange(inside.shape[1]) + (
-            0 if padding_position is None else padding_position + 1
-        )
-        model_arguments = (
-            dict(position_ids=np.broadcast_to(position_ids, inside.shape)) | model_arguments
-        )
+        model_arguments, unit_indices, n_units = form.read(encoder, inputs, numbers, settings)
+        arrays = {name: tensor.cpu().numpy() for name, tensor in model_arguments.items()}
+        is_token = arrays.pop("attention_mask") > 0  # [batch, width]
+        width = is_token.shape[1]
+        positions = np.broadcast_to(first_position + np.arange(width), is_token.shape)
+        arrays = dict(position_ids=positions) | arrays  # those of the model, where it has some
+        arguments.append({name: array[is_token] for name, array in arrays.items()})
+        lengths.append(is_token.sum(1))
         # flat indices of the batch become positions in a text; repeated last units are dropped
-        units = (positions - row * inside.shape[1])[np.arange(positions.shape[1]) < counts[:, None]]
-        batches.append(
-            (
-                {name: array[inside] for name, array in model_arguments.items()},
-                inside.sum(1),
-                units,
-                counts,
-            )
-        )
-    arguments, lengths, units, counts = zip(*batches)
-    arguments = {name: np.concatenate([part[name] for part in arguments]) for name in arguments[0]}
-    starts, firsts = (
-        np.concatenate([[0], np.cumsum(np.concatenate(n))]) for n in (lengths, counts)
+        in_text = unit_indices - np.arange(len(numbers))[:, None] * width
+        units.append(in_text[np.arange(in_text.shape[1]) < n_units[:, None]])
+        counts.append(n_units)
+    return Texts(
+        {name: np.concatenate([part[name] for part in arguments]) for name in arguments[0]},
+        starts=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
+        units=np.concatenate(units),
+        firsts=np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
     )
-    return Texts(arguments, starts, units=np.concatenate(units), firsts=firsts)
 
 # %% ../../nbs/lib/6120_packed_texts.ipynb #32f3af32
 @dataclass(frozen=True, eq=False)
@@ -131,29 +128,25 @@ def pack_texts(texts: Texts, numbers: np.ndarray, device) -> Packed:
     -------
     Packed
     """
-    lengths, counts = (ends[numbers + 1] - ends[numbers] for ends in (texts.starts, texts.firsts))
+    lengths = texts.starts[numbers + 1] - texts.starts[numbers]
+    counts = texts.firsts[numbers + 1] - texts.firsts[numbers]
     rows = in_rows(lengths)
-    token_numbers = ranges(texts.starts[numbers], lengths)
+    tokens = ranges(texts.starts[numbers], lengths)
     arguments = {
-        name: rows.lay_out(array[token_numbers], 0, device)
-        for name, array in texts.arguments.items()
+        name: rows.lay_out(array[tokens], 0, device) for name, array in texts.arguments.items()
     }
     # slot of each text's first token, plus the position of each of its units
-    unit_slots = np.repeat(rows.first, counts) + texts.units[ranges(texts.firsts[numbers], counts)]
+    units = ranges(texts.firsts[numbers], counts)
+    unit_slots = np.repeat(rows.first, counts) + texts.units[units]
     # number of each text's first unit, plus 0, 1, ... up to its last unit, which is repeated
-    unit_rows = (
-        np.minimum(np.arange(counts.max()), counts[:, None] - 1)
-        + (np.cumsum(counts) - counts)[:, None]
-    )
-    unit_slots, counts, unit_rows = (
-        torch.from_numpy(a).to(device) for a in (unit_slots, counts, unit_rows)
-    )
+    first_unit = np.cumsum(counts) - counts
+    unit_rows = first_unit[:, None] + np.minimum(np.arange(counts.max()), counts[:, None] - 1)
     return Packed(
         arguments,
         rows.lay_out(rows.owners, -1, device),
-        unit_slots,
-        counts=counts,
-        unit_rows=unit_rows,
+        torch.from_numpy(unit_slots).to(device),
+        counts=torch.from_numpy(counts).to(device),
+        unit_rows=torch.from_numpy(unit_rows).to(device),
     )
 
 
@@ -231,12 +224,9 @@ class QuickDropout(nn.Dropout):
         if x.is_cuda or not self.training:
             return super().forward(x)
         # A 64-bit draw serves four numbers, each dropped where its 16 bits are below p of their range.
-        bits = (
-            torch.empty(-(-x.numel() // 4), dtype=torch.int64)
-            .random_(-(2**63), None)
-            .view(torch.int16)
-        )
-        is_kept = bits[: x.numel()].view(x.shape) >= round(self.p * 2**16) - 2**15
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
+        is_kept = bits >= round(self.p * 2**16) - 2**15
         return x * (is_kept / (1 - self.p))
 
 

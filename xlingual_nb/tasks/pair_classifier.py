@@ -24,7 +24,7 @@ from ..models.configs import FineTuning, LanguageView
 from .encoding import Inputs
 from .metrics import accuracy
 from .packed_bert import InTraining, as_bert, in_rows, in_training, last_states
-from .tuning import FusedAdamW, trainable, tune, warmed_up
+from .tuning import FusedAdamW, epochs_since_best, trainable, tune, warmed_up
 from ..text.formats import LABELS
 from ..text.tokenizers import Encoded
 
@@ -71,15 +71,16 @@ def longest_first(
     -------
     first, second : ndarray, shape (pairs,)
     """
-    short = np.minimum(first, second)
-    long = np.maximum(short, limit - short)
-    is_over = short + long > limit
-    short = np.where(is_over, limit // 2, short)
-    long = np.where(is_over, limit - limit // 2, long)
-    shorter = first <= second
-    return np.minimum(first, np.where(shorter, short, long)), np.minimum(
-        second, np.where(shorter, long, short)
-    )
+    # the shorter sentence is cut only where half of the limit is less than it has
+    shorter = np.minimum(first, second)
+    longer = np.maximum(shorter, limit - shorter)
+    is_over = shorter + longer > limit
+    shorter = np.where(is_over, limit // 2, shorter)
+    longer = np.where(is_over, limit - limit // 2, longer)
+    first_is_shorter = first <= second
+    first_limit = np.where(first_is_shorter, shorter, longer)
+    second_limit = np.where(first_is_shorter, longer, shorter)
+    return np.minimum(first, first_limit), np.minimum(second, second_limit)
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4a0d235f
 def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
@@ -101,9 +102,9 @@ def pair_room(checkpoint: Checkpoint, views, max_tokens: int) -> int:
     InputError
         If a pair does not fit.
     """
-    limit = min(
-        max_tokens - 3, *(checkpoint.max_length(view) - 1 for view in both_views(checkpoint, views))
-    )
+    # `max_length` leaves room for [CLS] and one [SEP]: a pair has one more
+    own_limits = [checkpoint.max_length(view) - 1 for view in both_views(checkpoint, views)]
+    limit = min(max_tokens - 3, *own_limits)
     if limit < 2:
         raise InputError(
             f"max_tokens={max_tokens}, and {checkpoint.path} takes {limit + 3} of them: "
@@ -152,14 +153,12 @@ def cut_pairs(
     -------
     premises, hypotheses : Encoded
     """
-    limits = longest_first(
-        premises.lengths, hypotheses.lengths, pair_room(checkpoint, views, max_tokens)
-    )
-    return tuple(
-        keep(sentences, limit, end=view.inverted)
-        for sentences, limit, view in zip(
-            (premises, hypotheses), limits, both_views(checkpoint, views)
-        )
+    room = pair_room(checkpoint, views, max_tokens)
+    limits = longest_first(premises.lengths, hypotheses.lengths, room)
+    premise_view, hypothesis_view = both_views(checkpoint, views)
+    return (
+        keep(premises, limits[0], end=premise_view.inverted),
+        keep(hypotheses, limits[1], end=hypothesis_view.inverted),
     )
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #d6e2e0ef
@@ -182,33 +181,34 @@ def pair_tensors(
         `ids`, `mask`, `positions`, `types` and `parts` (1 for the premise's tokens, 2 for
         the hypothesis', 0 for all others).
     """
-    (one, two), (a, b) = (
-        both_views(checkpoint, views),
-        (s.lengths[:, None] for s in (premises, hypotheses)),
-    )
-    end = a + b + 1 + (b > 0)
-    position = np.arange(int(end.max()) + 1)[None, :]
-    first = (position >= 1) & (position <= a)
-    second = (position >= a + 2) & (position < end)
-    ids = np.full(first.shape, checkpoint.pad, np.int64)
-    ids[first], ids[second], ids[:, 0] = (
-        premises.ids,
-        hypotheses.ids,
-        checkpoint.cls + one.special_offset,
-    )
-    np.put_along_axis(ids, a + 1, one.sep(checkpoint.sep), 1)
-    np.put_along_axis(ids, end, two.sep(checkpoint.sep), 1)
-    has_segments = any(view.token_type for view in (*checkpoint.views.values(), one, two))
-    later = position > a + 1
-    types = (one.token_type, two.token_type) if has_segments else (0, 1)
-    positions = position + np.where(later, two.position_offset, one.position_offset)
-    inside = lambda values, empty: np.where(position <= end, values, empty)
+    view, other = both_views(checkpoint, views)
+    # Each row is [CLS] premise [SEP] hypothesis [SEP]; without a hypothesis the second [SEP] is missing.
+    n_premise = premises.lengths[:, None]
+    n_hypothesis = hypotheses.lengths[:, None]
+    first_sep = n_premise + 1
+    last_sep = first_sep + n_hypothesis + (n_hypothesis > 0)
+    position = np.arange(int(last_sep.max()) + 1)[None, :]
+    is_premise = (position >= 1) & (position < first_sep)
+    is_hypothesis = (position > first_sep) & (position < last_sep)
+    ids = np.full(is_premise.shape, checkpoint.pad, np.int64)
+    ids[is_premise] = premises.ids
+    ids[is_hypothesis] = hypotheses.ids
+    ids[:, 0] = checkpoint.cls + view.special_offset
+    np.put_along_axis(ids, first_sep, view.sep(checkpoint.sep), 1)
+    np.put_along_axis(ids, last_sep, other.sep(checkpoint.sep), 1)
+    # segments are languages where a view says so, else the two sentences
+    all_views = (*checkpoint.views.values(), view, other)
+    has_segments = any(v.token_type for v in all_views)
+    types = (view.token_type, other.token_type) if has_segments else (0, 1)
+    in_second = position > first_sep
+    positions = position + np.where(in_second, other.position_offset, view.position_offset)
+    is_token = position <= last_sep
     return dict(
         ids=ids,
-        mask=inside(1, 0),
-        types=inside(np.where(later, types[1], types[0]), 0),
-        parts=first + 2 * second,
-        positions=inside(positions, one.position_offset),
+        mask=np.where(is_token, 1, 0),
+        types=np.where(is_token, np.where(in_second, types[1], types[0]), 0),
+        parts=is_premise + 2 * is_hypothesis,
+        positions=np.where(is_token, positions, view.position_offset),
     )
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #5566820e
@@ -269,22 +269,27 @@ def pair_batch(
         For two languages, where the model is told one language of a text.
     """
     arrays = pair_arrays(checkpoint, premises, hypotheses, numbers, views, max_tokens)
+    view, other = both_views(checkpoint, views)
     inputs = dict(input_ids=arrays["ids"], attention_mask=arrays["mask"])
-    if any(view.position_offset for view in both_views(checkpoint, views)):
+    if view.position_offset or other.position_offset:
         inputs["position_ids"] = arrays["positions"]
     if getattr(checkpoint.model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = arrays["types"]
+    # XLM is told the language of each token, X-MOD that of each text
     if language_input := checkpoint.language_input:
-        one, two = both_views(checkpoint, views)
         require(
-            one.name == two.name or language_input.is_per_token,
+            view.name == other.name or language_input.is_per_token,
             f"{checkpoint.path} reads a text in one language: give pairs of one",
         )
-        numbers = [language_input.language_id(view.name, checkpoint.path) for view in (one, two)]
-        per_token = np.where(arrays["parts"] == 2, numbers[1], numbers[0])
+        language = language_input.language_id(view.name, checkpoint.path)
+        other_language = language_input.language_id(other.name, checkpoint.path)
+        per_token = np.where(arrays["parts"] == 2, other_language, language)
         inputs[language_input.name] = per_token if language_input.is_per_token else per_token[:, 0]
-    move = lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
-    return {name: move(array) for name, array in inputs.items()}, move(arrays["parts"])
+
+    def to_device(array):
+        return torch.from_numpy(np.ascontiguousarray(array)).to(checkpoint.device)
+
+    return {name: to_device(array) for name, array in inputs.items()}, to_device(arrays["parts"])
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #aff1c8de
 def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
@@ -299,13 +304,15 @@ def stored_pooler(checkpoint: Checkpoint) -> dict[str, torch.Tensor] | None:
     dict of Tensor, or None
         `weight` (H, H) and `bias` (H,); None where pretraining left none.
     """
+    # a base model is stored without its prefix, one with a head on top with it
+    names = ("pooler.dense", f"{checkpoint.model.base_model_prefix}.pooler.dense")
     pooler = {}
     for file in sorted(checkpoint.path.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():
-                owner, _, last = name.rpartition(".")
-                if owner in ("pooler.dense", f"{checkpoint.model.base_model_prefix}.pooler.dense"):
-                    pooler[last] = tensors.get_tensor(name).float()
+                module, _, parameter = name.rpartition(".")
+                if module in names:
+                    pooler[parameter] = tensors.get_tensor(name).float()
     return pooler if set(pooler) == {"weight", "bias"} else None
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #4123938a
@@ -385,10 +392,13 @@ class SiameseHead(nn.Module):
         -------
         Tensor, shape (batch, 3)
         """
-        u, v = (
-            torch.einsum("bt,bth->bh", (parts == part).to(states.dtype), states) / 8
-            for part in (1, 2)
-        )
+
+        def scaled_sum(part):
+            is_part = (parts == part).to(states.dtype)  # [batch, length]
+            return torch.einsum("bt,bth->bh", is_part, states) / 8
+
+        u = scaled_sum(1)
+        v = scaled_sum(2)
         pair = torch.cat([states[:, 0], u, v, u - v, (u - v).abs(), u * v], 1)
         return self.out(self.dropout(torch.tanh(self.layer(pair))))
 
@@ -396,9 +406,8 @@ class SiameseHead(nn.Module):
 HEADS = dict(cls=ClsHead, siamese=SiameseHead)
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #e97e7f1d
-BERTS = dict(
-    input_ids="ids", position_ids="positions", token_type_ids="types"
-)  # a BERT's arguments, ours
+# arguments of a BERT, and what `pair_tensors` calls them
+BERTS = dict(input_ids="ids", position_ids="positions", token_type_ids="types")
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,22 +456,22 @@ class Classifier:
         -------
         Tensor, shape (batch, 3)
         """
-        arrays = pair_arrays(
-            self.checkpoint, premises, hypotheses, numbers, views, self.settings.max_tokens
-        )
-        inside, device = arrays["mask"] > 0, self.checkpoint.device
-        rows = in_rows(inside.sum(1))
+        max_tokens = self.settings.max_tokens
+        arrays = pair_arrays(self.checkpoint, premises, hypotheses, numbers, views, max_tokens)
+        device = self.checkpoint.device
+        is_token = arrays["mask"] > 0  # [pairs, width]
+        rows = in_rows(is_token.sum(1))
         arguments = {
-            name: rows.lay_out(arrays[array][inside], 0, device) for name, array in BERTS.items()
+            name: rows.lay_out(arrays[array][is_token], 0, device) for name, array in BERTS.items()
         }
-        slots, positions = (
-            torch.from_numpy(a).to(device) for a in (rows.slots, np.flatnonzero(inside))
-        )
-        hidden = last_states(bert, arguments, rows.lay_out(rows.owners, -1, device), slots)
-        states = hidden.new_zeros(inside.size, hidden.shape[1]).index_copy(0, positions, hidden)
-        return self.head(
-            states.view(*inside.shape, -1), torch.from_numpy(arrays["parts"]).to(device)
-        )
+        owners = rows.lay_out(rows.owners, -1, device)
+        slots = torch.from_numpy(rows.slots).to(device)
+        hidden = last_states(bert, arguments, owners, slots)  # [tokens, width]
+        # back from packed rows to one pair a row, as the head reads them
+        positions = torch.from_numpy(np.flatnonzero(is_token)).to(device)
+        states = hidden.new_zeros(is_token.size, hidden.shape[1]).index_copy(0, positions, hidden)
+        parts = torch.from_numpy(arrays["parts"]).to(device)
+        return self.head(states.view(*is_token.shape, -1), parts)
 
 # %% ../../nbs/lib/6050_pair_classifier.ipynb #88a51591
 def new_classifier(checkpoint: Checkpoint, settings: FineTuning, seed: int) -> Classifier:
@@ -568,24 +577,25 @@ def fine_tune(
     )
     labels = torch.from_numpy(check_labels(labels, len(premises))).to(checkpoint.device)
     classifier = new_classifier(checkpoint, settings, seed)
-    modules = model, head = classifier.checkpoint.model, classifier.head
+    model = classifier.checkpoint.model
+    head = classifier.head
     optimizer = FusedAdamW((model.base_model, head), settings)
-    bert = in_training(model, optimizer, seed) if as_bert(model.config) else None
-    scores_of = partial(classifier.quickly, bert) if bert else classifier
+    scores_of = classifier
+    if as_bert(model.config):
+        scores_of = partial(classifier.quickly, in_training(model, optimizer, seed))
 
     def loss(numbers):
-        return nn.functional.cross_entropy(
-            scores_of(premises, hypotheses, numbers, views), labels[numbers]
-        )
+        scores = scores_of(premises, hypotheses, numbers, views)  # [batch, labels]
+        return nn.functional.cross_entropy(scores, labels[numbers])
 
     def score():
         return accuracy(predict(classifier, *dev.texts, dev.views), dev.gold)
 
     def has_ended(scores):
-        return len(scores) - 1 - int(np.argmax(scores)) >= settings.patience
+        return epochs_since_best(scores) >= settings.patience
 
     losses, scores = tune(
-        modules,
+        (model, head),
         optimizer,
         warmed_up(settings, has_ended),
         loss,
@@ -620,8 +630,8 @@ def predict(
     """
     check_pairs(classifier.checkpoint, premises, hypotheses, views)
     labels = np.empty(len(premises), np.int64)
-    for numbers in batches(
-        premises.lengths + hypotheses.lengths + 1, budget or default_budget(classifier.checkpoint)
-    ):
-        labels[numbers] = classifier(premises, hypotheses, numbers, views).argmax(1).cpu().numpy()
+    lengths = premises.lengths + hypotheses.lengths + 1  # with the [SEP] between them
+    for numbers in batches(lengths, budget or default_budget(classifier.checkpoint)):
+        scores = classifier(premises, hypotheses, numbers, views)
+        labels[numbers] = scores.argmax(1).cpu().numpy()
     return labels

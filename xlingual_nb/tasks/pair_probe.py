@@ -19,14 +19,13 @@ from ..models.encoders import Encoder
 from ..models.pretraining import split_into_chunks
 from ..models.vecmap import procrustes
 from ..models.configs import MAX_CACHED_VALUES, LanguageView, Readout
-from .packed_bert import ranges
-from .tuning import train_step
+from .tuning import copy_weights, epochs_since_best, train_step
 from .pair_classifier import check_labels, check_pairs
 from .encoding import Inputs
 from .metrics import accuracy
 from .bilstm_crf import BiLSTM, Features, like_lengths
 from ..text.formats import LABELS
-from ..text.tokenizers import Encoded
+from ..text.tokenizers import Encoded, ranges
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #2a03ef49
 @dataclass(frozen=True, eq=False)
@@ -78,10 +77,12 @@ class Frozen:
         return self.turn(self.cached.vectors[rows]), lengths
 
     def _asked(self, groups):
-        def rows_of(numbers):
-            return np.concatenate([np.arange(self.firsts[n], self.firsts[n + 1]) for n in numbers])
-
-        layers = self.encoder.layers(self.rows, list(map(rows_of, groups)), self.view, [self.layer])
+        # the rows of a batch are those of all its sentences, long ones have several
+        rows_of_groups = []
+        for numbers in groups:
+            counts = self.firsts[numbers + 1] - self.firsts[numbers]
+            rows_of_groups.append(ranges(self.firsts[numbers], counts))
+        layers = self.encoder.layers(self.rows, rows_of_groups, self.view, [self.layer])
         for numbers, states in zip(groups, layers):
             words = Features(self.turn(states[self.layer]), self.sentences.take(numbers).starts)
             rows, lengths = words.pad_rows(np.arange(len(words)))
@@ -137,11 +138,11 @@ def frozen_sides(
     """
     check_pairs(encoder, *inputs.texts, inputs.views)
     (layer,) = check_layers(encoder, encoder.depth if layer is None else layer)
-    inputs_of = zip(inputs.texts, inputs.views)
-    return tuple(
-        Frozen(encoder, *in_rows(encoder, text, view, overflow), view, layer)
-        for text, view in inputs_of
-    )
+    sides = []
+    for text, view in zip(inputs.texts, inputs.views):
+        sentences, rows, firsts = in_rows(encoder, text, view, overflow)
+        sides.append(Frozen(encoder, sentences, rows, firsts, view, layer))
+    return tuple(sides)
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f20279fc
 def at_hand(side: Frozen) -> Frozen:
@@ -156,12 +157,14 @@ def at_hand(side: Frozen) -> Frozen:
     -------
     Frozen
     """
-    size = len(side.sentences.ids), side.encoder.width
-    if not side.encoder.depth or size[0] * size[1] > MAX_CACHED_VALUES:
+    encoder = side.encoder
+    n_tokens = len(side.sentences.ids)
+    # static vectors (no layers) are looked up as fast as cached ones
+    if not encoder.depth or n_tokens * encoder.width > MAX_CACHED_VALUES:
         return side
-    vectors = torch.empty(size, device=side.encoder.device)
+    vectors = torch.empty((n_tokens, encoder.width), device=encoder.device)
     rows = side.rows
-    for numbers, states in run_layers(side.encoder, rows, side.view, side.layer):
+    for numbers, states in run_layers(encoder, rows, side.view, side.layer):
         vectors[ranges(rows.starts[numbers], rows.lengths[numbers])] = states[side.layer]
     return replace(side, cached=Features(vectors, side.sentences.starts))
 
@@ -187,7 +190,8 @@ def spread(frozen) -> tuple[torch.Tensor, torch.Tensor]:
             total = total + vectors.sum(0)
             squares = squares + vectors.square().sum(0)
     mean = total / count
-    return mean.float(), (squares / count - mean.square()).clamp_min(1e-12).sqrt().float()
+    variance = (squares / count - mean.square()).clamp_min(1e-12)
+    return mean.float(), variance.sqrt().float()
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #f562f517
 def inside(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -270,11 +274,14 @@ class PairNetwork(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         width = len(mean)
+        # a pair is four vectors side by side: both sentences, their distance and their product
+        if settings.pool == "lstm":
+            self.pool = MaxPool(width, settings)
+            size = 4 * 2 * settings.hidden  # of both directions
+        else:
+            self.pool = MeanPool()
+            size = 4 * width
         units = settings.units
-        lstm = settings.pool == "lstm"
-        self.pool, size = (
-            (MaxPool(width, settings), 8 * settings.hidden) if lstm else (MeanPool(), 4 * width)
-        )
         self.layer = nn.Sequential(nn.Linear(size, units), nn.ReLU()) if units else nn.Identity()
         self.out = nn.Linear(units or size, len(LABELS))
         self.dropout = nn.Dropout(settings.dropout)
@@ -291,7 +298,12 @@ class PairNetwork(nn.Module):
         -------
         Tensor, shape (B, 3)
         """
-        u, v = (self.pool((x - self.mean) / self.scale, lengths) for x, lengths in (first, second))
+
+        def pool(tokens, lengths):
+            return self.pool((tokens - self.mean) / self.scale, lengths)
+
+        u = pool(*first)  # [batch, width]
+        v = pool(*second)
         return self.out(self.dropout(self.layer(combine_vectors(u, v))))
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #04c860e8
@@ -311,14 +323,14 @@ def predict_labels(network: PairNetwork, frozen, budget: int | None = None) -> n
     ndarray, shape (n,)
         Indices into `LABELS`.
     """
-    lengths = sum(side.sentences.lengths for side in frozen)
+    premise_side, hypothesis_side = frozen
+    lengths = premise_side.sentences.lengths + hypothesis_side.sentences.lengths
     network = network.eval()
-    groups, labels = (
-        batches(lengths, budget or default_budget(frozen[0].encoder)),
-        np.empty(len(lengths), np.int64),
-    )
-    for numbers, *tokens in zip(groups, *(side.read(groups) for side in frozen)):
-        labels[numbers] = network(*tokens).argmax(1).cpu().numpy()
+    groups = batches(lengths, budget or default_budget(premise_side.encoder))
+    labels = np.empty(len(lengths), np.int64)
+    sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
+    for numbers, premise, hypothesis in sides:
+        labels[numbers] = network(premise, hypothesis).argmax(1).cpu().numpy()
     return labels
 
 
@@ -333,9 +345,12 @@ def one_epoch(network: PairNetwork, adam, frozen, labels: torch.Tensor, groups) 
     labels : LongTensor, shape (n,)
     groups : list of ndarray
     """
+    premise_side, hypothesis_side = frozen
     network.train()
-    for numbers, *tokens in zip(groups, *(side.read(groups) for side in frozen)):
-        train_step(adam, nn.functional.cross_entropy(network(*tokens), labels[numbers]))
+    sides = zip(groups, premise_side.read(groups), hypothesis_side.read(groups))
+    for numbers, premise, hypothesis in sides:
+        scores = network(premise, hypothesis)  # [batch, labels]
+        train_step(adam, nn.functional.cross_entropy(scores, labels[numbers]))
 
 # %% ../../nbs/lib/6070_pair_probe.ipynb #7fe4223a
 @dataclass(frozen=True, eq=False)
@@ -387,27 +402,30 @@ def train_readout(
     InputError
         For labels, ids and layers that do not fit.
     """
-    frozen, held_out = (
-        tuple(map(at_hand, frozen_sides(encoder, inputs, settings.layer, settings.beyond)))
-        for inputs in (train, dev)
-    )
+
+    def read_frozen(inputs):
+        sides = frozen_sides(encoder, inputs, settings.layer, settings.beyond)
+        return tuple(at_hand(side) for side in sides)
+
+    frozen = read_frozen(train)
+    dev_frozen = read_frozen(dev)
     labels = torch.from_numpy(check_labels(train.gold, len(train))).to(encoder.device)
     lengths = sum(side.sentences.lengths for side in frozen)
     rng = np.random.default_rng(seed)
     scores = []
+    # The seed decides the new weights and dropout; the caller's random state is restored.
     with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = PairNetwork(*spread(frozen), settings).to(encoder.device)
         adam = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
         for epoch in range(settings.epochs):
-            one_epoch(network, adam, frozen, labels, like_lengths(lengths, settings.batch, rng))
-            scores.append(accuracy(predict_labels(network, held_out), dev.gold))
+            groups = like_lengths(lengths, settings.batch, rng)
+            one_epoch(network, adam, frozen, labels, groups)
+            scores.append(accuracy(predict_labels(network, dev_frozen), dev.gold))
             if scores[-1] > max(scores[:-1], default=-1):
-                best_weights = {
-                    name: weights.clone() for name, weights in network.state_dict().items()
-                }
+                best_weights = copy_weights(network)
             progress(epoch + 1, settings.epochs)
-            if max(scores) == 1 or epoch - int(np.argmax(scores)) >= settings.patience:
+            if max(scores) == 1 or epochs_since_best(scores) >= settings.patience:
                 break
     progress(settings.epochs, settings.epochs)
     network.load_state_dict(best_weights)
@@ -448,6 +466,7 @@ def rotation_onto(source_rows: torch.Tensor, target_rows: torch.Tensor) -> Calla
     callable
         Maps vectors (n, H) to vectors (n, H).
     """
-    start, end = source_rows.mean(0), target_rows.mean(0)
-    turn = procrustes(source_rows - start, target_rows - end)
-    return lambda vectors: (vectors - start) @ turn + end
+    source_mean = source_rows.mean(0)
+    target_mean = target_rows.mean(0)
+    rotation = procrustes(source_rows - source_mean, target_rows - target_mean)
+    return lambda vectors: (vectors - source_mean) @ rotation + target_mean

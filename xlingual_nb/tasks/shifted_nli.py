@@ -7,20 +7,21 @@ __all__ = ['DIRECTIONS', 'ShiftedNliSpec', 'task_means', 'ways_to_source', 'righ
            'transfer', 'make_shifted_nli', 'shifted_cost']
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #d8a18a05
-import json
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from ..errors import require
 from ..measures.order import both_sides
 from ..models.external import model_size
 from ..models.configs import FineTuning, step_flops
+from ..models.pretraining_specs import check_layers_exist
 from ..runs.executors import device
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from .nli import NLI
 from .metrics import accuracy, majority
-from .task import as_read, reading_of
-from ..text import tokenizers
+from .task import as_read, checkpoint_tokenizer, reading_of
 from ..text.records import LabelledRecords, read_records
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #287bdf82
@@ -68,26 +69,17 @@ class ShiftedNliSpec:
     seed: int = 0
 
     def __post_init__(self):
-        require(
-            hasattr(self.checkpoint, "stage"),
-            f"checkpoint={self.checkpoint!r}: give the spec of a run",
-        )
+        require_run(checkpoint=self.checkpoint)
         require(
             0.0 in self.alphas,
             f"alphas={self.alphas}: give 0 too, for a language that gains nothing",
         )
-        depth = getattr(getattr(self.checkpoint, "shape", None), "layers", self.layer)
-        require(
-            0 <= self.layer <= depth,
-            f"layer {self.layer} is not there: choose 0 (the embeddings) to {depth}",
-        )
-        mixed = [
-            one.language for one, hypothesis in self.tests if one.language != hypothesis.language
-        ]
-        require(
-            not mixed,
-            f"pairs to develop on in {''.join(mixed[:1])}, to test on in another: give one language",
-        )
+        check_layers_exist(self.checkpoint, [self.layer])
+        for dev, test in self.tests:
+            require(
+                dev.language == test.language,
+                f"pairs to develop on in {dev.language}, to test on in another: give one language",
+            )
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #04630ccc
 def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
@@ -109,10 +101,10 @@ def task_means(spec: ShiftedNliSpec, encoder, tokenizer, store) -> dict:
     means = {}
     for side in (spec.dev, *(dev for dev, _ in spec.tests)):
         view, reads = reading_of(spec.checkpoint, encoder, side.language, tokenizer)
+        # a premise has several hypotheses, and counts once
         texts = dict.fromkeys(both_sides(read_records(store.path(side.records))))
-        means[side.language] = language_means(encoder, texts, view, (spec.layer,), reads)[
-            spec.layer
-        ]
+        layer_means = language_means(encoder, texts, view, (spec.layer,), reads)
+        means[side.language] = layer_means[spec.layer]
     return means
 
 
@@ -139,11 +131,10 @@ def ways_to_source(spec: ShiftedNliSpec, means: dict) -> dict[str, dict]:
         "shift": own_shift,
         "orthogonal": {t: orthogonal(vector, spec.seed) for t, vector in own_shift.items()},
     }
-    if len(targets) < 2:
-        return shifts
-    return shifts | {
-        "other": {t: own_shift[nearby] for t, nearby in zip(targets, [*targets[1:], targets[0]])}
-    }
+    if len(targets) > 1:
+        next_targets = [*targets[1:], targets[0]]
+        shifts["other"] = {t: own_shift[other] for t, other in zip(targets, next_targets)}
+    return shifts
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #3794da46
 def right_when_moved(classifier, inputs, layer: int, vector) -> float:
@@ -197,15 +188,17 @@ def moved_scores(spec: ShiftedNliSpec, classifier, dev, test, vector) -> dict[st
     dict of float
         `accuracy`, `weight`, and `dev A`, the development accuracy at each alpha A.
     """
-    scores_by_alpha = {
-        a: right_when_moved(classifier, dev, spec.layer, a * vector) for a in spec.alphas
-    }
-    weight = chosen_weight(scores_by_alpha)
-    values = {f"dev {alpha:g}": right for alpha, right in scores_by_alpha.items()}
-    return {
+    dev_accuracies = {}
+    for alpha in spec.alphas:
+        dev_accuracies[alpha] = right_when_moved(classifier, dev, spec.layer, alpha * vector)
+    weight = chosen_weight(dev_accuracies)
+    values = {
         "accuracy": right_when_moved(classifier, test, spec.layer, weight * vector),
         "weight": weight,
-    } | values
+    }
+    for alpha, dev_accuracy in dev_accuracies.items():
+        values[f"dev {alpha:g}"] = dev_accuracy
+    return values
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #5860586c
 def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
@@ -227,34 +220,38 @@ def transfer(spec: ShiftedNliSpec, encoder, store, progress) -> dict:
     """
     from xlingual_nb.tasks.pair_classifier import fine_tune, predict
 
-    trained, is_ours = spec.checkpoint, hasattr(spec.checkpoint, "tokenizer")
-    tokenizer = (
-        tokenizers.read_tokenizer(store.path(trained.tokenizer)) if is_ours else encoder.tokenizer
-    )
+    tokenizer = checkpoint_tokenizer(spec.checkpoint, encoder, store)
 
     def read_labelled(side):
-        return as_read(NLI, trained, side, tokenizer, store, encoder)
+        return as_read(NLI, spec.checkpoint, side, tokenizer, store, encoder)
 
     train = read_labelled(spec.train)
-    stop = read_labelled(spec.dev) if spec.settings.patience else None
+    dev_source = read_labelled(spec.dev) if spec.settings.patience else None
     classifier = fine_tune(
-        encoder, *train.texts, train.gold, train.views, spec.settings, spec.seed, progress, stop
+        encoder,
+        *train.texts,
+        train.gold,
+        train.views,
+        spec.settings,
+        spec.seed,
+        progress,
+        dev_source,
     )
-    shifts = ways_to_source(spec, task_means(spec, classifier.checkpoint, tokenizer, store))
+    # shifts are estimated in the fine-tuned encoder, which they are added to
+    means = task_means(spec, classifier.checkpoint, tokenizer, store)
+    shifts = ways_to_source(spec, means)
     values = {name: {} for name in ("plain", "majority", *shifts)}
-    for dev, test in (
-        (read_labelled(one), read_labelled(hypothesis_side)) for one, hypothesis_side in spec.tests
-    ):
+    for dev_side, test_side in spec.tests:
+        dev = read_labelled(dev_side)
+        test = read_labelled(test_side)
         language = test.views[0].name
-        values["plain"][language] = accuracy(
-            predict(classifier, *test.texts, test.views), test.gold
-        )
+        answers = predict(classifier, *test.texts, test.views)
+        values["plain"][language] = accuracy(answers, test.gold)
         values["majority"][language] = majority(test.gold)
         for name, vectors in shifts.items():
-            if language in vectors:
-                values[name][language] = moved_scores(
-                    spec, classifier, dev, test, vectors[language]
-                )
+            if language in vectors:  # the source has no way to itself
+                scores = moved_scores(spec, classifier, dev, test, vectors[language])
+                values[name][language] = scores
     return values
 
 
@@ -275,10 +272,8 @@ def make_shifted_nli(specs, folders, store, progress):
 
     for spec, folder in zip(specs, folders):
         encoder = load_encoder(store.path(spec.checkpoint), device())
-        values = transfer(
-            spec, encoder, store, lambda done, total, spec=spec: progress(spec, done, total)
-        )
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+        report = partial(progress, spec)
+        write_measures(folder, transfer(spec, encoder, store, report))
 
 # %% ../../nbs/lib/6110_shifted_nli.ipynb #21212a49
 def shifted_cost(spec: ShiftedNliSpec) -> dict:

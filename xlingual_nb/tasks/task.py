@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIER', 'CRF', 'LINEAR', 'Head', 'Task', 'tune_classifier', 'classify', 'word_features', 'train_crf',
-           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'reading_of', 'as_read', 'name_of',
-           'make_task']
+           'tag_by_crf', 'train_regression', 'tag_by_regression', 'own_ids', 'checkpoint_tokenizer', 'reading_of',
+           'as_read', 'name_of', 'make_task']
 
 # %% ../../nbs/lib/6090_task.ipynb #cbbe7e25
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,8 +15,10 @@ import numpy as np
 
 from ..errors import require
 from ..models.pretraining import language_reader
+from ..models.pretraining_specs import PretrainedSpec
 from ..models.configs import LanguageView
 from ..runs.executors import device
+from ..runs.stages import write_measures
 from .encoding import Inputs
 from ..text import tokenizers
 from ..text.records import LabelledRecords, read_records
@@ -131,10 +132,10 @@ def word_features(encoder, inputs: Inputs, settings):
     """
     from xlingual_nb.tasks.bilstm_crf import features
 
-    (words,), (view,) = inputs.texts, inputs.views
-    return features(
-        encoder, words, inputs.firsts, view, settings.layer, getattr(settings, "mix", False)
-    )
+    (words,) = inputs.texts
+    (view,) = inputs.views
+    has_mix = getattr(settings, "mix", False)  # of a tagger, not of logistic regression
+    return features(encoder, words, inputs.firsts, view, settings.layer, has_mix)
 
 
 def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
@@ -154,8 +155,9 @@ def train_crf(encoder, train: Inputs, dev: Inputs, settings, seed, progress):
     """
     from xlingual_nb.tasks.bilstm_crf import train_tagger
 
-    training, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
-    return train_tagger(training, train.gold, held_out, dev.gold, settings, seed, progress)
+    train_words = word_features(encoder, train, settings)
+    dev_words = word_features(encoder, dev, settings)
+    return train_tagger(train_words, train.gold, dev_words, dev.gold, settings, seed, progress)
 
 
 def tag_by_crf(encoder, tagger, inputs: Inputs):
@@ -197,8 +199,9 @@ def train_regression(encoder, train: Inputs, dev: Inputs, settings, seed, progre
     """
     from xlingual_nb.tasks.linear_probes import train_linear
 
-    training, held_out = (word_features(encoder, inputs, settings) for inputs in (train, dev))
-    return train_linear(training, train.gold, held_out, dev.gold, settings, progress)
+    train_words = word_features(encoder, train, settings)
+    dev_words = word_features(encoder, dev, settings)
+    return train_linear(train_words, train.gold, dev_words, dev.gold, settings, progress)
 
 
 def tag_by_regression(encoder, tagger, inputs: Inputs):
@@ -241,6 +244,25 @@ def own_ids(encoder, view: LanguageView, text: Encoded) -> Encoded:
     return Encoded.of(row[::-1] for row in shifted) if view.inverted else shifted
 
 
+def checkpoint_tokenizer(trained, encoder, store):
+    """The tokenizer of a checkpoint: that of its run, or the one in an external folder.
+
+    Parameters
+    ----------
+    trained : spec of the checkpoint
+    encoder : Encoder
+        What it loads.
+    store : Store
+
+    Returns
+    -------
+    tokenizers.Tokenizer or transformers.PreTrainedTokenizerBase
+    """
+    if isinstance(trained, PretrainedSpec):
+        return tokenizers.read_tokenizer(store.path(trained.tokenizer))
+    return encoder.tokenizer
+
+
 def reading_of(trained, encoder, name: str, tokenizer):
     """How a checkpoint reads new text of a language.
 
@@ -258,8 +280,9 @@ def reading_of(trained, encoder, name: str, tokenizer):
     read : callable
         Maps ids of the tokenizer (`Encoded`) to those of the language.
     """
-    if hasattr(trained, "languages"):
+    if isinstance(trained, PretrainedSpec):
         return language_reader(trained, name, tokenizer)
+    # an external checkpoint says at most in its folder how it reads a language
     view = encoder.views.get(name, LanguageView(name))
     return view, lambda text: own_ids(encoder, view, text)
 
@@ -287,27 +310,28 @@ def as_read(task: Task, trained, examples, tokenizer, store, encoder=None) -> In
     InputError
         For records of another task.
     """
-    examples = (examples,) if isinstance(examples, LabelledRecords) else tuple(examples)
-    for side in examples:
-        task_name = side.records.task
+    sides = (examples,) if isinstance(examples, LabelledRecords) else tuple(examples)
+    encoded = {}
+    for side in dict.fromkeys(sides):
+        records_task = side.records.task
         require(
-            task_name == task.name, f"records of {task_name} for the task {task.name}: give its own"
+            records_task == task.name,
+            f"records of {records_task} for the task {task.name}: give its own",
         )
-    encoded = {
-        side: task.encode(tokenizer, read_records(store.path(side.records)))
-        for side in dict.fromkeys(examples)
-    }
-    inputs = encoded[examples[0]]
-    examples = examples * len(inputs.texts) if len(examples) == 1 else examples
-    views, changes = zip(
-        *(reading_of(trained, encoder, side.language, tokenizer) for side in examples)
-    )
+        encoded[side] = task.encode(tokenizer, read_records(store.path(side.records)))
+    inputs = encoded[sides[0]]
+    n_texts = len(inputs.texts)  # 2 where a record is a pair
+    if len(sides) == 1:
+        sides = sides * n_texts
+    views = []
+    texts = []
+    for i, side in enumerate(sides):
+        view, read = reading_of(trained, encoder, side.language, tokenizer)
+        views.append(view)
+        texts.append(read(encoded[side].texts[i]))
     if views[0].inverted:
         inputs = task.turn(inputs)
-    texts = tuple(
-        change(encoded[side].texts[i]) for i, (side, change) in enumerate(zip(examples, changes))
-    )
-    return replace(inputs, texts=texts, views=views)
+    return replace(inputs, texts=tuple(texts), views=tuple(views))
 
 
 def name_of(examples) -> str:
@@ -321,11 +345,9 @@ def name_of(examples) -> str:
     -------
     str
     """
-    return (
-        examples.language
-        if isinstance(examples, LabelledRecords)
-        else "|".join(side.language for side in examples)
-    )
+    if isinstance(examples, LabelledRecords):
+        return examples.language
+    return "|".join(side.language for side in examples)
 
 # %% ../../nbs/lib/6090_task.ipynb #4f9855e4
 def make_task(task: Task, specs, folders, store, progress) -> None:
@@ -347,33 +369,27 @@ def make_task(task: Task, specs, folders, store, progress) -> None:
     from xlingual_nb.models.encoders import load_encoder
 
     for spec, folder in zip(specs, folders):
-        trained, encoder = spec.checkpoint, load_encoder(store.path(spec.checkpoint), device())
-        is_ours = hasattr(trained, "tokenizer")
-        tokenizer = (
-            tokenizers.read_tokenizer(store.path(trained.tokenizer))
-            if is_ours
-            else encoder.tokenizer
-        )
+        encoder = load_encoder(store.path(spec.checkpoint), device())
+        tokenizer = checkpoint_tokenizer(spec.checkpoint, encoder, store)
 
         def read_labelled(examples):
-            return as_read(task, trained, examples, tokenizer, store, encoder)
+            return as_read(task, spec.checkpoint, examples, tokenizer, store, encoder)
 
+        # not every task has development data, or draws anything
         dev = read_labelled(spec.dev) if getattr(spec, "dev", None) else None
         seed = getattr(spec, "seed", 0)
-        trained_head = task.head.train(
-            encoder,
-            read_labelled(spec.train),
-            dev,
-            spec.settings,
-            seed,
-            lambda done, total: progress(spec, done, total),
-        )
+        train = read_labelled(spec.train)
+
+        def report(done, total):
+            progress(spec, done, total)
+
+        trained_head = task.head.train(encoder, train, dev, spec.settings, seed, report)
         values = {}
         for examples in spec.tests:
             inputs = read_labelled(examples)
-            scores = task.score(inputs, task.head.answer(encoder, trained_head, inputs))
-            for number, value in scores.items():
-                table = values.setdefault(number, {})
+            answers = task.head.answer(encoder, trained_head, inputs)
+            for metric, value in task.score(inputs, answers).items():
+                values.setdefault(metric, {})
                 if value != {}:
-                    table[name_of(examples)] = value
-        (folder / "measures.json").write_text(json.dumps(values, indent=1), encoding="utf-8")
+                    values[metric][name_of(examples)] = value
+        write_measures(folder, values)

@@ -8,6 +8,7 @@ __all__ = ['REPAIRS', 'windows', 'room_of', 'cut_words', 'read_words', 'WordHead
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #0919fd92
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -44,14 +45,18 @@ def windows(firsts, count: int, limit: int, context: int) -> list[tuple[int, int
     list of (int, int, int, int)
         First subword, subword after the last, first word, word after the last.
     """
-    ends, spans, start, word = [*firsts[1:], count], [], 0, 0
+    ends = [*firsts[1:], count]  # one past the last subword of each word
+    spans = []
+    start = 0
+    word = 0
     while word < len(ends):
+        # a window takes at least one word, and all that fit
         last = word + 1
         while last < len(ends) and ends[last] - start <= limit:
             last += 1
-        stop = min(ends[last - 1], start + limit)
-        spans.append((int(start), int(stop), word, last))
-        start = max(0, ends[last - 1] - context)
+        end = ends[last - 1]
+        spans.append((int(start), int(min(end, start + limit)), word, last))
+        start = max(0, end - context)
         word = last
     return spans
 
@@ -98,18 +103,24 @@ def cut_words(
     owners : ndarray, shape (rows,)
         Sentence of each row.
     """
-    (text,), limit = inputs.texts, room_of(encoder, inputs, settings.pieces)
+    (text,) = inputs.texts
+    limit = room_of(encoder, inputs, settings.pieces)
     if (text.lengths <= limit).all():
         return inputs, np.arange(len(inputs))
     context = min(settings.context, limit // 2)
-    rows = []
+    owners = []
+    all_ids = []
+    all_firsts = []
+    gold = []
     for i, (ids, firsts) in enumerate(zip(text, inputs.firsts)):
-        cuts = windows(firsts.tolist(), len(ids), limit, context)
-        rows += [(i, ids[a:b], firsts[v:w] - a, inputs.gold[i][v:w]) for a, b, v, w in cuts]
-    owners, ids, firsts, gold = zip(*rows)
-    return replace(
-        inputs, texts=(Encoded.of(ids),), firsts=Encoded.of(firsts), gold=list(gold)
-    ), np.array(owners)
+        for start, end, word, last in windows(firsts.tolist(), len(ids), limit, context):
+            owners.append(i)
+            all_ids.append(ids[start:end])
+            all_firsts.append(firsts[word:last] - start)
+            gold.append(inputs.gold[i][word:last])
+    texts = (Encoded.of(all_ids),)
+    rows = replace(inputs, texts=texts, firsts=Encoded.of(all_firsts), gold=gold)
+    return rows, np.array(owners)
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #d551d97a
 def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before: int = 0):
@@ -135,15 +146,18 @@ def read_words(encoder: Checkpoint, inputs: Inputs, numbers, settings, n_before:
         Words of each row.
     """
     arguments, _ = model_inputs(encoder, inputs.texts[0], numbers, inputs.views[0])
-    firsts = inputs.firsts.take(np.asarray(numbers))
     width = arguments["input_ids"].shape[1]
+    firsts = inputs.firsts.take(np.asarray(numbers))
     lengths = firsts.lengths + n_before
     position = np.arange(int(lengths.max()))
-    slots = np.zeros((len(lengths), len(position)), np.int64)
+    slots = np.zeros((len(lengths), len(position)), np.int64)  # [batch, units]
     prefix, _ = encoder.frame(inputs.views[0])
-    slots[(position >= n_before) & (position < lengths[:, None])] = firsts.ids + len(prefix)
+    is_word = (position >= n_before) & (position < lengths[:, None])
+    slots[is_word] = firsts.ids + len(prefix)
+    # behind its last unit a sentence repeats it
     slots = np.take_along_axis(slots, np.minimum(position, lengths[:, None] - 1), 1)
-    return arguments, np.arange(len(lengths))[:, None] * width + slots, lengths
+    row_starts = np.arange(len(lengths))[:, None] * width
+    return arguments, row_starts + slots, lengths
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #18e9aa5d
 class WordHead(nn.Module):
@@ -163,9 +177,10 @@ class WordHead(nn.Module):
 
     def __init__(self, train: Inputs, width: int, std: float, settings):
         super().__init__()
-        self.labels = sorted({tag for tags in train.gold for tag in tags})
+        self.labels = sorted(set(chain.from_iterable(train.gold)))
         self.number = {label: i for i, label in enumerate(self.labels)}
-        self.out, self.dropout = nn.Linear(width, len(self.labels)), nn.Dropout(settings.dropout)
+        self.out = nn.Linear(width, len(self.labels))
+        self.dropout = nn.Dropout(settings.dropout)
         nn.init.normal_(self.out.weight, std=std)
         nn.init.zeros_(self.out.bias)
 
@@ -195,11 +210,10 @@ class WordHead(nn.Module):
         -------
         Tensor, shape ()
         """
-        inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-        gold_numbers = torch.tensor(
-            [self.number[tag] for tags in gold for tag in tags], device=x.device
-        )
-        return nn.functional.cross_entropy(self(x[inside]), gold_numbers)
+        is_word = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        numbers = [self.number[tag] for tag in chain.from_iterable(gold)]
+        target = torch.tensor(numbers, device=x.device)
+        return nn.functional.cross_entropy(self(x[is_word]), target)
 
     def answers(self, x, lengths, gold):
         """The best tag of every word.
@@ -243,18 +257,18 @@ def repair_tags(tags: list[str], how: str = "begin") -> list[str]:
     """
     check_bio(tags)
     require(how in REPAIRS, f"repair={how!r}: choose {', '.join(REPAIRS)}")
-    repaired_tags = []
+    repaired = []
     for tag in tags:
-        previous_kind = repaired_tags[-1][2:] if repaired_tags else ""
+        previous_kind = repaired[-1][2:] if repaired else ""  # empty after an O
         if tag[0] != "I" or previous_kind == tag[2:]:
-            repaired_tags.append(tag)
+            repaired.append(tag)
         elif how == "drop":
-            repaired_tags.append("O")
+            repaired.append("O")
+        elif how == "join" and previous_kind:
+            repaired.append(f"I-{previous_kind}")
         else:
-            repaired_tags.append(
-                f"I-{previous_kind}" if how == "join" and previous_kind else f"B-{tag[2:]}"
-            )
-    return repaired_tags
+            repaired.append(f"B-{tag[2:]}")
+    return repaired
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #9ee2979f
 def join_rows(answers: list[list[str]]) -> list[str]:
@@ -268,7 +282,7 @@ def join_rows(answers: list[list[str]]) -> list[str]:
     -------
     list of str
     """
-    return [tag for row in answers for tag in row]
+    return list(chain.from_iterable(answers))
 
 
 def parts_form() -> TaskAdapter:
@@ -287,14 +301,11 @@ def names_form(repair: str = "begin") -> TaskAdapter:
     -------
     TaskAdapter
     """
-    return TaskAdapter(
-        cut_words,
-        read_words,
-        WordHead,
-        score_names,
-        "f1",
-        lambda answers: repair_tags(join_rows(answers), repair),
-    )
+
+    def join(rows):
+        return repair_tags(join_rows(rows), repair)
+
+    return TaskAdapter(cut_words, read_words, WordHead, score_names, "f1", join)
 
 # %% ../../nbs/lib/6140_task_heads.ipynb #b780c058
 def check_texts(
@@ -321,10 +332,12 @@ def check_texts(
     InputError
         For a first text without tokens, and for ids that are not the language's.
     """
-    (first, second), views = inputs.texts, inputs.views
-    fit(encoder, first, views[0])
-    if (with_second := np.flatnonzero(second.lengths)).size:
-        fit(encoder, second.take(with_second), views[1])
+    first, second = inputs.texts
+    first_view, second_view = inputs.views
+    fit(encoder, first, first_view)
+    has_second = np.flatnonzero(second.lengths)
+    if has_second.size:
+        fit(encoder, second.take(has_second), second_view)
     return inputs, np.arange(len(inputs))
 
 
@@ -373,7 +386,8 @@ class SentenceHead(nn.Module):
     def __init__(self, train: Inputs, width: int, std: float, settings):
         super().__init__()
         self.labels = np.unique(train.gold)
-        self.out, self.dropout = nn.Linear(width, len(self.labels)), nn.Dropout(settings.dropout)
+        self.out = nn.Linear(width, len(self.labels))
+        self.dropout = nn.Dropout(settings.dropout)
         nn.init.normal_(self.out.weight, std=std)
         nn.init.zeros_(self.out.bias)
 

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['embedding_of', 'blocks_of', 'freeze', 'trainable', 'optimiser', 'train_step', 'FusedAdamW', 'Schedule', 'warmed_up',
-           'stalls', 'halve_on_plateau', 'weights_of', 'load_weights', 'evaluate', 'tune']
+           'stalls', 'epochs_since_best', 'halve_on_plateau', 'copy_weights', 'weights_of', 'load_weights', 'evaluate',
+           'tune']
 
 # %% ../../nbs/lib/6040_tuning.ipynb #ac7c0550
 import copy
@@ -133,10 +134,15 @@ def optimiser(modules, settings) -> torch.optim.Optimizer:
     -------
     torch.optim.AdamW
     """
-    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
-    decay, undecayed = ([p for p in trained if (p.ndim > 1) == big] for big in (True, False))
+    decayed = []
+    undecayed = []
+    for module in modules:
+        for p in module.parameters():
+            if p.requires_grad:
+                # biases and layer norms have one dimension
+                (decayed if p.ndim > 1 else undecayed).append(p)
     groups = [
-        dict(params=decay, weight_decay=settings.weight_decay),
+        dict(params=decayed, weight_decay=settings.weight_decay),
         dict(params=undecayed, weight_decay=0.0),
     ]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, eps=1e-6, fused=True)
@@ -157,7 +163,10 @@ def train_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
     """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
+    parameters = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    nn.utils.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
     return loss.detach()
 
@@ -170,11 +179,14 @@ class FusedAdamW(torch.optim.AdamW):
     def __init__(self, modules, settings):
         groups = optimiser(modules, settings).param_groups
         self.parts = [group["params"] for group in groups]
-        self.vectors = [torch.cat([p.detach().flatten() for p in group]) for group in self.parts]
-        for flat, group in zip(self.vectors, self.parts):
-            flat.grad, sizes = torch.zeros_like(flat), [p.numel() for p in group]
-            for p, values, slopes in zip(group, flat.split(sizes), flat.grad.split(sizes)):
-                p.data, p.grad = values.view_as(p), slopes.view_as(p)
+        self.vectors = [torch.cat([p.detach().flatten() for p in part]) for part in self.parts]
+        # Parameters and their gradients become views of one flat tensor a group, which Adam steps at once.
+        for flat, part in zip(self.vectors, self.parts):
+            flat.grad = torch.zeros_like(flat)
+            sizes = [p.numel() for p in part]
+            for p, values, gradient in zip(part, flat.split(sizes), flat.grad.split(sizes)):
+                p.data = values.view_as(p)
+                p.grad = gradient.view_as(p)
         super().__init__([group | dict(params=[flat]) for group, flat in zip(groups, self.vectors)])
 
     def zero_grad(self, set_to_none=True):
@@ -201,23 +213,24 @@ class FusedAdamW(torch.optim.AdamW):
         Tensor, shape (rows of all, ...)
             Of frozen parameters a copy.
         """
-        if not parameters[0].requires_grad:
+        first = parameters[0]
+        if not first.requires_grad:
             return torch.cat([p.detach() for p in parameters])
-        flat = self.vectors[parameters[0].ndim == 1]
-        start = parameters[0].storage_offset()
-        span, size = (
-            slice(start, start + sum(p.numel() for p in parameters)),
-            (-1, *parameters[0].shape[1:]),
-        )
+        # weights are in the first flat tensor, biases (one dimension) in the second
+        flat = self.vectors[first.ndim == 1]
+        start = first.storage_offset()
+        span = slice(start, start + sum(p.numel() for p in parameters))
+        size = (-1, *first.shape[1:])
         leaf = flat[span].view(size).requires_grad_()
         leaf.grad = flat.grad[span].view(size)
         return leaf
 
     def free(self) -> None:
         """The modules' parameters have values of their own again, and no gradient."""
-        for p in (p for group in self.parts for p in group):
-            p.data = p.data.clone()
-            p.grad = None
+        for part in self.parts:
+            for p in part:
+                p.data = p.data.clone()
+                p.grad = None
 
 # %% ../../nbs/lib/6040_tuning.ipynb #8c9f1fbc
 @dataclass(frozen=True)
@@ -279,6 +292,21 @@ def stalls(scores) -> int:
     return sum(score <= max(scores[:i]) for i, score in enumerate(scores) if i)
 
 
+def epochs_since_best(scores) -> int:
+    """Number of epochs after the first of the best.
+
+    Parameters
+    ----------
+    scores : sequence of float
+        One an epoch.
+
+    Returns
+    -------
+    int
+    """
+    return len(scores) - 1 - int(np.argmax(scores))
+
+
 def halve_on_plateau(settings) -> Schedule:
     """The learning rate is halved after each epoch without a new best score (W section 5.2).
 
@@ -295,11 +323,27 @@ def halve_on_plateau(settings) -> Schedule:
     def rate(step, steps, scores):
         return settings.learning_rate * 0.5 ** stalls(scores)
 
-    return Schedule(
-        settings.epochs, settings.batch, rate, lambda scores: rate(0, 0, scores) < settings.least
-    )
+    def has_ended(scores):
+        return rate(0, 0, scores) < settings.least
+
+    return Schedule(settings.epochs, settings.batch, rate, has_ended)
 
 # %% ../../nbs/lib/6040_tuning.ipynb #0fa259e6
+def copy_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of the weights of a module, which training does not change.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+
+    Returns
+    -------
+    dict of Tensor
+        As `load_state_dict` takes it.
+    """
+    return {name: weights.clone() for name, weights in module.state_dict().items()}
+
+
 def weights_of(modules) -> list[dict]:
     """Copies of the weights of some modules.
 
@@ -312,10 +356,7 @@ def weights_of(modules) -> list[dict]:
     list of dict
         A state a module.
     """
-    return [
-        {name: weights.clone() for name, weights in module.state_dict().items()}
-        for module in modules
-    ]
+    return [copy_weights(module) for module in modules]
 
 
 def load_weights(modules, saved: list[dict]) -> None:
@@ -394,6 +435,7 @@ def tune(
     scores = []
     best_weights = None
     device = next(modules[0].parameters()).device
+    # The seed decides dropout; the caller's random state is restored.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for module in modules:
@@ -401,8 +443,9 @@ def tune(
         for epoch in range(course.epochs):
             order = seeded_generator(ORDER, seed, epoch).permutation(count)
             for numbers in np.split(order, range(course.batch, count, course.batch)):
+                rate = course.rate(len(losses), steps, scores)
                 for group in optimizer.param_groups:
-                    group["lr"] = course.rate(len(losses), steps, scores)
+                    group["lr"] = rate
                 losses.append(train_step(optimizer, loss(numbers)))
                 progress(len(losses), steps)
             if score is None:
@@ -416,7 +459,7 @@ def tune(
     if best_weights:
         load_weights(modules, best_weights)
     if len(losses) < steps:
-        progress(steps, steps)
+        progress(steps, steps)  # it ended early: whoever watches sees it end
     for module in modules:
         module.eval().requires_grad_(False)
     return tuple(torch.stack(losses).tolist()), tuple(scores)

@@ -57,14 +57,17 @@ def micro_documents(
     """
     from xlingual_nb import microworld
 
+    # as many sentences as the longest documents have, so that there are enough documents
+    n_sentences = LONGEST * size
     speech = microworld.annotated_corpus(
-        language, part, LONGEST * size, vocabulary, f"documents {seed}", **dials
+        language, part, n_sentences, vocabulary, f"documents {seed}", **dials
     )
-    begun = np.unique(speech.meanings.document, return_index=True)[1]
-    pairs = zip(speech.corpus().documents, speech.meanings.topic[begun])
-    return [
-        first_two_sentences(sentences) | dict(label=f"topic {topic}") for sentences, topic in pairs
-    ][:size]
+    _, first_sentence = np.unique(speech.meanings.document, return_index=True)
+    topics = speech.meanings.topic[first_sentence]
+    records = []
+    for sentences, topic in zip(speech.corpus().documents, topics):
+        records.append(first_two_sentences(sentences) | dict(label=f"topic {topic}"))
+    return records[:size]
 
 
 DOCUMENT_READING = RecordReader(
@@ -108,11 +111,11 @@ def document_inputs(tokenizer, records: list[dict]) -> Inputs:
     """
     if not records:
         raise InputError("no documents: give at least one")
-    first, second_texts = (
-        pieces(tokenizer, [r[side] for r in records]) for side in ("first", "second")
-    )
-    second = Encoded.of(row if r["second"] else [] for row, r in zip(second_texts, records))
-    return Inputs((first, second), np.array([r["label"] for r in records]))
+    first = pieces(tokenizer, [record["first"] for record in records])
+    # `pieces` makes [UNK] of an empty text; a document of one sentence has no second
+    second = pieces(tokenizer, [record["second"] for record in records])
+    second = Encoded.of(row if r["second"] else [] for row, r in zip(second, records))
+    return Inputs((first, second), np.array([record["label"] for record in records]))
 
 # %% ../../nbs/lib/6160_zero_shot_classification.ipynb #f33a8137
 def tuned_sentences():
@@ -205,15 +208,13 @@ def make_sentences(specs, folders, store, progress):
     progress : callable
         Called with (steps done, steps in all).
     """
+    fix = "leave these texts out, or give a set with the same labels"
     for spec, folder in zip(specs, folders):
-        check_seen(
-            spec,
-            store,
-            lambda r: [r["label"]],
-            "leave these texts out, or give a set with the same labels",
-        )
+        check_seen(spec, store, lambda record: [record["label"]], fix)
         task = DOCUMENTS if spec.train.records.task == "documents" else TUNED_NLI
-        make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
+        if spec.centred:
+            task = centre_task(task)
+        make_task(task, [spec], [folder], store, progress)
 
 
 declare(SentencesSpec, make_sentences, cost=sentences_cost)

@@ -46,16 +46,19 @@ def micro_trees(*location, **dials) -> list[dict]:
     """
     from xlingual_nb import microworld
 
-    records = microworld.task_records("parsing", *location, **dials)
-    return [
-        dict(
-            tokens=r["tokens"],
-            tags=r["upos"],
-            heads=r["head"],
-            relations=[relation.partition(":")[0] for relation in r["deprel"]],
+    trees = []
+    for record in microworld.task_records("parsing", *location, **dials):
+        # universal relations without their subtypes: acl, not acl:relcl
+        relations = [relation.partition(":")[0] for relation in record["deprel"]]
+        trees.append(
+            dict(
+                tokens=record["tokens"],
+                tags=record["upos"],
+                heads=record["head"],
+                relations=relations,
+            )
         )
-        for r in records
-    ]
+    return trees
 
 
 TREE_READING = RecordReader(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NAME_READING', 'TUNED_POS', 'NameRecords', 'only_kinds', 'NameInputs', 'name_inputs', 'turn_named', 'written',
            'only_new', 'score_new', 'tuned_parts', 'tuned_names', 'tuned_ner', 'TunedTagsSpec', 'tags_cost', 'names_in',
-           'make_tuned_tags']
+           'tagging_task', 'make_tuned_tags']
 
 # %% ../../nbs/lib/6160_zero_shot_tagging.ipynb #42cf3ab0
 from dataclasses import dataclass, replace
@@ -164,14 +164,16 @@ def score_new(seen_names: frozenset, inputs: NameInputs, answers: list[list[str]
         `f1`, `precision`, `recall`; `new f1` of the entities that the training set lacks, and
         `new`, their share.
     """
-    gold, predicted = (
-        [only_new(seen_names, *pair) for pair in zip(inputs.words, side)]
-        for side in (inputs.gold, answers)
-    )
-    count, new = (sum(len(spans(tags)) for tags in side) for side in (inputs.gold, gold))
+    gold = []
+    predicted = []
+    for words, gold_tags, tags in zip(inputs.words, inputs.gold, answers):
+        gold.append(only_new(seen_names, words, gold_tags))
+        predicted.append(only_new(seen_names, words, tags))
+    n_names = sum(len(spans(tags)) for tags in inputs.gold)
+    n_new = sum(len(spans(tags)) for tags in gold)
     return score_names(inputs, answers) | {
         "new f1": span_f1(gold, predicted)["f1"],
-        "new": new / max(1, count),
+        "new": n_new / max(1, n_names),
     }
 
 # %% ../../nbs/lib/6160_zero_shot_tagging.ipynb #7c5f0849
@@ -310,8 +312,40 @@ def names_in(kinds: tuple[str, ...], records: list[dict]) -> frozenset:
     frozenset of tuple of str
         Sorted words of each entity, as `written` gives them.
     """
-    tagged = ((r["tokens"], only_kinds(kinds, r["tags"])) for r in records)
-    return frozenset(name for words, tags in tagged for name in written(words, tags).values())
+    names = set()
+    for record in records:
+        tags = only_kinds(kinds, record["tags"])
+        names |= set(written(record["tokens"], tags).values())
+    return frozenset(names)
+
+
+def tagging_task(spec, store) -> Task:
+    """The task of a spec: NER with the names of its training set, or part-of-speech tagging.
+
+    Parameters
+    ----------
+    spec : TunedTagsSpec
+    store : Store
+
+    Returns
+    -------
+    Task
+
+    Raises
+    ------
+    InputError
+        If a dev or test set of NER has kinds of entities that the training set lacks.
+    """
+    if spec.train.records.task != "ner":
+        return TUNED_POS
+
+    def kinds_of(record):
+        return {tag[2:] for tag in only_kinds(spec.kinds, record["tags"])}
+
+    fix = "name those that both have as kinds, or give a corpus with the same"
+    check_seen(spec, store, kinds_of, fix)
+    seen_names = names_in(spec.kinds, read_records(store.path(spec.train.records)))
+    return tuned_ner(spec.repair, spec.kinds, seen_names)
 
 
 def make_tuned_tags(specs, folders, store, progress):
@@ -327,21 +361,10 @@ def make_tuned_tags(specs, folders, store, progress):
         Called with (steps done, steps in all).
     """
     for spec, folder in zip(specs, folders):
-        names = spec.train.records.task == "ner"
-        if names:
-            check_seen(
-                spec,
-                store,
-                lambda r: {t[2:] for t in only_kinds(spec.kinds, r["tags"])},
-                "name those that both have as kinds, or give a corpus with the same",
-            )
-        seen_names = (
-            names_in(spec.kinds, read_records(store.path(spec.train.records)))
-            if names
-            else frozenset()
-        )
-        task = tuned_ner(spec.repair, spec.kinds, seen_names) if names else TUNED_POS
-        make_task(centre_task(task) if spec.centred else task, [spec], [folder], store, progress)
+        task = tagging_task(spec, store)
+        if spec.centred:
+            task = centre_task(task)
+        make_task(task, [spec], [folder], store, progress)
 
 
 declare(TunedTagsSpec, make_tuned_tags, cost=tags_cost)

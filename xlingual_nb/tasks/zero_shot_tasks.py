@@ -90,14 +90,19 @@ def check_seen(spec, store, labels: Callable[[dict], list[str]], mend: str) -> N
     """
 
     def labels_of(side):
-        return {label for r in read_records(store.path(side.records)) for label in labels(r)}
+        found = set()
+        for record in read_records(store.path(side.records)):
+            found |= set(labels(record))
+        return found
 
     train_labels = labels_of(spec.train)
     for side in (spec.dev, *spec.tests):
         new = sorted(labels_of(side) - train_labels)
-        held_too = f"{side.records.source}, part {side.records.part}, has {', '.join(new[:5])}"
+        where = f"{side.records.source}, part {side.records.part}"
         require(
-            not new, f"{held_too}, which the training set {spec.train.records.source} lacks: {mend}"
+            not new,
+            f"{where}, has {', '.join(new[:5])}, which the training set "
+            f"{spec.train.records.source} lacks: {mend}",
         )
 
 # %% ../../nbs/lib/6150_zero_shot_tasks.ipynb #eea67a6b

@@ -7,7 +7,6 @@ __all__ = ['lowercase_tokenizer', 'lowercasing_effect', 'LowercasingSpec', 'make
            'LowercasedRecordsSpec']
 
 # %% ../../nbs/lib/2150_casing.ipynb #c2d4433d
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -16,7 +15,8 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from ..errors import require
-from ..runs.stages import declare
+from ..runs.spec import require_run
+from ..runs.stages import declare, write_measures
 from .formats import read_nli
 from xlingual_nb.text.records import (
     NLI_READER,
@@ -63,24 +63,22 @@ def lowercasing_effect(
         `changed`: share of words whose subwords differ; for each of the two tokenizers the share
         of unknown subwords (`unknown cased`) and the subwords a word (`pieces cased`).
     """
-    count = count_words(sentences)
-    words = list(count)
-    frequencies = np.array([*count.values()])
+    counts = count_words(sentences)
+    words = list(counts)
+    frequencies = np.array([*counts.values()])
+    n_words = frequencies.sum()
     rates = {}
     encodings = []
     for name, tokenizer in (("cased", cased), ("lower", lowercased)):
         encoded = encode(tokenizer, words)
-        total = encoded.lengths @ frequencies
-        unknown = np.repeat(frequencies, encoded.lengths) @ (
-            encoded.ids == tokenizer.token_to_id("[UNK]")
-        )
-        rates |= {
-            f"unknown {name}": float(unknown / max(1, total)),
-            f"pieces {name}": float(total / frequencies.sum()),
-        }
+        is_unknown = encoded.ids == tokenizer.token_to_id("[UNK]")
+        n_subwords = encoded.lengths @ frequencies
+        n_unknown = np.repeat(frequencies, encoded.lengths) @ is_unknown
+        rates[f"unknown {name}"] = float(n_unknown / max(1, n_subwords))
+        rates[f"pieces {name}"] = float(n_subwords / n_words)
         encodings.append([row.tolist() for row in encoded])
-    changed = np.array([a != b for a, b in zip(*encodings)])
-    return {"changed": float(changed @ frequencies / frequencies.sum())} | rates
+    is_changed = np.array([before != after for before, after in zip(*encodings)])
+    return {"changed": float(is_changed @ frequencies / n_words)} | rates
 
 # %% ../../nbs/lib/2150_casing.ipynb #ccc26507
 @dataclass(frozen=True)
@@ -99,15 +97,12 @@ class LowercasingSpec:
     texts: tuple[LabelledRecords, ...]
 
     def __post_init__(self):
-        require(
-            hasattr(self.vocabulary, "stage"),
-            f"vocabulary={self.vocabulary!r}: give the spec of a run",
-        )
-        tasks = {side.records.task for side in self.texts} - {"nli"}
-        require(
-            not tasks,
-            f"records of {''.join(sorted(tasks)[:1])} have no pairs of sentences: give those of nli",
-        )
+        require_run(vocabulary=self.vocabulary)
+        for side in self.texts:
+            task = side.records.task
+            require(
+                task == "nli", f"records of {task} have no pairs of sentences: give those of nli"
+            )
 
 
 def make_lowercasing_measures(specs, folders, store, progress):
@@ -124,16 +119,15 @@ def make_lowercasing_measures(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         tokenizer = read_tokenizer(store.path(spec.vocabulary))
-        measures = {}
+        lowercased = lowercase_tokenizer(tokenizer)
+        effects = {}
         for side in spec.texts:
-            records = read_records(store.path(side.records))
-            sentences = dict.fromkeys(
-                r[column] for r in records for column in ("premise", "hypothesis")
-            )
-            measures[side.language] = lowercasing_effect(
-                tokenizer, lowercase_tokenizer(tokenizer), sentences
-            )
-        (folder / "measures.json").write_text(json.dumps(measures, indent=1), encoding="utf-8")
+            sentences = {}  # a premise has several hypotheses, and counts once
+            for record in read_records(store.path(side.records)):
+                sentences[record["premise"]] = None
+                sentences[record["hypothesis"]] = None
+            effects[side.language] = lowercasing_effect(tokenizer, lowercased, sentences)
+        write_measures(folder, effects)
         progress(spec, 1, 1)
 
 

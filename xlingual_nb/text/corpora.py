@@ -131,18 +131,19 @@ def cut_to_shared_ids(first: Corpus, second: Corpus) -> tuple[Corpus, Corpus]:
     InputError
         If a corpus has no ids.
     """
-    for c in (first, second):
-        if c.ids is None:
+    for corpus in (first, second):
+        if corpus.ids is None:
             raise InputError(
-                f"the {c.language} corpus has no alignment ids: "
+                f"the {corpus.language} corpus has no alignment ids: "
                 "use a verse file (id<TAB>text) or the microworld"
             )
-    text = dict(zip(second.keys, second.sentences))
-    shared = set(second.keys)
-    left = first.select(k in shared for k in first.keys)
-    return left, Corpus(
-        second.language, tuple(tuple(text[k] for k in d) for d in left.ids), left.ids
-    )
+    text_of = dict(zip(second.keys, second.sentences))
+    shared_first = first.select(key in text_of for key in first.keys)
+    # the second corpus gets the order and the documents of the first
+    documents = []
+    for keys in shared_first.ids:
+        documents.append(tuple(text_of[key] for key in keys))
+    return shared_first, Corpus(second.language, tuple(documents), shared_first.ids)
 
 # %% ../../nbs/lib/2010_corpora.ipynb #861f56e6
 def read_lines(path) -> list[str]:
@@ -235,8 +236,14 @@ def read_bible(path, language: str) -> Corpus:
             raise InputError(f"{location} verse {key} is there twice: keep one of them")
         verse_ids.add(key)
         rows.append((key, text))
-    chapters = [list(g) for _, g in groupby(rows, key=lambda row: row[0].rsplit(".", 1)[0])]
-    return Corpus(language, *(tuple(tuple(row[i] for row in c) for c in chapters) for i in (1, 0)))
+    # a chapter is a document
+    documents = []
+    ids = []
+    for _, chapter in groupby(rows, key=lambda row: row[0].rsplit(".", 1)[0]):
+        keys, texts = zip(*chapter)
+        documents.append(texts)
+        ids.append(keys)
+    return Corpus(language, tuple(documents), tuple(ids))
 
 # %% ../../nbs/lib/2010_corpora.ipynb #4ae00b03
 def read_plain_text(path, language: str) -> Corpus:
@@ -305,16 +312,16 @@ def split_sentences(text: str, clauses: bool = False) -> list[str]:
     list of str
         Only white space is lost.
     """
-    cuts = [0]
     text = text.strip()
-    for m in _END.finditer(text):
-        if _starts_sentence(text[m.end() :]) and not _is_abbreviation(
-            text[cuts[-1] : m.start()], m.group()
-        ):
-            cuts.append(m.end())
+    cuts = [0]
+    for end in _END.finditer(text):
+        sentence = text[cuts[-1] : end.start()]
+        if _starts_sentence(text[end.end() :]) and not _is_abbreviation(sentence, end.group()):
+            cuts.append(end.end())
     if clauses:
-        cuts = sorted({*cuts, *(m.end() for m in _CLAUSE.finditer(text))})
-    return [s for a, b in zip(cuts, cuts[1:] + [None]) if (s := text[a:b].strip())]
+        cuts = sorted({*cuts, *(end.end() for end in _CLAUSE.finditer(text))})
+    sentences = [text[start:stop].strip() for start, stop in zip(cuts, [*cuts[1:], None])]
+    return [sentence for sentence in sentences if sentence]
 
 # %% ../../nbs/lib/2010_corpora.ipynb #f1a7224a
 _COMMA = re.compile(r"[,،](?=\s)|[、，]")
@@ -337,17 +344,21 @@ def split_phrases(clause: str, max_words: int = 16, min_words: int = 4) -> list[
     list of str
         Only white space is lost.
     """
-    count = len(clause.split())
-    comma_ends = [m.end() for m in _COMMA.finditer(clause)] if count > max_words else []
-    words_before = {end: len(clause[:end].split()) for end in comma_ends}
-    cut_points = [
-        end for end, words in words_before.items() if min_words <= words <= count - min_words
-    ]
-    if not cut_points:
+    n_words = len(clause.split())
+    if n_words <= max_words:
         return [clause]
-    middle = min(cut_points, key=lambda end: abs(words_before[end] - count / 2))
-    halves = clause[:middle].strip(), clause[middle:].strip()
-    return [part for half in halves for part in split_phrases(half, max_words, min_words)]
+    # words before each comma that leaves both sides long enough
+    words_before = {}
+    for comma in _COMMA.finditer(clause):
+        n_before = len(clause[: comma.end()].split())
+        if min_words <= n_before <= n_words - min_words:
+            words_before[comma.end()] = n_before
+    if not words_before:
+        return [clause]
+    middle = min(words_before, key=lambda end: abs(words_before[end] - n_words / 2))
+    first = split_phrases(clause[:middle].strip(), max_words, min_words)
+    second = split_phrases(clause[middle:].strip(), max_words, min_words)
+    return first + second
 
 # %% ../../nbs/lib/2010_corpora.ipynb #d265606c
 DATA_SETS = (
@@ -375,17 +386,16 @@ def data_folder() -> Path | None:
         If `XLINGUAL_DATA` does not name a folder.
     """
     if named := os.environ.get("XLINGUAL_DATA"):
-        if not (folder := Path(named).expanduser()).is_dir():
+        folder = Path(named).expanduser()
+        if not folder.is_dir():
             raise InputError(
                 f"XLINGUAL_DATA names {named}, which is no folder: "
                 "correct it, or unset it to run on the microworld"
             )
         return folder.resolve()
-    return (
-        folder.resolve()
-        if any(((folder := Path("data")) / s).is_dir() for s in DATA_SETS)
-        else None
-    )
+    folder = Path("data")
+    has_data = any((folder / name).is_dir() for name in DATA_SETS)
+    return folder.resolve() if has_data else None
 
 # %% ../../nbs/lib/2010_corpora.ipynb #507ee7b5
 def find_data_file(name: str) -> Path:
@@ -405,7 +415,8 @@ def find_data_file(name: str) -> Path:
     InputError
         If there is no data folder, or no such file in it.
     """
-    if (folder := data_folder()) is None:
+    folder = data_folder()
+    if folder is None:
         raise InputError(
             f"no data folder for {name}: "
             "set XLINGUAL_DATA to one (see data/README.md), or use the microworld"
@@ -413,8 +424,9 @@ def find_data_file(name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    near = sorted(p.name.removesuffix(".gz") for p in (folder / name).parent.glob("*.*"))
-    alternatives = f", or take one of {', '.join(near)}" if near else ""
+    neighbours = (folder / name).parent.glob("*.*")
+    available = sorted(path.name.removesuffix(".gz") for path in neighbours)
+    alternatives = f", or take one of {', '.join(available)}" if available else ""
     raise InputError(
         f"{name}[.gz] is not in {folder}: get it (data/README.md says where){alternatives}"
     )

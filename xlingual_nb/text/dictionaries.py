@@ -202,23 +202,24 @@ def microworld_pairs(texts) -> list[tuple[str, str]]:
     """
     from xlingual_nb import microworld
 
-    if foreign := [text.source for text in texts if not text.source.startswith("micro/")]:
-        raise InputError(
-            f"{foreign[0]} is no text of the microworld, whose dictionary is asked for: "
-            "choose muse or file:PATH"
-        )
+    for text in texts:
+        if not text.source.startswith("micro/"):
+            raise InputError(
+                f"{text.source} is no text of the microworld, whose dictionary is asked for: "
+                "choose muse or file:PATH"
+            )
     check_same_world(*texts)
-    language_parameters = [
-        {k: v for k, v in text.parameters if k not in ("sentences", "seed")} for text in texts
-    ]
-    speeches = [
-        microworld.annotated_corpus(text.source.partition("/")[2], **parameters)
-        for text, parameters in zip(texts, language_parameters)
-    ]
-    positions = microworld.align_words(*speeches).T
-    counts = Counter(
-        zip(*([speech.words[k] for k in side] for speech, side in zip(speeches, positions)))
-    )
+    speeches = []
+    for text in texts:
+        # of the languages, not of the texts: as many sentences for each, and the same
+        parameters = {k: v for k, v in text.parameters if k not in ("sentences", "seed")}
+        speeches.append(microworld.annotated_corpus(text.source.partition("/")[2], **parameters))
+    first, second = speeches
+    first_words = first.words
+    second_words = second.words
+    counts = Counter()
+    for i, j in microworld.align_words(first, second):
+        counts[first_words[i], second_words[j]] += 1
     ranked = sorted(counts, key=lambda pair: (-counts[pair], pair))
     return transform_pairs(ranked, texts)
 
@@ -251,13 +252,14 @@ def one_to_one_pairs(pairs) -> list[tuple[str, str]]:
     list of (str, str)
     """
     unique_pairs = []
-    used = (set(), set())
+    used_sources = set()
+    used_targets = set()
     for source, target in pairs:
-        if source in used[0] or target in used[1]:
+        if source in used_sources or target in used_targets:
             continue
         unique_pairs.append((source, target))
-        used[0].add(source)
-        used[1].add(target)
+        used_sources.add(source)
+        used_targets.add(target)
     return unique_pairs
 
 

@@ -156,11 +156,15 @@ def read_ner(path, repair: bool = False) -> list[dict]:
     def parse_line(line, previous_tags, location):
         cells = line.split("\t")
         check_columns(cells, 2, "write token<TAB>tag", location)
-        token, tag = (c.strip() for c in cells)
+        token = cells[0].strip()
+        tag = cells[1].strip()
         if not token:
             raise InputError(f"{location} there is no token before {tag!r}: remove the line")
-        if not (error := iob2_error(tag, (previous_tags or ["O"])[-1])):
+        previous = previous_tags[-1] if previous_tags else "O"
+        error = iob2_error(tag, previous)
+        if not error:
             return token, tag
+        # what `repair` may mend is an I- that continues nothing, not a tag of another scheme
         if not repair or iob2_error(tag, tag):
             raise InputError(f"{location} {error}")
         return token, "B" + tag[1:]

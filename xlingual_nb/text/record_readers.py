@@ -318,26 +318,28 @@ def find_split_file(reader: RecordReader, source: str, part: str) -> Path:
         If the data set, the part or the file is missing; the message lists what is
         available.
     """
-    (name, _, language), sets = source.partition("/"), reader.files
-    if not language or name not in sets:
+    name, _, language = source.partition("/")
+    if not language or name not in reader.files:
         raise InputError(
             f"source {source!r} is not known for {reader.task}: name {format_sources(reader)}"
         )
-    if part not in sets[name]:
-        raise InputError(f"{source} has no part {part!r}: it has {', '.join(sets[name])}")
-    if (folder := data_folder()) is None:
+    parts = reader.files[name]
+    if part not in parts:
+        raise InputError(f"{source} has no part {part!r}: it has {', '.join(parts)}")
+    folder = data_folder()
+    if folder is None:
         alternative = f", or use micro/{language.partition('-')[0]}" if reader.micro else ""
         raise InputError(
             f"no data folder for {source}: set XLINGUAL_DATA to one (see data/README.md){alternative}"
         )
-    for file in sets[name][part]:
-        for path in (folder / file.format(language), folder / f"{file.format(language)}.gz"):
+    names = [template.format(language) for template in parts[part]]
+    for file in names:
+        for path in (folder / file, folder / f"{file}.gz"):
             if path.is_file():
                 return path
-    available = ", ".join(languages_with_files(sets[name][part])) or "no language"
-    file = sets[name][part][0].format(language)
+    available = ", ".join(languages_with_files(parts[part])) or "no language"
     raise InputError(
-        f"{source} has no part {part!r} ({file}[.gz]) in {folder}: it is there for {available}"
+        f"{source} has no part {part!r} ({names[0]}[.gz]) in {folder}: it is there for {available}"
     )
 
 # %% ../../nbs/lib/2100_record_readers.ipynb #79a1cd7d

@@ -195,13 +195,15 @@ def records_digest(
     InputError
         If a file is missing.
     """
-    paths = [locate_records(task, source, p) for p in ((part, "train") if unseen else (part,))]
+    # records that training has not seen depend on the training file, too
+    parts = (part, "train") if unseen else (part,)
+    paths = [locate_records(task, source, name) for name in parts]
     if paths[0] is None:
         return "generated"
     digests = [sources.source_digest(f"file:{path}") for path in paths]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 # %% ../../nbs/lib/2110_records.ipynb #bea61d0c
 def map_text(
@@ -307,13 +309,15 @@ def make_records(specs, folders, store, progress):
     """
     for spec, folder in zip(specs, folders):
         reader = spec_readers(spec)[spec.task]
-        chain = spec.transforms
-        records = load_records(reader, spec.source, spec.part, spec.size, **dict(spec.parameters))
-        if chain:
-            records = map_text(
-                records, lambda text: transform_strings(chain, [text])[0], reader.columns
-            )
-        lines = [json.dumps(r, ensure_ascii=False) + "\n" for r in records]
+        parameters = dict(spec.parameters)
+        records = load_records(reader, spec.source, spec.part, spec.size, **parameters)
+        if spec.transforms:
+
+            def transform(text, chain=spec.transforms):
+                return transform_strings(chain, [text])[0]
+
+            records = map_text(records, transform, reader.columns)
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
 
 

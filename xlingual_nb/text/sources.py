@@ -106,9 +106,11 @@ def source_digest(source: str) -> str:
     InputError
         If a file is missing.
     """
-    if len(parts := source_parts(source)) > 1:
+    parts = source_parts(source)
+    if len(parts) > 1:
         return hashlib.sha256(" ".join(map(source_digest, parts)).encode()).hexdigest()
-    if (path := locate_source(source)) is None:
+    path = locate_source(source)
+    if path is None:
         return "generated"
     try:
         stat = path.stat()
@@ -210,8 +212,10 @@ def split_verses(corpus: Corpus, split: bool | str = True) -> Corpus:
         pieces = [split_verse(verse) for verse in document]
         documents.append(tuple(chain.from_iterable(pieces)))
         if corpus.ids is not None:
-            keys = zip(corpus.ids[d], pieces)
-            ids.append(tuple(f"{key}/{i}" for key, parts in keys for i in range(len(parts))))
+            keys = []
+            for key, parts in zip(corpus.ids[d], pieces):
+                keys += [f"{key}/{i}" for i in range(len(parts))]
+            ids.append(tuple(keys))
     return Corpus(corpus.language, tuple(documents), None if corpus.ids is None else tuple(ids))
 
 # %% ../../nbs/lib/2050_sources.ipynb #75af0456
@@ -365,22 +369,28 @@ def load_corpus(source: str, part: str = "train", **parameters) -> Corpus:
     InputError
         For an unknown, missing, invalid or empty source.
     """
-    if len(parts := source_parts(source)) > 1:
-        return concatenate_corpora(
-            [load_corpus(s, part, **applicable_parameters(s, parameters)) for s in parts]
-        )
-    if (path := locate_source(source)) is None:
+    parts = source_parts(source)
+    if len(parts) > 1:
+        corpora = []
+        for name in parts:
+            own_parameters = applicable_parameters(name, parameters)
+            corpora.append(load_corpus(name, part, **own_parameters))
+        return concatenate_corpora(corpora)
+    path = locate_source(source)
+    if path is None:
         from xlingual_nb import microworld
 
         return microworld.corpus(source.partition("/")[2], part=part, **parameters)
-    verses = is_verse_file(path)
+    has_verses = is_verse_file(path)
     defaults = {
-        "language": re.split(r"[-._]", path.name)[0],
+        "language": re.split(r"[-._]", path.name)[0],  # en of en-kjv.tsv
         **COUNT_PARAMETERS,
-        **(VERSE_PARAMETERS if verses else {}),
+        **(VERSE_PARAMETERS if has_verses else {}),
     }
     settings = merge_parameters(source, parameters, defaults)
-    corpus = (read_bible if verses else read_plain_text)(path, settings["language"])
+    read = read_bible if has_verses else read_plain_text
+    corpus = read(path, settings["language"])
+    # the order matters: sentences are split before their words are counted
     if settings.get("books"):
         corpus = select_books(corpus, settings["books"])
     if settings.get("split"):

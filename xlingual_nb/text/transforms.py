@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Iterable
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -120,20 +121,24 @@ def unigram(corpus: Corpus, seed: int = 0) -> Corpus:
     Corpus
         Without alignment ids.
     """
-    table: dict[str, int] = {}
-    word_ids = np.fromiter(
-        (table.setdefault(w, len(table)) for s in corpus.sentences for w in s.split()), np.int64
-    )
-    lengths = np.array([len(s.split()) for s in corpus.sentences], np.int64)
-    bits = random_bits(
-        ("unigram", seed), np.repeat(np.arange(len(lengths)), lengths), concatenated_ranges(lengths)
-    )
-    words = list(table)
-    sampled_ids = iter(word_ids[bounded_integers(len(word_ids), bits)].tolist())
-    sentences = (" ".join(words[next(sampled_ids)] for _ in range(n)) for n in lengths.tolist())
-    return Corpus(
-        corpus.language, tuple(tuple(next(sentences) for _ in d) for d in corpus.documents)
-    )
+    number_of = {}
+    word_ids = []  # of the whole text, word by word
+    lengths = []
+    for sentence in corpus.sentences:
+        words = sentence.split()
+        word_ids += [number_of.setdefault(word, len(number_of)) for word in words]
+        lengths.append(len(words))
+    word_ids = np.array(word_ids, np.int64)
+    lengths = np.array(lengths, np.int64)
+    # every word is replaced by that of a random position of the text, sentence lengths stay
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    bits = random_bits(("unigram", seed), rows, concatenated_ranges(lengths))
+    positions = bounded_integers(len(word_ids), bits)
+    types = list(number_of)
+    sampled_words = iter([types[number] for number in word_ids[positions].tolist()])
+    sentences = iter([" ".join(islice(sampled_words, n)) for n in lengths.tolist()])
+    documents = [tuple(islice(sentences, len(document))) for document in corpus.documents]
+    return Corpus(corpus.language, tuple(documents))
 
 # %% ../../nbs/lib/2040_transforms.ipynb #3a588f85
 def shift_ids(encoded: Encoded, by: int) -> Encoded:
@@ -332,17 +337,14 @@ def parse_transform(written: str, table: dict):
     if name not in table:
         raise InputError(_unknown_transform(written, name, table))
     parameters = transform_parameters(table[name])
-    signature = transform_signature(name, table[name])
-    if (
-        not sum(p.default is p.empty for p in parameters.values())
-        <= len(arguments)
-        <= len(parameters)
-    ):
+    n_required = sum(parameter.default is parameter.empty for parameter in parameters.values())
+    if not n_required <= len(arguments) <= len(parameters):
+        signature = transform_signature(name, table[name])
         raise InputError(f"transform {written!r} has {len(arguments)} values: write {signature}")
-    return partial(
-        table[name],
-        **{n: _parse_number(written, n, text) for n, text in zip(parameters, arguments)},
-    )
+    values = {}
+    for parameter, text in zip(parameters, arguments):
+        values[parameter] = _parse_number(written, parameter, text)
+    return partial(table[name], **values)
 
 
 def _unknown_transform(written: str, name: str, table: dict) -> str:

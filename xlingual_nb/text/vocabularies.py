@@ -112,16 +112,22 @@ def build_lattice(words: Iterable[str], longest: int = 16) -> Lattice:
     -------
     Lattice
     """
-    number = {}
-    edges = [array("i") for _ in range(4)]
+    number = {}  # of each subword
+    # of each edge: its word, the letters between which it lies, and its subword
+    word_column = array("i")
+    start_column = array("i")
+    end_column = array("i")
+    subword_column = array("i")
     for w, word in enumerate(words):
         for start in range(len(word)):
             for end in range(start + 1, min(len(word), start + longest) + 1):
-                piece = word[start:end] if start == 0 else "##" + word[start:end]
-                edge = w, start, end, number.setdefault(piece, len(number))
-                for column, value in zip(edges, edge):
-                    column.append(value)
-    return Lattice(np.array(list(number), object), *(np.array(column) for column in edges))
+                subword = word[start:end] if start == 0 else "##" + word[start:end]
+                word_column.append(w)
+                start_column.append(start)
+                end_column.append(end)
+                subword_column.append(number.setdefault(subword, len(number)))
+    columns = (word_column, start_column, end_column, subword_column)
+    return Lattice(np.array(list(number), object), *map(np.array, columns))
 
 
 def count_letters(pieces: np.ndarray) -> np.ndarray:
@@ -160,37 +166,33 @@ def expected_counts(lattice: Lattice, weight: np.ndarray, times: np.ndarray) -> 
     ndarray, shape (subwords,)
         By the forward-backward algorithm over all segmentations.
     """
+    # Ten times as much for each letter, so that the product over a word does not underflow; it
+    # cancels, for all segmentations of a word have its letters.
     edge_weight = weight[lattice.piece] * 10.0 ** (lattice.end - lattice.start)
     n_words = len(times)
     longest = int(lattice.end.max())
-    forward = np.zeros((longest + 1, n_words))
-    backward = np.zeros((longest + 1, n_words))
     word_lengths = np.zeros(n_words, int)
     np.maximum.at(word_lengths, lattice.word, lattice.end)
+    last = (word_lengths, np.arange(n_words))
+    # summed weight of all segmentations of the first letters, and of those after them
+    forward = np.zeros((longest + 1, n_words))  # [position, word]
+    backward = np.zeros((longest + 1, n_words))
     forward[0] = 1
-    backward[word_lengths, np.arange(n_words)] = 1
+    backward[last] = 1
     for position, edges in enumerate(_group_by_key(lattice.end, longest)):
         if position:
-            forward[position] = np.bincount(
-                lattice.word[edges],
-                forward[lattice.start[edges], lattice.word[edges]] * edge_weight[edges],
-                n_words,
-            )
+            word = lattice.word[edges]
+            paths = forward[lattice.start[edges], word] * edge_weight[edges]
+            forward[position] = np.bincount(word, paths, n_words)
     for position, edges in reversed([*enumerate(_group_by_key(lattice.start, longest))]):
-        backward[position] += np.bincount(
-            lattice.word[edges],
-            backward[lattice.end[edges], lattice.word[edges]] * edge_weight[edges],
-            n_words,
-        )
-    share = times / np.maximum(forward[word_lengths, np.arange(n_words)], 1e-300)
-    return np.bincount(
-        lattice.piece,
-        forward[lattice.start, lattice.word]
-        * edge_weight
-        * backward[lattice.end, lattice.word]
-        * share[lattice.word],
-        len(weight),
-    )
+        word = lattice.word[edges]
+        paths = backward[lattice.end[edges], word] * edge_weight[edges]
+        backward[position] += np.bincount(word, paths, n_words)
+    share = times / np.maximum(forward[last], 1e-300)
+    before = forward[lattice.start, lattice.word]
+    after = backward[lattice.end, lattice.word]
+    expected = before * edge_weight * after * share[lattice.word]
+    return np.bincount(lattice.piece, expected, len(weight))
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #021c9859
 def binary_splits(pieces: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -208,14 +210,16 @@ def binary_splits(pieces: np.ndarray) -> tuple[np.ndarray, ...]:
     starts : ndarray
         Where each length starts.
     """
-    number = {p: i for i, p in enumerate(pieces)}
+    number = {piece: i for i, piece in enumerate(pieces)}
     rows = array("i")
-    for i, (p, n) in enumerate(zip(pieces, count_letters(pieces).tolist())):
-        for k in range(len(p) - n + 1, len(p)):
-            rows.extend((n, i, number[p[:k]], number["##" + p[k:]]))
+    for i, (piece, n_letters) in enumerate(zip(pieces, count_letters(pieces).tolist())):
+        # "##" at the beginning of a continuation is no letter
+        for cut in range(len(piece) - n_letters + 1, len(piece)):
+            rows.extend((n_letters, i, number[piece[:cut]], number["##" + piece[cut:]]))
     table = np.array(rows).reshape(-1, 4)
     table = table[np.argsort(table[:, 0], kind="stable")]
-    return *table.T[1:], np.searchsorted(table[:, 0], np.unique(table[:, 0]))
+    n_letters, whole, first, second = table.T
+    return whole, first, second, np.searchsorted(n_letters, np.unique(n_letters))
 
 
 def best_segmentation(log_weight: np.ndarray, cuts: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -273,6 +277,7 @@ def select_unigram_subwords(
     times = np.array([words[w] for w in frequent_words], float)
     counts = np.bincount(lattice.piece, times[lattice.word])
     n_letters = count_letters(lattice.pieces)
+    # single letters always stay, so that every word can be written
     keep = (n_letters == 1) | (counts > 1)
     lattice = lattice.only(keep)
     counts = counts[keep]
@@ -282,31 +287,34 @@ def select_unigram_subwords(
     alphabetical_rank = np.argsort(np.argsort(lattice.pieces.astype(str), kind="stable"))
     remaining = np.arange(total)
 
-    def best(worth, n):
-        """A mask of the single letters and of the n other pieces worth most, equal ones by name;
-        and those n, in order.
-        """
-        order = np.lexsort(
-            (alphabetical_rank[remaining], -np.round(worth, 6), n_letters[remaining] == 1)
-        )[:n]
-        return (n_letters[remaining] == 1) | np.isin(np.arange(len(remaining)), order), order
+    def most_valuable(value, n):
+        """The n longer subwords of most value, in order; of equal ones the first by name."""
+        is_letter = n_letters[remaining] == 1
+        order = np.lexsort((alphabetical_rank[remaining], -np.round(value, 6), is_letter))
+        return order[:n]
+
+    def with_letters(order):
+        """A mask of some subwords and all single letters."""
+        is_letter = n_letters[remaining] == 1
+        return is_letter | np.isin(np.arange(len(remaining)), order)
 
     n = min(start * max_subwords, (n_letters > 1).sum())
-    keep_mask, _ = best(counts * (n_letters - 1), n)
+    keep = with_letters(most_valuable(counts * (n_letters - 1), n))
     while True:
-        lattice = lattice.only(keep_mask)
-        counts = counts[keep_mask]
-        remaining = remaining[keep_mask]
+        lattice = lattice.only(keep)
+        counts = counts[keep]
+        remaining = remaining[keep]
+        # two rounds of EM
         for _ in range(2):
             counts = np.maximum(expected_counts(lattice, counts / counts.sum(), times), 1e-9)
         if n <= max_subwords:
-            return lattice.pieces[best(counts, n)[1]].tolist()
+            return lattice.pieces[most_valuable(counts, n)].tolist()
         log_probability = np.full(total, -np.inf)
         log_probability[remaining] = np.log(counts / counts.sum())
         # the likelihood that the text loses if a subword is written by two others
         loss = counts * (log_probability - best_segmentation(log_probability, cuts))[remaining]
         n = max(max_subwords, n * 3 // 4)
-        keep_mask, _ = best(loss, n)
+        keep = with_letters(most_valuable(loss, n))
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #b3fb4cab
 def train_unigram(sentences: Iterable[str], size: int) -> Tokenizer:
@@ -415,11 +423,14 @@ def add_markers(
     InputError
         If the vocabulary has one of them already.
     """
-    v = tokenizer.get_vocab()
-    marks = [f"{sign[:-1]}-{language}]" for language in languages for sign in signs]
-    if twice := [m for i, m in enumerate(marks) if m in v or m in marks[:i]]:
-        raise InputError(f"the vocabulary holds {twice[0]} already: name each language once")
-    return build_wordpiece(v | {m: len(v) + i for i, m in enumerate(marks)})
+    vocabulary = tokenizer.get_vocab()
+    for language in languages:
+        for sign in signs:
+            marker = f"{sign[:-1]}-{language}]"
+            if marker in vocabulary:
+                raise InputError(f"the vocabulary holds {marker} already: name each language once")
+            vocabulary[marker] = len(vocabulary)
+    return build_wordpiece(vocabulary)
 
 # %% ../../nbs/lib/2060_vocabularies.ipynb #5342f46e
 @dataclass(frozen=True)
@@ -466,16 +477,17 @@ def make_tokenizer(specs, folders, store, progress):
         If the text has not half of the wanted entries.
     """
     for spec, folder in zip(specs, folders):
-        corpora = spec.corpus, *spec.extra_corpora
+        corpora = (spec.corpus, *spec.extra_corpora)
         sentences = []
         for corpus in corpora:
             sentences += read_corpus(store.path(corpus)).sentences
         tokenizer = train_tokenizer(spec.kind, sentences, spec.size)
-        if 2 * tokenizer.get_vocab_size() < spec.size:
+        size = tokenizer.get_vocab_size()
+        if 2 * size < spec.size:
+            sources = ", ".join(corpus.source for corpus in corpora)
             raise InputError(
                 f"a vocabulary of {spec.size} {spec.kind} entries is too large for "
-                f"{', '.join(c.source for c in corpora)}, which has {tokenizer.get_vocab_size()}: "
-                "ask for fewer, or give more text"
+                f"{sources}, which has {size}: ask for fewer, or give more text"
             )
         save_tokenizer(tokenizer, folder)
 
