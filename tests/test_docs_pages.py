@@ -9,7 +9,7 @@ import pytest
 
 from xlingual_nb.papers.published import ambiguities, claims
 from xlingual_nb.report import docs_pages, verdicts
-from xlingual_nb.report.answers import reference_verdicts
+from xlingual_nb.report.answers import PAPERS, reference_verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,8 +45,15 @@ def test_every_ambiguity_stands_under_its_paper():
     for entry in ambiguities():
         assert f"\n### {entry.id}\n" in page
     assert page.count("**Other reading.**") == len(ambiguities())
-    links = [line for line in page.splitlines() if line.startswith("| [")]
-    assert len(links) == 5
+    assert sum(page.count(f"\n## {authors}\n") for authors, _ in PAPERS.values()) == 5
+
+
+def test_every_ambiguity_is_reached_from_the_head_of_its_paper():
+    page = docs_pages.ambiguities_page()
+    for entry in ambiguities():
+        assert page.count(f"[{entry.id}](#{entry.id.lower()})") == 1
+        is_in_table = f"| [{entry.id}](#{entry.id.lower()}) |" in page
+        assert is_in_table == (not entry.code.startswith(docs_pages.NO_CODE))
 
 
 def test_refresh_writes_what_changed(tmp_path):

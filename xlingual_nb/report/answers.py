@@ -271,7 +271,8 @@ def links_text(answer: Answer, root: Path) -> str:
 # %% ../../nbs/lib/8150_answers.ipynb #8140b057
 READING = (
     "Brackets are 95 % intervals over n models. ✓ and ✗ say that the effect lies beyond the margin of the claim, for "
-    "or against, after Holm's correction; an interval clear of zero is not enough. “Carried by” names the languages "
+    "or against (within it, of a claim that two are alike), after Holm's correction; an interval clear of zero is "
+    "not enough. “Carried by” names the languages "
     "that show it alone. Models are small and pretrained here, unless another is named; mBERT is not run. In the "
     "microworld a ✓ is a test passed by a small encoder on synthetic languages; it is no evidence on natural language."
 )

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['NO_CODE', 'BEFORE', 'READINGS_BEFORE', 'OTHER_READINGS', 'HELD_BEFORE', 'table_cell', 'contradicted_lines',
-           'contradicted_page', 'ambiguity_text', 'links_to_entries', 'entries_at_a_glance', 'ambiguities_page',
-           'against_before', 'place_of', 'markdown_table', 'decided_before_table', 'change_reason', 'before_cells',
-           'changed_table', 'readings_table', 'both_readings_table', 'verdicts_before_page', 'docs_pages',
-           'refresh_docs']
+           'contradicted_page', 'ambiguity_text', 'links_to_entries', 'first_sentence', 'entries_at_a_glance',
+           'ambiguities_page', 'against_before', 'place_of', 'markdown_table', 'decided_before_table', 'change_reason',
+           'before_cells', 'changed_table', 'readings_table', 'both_readings_table', 'verdicts_before_page',
+           'docs_pages', 'refresh_docs']
 
 # %% ../../nbs/lib/8270_docs_pages.ipynb #8270aa03
+import re
 import tomllib
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def contradicted_page(frames: dict[str, pd.DataFrame]) -> str:
     )
     how = (
         "Effects are in the unit of their table (points, MRR, µ, or a ratio), with 95 % intervals over n models; what "
-        "is counted has none. `xlingual why CLAIM` prints test, margin, history and runs; the same list on the "
+        "is counted has none. `xlingual why CLAIM` prints test, margin, history and runs; ours among them, on the "
         "terminal: `xlingual claims --verdict contradicted`. What holds and what is undecided: "
         "[15_ledger](../nbs/15_ledger.ipynb)."
     )
@@ -139,8 +140,13 @@ def links_to_entries(entries) -> str:
     return ", ".join(f"[{entry.id}](#{entry.id.lower()})" for entry in entries)
 
 
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, as a cell of a table."""
+    return table_cell(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0].rstrip(";"))
+
+
 def entries_at_a_glance(entries) -> str:
-    """Links to a paper's ambiguities: those that its released code answers, and the others.
+    """A paper's ambiguities: a table of those that its released code answers, links to the others.
 
     Parameters
     ----------
@@ -153,12 +159,16 @@ def entries_at_a_glance(entries) -> str:
     """
     with_code = [entry for entry in entries if not entry.code.startswith(NO_CODE)]
     others = [entry for entry in entries if entry.code.startswith(NO_CODE)]
-    lists = {
-        "The code says otherwise, or what the paper leaves open": with_code,
-        "No code was released for it": others,
-    }
-    lines = [f"{title}: {links_to_entries(part)}." for title, part in lists.items() if part]
-    return "\n\n".join(wrapped(line) for line in lines)
+    parts = []
+    if with_code:
+        table = ["| place | of | what the code does |", "|---|---|---|"]
+        for entry in with_code:
+            place = links_to_entries([entry])
+            table.append(f"| {place} | {table_cell(entry.where)} | {first_sentence(entry.code)} |")
+        parts.append("\n".join(table))
+    if others:
+        parts.append(wrapped(f"No code was released for {links_to_entries(others)}."))
+    return "\n\n".join(parts)
 
 
 def ambiguities_page() -> str:
