@@ -129,7 +129,12 @@ ONE_BY_ONE = {
 WORDS = [f"w{i}" for i in range(5, 40)]
 TEXT = {
     "en": ["w5 w6 w7", "w8", "w9 w10 w11 w12 w13 w14 w15 w16 w17", "w18 w19"],
-    "es": ["w20 w21", "w22 w23 w24 w25 w26 w27", "w28", "w29 w30 w31"],
+    "es": [
+        "w20 w21",
+        "w22 w23 w24 w25 w26 w27",
+        "w28",
+        " ".join(f"w{5 + 7 * i % 35}" for i in range(44)),
+    ],
 }
 
 

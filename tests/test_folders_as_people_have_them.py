@@ -247,6 +247,7 @@ def with_distances(folder):
     "change, says",
     [
         (with_config(return_dict=False), "return_dict false"),
+        (with_config(use_return_dict=False), "use_return_dict false"),
         (with_config(chunk_size_feed_forward=2), "set it to 0; no state changes"),
         (with_config(position_embedding_type="relative_key"), "transformers 5 has no code"),
         (with_distances, "relative positions, for which transformers 5 has no code"),
@@ -271,6 +272,32 @@ def test_the_line_says_what_helps(tmp_path, change, says):
         load_checkpoint(tmp_path)
     assert says in str(refusal.value) and str(tmp_path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("model_type", ["xlm", "flaubert"])
+@pytest.mark.parametrize("change", [dict(use_lang_emb=False), dict(n_langs=1)])
+def test_languages_that_the_configuration_leaves_out_are_told(tmp_path, model_type, change):
+    with_config(**change)(save(tmp_path, model_type, **XLM))
+    with pytest.raises(InputError, match="embeddings of 2 languages .* n_langs to 2"):
+        check_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "model_type, settings, change, says",
+    [
+        ("bert", {}, dict(is_decoder=True), "is_decoder: a token sees only those before it"),
+        ("xlm", XLM, dict(causal=True), "causal: a token sees only those before it"),
+        ("eurobert", dict(num_key_value_heads=2), dict(is_decoder=True), ""),
+        ("roberta", {}, dict(pad_token_id=7), "pad_token_id 7, and the tokenizer pads with 0"),
+        ("bert", {}, dict(pad_token_id=7), ""),
+    ],
+)
+def test_flags_are_told_where_they_change_a_state(tmp_path, model_type, settings, change, says):
+    save(tmp_path, model_type, **settings)
+    with_config(**change)(tmp_path)
+    _, said = probed(tmp_path)
+    told = [line for line in said if "a token sees" in line or "the tokenizer pads" in line]
+    assert len(told) == bool(says) and all(says in line for line in told)
 
 
 def test_notebooks_refuse_the_same_settings(tmp_path):

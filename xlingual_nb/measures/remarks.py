@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MIN_SHARED', 'embedding_table', 'stand_together', 'uninformative_ids', 'unknown_tokens', 'unknown_shares',
-           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'folder_remarks',
+           'unknown_sentences', 'unknown_characters', 'literal_specials', 'cut_short', 'is_causal', 'folder_remarks',
            'dense_attention', 'dictionary_remarks', 'why_headless', 'remarks']
 
 # %% ../../nbs/lib/5180_remarks.ipynb #d977e903
@@ -16,10 +16,12 @@ import torch
 
 from ..errors import InputError
 from .contextual_words import Finder
+from .embeddings import content_ids, hidden_states
 from .retrieval import upper_layer
 from .word_retrieval import find_numbers
 from ..models.checkpoint_folders import names_of_weights
 from ..models.encoders import Encoder
+from ..models.masked_lm import position_table
 from ..models.sentence_transformers import SentenceTransformer, read_sentence_transformer
 from ..models.static_vectors import VECTOR_FILES
 from ..text.dictionaries import few_pairs
@@ -251,7 +253,33 @@ def cut_short(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     return ", ".join(parts)
 
 
-def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean") -> list[str]:
+def is_causal(encoder: Encoder, view) -> bool:
+    """Whether a token's states are the same whatever comes after it.
+
+    Two texts are read that differ in their last token.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        With a model.
+    view : LanguageView or str
+
+    Returns
+    -------
+    bool
+    """
+    first, middle, *ends = content_ids(encoder, view)[:4]
+    if len(ends) < 2 or encoder.max_length(view) < 3:
+        return False
+    texts = Encoded.of([np.array([first, middle, end]) for end in ends])
+    top = encoder.depth
+    one, other = [hidden_states(encoder, texts.take([i]), view, top)[top][0] for i in (0, 1)]
+    return bool((one - other).norm() <= 1e-6 * one.norm())
+
+
+def folder_remarks(
+    encoder: Encoder, pooling: str | SentenceTransformer = "mean", view="any"
+) -> list[str]:
     """Caveats from the files of an encoder's folder: pooling, special tokens, and how it was
     read.
 
@@ -259,6 +287,8 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
     ----------
     encoder : Encoder
     pooling : {"mean", "cls"} or SentenceTransformer
+    view : LanguageView or str
+        One of its languages.
 
     Returns
     -------
@@ -286,10 +316,20 @@ def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean"
             f"sentences were read one at a time: the states of this {encoder.model.config.model_type} "
             "depend on what is beside a sentence in a batch"
         )
-    if getattr(encoder.model.config, "is_decoder", False):
+    config = encoder.model.config
+    if is_causal(encoder, view):
+        flags = [name for name in ("is_decoder", "causal", "is_causal") if getattr(config, name, 0)]
+        flag = f"config.json has {flags[0]}: " if flags else ""
         lines.append(
-            "config.json has is_decoder: a token sees only those before it; set it to false if the "
-            "model was trained to see both sides"
+            f"{flag}a token sees only those before it; set that to false if the model was trained to "
+            "see both sides"
+        )
+    table = encoder.positions is not None and position_table(encoder.model)
+    # The padding's row decides where positions begin in RoBERTa and its kin.
+    if table and table.padding_idx not in (None, encoder.pad):
+        lines.append(
+            f"config.json has pad_token_id {config.pad_token_id}, and the tokenizer pads with {encoder.pad}: "
+            "positions are counted from the former; set it to the one of the training"
         )
     return lines
 
@@ -438,7 +478,7 @@ def remarks(
     if len(words or ()) > 1 and not isinstance(pooling, SentenceTransformer):
         upper = upper_layer(encoder.depth)
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")
-    lines += folder_remarks(encoder, pooling)
+    lines += folder_remarks(encoder, pooling, next(iter(parallel), "any"))
     if encoder.head is None:
         lines.append(f"no perplexity: {why_headless(encoder)}")
     return [line for line in lines if line]

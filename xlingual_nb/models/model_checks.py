@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GIVEN', 'OPTIONAL', 'check_finite_weights', 'LanguageInput', 'find_language_input', 'check_arguments',
-           'is_static_embedding', 'check_settings', 'check_hidden_states']
+           'is_static_embedding', 'rows_of_language_embeddings', 'check_settings', 'check_hidden_states']
 
 # %% ../../nbs/lib/4130_model_checks.ipynb #8cd5cd78
 import inspect
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ..errors import InputError, require
@@ -194,6 +195,29 @@ def is_static_embedding(path: Path | str) -> bool:
     return any(str(module["type"]).endswith(".StaticEmbedding") for module in modules)
 
 
+def rows_of_language_embeddings(path: Path | str) -> int:
+    """Languages that the weights of a folder have embeddings of, as those of XLM and FlauBERT.
+
+    Parameters
+    ----------
+    path : Path or str
+
+    Returns
+    -------
+    int
+        0 for weights without, and for files that do not open: their loader says why.
+    """
+    for file in sorted(Path(path).glob("*.safetensors")):
+        try:
+            with safe_open(file, "pt") as tensors:
+                for name in tensors.keys():
+                    if name.endswith("lang_embeddings.weight"):
+                        return tensors.get_slice(name).get_shape()[0]
+        except (SafetensorError, OSError):
+            continue
+    return 0
+
+
 def check_settings(path: Path | str) -> None:
     """Check that no setting left in `config.json` changes what a model gives, or is lost in silence.
 
@@ -213,9 +237,17 @@ def check_settings(path: Path | str) -> None:
         "docs/probe.md has the lines that save it as word vectors, which can be probed",
     )
     config = load_json(Path(path) / "config.json") or {}
+    for name in ("return_dict", "use_return_dict"):
+        require(
+            config.get(name) is not False,
+            f"{path}/config.json has {name} false, with which layers have no names: take it out",
+        )
+    is_told_none = config.get("use_lang_emb") is False or config.get("n_langs") == 1
+    n_languages = rows_of_language_embeddings(path) if is_told_none else 0
     require(
-        config.get("return_dict") is not False,
-        f"{path}/config.json has return_dict false, with which layers have no names: take it out",
+        n_languages < 2,
+        f"{path}/config.json leaves out the embeddings of {n_languages} languages that its weights have: "
+        f"set use_lang_emb to true, n_langs to {n_languages}, and lang2id to their names",
     )
     require(
         not config.get("chunk_size_feed_forward"),

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MIN_SENTENCES', 'VERSE_RANGE', 'natural_language', 'describe_extent', 'check_same_documents', 'intersect_corpora',
-           'parallel_sentences', 'rows_of_ranges', 'read_parallel_lines', 'format_skipped_lines', 'find_bible',
-           'read_parallel_sources', 'load_parallel_sentences', 'read_word_pairs', 'read_dictionary', 'parallel_words',
-           'read_parallel_corpora', 'parallel_size']
+           'parallel_sentences', 'rows_of_ranges', 'without_ranges', 'read_parallel_lines', 'format_skipped_lines',
+           'find_bible', 'read_parallel_sources', 'load_parallel_sentences', 'read_word_pairs', 'read_dictionary',
+           'parallel_words', 'read_parallel_corpora', 'parallel_size']
 
 # %% ../../nbs/lib/2070_parallel.ipynb #6fd590aa
 from collections.abc import Iterator
@@ -160,10 +160,31 @@ def rows_of_ranges(lines: list[str]) -> set[int]:
     set of int
     """
     rows = set()
+    holder = 0
     for i, line in enumerate(lines):
-        if line == VERSE_RANGE:
-            rows |= {max(i - 1, 0), i}
+        if line.strip().lower() == VERSE_RANGE:
+            rows |= {holder, i}
+        elif line.strip():
+            holder = i
     return rows
+
+
+def without_ranges(corpus: Corpus) -> Corpus:
+    """Verses with a text of their own.
+
+    Parameters
+    ----------
+    corpus : Corpus
+
+    Returns
+    -------
+    Corpus
+        The corpus itself where no verse is part of a range.
+    """
+    shared = rows_of_ranges(corpus.sentences)
+    if corpus.ids is None or not shared:
+        return corpus
+    return corpus.select(i not in shared for i in range(len(corpus)))
 
 
 def read_parallel_lines(files: dict[str, str]) -> tuple[dict[str, list[str]], list[int]]:
@@ -299,7 +320,8 @@ def read_parallel_sources(
         )
         for language, name in names.items()
     }
-    return parallel_sentences(corpora, names), []
+    verses = {language: without_ranges(corpus) for language, corpus in corpora.items()}
+    return parallel_sentences(verses, names), []
 
 # %% ../../nbs/lib/2070_parallel.ipynb #e18c0adc
 def load_parallel_sentences(
