@@ -30,7 +30,7 @@ from xlingual_nb.measures.embeddings import (
     fit,
     sentence_vectors,
 )
-from .perplexity import masked_nll
+from .perplexity import nll_of_masked_sentences
 from .retrieval import hits, upper_layer
 from ..text.layouts import layout_named
 from ..text.parallel import load_parallel_sentences, parallel_words
@@ -84,7 +84,7 @@ def encode_text(encoder: Encoder, sentences: Iterable[str], view) -> Encoded:
 
 # %% ../../nbs/lib/5070_probe.ipynb #6e8cf550
 def probe_budget(encoder: Encoder) -> int:
-    """Tokens a batch: a quarter of `default_budget` on the CPU, as fast there and smaller.
+    """Tokens a batch: an eighth of `default_budget` on the CPU, as fast there and smaller.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def probe_budget(encoder: Encoder) -> int:
     -------
     int
     """
-    return 512 if encoder.device.type == "cpu" else default_budget(encoder)
+    return 256 if encoder.device.type == "cpu" else default_budget(encoder)
 
 
 @torch.inference_mode()
@@ -420,7 +420,7 @@ def probe(
     with onednn_linear_layers(encoder.model):
         rows = comparisons(encoder, parallel, dictionary, layers, pooling)
         for language, sentences in parallel.items() if encoder.head and not is_card else ():
-            nll, n_masked = masked_nll(
+            nll, n_masked = nll_of_masked_sentences(
                 encoder, sentences, language, seed, budget=probe_budget(encoder)
             )
             value = math.exp(nll / n_masked)
