@@ -15,6 +15,7 @@ from xlingual_nb.measures.perplexity import (
     choose_tokens,
     masked_nll,
     masked_perplexity,
+    nll_of_masked_sentences,
     pooled_perplexity,
 )
 from xlingual_nb.text.tokenizers import Encoded
@@ -38,6 +39,8 @@ def test_the_librarys_loss_one_sentence_at_a_time(family, device, tmp_path):
             total += c.model(ids, labels=labels).loss.item() * asked.sum()
     nll, count = masked_nll(c, text, "any", seed=7, budget=50)
     assert count == chosen.sum() and nll == pytest.approx(total, rel=1e-4)
+    quick, quick_count = nll_of_masked_sentences(c, text, "any", seed=7, budget=50)
+    assert quick_count == count and quick == pytest.approx(nll, rel=1e-5)
     assert masked_perplexity(c, text, "any", seed=7) == pytest.approx(
         math.exp(total / count), rel=1e-4
     )

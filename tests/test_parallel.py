@@ -235,3 +235,17 @@ def test_what_is_no_line_for_line_translation_is_one_line(tmp_path, one, other, 
     with pytest.raises(InputError, match=says) as refusal:
         load_parallel_sentences(["en", "es"], two_files(tmp_path, one, other))
     assert "\n" not in str(refusal.value)
+
+
+def test_verses_of_a_range_are_in_no_pair(tmp_path):
+    verses = {f"MAT.5.{n}": f"Lause {n}." for n in range(1, 20)}
+    other = {name: text.replace("Lause", "Mening") for name, text in verses.items()}
+    other |= {"MAT.5.7": "<range>", "MAT.5.8": "<range>"}
+    files = {}
+    for language, texts in (("fi", verses), ("sv", other)):
+        files[language] = tmp_path / f"{language}.tsv"
+        files[language].write_text("".join(f"{name}\t{text}\n" for name, text in texts.items()))
+    texts, _ = load_parallel_sentences(["fi", "sv"], files)
+    kept = [n for n in range(1, 20) if n not in (6, 7, 8)]
+    assert texts["fi"] == [f"Lause {n}." for n in kept]
+    assert texts["sv"] == [f"Mening {n}." for n in kept]
