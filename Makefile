@@ -29,17 +29,27 @@ PIP      := $(VENV)/bin/python -m pip install -q --no-compile --disable-pip-vers
 
 PART     := $(if $(filter all,$(ROWS)),,-p rows=$(ROWS) -p seeds=$(SEEDS))
 
+LASTS    := How long: xlingual plan $(RUN) --scale $(SCALE), once installed.
+ifeq ($(SCALE) $(RUN) $(ROWS) $(SEEDS),laptop laboratory 0,3,8,18,19 3)
+LASTS    := About six minutes on two cores, with installation.
+endif
+
 .DEFAULT_GOAL := help
 PYTEST   := $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: help reproduce site report test check ci slow lint lab house clean
+.PHONY: help announce reproduce site report test check ci slow lint lab house clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
+# before anything else: the installation alone takes minutes, and says little
+announce:
+	@echo "Installs into $(VENV) (once), trains and measures the models of $(RUN) at scale $(SCALE), and shows its tables."
+	@echo "$(LASTS) Writes: $(VENV)/, runs/ (models), yours/ (tables, figures, notebooks); nothing outside this folder."
+
 # word vectors are gensim's, which the laboratory does without
 # and which alone has rows: the original model, the copy read backwards, all three modifications, and untrained ones
-reproduce: $(VENV)/$(if $(filter-out laboratory,$(RUN)),.lab,.runtime)
+reproduce: announce $(VENV)/$(if $(filter-out laboratory,$(RUN)),.lab,.runtime)
 	$(VENV)/bin/xlingual run $(RUN) --scale $(SCALE) $(if $(filter laboratory,$(RUN)),$(PART))
 ifeq ($(RUN),laboratory)
 	@$(VENV)/bin/xlingual results laboratory --scale $(SCALE)

@@ -253,7 +253,7 @@ def cut_short(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
     return ", ".join(parts)
 
 
-def is_causal(encoder: Encoder, view) -> bool:
+def is_causal(encoder: Encoder) -> bool:
     """Whether a token's states are the same whatever comes after it.
 
     Two texts are read that differ in their last token.
@@ -262,12 +262,13 @@ def is_causal(encoder: Encoder, view) -> bool:
     ----------
     encoder : Encoder
         With a model.
-    view : LanguageView or str
 
     Returns
     -------
     bool
     """
+    names = [*encoder.views, *(encoder.language_input.ids if encoder.language_input else ())]
+    view = names[0] if names else "any"
     first, middle, *ends = content_ids(encoder, view)[:4]
     if len(ends) < 2 or encoder.max_length(view) < 3:
         return False
@@ -277,9 +278,7 @@ def is_causal(encoder: Encoder, view) -> bool:
     return bool((one - other).norm() <= 1e-6 * one.norm())
 
 
-def folder_remarks(
-    encoder: Encoder, pooling: str | SentenceTransformer = "mean", view="any"
-) -> list[str]:
+def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean") -> list[str]:
     """Caveats from the files of an encoder's folder: pooling, special tokens, and how it was
     read.
 
@@ -287,8 +286,6 @@ def folder_remarks(
     ----------
     encoder : Encoder
     pooling : {"mean", "cls"} or SentenceTransformer
-    view : LanguageView or str
-        One of its languages.
 
     Returns
     -------
@@ -317,7 +314,7 @@ def folder_remarks(
             "depend on what is beside a sentence in a batch"
         )
     config = encoder.model.config
-    if is_causal(encoder, view):
+    if is_causal(encoder):
         flags = [name for name in ("is_decoder", "causal", "is_causal") if getattr(config, name, 0)]
         flag = f"config.json has {flags[0]}: " if flags else ""
         lines.append(
@@ -478,7 +475,7 @@ def remarks(
     if len(words or ()) > 1 and not isinstance(pooling, SentenceTransformer):
         upper = upper_layer(encoder.depth)
         lines.append(f"mu: the mean of rho and tau at layers 0 and {upper}, both ways")
-    lines += folder_remarks(encoder, pooling, next(iter(parallel), "any"))
+    lines += folder_remarks(encoder, pooling)
     if encoder.head is None:
         lines.append(f"no perplexity: {why_headless(encoder)}")
     return [line for line in lines if line]
