@@ -204,32 +204,40 @@ def data_remarks(runs: Iterable) -> dict[str, list[str]]:
         does not take; the message has the command that converts it.
     """
     remarks = {}
+
+    def add(path, remark):
+        remarks.setdefault(str(path), []).append(remark)
+
     files = {}
     for spec in data_specs_of(runs):
         for file in files_of(spec):
             if file not in files and file.path.is_file():
                 files[file] = spec
+    # of each file by itself
     for file, spec in files.items():
         stat = file.path.stat()
         findings, is_wrong = _findings(file, stat.st_size, stat.st_mtime_ns)
         if is_wrong:
             raise InputError(f"{file.path} cannot be what its name says: {'; '.join(findings)}")
         if findings and foreign_layout(*file) and not isinstance(spec, WordSpec):
-            read_data(spec)
-        if findings:
-            remarks[str(file.path)] = [*findings]
+            read_data(spec)  # raises what reading it would, with the command that converts it
+        for finding in findings:
+            add(file.path, finding)
         if conversion := conversion_of(file.path):
-            remarks.setdefault(str(file.path), []).append(conversion)
+            add(file.path, conversion)
+    # of a dictionary beside the texts in which its words are looked up
     for spec in data_specs_of(runs):
         path = isinstance(spec, WordSpec) and dictionary_file(spec.dictionary, spec.pair)
-        if path and spec.context == "text":
-            sources = [f"file:{path}", *(text.source for text in spec.texts)]
-            content = tuple(map(source_digest, sources))
-            line = coverage_finding(
-                spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences, content
-            )
-            if line and line not in remarks.get(str(path), ()):
-                remarks.setdefault(str(path), []).append(line)
+        if not path or spec.context != "text":
+            continue
+        sources = [f"file:{path}", *(text.source for text in spec.texts)]
+        content = tuple(map(source_digest, sources))
+        finding = coverage_finding(
+            spec.dictionary, spec.pair, spec.texts, spec.spelling, spec.sentences, content
+        )
+        if finding and finding not in remarks.get(str(path), ()):
+            add(path, finding)
+    # of test files beside the training files
     for path, leak in leak_findings(file.path for file in files).items():
-        remarks.setdefault(str(path), []).append(leak)
+        add(path, leak)
     return remarks

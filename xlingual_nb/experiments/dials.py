@@ -201,23 +201,22 @@ def setting_cells(
     dial, _, setting = row.partition(" | ")
     metrics = {UNTRAINED: "mu"} if floor else dict(COLUMNS)
     if dial == "overlap" and not floor:
+        # words that are not shared, whose translation the others may have helped to learn
         metrics[UNSHARED_WORDS] = partial(unshared_word_translation, share=float(setting))
-    table_entries = [
-        TableEntry(OURS, table, row, column, seed, (measure,), name)
-        for column, name in metrics.items()
-    ]
+    entries = []
+    for column, metric in metrics.items():
+        entries.append(TableEntry(OURS, table, row, column, seed, (measure,), metric))
     if tagger_spec is None:
-        return table_entries
+        return entries
     english, second = measure.checkpoint.languages
     f1_second = f"f1 {second.name}"
     if floor:
-        metrics = {BASELINES[NAMES]: f1_second}
+        tagger_metrics = {BASELINES[NAMES]: f1_second}
     else:
-        metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
-    return table_entries + [
-        TableEntry(OURS, table, row, column, seed, (tagger_spec,), name, 100.0)
-        for column, name in metrics.items()
-    ]
+        tagger_metrics = {NAMES: f1_second, ENGLISH: f"f1 {english.name}"}
+    for column, metric in tagger_metrics.items():
+        entries.append(TableEntry(OURS, table, row, column, seed, (tagger_spec,), metric, 100.0))
+    return entries
 
 # %% ../../nbs/17_dials.ipynb #b627fe55
 def dial_cells(scale: str, base: PretrainSpec, floor: bool, all_settings: bool) -> list[TableEntry]:

@@ -395,13 +395,8 @@ class StudyResults:
             Label of the column; by default the score.
         """
         observations = self.observations
-        return (
-            observations[
-                (observations.row == row) & (observations.column == (column or self.score))
-            ]
-            .value.dropna()
-            .to_numpy()
-        )
+        is_entry = (observations.row == row) & (observations.column == (column or self.score))
+        return observations[is_entry].value.dropna().to_numpy()
 
 # %% ../../nbs/lib/7090_dials_common.ipynb #64ce6fef
 def trend_over_models(

@@ -201,25 +201,29 @@ def table4_cells(sizes: JointConfig, seed: int) -> list[TableEntry]:
     """
     spec = shift_model_spec(sizes, seed)
     layer = middle_layer(spec)
+    entries = []
+    # the upper half of the table: all layers are fine-tuned, and shifted in the middle
     full_run = shifted_nli_spec(sizes, spec, 0, layer, seed)
+    entries += fine_tuning_rows(sizes, ALL, full_run)
+    entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
+    # the lower half: the layers below stay as they are, so that the shift meets what it was made of
     upper_run = shifted_nli_spec(sizes, spec, layer, layer, seed)
-    table_entries = fine_tuning_rows(sizes, ALL, full_run)
-    table_entries += shift_weight_cells(sizes, "all layers, shifting weight", full_run)
-    table_entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
-    table_entries += shift_weight_cells(sizes, "shifting weight", upper_run)
+    entries += table4_row(sizes, UPPER, seed, upper_run, "plain {}")
+    entries += shift_weight_cells(sizes, "shifting weight", upper_run)
     for label, name in SHIFT_METRICS.items():
         # with a single target there is no other language to shift to
         if label != "+ other language" or len(sizes.shifts.transfer) > 1:
-            table_entries += table4_row(sizes, label, seed, upper_run, name, english=False)
+            entries += table4_row(sizes, label, seed, upper_run, name, english=False)
+    # baselines: an untrained encoder, the majority class, and what needs no lexicon
     untrained_run = shifted_nli_spec(sizes, untrained_spec(spec), layer, layer, seed)
-    table_entries += fine_tuning_rows(sizes, "untrained", untrained_run)
-    table_entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
+    entries += fine_tuning_rows(sizes, "untrained", untrained_run)
+    entries += table4_row(sizes, MAJORITY, seed, upper_run, "majority {}")
     tests = tuple((test, test) for _, test in upper_run.tests)
     lexicon_free_run = NliFloorsSpec(upper_run.train, tests, tests[0][0])
     for name in FLOORS:
         metric = name + " {0}|{0}"  # premise and hypothesis in the same language
-        table_entries += table4_row(sizes, name, seed, lexicon_free_run, metric)
-    return table_entries
+        entries += table4_row(sizes, name, seed, lexicon_free_run, metric)
+    return entries
 
 # %% ../../nbs/lib/7080_language_shift_common.ipynb #cb080b25
 FEW_SENTENCES = "few"

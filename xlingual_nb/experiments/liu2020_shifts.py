@@ -111,25 +111,23 @@ def check_shift_texts(sizes: JointConfig) -> None:
         If there is no target, two languages have the same text, or one has fewer than `MIN_WORDS`
         words.
     """
-    languages = SOURCE, *sizes.shifts.targets
+    languages = (SOURCE, *sizes.shifts.targets)
     require(len(languages) > 1, f"nothing to turn {SOURCE} into: name another language than that")
-    texts = {l: parallel_text(sizes, l) for l in languages}
-    twice = [(a, b) for a, b in combinations(languages, 2) if texts[a] == texts[b]]
-    require(
-        not twice,
-        f"{' and '.join(next(iter(twice), ()))} have the same text: give two languages, or each its own",
-    )
-    problems = {
-        l: text
-        for l, text in texts.items()
-        if 0 < dict(text.parameters).get("sentences", 0) < MIN_WORDS
-    }
-    short = [l for l, text in problems.items() if corpus_size(text)[1] < MIN_WORDS]
-    require(
-        not short,
-        f"the text of {''.join(short[:1])} that is turned has fewer than {MIN_WORDS} words: a mean of "
-        "that says nothing of a language, give more sentences",
-    )
+    texts = {language: parallel_text(sizes, language) for language in languages}
+    for first, second in combinations(languages, 2):
+        require(
+            texts[first] != texts[second],
+            f"{first} and {second} have the same text: give two languages, or each its own",
+        )
+    for language, text in texts.items():
+        n_sentences = dict(text.parameters).get("sentences", 0)
+        # words are counted only where there are few sentences: counting reads the text
+        is_short = 0 < n_sentences < MIN_WORDS and corpus_size(text)[1] < MIN_WORDS
+        require(
+            not is_short,
+            f"the text of {language} that is turned has fewer than {MIN_WORDS} words: a mean of "
+            "that says nothing of a language, give more sentences",
+        )
 
 
 def shift_study_config(

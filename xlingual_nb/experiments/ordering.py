@@ -97,17 +97,17 @@ def preserved_order(lengths, p: float, reading: str, seed: int = 0) -> tuple[flo
         Of neighbouring pairs, and of all pairs; 0.5 is chance.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)
-    positions = np.argsort(transforms.apply_transforms((f"{reading}({p:g},{seed})",), text, 0).ids)
+    text = Encoded(np.arange(starts[-1], dtype=np.int32), starts)  # each token is its own position
+    permuted = transforms.apply_transforms((f"{reading}({p:g},{seed})",), text, 0)
+    new_position = np.argsort(permuted.ids)
     shares = []
-    for sentence in np.split(positions, starts[1:-1]):
-        in_order = np.triu(sentence[None] > sentence[:, None], 1)
-        shares.append(
-            (
-                in_order.diagonal(1).mean(),
-                in_order.sum() * 2 / (len(sentence) * (len(sentence) - 1)),
-            )
-        )
+    for positions in np.split(new_position, starts[1:-1]):
+        n = len(positions)
+        # [first, second]: the pairs of which the first still comes before the second
+        in_order = np.triu(positions[None] > positions[:, None], 1)
+        of_neighbours = in_order.diagonal(1).mean()
+        of_all = in_order.sum() * 2 / (n * (n - 1))
+        shares.append((of_neighbours, of_all))
     return tuple(np.mean(shares, axis=0))
 
 # %% ../../nbs/02_ordering.ipynb #5d7cfefc

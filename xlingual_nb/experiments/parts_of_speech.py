@@ -94,15 +94,12 @@ def word_classes_spec(
         Map English by a rotation learnt from half of the dictionary, and test on the other half;
         else test on the whole dictionary.
     """
-    asked_for = replace(
-        sizes.dictionary, part=sizes.dictionary.part if mapped else "all", identical=identical
-    )
+    # a supervised mapping learns from one half of the dictionary, and is asked the other
+    part = sizes.dictionary.part if mapped else "all"
     supervision = sizes.learnt if mapped else ""
-    return WordClassesSpec(
-        word_retrieval_spec(sizes, spec, target, dictionary=asked_for),
-        pos_records(sizes),
-        supervision,
-    )
+    dictionary = replace(sizes.dictionary, part=part, identical=identical)
+    words = word_retrieval_spec(sizes, spec, target, dictionary=dictionary)
+    return WordClassesSpec(words, pos_records(sizes), supervision)
 
 
 def metric_or_nan(name: str):
