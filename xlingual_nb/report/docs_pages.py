@@ -141,7 +141,16 @@ def links_to_entries(entries) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text, as a cell of a table."""
+    """The first sentence of a text, as a cell of a table.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+    """
     return table_cell(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0].rstrip(";"))
 
 
