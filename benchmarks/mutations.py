@@ -76,8 +76,8 @@ MUTATIONS = [
     Mutation(
         "padding of the second sentence is aligned",
         "measures/retrieval.py",
-        "~(real_a[:, :, None] & real_b[:, None, :])",
-        "~real_a[:, :, None].expand(-1, -1, real_b.shape[1])",
+        "~(is_real_a[:, :, None] & is_real_b[:, None, :])",
+        "~is_real_a[:, :, None].expand(-1, -1, is_real_b.shape[1])",
         "test_measures_alignment.py",
     ),
     Mutation(
@@ -174,15 +174,15 @@ MUTATIONS = [
     Mutation(
         "a stray I- begins no entity",
         "tasks/metrics.py",
-        'if mark == "B" or (mark == "I" and convention == "conll") else None',
-        'if mark == "B" else None',
+        'begins = mark == "B" or (mark == "I" and convention == "conll")',
+        'begins = mark == "B"',
         "test_tagging.py",
     ),
     Mutation(
         "recall of entities divided by what was predicted",
         "tasks/metrics.py",
-        "recall=right / max(1, n_gold)",
-        "recall=right / max(1, n_predicted)",
+        "recall=n_right / max(1, n_gold)",
+        "recall=n_right / max(1, n_predicted)",
         "test_tagging.py",
     ),
     Mutation(
@@ -209,8 +209,8 @@ MUTATIONS = [
     Mutation(
         "naive Bayes without the prior",
         "tasks/baselines.py",
-        "np.log(np.bincount(of) / len(of))",
-        "np.zeros(len(names))",
+        "prior = np.bincount(numbers) / len(numbers)",
+        "prior = np.ones(len(names))",
         "test_bags_of_subwords.py",
     ),
     Mutation(
@@ -223,8 +223,8 @@ MUTATIONS = [
     Mutation(
         "padding goes on in the best path",
         "tasks/bilstm_crf.py",
-        "        live = (t < lengths)[:, None]\n        best =",
-        "        live = (t <= lengths)[:, None]\n        best =",
+        "        is_inside = (t < lengths)[:, None]\n        best =",
+        "        is_inside = (t <= lengths)[:, None]\n        best =",
         "test_bilstm_crf.py",
     ),
     Mutation(

@@ -348,6 +348,8 @@ def test_a_cased_vocabulary_that_would_be_lower_cased_is_refused(tmp_path):
         file.unlink()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "He", "Ăn", "the", "a", "b", "c", "d"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    lowered = dict(do_lower_case=True, tokenizer_class="BertTokenizer")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(lowered))
     with pytest.raises(InputError, match="lower-cases but its vocabulary is cased"):
         load_checkpoint(tmp_path)
     cased = dict(do_lower_case=False, strip_accents=False, tokenizer_class="BertTokenizer")

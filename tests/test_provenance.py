@@ -221,3 +221,26 @@ def test_a_claim_says_what_is_planned_on_fresh_seeds():
     (planned,) = [c for c in plans()["dufter2020"].claims if c.id == "D-no-parallel"]
     bible, micro = facts["on fresh seeds"]
     assert f"{planned.n} seeds" in bible and "more than 20 seeds" in micro
+
+
+def test_a_line_is_named_by_words_that_it_alone_holds():
+    table = "results/laptop/07_laboratory/table1.csv"
+    lines = (ROOT / table).read_text(encoding="utf-8").splitlines()
+    (number,) = [n for n, text in enumerate(lines, 1) if "3 inv-order,µ,bible" in text]
+    by_words = provenance.behind(ROOT, f"{table}:inv-order,µ bible")
+    assert by_words == provenance.behind(ROOT, f"{table}:{number}")
+
+
+@pytest.mark.parametrize("words", ["", "inv-order"])
+def test_several_lines_are_listed_with_their_numbers(words):
+    table = "results/laptop/07_laboratory/table1.csv"
+    lines = (ROOT / table).read_text(encoding="utf-8").splitlines()
+    first = next(n for n, text in enumerate(lines[1:], 2) if words in text)
+    with pytest.raises(InputError) as refused:
+        provenance.behind(ROOT, f"{table}:{words}")
+    assert f"\n{first}: {lines[first - 1][:20]}" in str(refused.value)
+
+
+def test_words_that_no_line_holds_are_refused():
+    with pytest.raises(InputError, match="klingon"):
+        provenance.behind(ROOT, "results/laptop/07_laboratory/table1.csv:klingon")

@@ -479,7 +479,8 @@ def claims_(
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="figures/NAME.png, results/…/NAME.csv:LINE, a claim, or a run's id."
+        metavar="TARGET",
+        help="figures/NAME.png; results/…/NAME.csv:LINE, a number or words of the line; a claim; a run's id.",
     ),
 ]
 

@@ -254,9 +254,9 @@ def cut_short(encoder: Encoder, parallel: Mapping[str, Encoded]) -> str:
 
 
 def is_causal(encoder: Encoder) -> bool:
-    """Whether a token's states are the same whatever comes after it.
+    """Whether a token sees those before it and not those after it.
 
-    Two texts are read that differ in their last token.
+    A text is read, and others that differ in its first and in its last token.
 
     Parameters
     ----------
@@ -269,13 +269,22 @@ def is_causal(encoder: Encoder) -> bool:
     """
     names = [*encoder.views, *(encoder.language_input.ids if encoder.language_input else ())]
     view = names[0] if names else "any"
-    first, middle, *ends = content_ids(encoder, view)[:4]
-    if len(ends) < 2 or encoder.max_length(view) < 3:
+    ids = content_ids(encoder, view)[:4]
+    if len(ids) < 4 or encoder.max_length(view) < 3:
         return False
-    texts = Encoded.of([np.array([first, middle, end]) for end in ends])
-    top = encoder.depth
-    one, other = [hidden_states(encoder, texts.take([i]), view, top)[top][0] for i in (0, 1)]
-    return bool((one - other).norm() <= 1e-6 * one.norm())
+    first, middle, last, another = ids
+
+    def top_states(*text):
+        texts = Encoded.of([np.array(text)])
+        return hidden_states(encoder, texts, view, encoder.depth)[encoder.depth]
+
+    def is_equal(states, others):
+        return bool((states - others).norm() <= 1e-6 * states.norm())
+
+    states = top_states(first, middle, last)
+    sees_later = not is_equal(states[0], top_states(first, middle, another)[0])
+    sees_earlier = not is_equal(states[-1], top_states(another, middle, last)[-1])
+    return sees_earlier and not sees_later
 
 
 def folder_remarks(encoder: Encoder, pooling: str | SentenceTransformer = "mean") -> list[str]:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'PUBLISHED_SIZE', 'Finding', 'Series', 'wrapped', 'bullet_text', 'effect_text', 'text_name', 'tested_rows',
-           'pretrained_notes', 'finding_parts', 'finding_text', 'where_text', 'models_text', 'question_text',
-           'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
+           'pretrained_notes', 'finding_parts', 'untested_parts', 'finding_text', 'where_text', 'models_text',
+           'question_text', 'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
            'comparison_table', 'corpus_score', 'score_text']
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #80562cbf
@@ -237,6 +237,26 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     return parts, scores or "no number printed"
 
 
+def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[str]:
+    """Why a finding whose effect was measured is not tested, one a scale and corpus.
+
+    Parameters
+    ----------
+    finding : Finding
+    frames : dict
+        {scale: frame of verdicts}, as `reference_verdicts` has them.
+
+    Returns
+    -------
+    list of str
+    """
+    parts = []
+    for scale, frame in frames.items():
+        for row in frame[(frame.claim == finding.claim) & frame.effect.notna()].itertuples():
+            parts.append(f"{text_name(scale, row.corpus)}: {row.note}")
+    return parts
+
+
 def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
     """The bullet of a finding.
 
@@ -247,7 +267,10 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
         {scale: frame of verdicts}, as `reference_verdicts` has them.
     """
     parts, published_text = finding_parts(finding, frames)
-    ours = "; ".join(parts) or "not tested"
+    ours = "; ".join(parts)
+    if not parts:
+        reasons = "; ".join(untested_parts(finding, frames))
+        ours = f"not tested ({reasons})" if reasons else "not tested"
     claim = next(claim for claim in claims() if claim.id == finding.claim)
     return bullet_text(
         f"**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})",
