@@ -18,7 +18,7 @@ from statistics import median
 import pytest
 
 SLOW_LIST = Path(__file__).parent / "slow.txt"
-SLOW = 0.15  # processor seconds
+SLOW = 0.075  # processor seconds
 HEAD = (
     f"# Tests that take {SLOW} processor seconds and more: `make check` leaves them out. A name without "
     "brackets means all its cases. Written by `make slow`."

@@ -100,3 +100,10 @@ def test_changed_readings_name_claims_and_ambiguities_that_exist():
     for reading in entries["reading"]:
         assert {*reading["claims"], reading.get("was", reading["claims"][0])} <= known
         assert reading.get("choice", next(iter(choices))) in choices
+
+
+def test_what_was_run_in_both_readings_is_an_ambiguity_and_has_numbers():
+    known = {entry.id for entry in ambiguities()}
+    for names, (_, target) in docs_pages.BOTH_READINGS.items():
+        assert set(names) <= known
+        assert (ROOT / "docs" / target).is_file()

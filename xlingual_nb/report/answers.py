@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SUBJECTS', 'PAPERS', 'READING', 'Answer', 'read_answers', 'library_pages', 'imported_modules', 'paper_links',
-           'library_links', 'neighbour_links', 'runs_text', 'links_text', 'unsupported', 'fresh_seeds_text',
-           'reference_verdicts', 'answer_text', 'write_cell', 'refresh']
+           'library_links', 'neighbour_links', 'tables_of', 'runs_text', 'links_text', 'unsupported',
+           'fresh_seeds_text', 'reference_verdicts', 'answer_text', 'write_cell', 'refresh']
 
 # %% ../../nbs/lib/8150_answers.ipynb #814021c5
 import json
@@ -220,6 +220,23 @@ def neighbour_links(notebook: Path) -> str:
     return ", ".join(f"[{name}]({name}.ipynb)" for name in neighbours)
 
 
+def tables_of(notebook: str, scale: str, root: Path) -> list[Path]:
+    """The files of a notebook's reference tables at a scale, values by seed left out.
+
+    Parameters
+    ----------
+    notebook, scale : str
+    root : Path
+        Of the repository.
+
+    Returns
+    -------
+    list of Path
+    """
+    folder = root / "results" / scale / notebook
+    return sorted(path for path in folder.glob("*.csv") if path.stem != "seeds")
+
+
 def runs_text(notebook: str, root: Path) -> str:
     """Where the numbers of a notebook's tables are, and the command that names their runs.
 
@@ -234,11 +251,12 @@ def runs_text(notebook: str, root: Path) -> str:
     str
         Two lines of markdown; empty for a notebook without tables of its own.
     """
-    folder = root / "results/laptop" / notebook
-    tables = sorted(path for path in folder.glob("*.csv") if path.stem != "seeds")
+    tables = tables_of(notebook, "laptop", root)
     if not tables:
         return ""
     links = [f"[{path.stem}](../{path.relative_to(root).as_posix()})" for path in tables]
+    for path in tables_of(notebook, "paper", root):
+        links.append(f"[{path.stem} at the published size](../{path.relative_to(root).as_posix()})")
     example = min(tables, key=lambda path: (not path.stem.startswith("table"), len(path.stem)))
     command = f"xlingual why {example.relative_to(root).as_posix()}:2"
     numbers = wrapped(f"Numbers: {', '.join(links)}.")

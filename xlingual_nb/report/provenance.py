@@ -430,10 +430,14 @@ def matching_line(path: Path, words: list[str]) -> int:
         If no line holds them, or more than one; the message lists these with their numbers.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [n for n, text in enumerate(lines[1:], 2) if all(word in text for word in words)]
+    wanted = " ".join(words)
+    # "4 no-random,µ,bible" as it stands in a line, where it begins and ends with a field
+    found = [n for n, text in enumerate(lines[1:], 2) if f",{wanted}," in text and "," in wanted]
+    found = found or [
+        n for n, text in enumerate(lines[1:], 2) if all(word in text for word in words)
+    ]
     if len(found) == 1:
         return found[0]
-    wanted = " ".join(words)
     require(found, f"{path}: no line holds {wanted!r}: name parts of its row, column and corpus")
     listed = "\n".join(f"{n}: {lines[n - 1][:100]}" for n in found[:SHOWN])
     raise InputError(
