@@ -123,6 +123,7 @@ def all_of_package() -> str:
     return digest(json.dumps(package(), sort_keys=True))
 
 
+@cache
 def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
@@ -337,19 +338,44 @@ class Recorder:
         self.path.write_text(json.dumps(tests), encoding="utf-8")
 
 
+@cache
+def known_tests(folder: Path) -> dict:
+    """{test that has passed: state, reached, notebooks}, as the last run has left it."""
+    path = folder / "known.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+@cache
+def unaffected(folder: Path) -> frozenset[str]:
+    """The known tests that reach nothing that has changed."""
+    return frozenset(
+        test
+        for test, (state, reached, notebooks) in known_tests(folder).items()
+        if state == state_of(reached, notebooks, test.split("::")[0])
+    )
+
+
+FEW = 500  # tests that one process ends sooner than several have started
+
+
+def is_soon_over(config) -> bool:
+    """Whether so few tests are reached that one process is the fastest."""
+    if not config.getoption("--affected") or config.getoption("cacheclear"):
+        return False
+    # where `config.cache.mkdir` has it, which is not there so early
+    folder = config.rootpath / config.getini("cache_dir") / "d/affected"
+    known = known_tests(folder)
+    return bool(known) and len(known) - len(unaffected(folder)) < FEW
+
+
 class Choice:
     """Chooses, in every process, and keeps what was learnt, in the process that reports."""
 
     def __init__(self, folder: Path, is_worker: bool):
         self.folder, self.is_worker = folder, is_worker
-        path = folder / "known.json"
-        self.known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        self.passed, self.failed, self.seen = set(), set(), set()
-        self.left_out = {
-            test
-            for test, (state, reached, notebooks) in self.known.items()
-            if state == state_of(reached, notebooks, test.split("::")[0])
-        }
+        self.known = dict(known_tests(folder))
+        self.passed, self.failed = set(), set()
+        self.left_out = unaffected(folder)
         files = {test.split("::")[0] for test in self.known}
         wanted = {test.split("::")[0] for test in set(self.known) - self.left_out}
         changed = {f for f in files if f not in wanted and not (ROOT / f).is_file()}

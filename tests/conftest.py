@@ -48,8 +48,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """`-n auto`: one more than the cores that we may use, as tests wait for processes of theirs;
-    eight at most, for each takes a gigabyte.
+    eight at most, for each takes a gigabyte. None where a change reaches few tests.
     """
+    if affected.is_soon_over(config):
+        return 0
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

@@ -1,5 +1,7 @@
 """What counts as a change for the tests that `pytest --affected` leaves out."""
 
+import json
+
 import affected
 
 MODULE = '''"""A module."""
@@ -94,3 +96,11 @@ def test_what_is_called_is_noted_and_does_the_same(tmp_path, monkeypatch):
         called.clear()
         assert call() == value
         assert called == {f"module.py:{name}" for name in noted}
+
+
+def test_a_test_whose_state_has_changed_is_affected(tmp_path, monkeypatch):
+    states = {"tests/test_a.py::test_one": "same", "tests/test_a.py::test_two": "before"}
+    known = {test: (state, ["x.py:f"], []) for test, state in states.items()}
+    (tmp_path / "known.json").write_text(json.dumps(known), encoding="utf-8")
+    monkeypatch.setattr(affected, "state_of", lambda reached, notebooks, file: "same")
+    assert affected.unaffected(tmp_path) == {"tests/test_a.py::test_one"}
