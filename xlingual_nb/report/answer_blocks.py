@@ -238,7 +238,7 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
 
 
 def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """Why a finding whose effect was measured is not tested, one a scale and corpus.
+    """The effects of a finding that are not tested, and why, one a scale and corpus.
 
     Parameters
     ----------
@@ -253,7 +253,8 @@ def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[st
     parts = []
     for scale, frame in frames.items():
         for row in frame[(frame.claim == finding.claim) & frame.effect.notna()].itertuples():
-            parts.append(f"{text_name(scale, row.corpus)}: {row.note}")
+            effect = effect_text(row, finding.unit)
+            parts.append(f"{text_name(scale, row.corpus)} {effect} ({row.note})")
     return parts
 
 
@@ -269,8 +270,7 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
     parts, published_text = finding_parts(finding, frames)
     ours = "; ".join(parts)
     if not parts:
-        reasons = "; ".join(untested_parts(finding, frames))
-        ours = f"not tested ({reasons})" if reasons else "not tested"
+        ours = "; ".join(untested_parts(finding, frames)) or "not tested"
     claim = next(claim for claim in claims() if claim.id == finding.claim)
     return bullet_text(
         f"**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})",
