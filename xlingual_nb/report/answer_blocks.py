@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SCORES', 'PUBLISHED_SIZE', 'Finding', 'Series', 'wrapped', 'bullet_text', 'effect_text', 'text_name', 'tested_rows',
            'pretrained_notes', 'finding_parts', 'untested_parts', 'finding_text', 'where_text', 'models_text',
-           'question_text', 'series_text', 'compared_text', 'published_size_table', 'departures_table', 'spread_text',
-           'comparison_table', 'corpus_score', 'score_text']
+           'question_text', 'series_text', 'entry_text', 'compared_text', 'published_size_table', 'departures_table',
+           'spread_text', 'comparison_table', 'corpus_score', 'score_text']
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #80562cbf
 import re
@@ -157,7 +157,7 @@ def text_name(scale: str, corpus: str) -> str:
 
 
 def tested_rows(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[tuple[str, tuple]]:
-    """The verdicts of a finding that have an effect.
+    """The verdicts on a finding's claim that are tested and have an effect, at all scales.
 
     Parameters
     ----------
@@ -173,13 +173,14 @@ def tested_rows(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[tuple
     rows = []
     for scale, frame in frames.items():
         for row in frame[frame.claim == finding.claim].itertuples():
-            if row.verdict != verdicts.NOT_TESTED and row.effect == row.effect:
+            is_tested = row.verdict != verdicts.NOT_TESTED
+            if is_tested and pd.notna(row.effect):
                 rows.append((scale, row))
     return rows
 
 
 def pretrained_notes(findings: tuple[Finding, ...], frames: dict[str, pd.DataFrame]) -> list[str]:
-    """What the encoders from elsewhere that findings rest on have read.
+    """What the external encoders that findings were tested with were pretrained on.
 
     Parameters
     ----------
@@ -190,21 +191,24 @@ def pretrained_notes(findings: tuple[Finding, ...], frames: dict[str, pd.DataFra
     Returns
     -------
     list of str
-        A sentence an encoder.
+        A sentence an encoder: "multilingual-e5-small is not ours: contrastive, trained on ...".
     """
     names = []
     for finding in findings:
         corpora = [row.corpus for _, row in tested_rows(finding, frames)]
         names += [corpus_name(corpus) for corpus in corpora if corpus.startswith(PRETRAINED)]
+
+    # a name reads "TEXT, ENCODER (what it was pretrained on)"
     notes = []
     for name in dict.fromkeys(names):
-        text, _, history = name.partition(" (")
-        notes.append(f"{text.rpartition(', ')[2]} is not ours: {history.rstrip(')')}.")
+        text_and_encoder, _, pretraining = name.partition(" (")
+        encoder = text_and_encoder.rpartition(", ")[2]
+        notes.append(f"{encoder} is not ours: {pretraining.rstrip(')')}.")
     return notes
 
 
 def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[list[str], str]:
-    """Our effects of a finding, one a scale and corpus, and what the paper prints.
+    """Our effects for a finding, one a scale and corpus, and the published effect beside them.
 
     Parameters
     ----------
@@ -215,30 +219,34 @@ def finding_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> tuple[li
     Returns
     -------
     parts : list of str
-        Name of the corpus with the effect, and the verdict on fresh seeds where there is one.
+        "microworld **+14.7 points [11.1, 18.2]**, n = 7, ✓ reproduced", and the verdict on fresh
+        seeds where there is one.
     published : str
-        The effect; else the scores that it is the difference of, beside ours; else that none is
-        printed.
+        "+12.3 points"; where the paper prints only the scores that are compared, "7.3 (ours 1.6)"
+        for each; else "no number printed".
     """
     parts = []
-    printed = float("nan")
-    measured = {}
+    published_effect = float("nan")
+    places = {}  # {name of the text: (scale, corpus)}
     for scale, row in tested_rows(finding, frames):
-        printed = row.published
+        published_effect = row.published  # the same at every scale
         name = text_name(scale, row.corpus)
-        measured[name] = scale, row.corpus
+        places[name] = scale, row.corpus
         fresh = f", {row.fresh}" if row.fresh else ""
         parts.append(f"{name} {effect_text(row, finding.unit)}{fresh}")
-    if printed == printed:
-        return parts, with_unit(printed, finding.unit)
+
+    if pd.notna(published_effect):
+        return parts, with_unit(published_effect, finding.unit)
+
+    # no effect is printed; the scores that it would be the difference of may be
     claim = next(claim for claim in claims() if claim.id == finding.claim)
-    number = SCORES.get(finding.unit)
-    scores = scores_text(claim, measured, number) if number else ""
+    number_format = SCORES.get(finding.unit)
+    scores = scores_text(claim, places, number_format) if number_format else ""
     return parts, scores or "no number printed"
 
 
 def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """The effects of a finding that are not tested, and why, one a scale and corpus.
+    """The effects for a finding's claim with the reason why they are not tested, at all scales.
 
     Parameters
     ----------
@@ -259,7 +267,7 @@ def untested_parts(finding: Finding, frames: dict[str, pd.DataFrame]) -> list[st
 
 
 def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
-    """The bullet of a finding.
+    """A finding as a markdown bullet: the claim, then our effects and the published one.
 
     Parameters
     ----------
@@ -268,14 +276,13 @@ def finding_text(finding: Finding, frames: dict[str, pd.DataFrame]) -> str:
         {scale: frame of verdicts}, as `reference_verdicts` has them.
     """
     parts, published_text = finding_parts(finding, frames)
-    ours = "; ".join(parts)
     if not parts:
-        ours = "; ".join(untested_parts(finding, frames)) or "not tested"
+        parts = untested_parts(finding, frames) or ["not tested"]
     claim = next(claim for claim in claims() if claim.id == finding.claim)
-    return bullet_text(
-        f"**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})",
-        f"{finding.effect}: {ours}. Published: {published_text}.",
-    )
+
+    sentence = f"**{finding.says or claim.says}** (`{finding.claim}`, {where_text(claim)})"
+    effects = f"{finding.effect}: {'; '.join(parts)}. Published: {published_text}."
+    return bullet_text(sentence, effects)
 
 
 def where_text(claim: Claim) -> str:
@@ -295,12 +302,12 @@ def where_text(claim: Claim) -> str:
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #814014ee
 def models_text(numbers: list[int]) -> str:
-    """How many models values have.
+    """How many models stand behind the values of a bullet.
 
     Parameters
     ----------
     numbers : list of int
-        Of each value.
+        Number of models of each value.
 
     Returns
     -------
@@ -312,17 +319,19 @@ def models_text(numbers: list[int]) -> str:
 
 
 def question_text(test: dict, notebook: str) -> str:
-    """Effect, number of values, p and verdict of a question of ours.
+    """The answer to a question of ours: effect, sample size, p and verdict.
 
     Parameters
     ----------
     test : dict
         Field `test` of a `Series`.
     notebook : str
+        The experiment that asks it, in `trends.csv` of its reference results.
 
     Returns
     -------
     str
+        "Spearman of µ with agreement: **+0.60**, n = 23, p = 0.021 after Holm's correction: rises."
 
     Raises
     ------
@@ -331,6 +340,8 @@ def question_text(test: dict, notebook: str) -> str:
     """
     answers = pd.read_csv(kept_study(notebook, scale="laptop").file("trends"))
     answers = answers.set_index("question")
+
+    # the sentence above the numbers was written for one verdict, and is wrong under another
     place = f"nbs/answers.toml: [{notebook}]: {test['question']!r}"
     require(test["question"] in answers.index, f"{place} is no question of trends.csv")
     answer = answers.loc[test["question"]]
@@ -338,10 +349,11 @@ def question_text(test: dict, notebook: str) -> str:
         answer.verdict == test["verdict"],
         f"{place} stands on {test['verdict']!r} and came out as {answer.verdict!r}: write it again",
     )
-    interval = f" [{answer.low:.2f}, {answer.high:.2f}]" if answer.low == answer.low else ""
+
+    interval = f" [{answer.low:.2f}, {answer.high:.2f}]" if pd.notna(answer.low) else ""
+    effect = f"{answer.effect:+.2f}{interval}".replace("-", MINUS)
     p = answer["Holm's p"]
     p_text = f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
-    effect = f"{answer.effect:+.2f}{interval}".replace("-", MINUS)
     return (
         f"{answer.comparison}: **{effect}**, n = {answer.n}, {p_text} after Holm's correction: "
         f"{answer.verdict}."
@@ -349,8 +361,7 @@ def question_text(test: dict, notebook: str) -> str:
 
 
 def series_text(series: Series, notebook: str) -> str:
-    """The bullet of a series: each row's name, our mean ± sd and, in brackets, the published value;
-    how many models they have; and the answer to a question of ours.
+    """A series as a markdown bullet: its sentence, then each row's mean ± sd and published value.
 
     Parameters
     ----------
@@ -361,7 +372,8 @@ def series_text(series: Series, notebook: str) -> str:
     Returns
     -------
     str
-        Markdown.
+        Beneath the sentence: "NER F1, Bible, mean ± sd, n = 3: 0 % shared **45 ± 2**, ...", and the
+        answer to the series' question, if it has one.
 
     Raises
     ------
@@ -370,31 +382,53 @@ def series_text(series: Series, notebook: str) -> str:
     """
     table = kept_study(notebook, scale="laptop").table(series.table)
     table = table[(table.column == series.column) & (table.corpus == series.corpus)]
-    values = {each.row: each for each in table.itertuples()}
-    number = f".{series.digits}f"
-    parts = []
-    numbers = []
-    for name, row in series.rows.items():
-        if row not in values:
+    entries = {entry.row: entry for entry in table.itertuples()}
+    for row in series.rows.values():
+        if row not in entries:
             raise InputError(
                 f"nbs/answers.toml: [{notebook}]: {series.table} of the results has no row {row!r} "
                 f"for {series.column!r} on {series.corpus!r}"
             )
-        value = values[row]
-        spread = f" ± {value.sd:{number}}" if value.n_seeds > 1 and value.sd > 0 else ""
-        text = f"{name} **{value.value:{number}}{spread}**"
-        if value.published == value.published:
-            text += f" ({value.published:{number}})"
-        parts.append(text)
-        numbers.append(value.n_seeds)
-    heading = " (published in brackets)" if any(part.endswith(")") for part in parts) else ""
-    count = f"{'mean ± sd, ' if max(numbers) > 1 else ''}{models_text(numbers)}"
-    values = (
-        f"{column_name(series.column)}, {corpus_name(series.corpus)}{heading}, {count}: "
-        f"{', '.join(parts)}."
-    )
-    tested = f" {question_text(series.test, notebook)}" if series.test else ""
-    return bullet_text(f"**{series.says}**", values + tested)
+
+    # "100 % **56 ± 1** (54)": the published value stands in brackets
+    parts = [entry_text(name, entries[row], series.digits) for name, row in series.rows.items()]
+    is_any_published = any(pd.notna(entries[row].published) for row in series.rows.values())
+    numbers = [entries[row].n_seeds for row in series.rows.values()]
+
+    facts = [column_name(series.column), corpus_name(series.corpus)]
+    if is_any_published:
+        facts[-1] += " (published in brackets)"
+    if max(numbers) > 1:
+        facts.append("mean ± sd")
+    facts.append(models_text(numbers))
+    detail = f"{', '.join(facts)}: {', '.join(parts)}."
+    if series.test:
+        detail += f" {question_text(series.test, notebook)}"
+    return bullet_text(f"**{series.says}**", detail)
+
+
+def entry_text(name: str, entry, digits: int) -> str:
+    """Mean, standard deviation and published value of an entry of a result table.
+
+    Parameters
+    ----------
+    name : str
+        What a reader calls its row.
+    entry : namedtuple
+        A row of a result table, with `value`, `sd`, `n_seeds` and `published`.
+    digits : int
+        Decimals.
+
+    Returns
+    -------
+    str
+        `1 layer **32 ± 6** (22)`; without a standard deviation for a single model or equal values,
+        without brackets where no number is published.
+    """
+    has_spread = entry.n_seeds > 1 and entry.sd > 0
+    spread = f" ± {entry.sd:.{digits}f}" if has_spread else ""
+    published_text = f" ({entry.published:.{digits}f})" if pd.notna(entry.published) else ""
+    return f"{name} **{entry.value:.{digits}f}{spread}**{published_text}"
 
 # %% ../../nbs/lib/8140_answer_blocks.ipynb #8140d15d
 def compared_text(ours: float, theirs: float, sd: float) -> str:
@@ -410,19 +444,20 @@ def compared_text(ours: float, theirs: float, sd: float) -> str:
     -------
     str
     """
-    digits = ".0f" if abs(theirs) >= 2 else ".2f"
-    text = f"{ours:{digits}} / {theirs:{digits}}"
-    if sd == sd and sd > 0:
+    number_format = ".0f" if abs(theirs) >= 2 else ".2f"  # perplexities, or scores up to 1
+    text = f"{ours:{number_format}} / {theirs:{number_format}}"
+    if pd.notna(sd) and sd > 0:
         text += f" ({(ours - theirs) / sd:+.1f} sd)"
     return text.replace("-", MINUS)
 
 
 def published_size_table(notebook: str, table: str) -> str:
-    """Every row of a table at scale `paper` beside the published one.
+    """A table at scale `paper` as markdown, every number beside the published one.
 
     Parameters
     ----------
     notebook : str
+        The experiment whose reference results have the table.
     table : str
         Rows and columns are the paper's, in its order; an incomplete row is left out.
 
@@ -434,26 +469,33 @@ def published_size_table(notebook: str, table: str) -> str:
     study = kept_study(notebook, scale="paper").table(table)
     if study.empty:
         return ""
-    paper = study.paper.iloc[0]
-    frame = published(paper, table)
-    columns = list(dict.fromkeys(frame.column))
-    sds = {(each.row, each.column): each.sd for each in frame.itertuples()}
-    measured = {(each.row, each.column): each for each in study.itertuples()}
+
+    paper_table = published(study.paper.iloc[0], table)
+    columns = list(dict.fromkeys(paper_table.column))
+    published_sds = {(entry.row, entry.column): entry.sd for entry in paper_table.itertuples()}
+    measured = {(entry.row, entry.column): entry for entry in study.itertuples()}
+
     lines = [
         f"| row | models | {' | '.join(map(column_name, columns))} |",
         "|---" * (len(columns) + 2) + "|",
     ]
-    for row in dict.fromkeys(frame.row):
-        cells = [measured.get((row, column)) for column in columns]
-        if None in cells:
+    for row in dict.fromkeys(paper_table.row):
+        entries = [measured.get((row, column)) for column in columns]
+        if None in entries:
             continue
-        texts = [compared_text(c.value, c.published, sds[row, c.column]) for c in cells]
-        lines.append(f"| {row_name(row)} | {cells[0].n_seeds} | {' | '.join(texts)} |")
+        texts = [
+            compared_text(entry.value, entry.published, published_sds[row, entry.column])
+            for entry in entries
+        ]
+        lines.append(f"| {row_name(row)} | {entries[0].n_seeds} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
 def departures_table(departures: dict, notebook: str, root: Path) -> str:
-    """µ of models that depart from the paper's text, beside the models by the text and the published µ.
+    """µ of models that depart from the paper's text, as a markdown table.
+
+    Beside them stand the models trained by the text, the published µ, and what the departure adds
+    to µ on the same seeds, with its 95 % interval.
 
     Parameters
     ----------
@@ -469,25 +511,29 @@ def departures_table(departures: dict, notebook: str, root: Path) -> str:
     str
         A markdown table.
     """
-    study = kept_study(notebook, scale="paper").table("table1")
-    study = study[study.column == "µ"]
-    frame = pd.read_csv(root / departures["file"], dtype={"row": str})
+    by_the_text = kept_study(notebook, scale="paper").table("table1")
+    by_the_text = by_the_text[by_the_text.column == "µ"]
+    departing_models = pd.read_csv(root / departures["file"], dtype={"row": str})
     effects = pd.read_csv(root / departures["effects"])
     effects = effects[effects.scale == "paper"].set_index(["row", "difference"])
+
     lines = [
         "| what differs from the paper's text | row | µ of each model | mean | by the text | published | "
         "added, same seeds |",
         "|---|---|---|---|---|---|---|",
     ]
-    for arm, name in departures["names"].items():
-        for ident, group in frame[frame.arm == arm].groupby("row"):
-            (text,) = study[study.row.str.startswith(f"{ident} ")].itertuples()
-            models = ", ".join(f"{mu:.2f}" for mu in group.mu)
-            effect = effects.loc[text.row, arm]
+    for arm, description in departures["names"].items():
+        of_arm = departing_models[departing_models.arm == arm]
+        for row_number, models in of_arm.groupby("row"):
+            # the file has the row's number, as "0"; the table its whole label, "0 original"
+            is_row = by_the_text.row.str.startswith(f"{row_number} ")
+            (entry,) = by_the_text[is_row].itertuples()
+            mus = ", ".join(f"{mu:.2f}" for mu in models.mu)
+            effect = effects.loc[entry.row, arm]
             added = f"{effect.added:+.2f} [{effect.low:.2f}, {effect.high:.2f}]".replace("-", MINUS)
             lines.append(
-                f"| {name} | {row_name(text.row)} | {models} | {group.mu.mean():.2f} | {text.value:.2f} "
-                f"(n = {text.n_seeds}) | {text.published:.2f} | {added} |"
+                f"| {description} | {row_name(entry.row)} | {mus} | {models.mu.mean():.2f} | "
+                f"{entry.value:.2f} (n = {entry.n_seeds}) | {entry.published:.2f} | {added} |"
             )
     return "\n".join(lines)
 
@@ -509,22 +555,24 @@ def spread_text(score) -> str:
 
 
 def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: dict) -> str:
-    """A column of a result table on several texts, in markdown: a row a model, a column a text.
+    """One score of several models on several texts, as a markdown table.
 
     Parameters
     ----------
     notebook, table, column : str
+        Where the score stands in the reference results.
     rows : dict
-        {name: row label}.
+        {name of the model: row label}: the rows of the markdown table.
     texts : dict
-        {name: "scale/corpus"}.
+        {name of the text: "scale/corpus"}: its columns.
     """
-    by_text = {}
+    by_text = {}  # {name of the text: {row label: "0.81 ± 0.02 (5)"}}
     for name, place in texts.items():
         scale, corpus = place.split("/")
-        frame = kept_study(notebook, scale=scale).table(table)
-        frame = frame[(frame.column == column) & (frame.corpus == corpus)]
-        by_text[name] = {score.row: spread_text(score) for score in frame.itertuples()}
+        results = kept_study(notebook, scale=scale).table(table)
+        results = results[(results.column == column) & (results.corpus == corpus)]
+        by_text[name] = {score.row: spread_text(score) for score in results.itertuples()}
+
     heading = f"{column_name(column)}, mean ± sd (models)"
     lines = [f"| {heading} | {' | '.join(texts)} |", "|---" * (len(texts) + 1) + "|"]
     for name, row in rows.items():
@@ -534,16 +582,16 @@ def comparison_table(notebook: str, table: str, column: str, rows: dict, texts: 
 
 
 def corpus_score(frame: pd.DataFrame, scale: str, *corpora: str) -> str:
-    """How many of the papers' own claims are decided on corpora, of those tested.
+    """How many of the papers' own claims are decided on some corpora, of those tested there.
 
     Parameters
     ----------
     frame : DataFrame
         Verdicts of a scale.
     scale : str
-        Names the claims that a scale of this size tests.
+        The scale; a claim counts only where a study of its size can test it.
     corpora : str
-        A claim counts on each.
+        A claim counts once on each.
 
     Returns
     -------
@@ -560,7 +608,7 @@ def corpus_score(frame: pd.DataFrame, scale: str, *corpora: str) -> str:
 
 
 def score_text(frames: dict[str, pd.DataFrame]) -> str:
-    """How many of the papers' own claims are decided, of those tested, on each corpus.
+    """How many of the papers' own claims are decided, of those tested, on each kind of text.
 
     Parameters
     ----------
@@ -572,12 +620,16 @@ def score_text(frames: dict[str, pd.DataFrame]) -> str:
     str
         A sentence.
     """
-    micro = corpus_score(frames["laptop"], "laptop", "micro")
-    bible = corpus_score(frames["laptop"], "laptop", "bible")
-    other_texts = set(frames["laptop"].corpus) - {"micro", "bible"}
-    others = corpus_score(frames["laptop"], "laptop", *other_texts)
-    own_size = frames["paper"][frames["paper"].paper == "dufter2020"]
-    published_size = corpus_score(own_size, "paper", "bible")
+    laptop = frames["laptop"]
+    micro = corpus_score(laptop, "laptop", "micro")
+    bible = corpus_score(laptop, "laptop", "bible")
+    other_texts = set(laptop.corpus) - {"micro", "bible"}
+    others = corpus_score(laptop, "laptop", *other_texts)
+
+    # Dufter & Schütze's (D) models are small enough to be trained here at their published size
+    paper = frames["paper"]
+    published_size = corpus_score(paper[paper.paper == "dufter2020"], "paper", "bible")
+
     return (
         "Decided, of the papers' own claims that could be tested: in the microworld "
         f"{micro}, on the Bible {bible}, on other texts {others}; with D's small models at the published "

@@ -76,35 +76,41 @@ def output_name(notebook: str, values: dict, known: dict[str, Parameter]) -> str
         Parameters of the notebook, by name.
     known : dict[str, Parameter]
         Parameters that the notebook has.
+
+    Returns
+    -------
+    str
+        `07_laboratory-corpus=bible-seeds=3`.
     """
-    asked = [
-        f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in values.items()
-        if name not in UNNAMED and value != known[name].default
-    ]
-    name = "-".join([notebook, *asked])
-    return re.sub(r"[/\\:{}\s]", "_", name)
+    parts = [notebook]
+    for name, value in values.items():
+        if name not in UNNAMED and value != known[name].default:
+            text = ",".join(map(str, value)) if isinstance(value, list) else value
+            parts.append(f"{name}={text}")
+    return re.sub(r"[/\\:{}\s]", "_", "-".join(parts))
 
 
 def batch_file(batch: str) -> Path:
-    """The file of a batch.
+    """The YAML file of a batch of notebooks, by path or by name.
 
     Parameters
     ----------
     batch : str
-        A path, or the name of a file in `nbs/batch`.
+        A path, or the name of a file in `nbs/batch` without its suffix.
 
     Raises
     ------
     InputError
-        If there is none; the message lists those there are.
+        If there is none; the message lists the batches there are.
     """
     path = Path(batch).expanduser()
     if path.is_file():
         return path
+
     folder = readable_root() / "nbs" / "batch"
-    if (named := folder / f"{batch}.yaml").is_file():
-        return named
+    path_of_name = folder / f"{batch}.yaml"
+    if path_of_name.is_file():
+        return path_of_name
     names = ", ".join(p.stem for p in sorted(folder.glob("*.yaml"))) or "none"
     raise InputError(
         f"--batch {batch}: no such file, and no batch of that name; there are: {names}"
@@ -114,7 +120,7 @@ def batch_file(batch: str) -> Path:
 def read_batch(
     batch: str | Path, settings: dict | None = None, scale: str = "smoke"
 ) -> list[Entry]:
-    """The entries of a batch.
+    """Read the entries of a batch, one notebook with its parameters each.
 
     Parameters
     ----------
@@ -123,7 +129,7 @@ def read_batch(
     settings : dict, optional
         Parameters for all entries, over their own; an entry takes those that its notebook has.
     scale : str
-        Of the entries that name none.
+        Scale of the entries that name none.
 
     Raises
     ------
@@ -138,13 +144,18 @@ def read_batch(
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no YAML ({' '.join(str(error).split())})") from None
     require(isinstance(listed, list) and listed, f"{path}: a list of notebooks is needed")
+
     settings = settings or {}
     entries = [
         read_entry(item, f"{path}, entry {n}", settings, scale) for n, item in enumerate(listed, 1)
     ]
+
+    # each entry ignores the settings it has no parameter for: one that all ignore is a mistake
     for name in settings:
-        taken = any(name in entry.parameters for entry in entries)
-        require(taken, f"{path}: no notebook of it has a parameter '{name}'")
+        is_used = any(name in entry.parameters for entry in entries)
+        require(is_used, f"{path}: no notebook of it has a parameter '{name}'")
+
+    # equal parameters would write one file twice
     outputs = [entry.output for entry in entries]
     for entry in entries:
         require(outputs.count(entry.output) == 1, f"{path}: {entry.name} is asked for twice")
@@ -152,18 +163,18 @@ def read_batch(
 
 
 def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
-    """One entry of a batch.
+    """Check one entry of a batch, and complete it by the scale and the settings for all entries.
 
     Parameters
     ----------
     item : dict
         `notebook` and `parameters`, from YAML.
     where : str
-        Where the entry stands, for messages.
+        File and number of the entry, for messages.
     settings : dict
         Parameters for all entries, over their own.
     scale : str
-        Name of the scale.
+        Scale, unless the entry names one.
 
     Returns
     -------
@@ -176,15 +187,21 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
     """
     is_entry = isinstance(item, dict) and "notebook" in item and item.keys() <= KEYS
     require(is_entry, f"{where}: {item!r} is not 'notebook: NAME' with 'parameters: {{...}}'")
-    asked = item.get("parameters") or {}
-    require(isinstance(asked, dict), f"{where}: parameters are NAME: VALUE, not {asked!r}")
+    own_values = item.get("parameters") or {}
+    require(
+        isinstance(own_values, dict), f"{where}: parameters are NAME: VALUE, not {own_values!r}"
+    )
+
     source = resolve(str(item["notebook"]))
     known = parameters(source)
-    values = {"scale": scale} | asked | {n: v for n, v in settings.items() if n in known}
+    common_values = {name: value for name, value in settings.items() if name in known}
+    values = {"scale": scale} | own_values | common_values
     try:
         values = with_absolute_paths(typed_values(values, known, source.stem))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+    # the executed notebook lies beside its tables: committed ones, or the user's in `yours`
     home = repository() if values.get("keep") else repository() / YOURS
     tables = Path(values.get("results") or home / "results")
     folder = tables / values["scale"] / source.stem
@@ -192,7 +209,7 @@ def read_entry(item, where: str, settings: dict, scale: str) -> Entry:
 
 # %% ../../nbs/lib/8170_batches.ipynb #7595a4ad
 def finished(entry: Entry) -> bool:
-    """Whether the executed notebook is there, made as it would be made now.
+    """Whether an entry was executed already, with today's notebook, code and parameters.
 
     Parameters
     ----------
@@ -203,18 +220,21 @@ def finished(entry: Entry) -> bool:
         metadata = json.loads(entry.output.read_text(encoding="utf-8"))["metadata"]
     except (OSError, ValueError, KeyError):
         return False
-    facts = metadata.get("xlingual", {})
-    now = execution_facts(entry.source.stem, entry.parameters, entry.source)
-    return all(facts.get(n) == now[n] for n in ("source_sha256", "code_sha256", "parameters"))
+    facts_then = metadata.get("xlingual", {})
+    facts_now = execution_facts(entry.source.stem, entry.parameters, entry.source)
+    compared = ("source_sha256", "code_sha256", "parameters")
+    return all(facts_then.get(name) == facts_now[name] for name in compared)
 
 
 def execute_entry(text: str) -> None:
-    """Execute one entry in this process and end it with the command's exit status.
+    """Execute one entry of a batch in this process.
+
+    The process ends with exit status 2 after bad input and 1 after a cell that failed.
 
     Parameters
     ----------
     text : str
-        The entry as JSON.
+        The entry as JSON (`as_json`).
     """
     values = json.loads(text)
     source = Path(values["source"])
@@ -251,22 +271,22 @@ def as_json(entry: Entry) -> str:
 
 
 def in_own_process(entry: Entry, children: set, say) -> Outcome:
-    """Execute an entry in a process of its own, with its log; headings are said as they come.
+    """Execute an entry in a process of its own, and copy what it prints to its log.
 
     Parameters
     ----------
     entry : Entry
         An entry of the batch.
     children : set
-        Processes that are running.
+        Processes that are running; holds this one while it runs, so that it can be stopped.
     say : callable
-        Prints a line.
+        Is called with one line of progress at a time.
     """
     code = "import sys; from xlingual_nb.report.batches import execute_entry; execute_entry(sys.argv[1])"
     command = [sys.executable, "-u", "-c", code, as_json(entry)]
     entry.output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    last = ""
+    last_line = ""
     with open(entry.log, "w", encoding="utf-8") as log:
         child = subprocess.Popen(
             command,
@@ -280,14 +300,16 @@ def in_own_process(entry: Entry, children: set, say) -> Outcome:
         for line in child.stdout:
             log.write(line)
             log.flush()
-            last = line.strip() or last
+            last_line = line.strip() or last_line
+            # "07_laboratory [3/20] Heading": progress; two entries may be of one notebook
             if line.startswith(f"{entry.source.stem} ["):
                 say(line.strip().replace(entry.source.stem, entry.name, 1))
         child.wait()
         children.discard(child)
+
     seconds = time.monotonic() - began
     if child.returncode:
-        return Outcome(entry, "failed", f"exit status {child.returncode}: {last}")
+        return Outcome(entry, "failed", f"exit status {child.returncode}: {last_line}")
     return Outcome(entry, "done", f"{seconds:.0f} s")
 
 
@@ -326,6 +348,7 @@ def stop(children: set) -> None:
     children : set
         Processes that are running.
     """
+    # all are interrupted before the first is waited for: they close their kernels at the same time
     for child in list(children):
         child.send_signal(signal.SIGINT)
     for child in list(children):
@@ -336,12 +359,12 @@ def stop(children: set) -> None:
 
 # %% ../../nbs/lib/8170_batches.ipynb #8170ab01
 def execute_on_worker(root: str, text: str, log: str) -> None:
-    """Execute one entry in this process of a worker.
+    """Execute one entry in a process of a cluster's worker.
 
     Parameters
     ----------
     root : str
-        Working folder: the root of the repository.
+        The root of the repository, which becomes the working folder.
     text : str
         The entry (`as_json`).
     log : str
@@ -354,16 +377,17 @@ def execute_on_worker(root: str, text: str, log: str) -> None:
     """
     os.chdir(root)
     values = json.loads(text)
+    source = Path(values["source"])
     scale = values["parameters"].pop("scale")
+
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as file, redirect_stdout(file):
         try:
-            run_notebook(
-                Path(values["source"]), scale, values["parameters"], copy_name=values["name"]
-            )
+            run_notebook(source, scale, values["parameters"], copy_name=values["name"])
         except (InputError, NotebookError) as error:
             print(error)
-            raise InputError(str(error)) from None  # whose line is said without a type
+            # the cluster reports an InputError as its message alone, without type and traceback
+            raise InputError(str(error)) from None
 
 
 def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
@@ -375,7 +399,7 @@ def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     ----------
     entries : list of Entry
     device : str
-        That the workers must have: `cpu` or `cuda`.
+        Device that the workers must have: `cpu` or `cuda`.
     say : callable
         Is called with one line of progress at a time.
 
@@ -393,11 +417,12 @@ def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
     root = repository()
     home = root / YOURS
     home.mkdir(exist_ok=True)
+    # a notebook waits for its runs, so it takes no slot that these runs need
     executor = Dask(os.environ["XLINGUAL_ADDRESS"], device=device, holds_slot=False, tell=say)
-    waiting = {}
+    submitted = {}  # {name of the entry: (entry, time of submission)}
     outcomes = []
 
-    def book(outcome):
+    def record(outcome):
         outcomes.append(outcome)
         say(f"{outcome.entry.name}: {outcome.status} ({outcome.text})")
 
@@ -405,17 +430,18 @@ def execute_on_workers(entries: list[Entry], device: str, say) -> list[Outcome]:
         executor.start(home)
         for entry in entries:
             if finished(entry):
-                book(Outcome(entry, "found", FOUND))
+                record(Outcome(entry, "found", FOUND))
                 continue
-            waiting[entry.name] = entry, time.monotonic()
+            submitted[entry.name] = entry, time.monotonic()
             arguments = (str(root), as_json(entry), str(entry.log))
             executor.submit(Job(entry.name, execute_on_worker, arguments))
+
         for job, failure in executor.as_completed():
-            entry, began = waiting.pop(job.name)
+            entry, began = submitted.pop(job.name)
             if failure:
-                book(Outcome(entry, "failed", failure.line))
+                record(Outcome(entry, "failed", failure.line))
             else:
-                book(Outcome(entry, "done", f"{time.monotonic() - began:.0f} s"))
+                record(Outcome(entry, "done", f"{time.monotonic() - began:.0f} s"))
     finally:
         executor.close()
     return outcomes
@@ -460,16 +486,19 @@ def run_batch(
         values = runnable(entry.source, entry.parameters)
         if values.get("keep"):
             check_keep(entry.source, values)
+
     device = max(entry.parameters.get("device", "cpu") for entry in entries)  # cuda, where one asks
     start_cluster(device)
     if on_workers:
         return all_done(execute_on_workers(entries, device, say))
+
     children = set()
     is_stopped = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: kernels are closed
 
     def run_one(entry):
+        """Execute an entry unless it is finished or the batch was stopped, and say its outcome."""
         if is_stopped.is_set():
             return Outcome(entry, "failed", "not begun")
         if finished(entry):
@@ -479,10 +508,11 @@ def run_batch(
         say(f"{entry.name}: {outcome.status} ({outcome.text})")
         return outcome
 
+    # a thread an entry that runs; each only waits for its process
     with ThreadPoolExecutor(jobs) as pool:
         try:
             outcomes = list(pool.map(run_one, entries))
-        except BaseException:
+        except BaseException:  # Ctrl-C as well
             is_stopped.set()
             stop(children)
             raise
@@ -498,12 +528,12 @@ def run_notebooks(
     start_cluster=lambda device: None,
     on_workers: bool = False,
 ) -> None:
-    """Execute notebooks, all checked before the first starts.
+    """Execute notebooks one after another or several at once, all checked before the first starts.
 
     Parameters
     ----------
     names : sequence of str
-        Numbers, names or paths; by default all.
+        Numbers, names or paths; if empty, all (with `keep`, all that have a grid of runs).
     scale : str
         Name of the scale.
     settings : dict
@@ -517,17 +547,20 @@ def run_notebooks(
     on_workers : bool, default False
         The runs are made by a cluster's workers, so that this machine need not have the device.
     """
-    everything = experiments_with_grid() if keep else experiments()
-    sources = [resolve(name) for name in names or everything]
+    all_notebooks = experiments_with_grid() if keep else experiments()
+    sources = [resolve(name) for name in names or all_notebooks]
     if keep:
         settings = settings | {"keep": "yes"}
     values = {source: runnable(source, {"scale": scale, **settings}) for source in sources}
+
     if jobs != 1 or on_workers:
         entries = [named_entry(source, scale, settings) for source in sources]
         run_batch(entries, jobs, start_cluster=start_cluster, on_workers=on_workers)
         return
-    for source in sources if keep else ():
-        check_keep(source, values[source])
+
+    if keep:
+        for source in sources:
+            check_keep(source, values[source])
     start_cluster(settings.get("device", "cpu"))
     for source in sources:
         print(f"{source.stem}: {short(run_notebook(source, scale, settings))}")

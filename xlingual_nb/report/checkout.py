@@ -22,13 +22,21 @@ SHIPPED = Path(xlingual_nb.__file__).resolve().parent / "shipped"  # in an insta
 
 
 def repository() -> Path:
-    """The root of the clone: the nearest folder upwards with `settings.ini` and `nbs`, else the one
-    that this package lies in. InputError where there is neither.
+    """The root of the clone that the working folder lies in, else of the one with this package.
+
+    Raises
+    ------
+    InputError
+        If neither lies in a clone.
     """
+    # a clone has `settings.ini` and `nbs` at its root
     here = Path.cwd().resolve()
-    for folder in (here, *here.parents, Path(xlingual_nb.__file__).resolve().parents[1]):
+    home_of_package = Path(xlingual_nb.__file__).resolve().parents[1]
+    for folder in (here, *here.parents, home_of_package):
         if (folder / "settings.ini").is_file() and (folder / "nbs").is_dir():
             return folder
+
+    # an installed wheel has copies of the notebooks to unpack
     unpack = ", or make a folder with them: xlingual init FOLDER" if SHIPPED.is_dir() else ""
     raise InputError(
         f"no notebooks here ({here} is in no clone of xlingual_nb): "
@@ -76,35 +84,39 @@ YOURS = "yours"
 
 # %% ../../nbs/lib/8010_checkout.ipynb #5a3e0d02
 def data_home() -> Path | None:
-    """The whole path of the data folder: the one that `XLINGUAL_DATA` names, be it there or not,
-    else `data` here or in the clone, the first that holds a data set; else None.
+    """Absolute path of the data folder, or None where there is none.
+
+    It is the one that `XLINGUAL_DATA` names, be it there or not; else `data` in the working folder
+    or in the clone, whichever holds a data set first.
     """
-    if named := os.environ.get("XLINGUAL_DATA"):
-        return Path(named).expanduser().absolute()
+    if path := os.environ.get("XLINGUAL_DATA"):
+        return Path(path).expanduser().absolute()
+
     try:
-        homes = Path.cwd(), repository()
-    except InputError:
-        homes = (Path.cwd(),)
-    return next(
-        (home / "data" for home in homes if any((home / "data" / s).is_dir() for s in DATA_SETS)),
-        None,
-    )
+        homes = [Path.cwd(), repository()]
+    except InputError:  # in no clone
+        homes = [Path.cwd()]
+    for home in homes:
+        if any((home / "data" / name).is_dir() for name in DATA_SETS):
+            return home / "data"
+    return None
 
 
 @contextmanager
 def same_data():
-    """Within, whoever works in another folder reads the same data: `XLINGUAL_DATA` names what
-    `data_home` finds.
+    """Context manager in which `XLINGUAL_DATA` is the absolute path of the data folder.
+
+    A kernel works in the notebook's folder, where it would look for another `data`.
     """
-    data_before = os.environ.get("XLINGUAL_DATA")
+    setting_before = os.environ.get("XLINGUAL_DATA")
     home = data_home()
     if home:
         os.environ["XLINGUAL_DATA"] = str(home)
     try:
         yield
     finally:
-        if data_before is not None:
-            os.environ["XLINGUAL_DATA"] = data_before
+        if setting_before is not None:
+            os.environ["XLINGUAL_DATA"] = setting_before
         elif home:
             os.environ.pop("XLINGUAL_DATA", None)
 
@@ -115,7 +127,7 @@ def check_place(name: str, folder: Path) -> None:
     Parameters
     ----------
     name : str
-        Name of the parameter, for the message.
+        Name of the parameter that names the folder, for the message.
     folder : Path
         The folder.
 
@@ -124,7 +136,8 @@ def check_place(name: str, folder: Path) -> None:
     InputError
         If it cannot.
     """
-    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    # of a folder that is still to be made, the nearest one above it decides
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not existing.is_dir():
         raise InputError(f"{name}={folder}: {existing} is no folder: name another place")
     try:
@@ -148,7 +161,7 @@ def default_place(name: str, values: dict) -> Path:
 
 
 def check_places(values: dict) -> None:
-    """Check that everything that a notebook writes (runs, tables, figures) can be written.
+    """Check that a notebook can write its runs, tables and figures into their folders.
 
     Parameters
     ----------
@@ -166,10 +179,13 @@ def check_places(values: dict) -> None:
     for name in ("results", "figures"):
         if name in values:
             folders[name] = values[name] or default_place(name, values)
+
+    # a store that exists may be read-only: it may hold every run that is needed
     if "store" in values:
         root = Store(values["store"] or repository() / "runs", create=False, blank=True).root
         if not (root / "VERSION").exists():
-            folders["store"] = root  # what a store has may be all that is needed
+            folders["store"] = root
+
     for name, folder in folders.items():
         check_place(name, Path(folder))
 

@@ -177,12 +177,16 @@ class ClaimTest:
                 means[label] = values.mean()
         if not means:
             return None
+
+        # the lower a perplexity, the better
         strongest = min if "Perpl." in column else max
         return strongest(means, key=means.get)
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #40f6ed5c
 def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str]]:
-    """Fisher's z of the correlation of two columns over the rows of a test, from means over seeds.
+    """Fisher's z of Pearson's correlation of two columns over the rows of a test.
+
+    A row counts with its means over seeds.
 
     Parameters
     ----------
@@ -201,24 +205,30 @@ def correlation_over_rows(t: ClaimTest) -> tuple[float, dict[str, int], list[str
     rows = t.test.plus
     first = [t.values(row, t.test.column) for row in rows]
     second = [t.values(row, t.test.minus_column) for row in rows]
+
     missing = []
-    for side in (first, second):
-        missing += [row for row, v in zip(rows, side) if v is None or v.empty]
+    for column_values in (first, second):
+        for row, values in zip(rows, column_values):
+            if values is None or values.empty:
+                missing.append(row)
     if missing:
         return np.nan, {}, list(dict.fromkeys(missing))
+
     x = [values.mean() for values in first]
     y = [values.mean() for values in second]
     r = np.corrcoef(x, y)[0, 1] if np.ptp(x) and np.ptp(y) else 0.0
     seeds = {row: min(len(a), len(b)) for row, a, b in zip(rows, first, second)}
+
     almost_one = 1 - 1e-9  # z of 1 is infinite
-    return float(np.arctanh(np.clip(r, -almost_one, almost_one))), seeds, []
+    z = float(np.arctanh(np.clip(r, -almost_one, almost_one)))
+    return z, seeds, []
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #0dce6e7a
 def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Weight of every entry that a test compares.
+    """Weight of every entry (row and column) in the effect of a test, a weighted sum of means.
 
-    Rows on the one side add up to 1, those on the other to minus the factor; a baseline that is
-    subtracted has minus the weight of its row.
+    The weights of the rows on the one side add up to 1, on the other side to minus the test's
+    factor; a baseline that is subtracted has minus the weight of its row.
 
     Parameters
     ----------
@@ -233,24 +243,28 @@ def weighted_rows(t: ClaimTest) -> tuple[dict[tuple[str, str], float], list[str]
         Baselines that have to be subtracted and were not run, in words.
     """
     test = t.test
-    is_above_baseline = test.minus == "floor"
+    is_against_baseline = test.minus == "floor"  # rows on one side, and nothing on the other
     terms = [(1 / len(test.plus), row, test.column) for row in test.plus]
-    if not is_above_baseline:
+    if not is_against_baseline:
         column = test.minus_column or test.column
         terms += [(-test.factor / len(test.minus), row, column) for row in test.minus]
+
+    # scores net of their baselines, as in "the gain over the untrained encoder is larger"
     missing = []
-    if test.net or is_above_baseline:
+    if test.net or is_against_baseline:
         for weight, row, column in list(terms):
             baseline = t.strongest_baseline(row, column)
             if baseline is None:
                 missing.append(baselines_in_words(t.claim, test, [row]))
             else:
                 terms.append((-weight, baseline, column))
+
     weights = {}
     for weight, row, column in terms:
         weights[row, column] = weights.get((row, column), 0.0) + weight
-    # a row that is compared with itself cancels out
-    return {entry: weight for entry, weight in weights.items() if abs(weight) > 1e-12}, missing
+    # a row that is compared with itself cancels out, and so does a baseline that both sides share
+    weights = {entry: weight for entry, weight in weights.items() if abs(weight) > 1e-12}
+    return weights, missing
 
 # %% ../../nbs/lib/8040_claim_tests.ipynb #bd28023c
 @dataclass
@@ -297,7 +311,10 @@ def group_name(groups: dict[str, SeedGroup], runs: frozenset[str], row: str, col
 
 
 def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
-    """The entries that a test compares as independent groups of models.
+    """The weighted entries that a test compares, as independent groups of models.
+
+    Entries of the same models (two scores of one encoder, say) are one group: their weighted values
+    are added seed by seed, as in a paired test.
 
     Parameters
     ----------
@@ -314,15 +331,17 @@ def seed_groups(t: ClaimTest) -> tuple[dict[str, SeedGroup], list[str]]:
     weights, missing = weighted_rows(t)
     groups = {}
     for (row, column), weight in weights.items():
-        seeds = t.values(row, column, t.test.curve)
-        if seeds is None or seeds.empty:
+        seed_values = t.values(row, column, t.test.curve)
+        if seed_values is None or seed_values.empty:
             missing.append(f"{row} (curve)" if t.test.curve else row)
             continue
-        values = weight * (np.log(seeds) if is_ratio else seeds)
+
+        # a ratio is tested as a difference of logarithms
+        values = weight * (np.log(seed_values) if is_ratio else seed_values)
         runs = frozenset() if t.test.curve else t.runs(row, column)
         name = group_name(groups, runs, row, column)
         if name in groups:
-            # two values of one model are subtracted seed by seed
+            # both are indexed by seed; a seed that one of them lacks is dropped
             values = (groups[name].values + values).dropna()
             groups[name] = SeedGroup(values, runs)
         else:
@@ -438,6 +457,7 @@ class Outcome:
             return [above]
         if self.test.test == "below":
             return [below]
+        # "within" has two bounds, margin and -margin
         return [below, self.scaled_margin + effect]
 
     def as_effect(self, value: float) -> float:
@@ -473,7 +493,7 @@ def correlation_outcome(t: ClaimTest) -> Outcome:
 
 
 def sum_of_groups(groups, by_column: bool = False) -> Estimate:
-    """The sum of the means of independent groups of seeds, with Welch and Satterthwaite's error.
+    """The sum of the means of independent groups of seeds, with its Welch-Satterthwaite error.
 
     Parameters
     ----------
@@ -488,9 +508,9 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
     Estimate
         Standard error NaN where a group has a single seed or none varies.
     """
-    value = 0.0
-    squared_errors = []
-    freedom = 0.0
+    total_mean = 0.0
+    squared_errors = []  # s² / n of each group
+    df_denominator = 0.0  # sum of (s² / n)² / (n - 1), after Satterthwaite
     for group in groups:
         n = len(group.values)
         variance_over_seeds = group.own_variance
@@ -498,34 +518,43 @@ def sum_of_groups(groups, by_column: bool = False) -> Estimate:
         if by_column and variance_over_seeds > 0:
             used_variance = max(variance_over_seeds, group.least_variance)
         squared_error = used_variance / n
-        value += float(group.values.mean())
+        total_mean += float(group.values.mean())
         squared_errors.append(squared_error)
         # a variance that comes from the whole column is taken as known
         if n > 1 and used_variance == variance_over_seeds:
-            freedom += squared_error**2 / (n - 1)
-    total = sum(squared_errors)
-    if not total > 0:
-        return Estimate(value, np.nan, np.nan)
-    df = total**2 / freedom if freedom else np.inf
-    return Estimate(value, float(np.sqrt(total)), float(df))
+            df_denominator += squared_error**2 / (n - 1)
+
+    squared_total_error = sum(squared_errors)
+    if not squared_total_error > 0:  # NaN as well
+        return Estimate(total_mean, np.nan, np.nan)
+    df = squared_total_error**2 / df_denominator if df_denominator else np.inf
+    return Estimate(total_mean, float(np.sqrt(squared_total_error)), float(df))
 
 
 def outcome(t: ClaimTest) -> Outcome:
-    """Result of a test; its `missing` names rows that were not run.
+    """Effect of a test with its error, or the rows that it lacks.
 
     Parameters
     ----------
     t : ClaimTest
         The test.
+
+    Returns
+    -------
+    Outcome
+        With NaN, and the rows in `missing`, where a row was not run.
     """
     if t.test.compare == "correlation":
         return correlation_outcome(t)
+
     groups, missing = seed_groups(t)
     if missing:
-        nothing = Estimate(np.nan, np.nan, np.nan)
-        return Outcome(t.test, nothing, seeds={}, sds=[], missing=tuple(missing))
-    seeds = {row: len(group.values) for row, group in groups.items()}
+        unknown = Estimate(np.nan, np.nan, np.nan)
+        return Outcome(t.test, unknown, seeds={}, sds=[], missing=tuple(missing))
+
+    seeds = {name: len(group.values) for name, group in groups.items()}
     sds = [np.sqrt(group.own_variance) for group in groups.values()]
+    # the same effect with two errors: few seeds that agree closely are no proof of a small spread
     by_seeds = sum_of_groups(groups.values())
     by_column = sum_of_groups(groups.values(), by_column=True)
     return Outcome(t.test, by_seeds, seeds=seeds, sds=sds, by_column=by_column)
@@ -548,7 +577,7 @@ class Levels:
 
 
 def chance(outcomes, effects, levels: Levels) -> float:
-    """Power: the chance that these seeds decide a claim, if its tests have these effects.
+    """Power of a claim: the chance that its seeds decide it, were its tests' effects the given ones.
 
     Parameters
     ----------
@@ -565,19 +594,22 @@ def chance(outcomes, effects, levels: Levels) -> float:
         The chance to be reproduced if every effect lies inside its region, else to be
         contradicted. NaN where the spread is not known.
     """
-    if any(min(o.sizes, default=2) < 2 for o in outcomes) or np.isnan(effects).any():
+    has_single_seed = any(min(o.sizes, default=2) < 2 for o in outcomes)
+    if has_single_seed or np.isnan(effects).any():
         return np.nan
 
     def power_of(o, distances, level):
+        """Lower bound of the chance to be significant against every bound of a test at once."""
         weights = np.ones(len(o.sds))
         return 1 - sum(1 - power(d, o.sds, weights, o.sizes, level) for d in distances)
 
     distances = [o.distances(effect) for o, effect in zip(outcomes, effects)]
     if min(min(d) for d in distances) > 0:
-        # all tests have to hold
+        # all tests have to hold: the chance that any of them misses is at most the sum
         misses = [1 - power_of(o, d, levels.holds) for o, d in zip(outcomes, distances)]
         return max(0.0, 1 - sum(misses))
-    # one test that falls is enough
+
+    # one test that falls is enough, so each is tested at its share of the level
     level = levels.falls / len(outcomes)
     return max(power_of(o, [-min(d)], level) for o, d in zip(outcomes, distances) if min(d) <= 0)
 

@@ -35,23 +35,27 @@ class RunValues:
     def __init__(self, frame, typical=None):
         self.frame = frame
         self.typical = tables.typical_variances(frame) if typical is None else typical
-        entry = ["table", "row", "column"]
-        # of a training curve the last step
-        ends = frame.sort_values("step").drop_duplicates([*entry, "seed"], keep="last")
+
+        # of a training curve only the last step counts
+        key_columns = ["table", "row", "column"]
+        ends = frame.sort_values("step").drop_duplicates([*key_columns, "seed"], keep="last")
         ends = ends.sort_values("seed")
         values = ends["value"].to_numpy()
         seeds = ends["seed"].to_numpy()
         runs = ends["run_id"].to_numpy()
-        self.by_entry = {}
-        for key, at in ends.groupby(entry).indices.items():
-            series = pd.Series(values[at], pd.Index(seeds[at], name="seed"))
-            self.by_entry[key] = series, frozenset(runs[at])
+        self.by_entry = {}  # {(table, row, column): (values by seed, ids of their runs)}
+        for key, positions in ends.groupby(key_columns).indices.items():
+            series = pd.Series(values[positions], pd.Index(seeds[positions], name="seed"))
+            self.by_entry[key] = series, frozenset(runs[positions])
+
         # labels of languages that stand in for the paper's are found under the paper's as well
         as_printed = published.stand_in(next(iter(frame.paper), "")).printed
         for (table, row, column), values_and_runs in list(self.by_entry.items()):
             key = table, as_printed(table, row), as_printed(table, column)
             self.by_entry.setdefault(key, values_and_runs)
-        self.readings = {}  # tables by the reading that ends their names
+
+        # tables by the reading that ends their names: "matched" of "table1-matched"
+        self.readings = {}
         for table in frame.table.unique():
             self.readings.setdefault(table.partition("-")[2], []).append(table)
 
@@ -127,6 +131,7 @@ def curve_numbers(part, column, name):
         By seed; None if there are no curves of the column and of those that the number needs as
         well (`BESIDES`).
     """
+    # a line a seed and step, a column a curve
     wide = part[part.step.notna()].pivot(index=["seed", "step"], columns="column", values="value")
     columns = [column, *BESIDES[name]]
     if wide.empty or any(c not in wide for c in columns):
@@ -155,7 +160,8 @@ def published_values(paper: str) -> Callable:
 
     def look_up(table, row, column, curve=None):
         if curve:
-            return None
+            return None  # no paper prints the numbers behind a curve
+        # a row that the table lacks may stand in another one
         for name in [table, *published.tables(paper)]:
             value = published.printed_value(paper, name, row, column)
             if not np.isnan(value):

@@ -78,14 +78,15 @@ def fresh_cells(notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]) 
 
 
 def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntry]]:
-    """The entries that a claim needs.
+    """The entries of result tables that a planned claim needs, on its fresh seeds.
 
     They come from the tables that its tests name and, where these lack a row, from another table of
-    the same reading.
+    the same reading (tables named alike behind the hyphen, as `table1-matched`).
 
     Parameters
     ----------
     plan : Plan
+        The plan of the claim's paper.
     planned : PlannedClaim
 
     Returns
@@ -97,22 +98,26 @@ def claim_entries(plan: Plan, planned: PlannedClaim) -> dict[str, list[TableEntr
     compared, preconditions = compared_and_precondition_keys(claim)
     needed = compared | preconditions
     claim_tables = {test.table for test in claim.tests}
-    printed = published.stand_in(plan.paper).printed
     seeds = plan.seeds(planned.n)
+
+    # a language that stands in for the paper's is looked up under the paper's label
+    printed = published.stand_in(plan.paper).printed
 
     def key(entry):
         reading = entry.table.partition("-")[2]
         return reading, printed(entry.table, entry.row), printed(entry.table, entry.column)
 
+    # first the claim's own tables, then the others, for what is still missing
     entries = {notebook: [] for notebook in notebooks_behind(planned, plan.paper)}
     for is_claim_table in (True, False):
         available = set(map(key, chain.from_iterable(entries.values())))
-        for notebook, of_notebook in entries.items():
+        missing = needed - available
+        for notebook, notebook_entries in entries.items():
             for entry in fresh_cells(notebook, plan.scale, planned.corpus, seeds):
                 is_of_paper = entry.paper == plan.paper
                 is_in_turn = (entry.table in claim_tables) == is_claim_table
-                if is_of_paper and is_in_turn and key(entry) in needed - available:
-                    of_notebook.append(entry)
+                if is_of_paper and is_in_turn and key(entry) in missing:
+                    notebook_entries.append(entry)
     return entries
 
 
@@ -133,11 +138,12 @@ class ConfirmatoryTable:
 def with_free_entries(
     entries: list[TableEntry], notebook: str, scale: str, corpus: str, seeds: tuple[int, ...]
 ) -> list[TableEntry]:
-    """Entries, and all others of the notebook that need no further run.
+    """Entries, and all others of the notebook's tables that need no further run.
 
     Parameters
     ----------
     entries : list of TableEntry
+        The entries that the plans need.
     notebook, scale, corpus : str
     seeds : tuple of int
 
@@ -146,12 +152,13 @@ def with_free_entries(
     list of TableEntry
     """
     runs = set(unique_runs(entries))
-    cells = fresh_cells(notebook, scale, corpus, seeds)
-    return deduplicate([*entries, *(c for c in cells if c.runs and runs.issuperset(c.runs))])
+    others = fresh_cells(notebook, scale, corpus, seeds)
+    free = [other for other in others if other.runs and runs.issuperset(other.runs)]
+    return deduplicate([*entries, *free])
 
 
 def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
-    """The entries that the plans need, by notebook and corpus.
+    """The tables on fresh seeds that the plans of all papers need, one a notebook and corpus.
 
     Parameters
     ----------
@@ -167,8 +174,9 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
     InputError
         If the data folder lacks the text of a corpus.
     """
-    needed = {}
-    seeds = {}
+    # claims share rows, so their entries are gathered first
+    needed = {}  # {(notebook, scale, corpus): entries}
+    seeds = {}  # {(notebook, scale, corpus): the seeds of the claim with the most}
     for plan in plans().values():
         for planned in plan.claims:
             if planned.cut or (corpus and planned.corpus != corpus):
@@ -177,6 +185,8 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
                 key = notebook, plan.scale, planned.corpus
                 needed.setdefault(key, []).extend(entries)
                 seeds[key] = max(seeds.get(key, ()), plan.seeds(planned.n), key=len)
+
+    # all else that these runs give is read as well, at no cost
     wanted_tables = []
     for key, entries in sorted(needed.items()):
         if entries:
@@ -187,7 +197,7 @@ def confirmatory_tables(corpus: str = "") -> list[ConfirmatoryTable]:
 
 # %% ../../nbs/lib/8110_confirmation.ipynb #16b80cc5
 def runs_left(table: ConfirmatoryTable, store) -> dict:
-    """The runs of a table that are still to be computed.
+    """How many runs of a planned table are still to be computed, and their cost.
 
     Parameters
     ----------
@@ -197,7 +207,7 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
     Returns
     -------
     dict
-        Number of pretrainings (`models`), of all `runs`, and their `flops`.
+        Number of pretrainings (`models`) and of all `runs`, and their `flops`.
     """
     runs = unique_runs(table.entries)
     nodes = missing_nodes(runs, StoreView(store, code_behind(runs)))
@@ -210,7 +220,7 @@ def runs_left(table: ConfirmatoryTable, store) -> dict:
 
 
 def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
-    """The tables whose text is in the data folder.
+    """The planned tables whose text is in the data folder.
 
     Parameters
     ----------
@@ -223,17 +233,19 @@ def tables_with_data(corpus: str = "", tell=print) -> list[ConfirmatoryTable]:
     -------
     list of ConfirmatoryTable
     """
-    corpora = {corpus: None} if corpus else {}
+    corpora = [corpus] if corpus else []
     if not corpus:
         for plan in plans().values():
-            corpora |= dict.fromkeys(claim.corpus for claim in plan.claims)
-    planned = []
-    for name in corpora:
+            corpora += [planned.corpus for planned in plan.claims]
+
+    # one corpus at a time: a text that is missing costs its own tables alone
+    available = []
+    for name in dict.fromkeys(corpora):
         try:
-            planned += confirmatory_tables(name)
+            available += confirmatory_tables(name)
         except InputError as error:
             tell(f"{name}: {error}")
-    return planned
+    return available
 
 
 def progress_table(store, corpus: str = "") -> pd.DataFrame:
@@ -252,16 +264,19 @@ def progress_table(store, corpus: str = "") -> pd.DataFrame:
         models, runs and core hours that are left.
     """
     rows = []
-    speed = calibrate() / cores()
+    flops_per_core_second = calibrate() / cores()
     for table in tables_with_data(corpus):
         claims = []
         for plan in plans().values():
             family = plan.family(table.corpus)
-            claims += [planned.id for planned in family if table.notebook == planned.notebook]
-        behind = ancestors_by_id(unique_runs(table.entries)).values()
-        n_models = sum(spec.stage == "pretrain" for spec in behind)
+            claims += [planned.id for planned in family if planned.notebook == table.notebook]
+
+        # models are counted among all that the entries rest on, whether computed yet or not
+        specs = ancestors_by_id(unique_runs(table.entries)).values()
+        n_models = sum(spec.stage == "pretrain" for spec in specs)
         left = runs_left(table, store)
-        left["hours of a core"] = round(left.pop("flops") / speed / 3600, 2)
+        left["hours of a core"] = round(left.pop("flops") / flops_per_core_second / 3600, 2)
+
         is_written = (readable_root() / CONFIRMED / table.file).is_file()
         rows.append(
             dict(
@@ -302,7 +317,7 @@ def find_table(notebook: str, corpus: str) -> ConfirmatoryTable:
 
 
 def write_values(table: ConfirmatoryTable, store) -> Path:
-    """Write the values of a table.
+    """Write the values by seed of a complete table to `results/confirmed`.
 
     Parameters
     ----------
@@ -312,17 +327,20 @@ def write_values(table: ConfirmatoryTable, store) -> Path:
     Returns
     -------
     Path
+        The file.
 
     Raises
     ------
     InputError
-        If a run is missing: values are first read when the table is complete.
+        If a run is missing.
     """
-    missing = [c for c in table.entries if not is_complete(c, store)]
+    # a look at some values could tempt to stop or to add seeds, which would spoil the tests
+    missing = [entry for entry in table.entries if not is_complete(entry, store)]
     require(
         not missing,
         f"{table.notebook} ({table.corpus}): {len(missing)} values are not made yet: none is read before",
     )
+
     values = collect_values(list(table.entries), pd.DataFrame(columns=HELD), store, table.corpus)
     path = repository() / CONFIRMED / table.file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -359,7 +377,7 @@ def processor_seconds() -> float:
 
 
 def record_row(table: ConfirmatoryTable, store) -> dict:
-    """The record of a table.
+    """How far the runs of a planned table are and what they cost, as a line of the record.
 
     Parameters
     ----------
@@ -373,9 +391,15 @@ def record_row(table: ConfirmatoryTable, store) -> dict:
         planned` are core hours for all runs (`runs.plan`).
     """
     runs = ancestors_by_id(unique_runs(table.entries)).values()
-    made = [spec for spec in runs if store.has(spec)]
-    costs = [(stage_of(spec).cost, spec) for spec in runs]
-    flops = sum(cost(spec).get("flops", 0.0) for cost, spec in costs if cost)
+    computed = [spec for spec in runs if store.has(spec)]
+
+    flops = 0.0
+    for spec in runs:
+        cost = stage_of(spec).cost  # None for a stage without an estimate
+        if cost:
+            flops += cost(spec).get("flops", 0.0)
+    flops_per_core_second = calibrate() / cores()
+
     seconds = list_runs(store).set_index("run_id").seconds
     return {
         "notebook": table.notebook,
@@ -383,14 +407,14 @@ def record_row(table: ConfirmatoryTable, store) -> dict:
         "commit": commit_of(repository())[:12],
         "day": date.today().isoformat(),
         "runs": len(runs),
-        "made": len(made),
-        "hours planned": round(flops / (calibrate() / cores()) / 3600, 2),
-        "hours": round(seconds.reindex(map(run_id, made)).sum() / 3600, 2),
+        "made": len(computed),
+        "hours planned": round(flops / flops_per_core_second / 3600, 2),
+        "hours": round(seconds.reindex(map(run_id, computed)).sum() / 3600, 2),
     }
 
 
 def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
-    """Write how far a table is, and what it took, to `results/confirmed/record.csv`.
+    """Write how far a planned table is, and what it took, to `results/confirmed/record.csv`.
 
     Parameters
     ----------
@@ -405,19 +429,23 @@ def write_record(table: ConfirmatoryTable, store, spent: float = 0.0) -> Path:
     """
     path = repository() / CONFIRMED / "record.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # the table's line is replaced; the processor's time of an interrupted call still counts
     before = read_record(repository())
     is_same = (before.notebook == table.notebook) & (before.corpus == table.corpus)
-    earlier = before[is_same]["processor hours"].astype(float).sum()
-    row = record_row(table, store) | {"processor hours": round(earlier + spent / 3600, 3)}
+    hours_before = before[is_same]["processor hours"].astype(float).sum()
+    row = record_row(table, store)
+    row["processor hours"] = round(hours_before + spent / 3600, 3)
     record = pd.concat([before[~is_same], pd.DataFrame([row]).astype(str)])
     write_atomic(path, tables.text(record[RECORD].sort_values(["notebook", "corpus"])))
     return path
 
 
 def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK) -> list[Path]:
-    """Compute the missing runs of a table, then write its values and the verdicts of complete families.
+    """Compute the missing runs of a planned table, then write its values and the confirmed verdicts.
 
-    Progress is recorded even if the call is interrupted.
+    Progress is recorded even if the call is interrupted. Verdicts are written of the claims of a
+    paper and corpus once all their tables are complete.
 
     Parameters
     ----------
@@ -438,6 +466,7 @@ def run_table(table: ConfirmatoryTable, store, executor=None, stack: int = STACK
         make_missing_runs(list(table.entries), store, stack, executor=executor)
     finally:
         record = write_record(table, store, processor_seconds() - began)
+
     written = [record, write_values(table, store)]
     judged = confirmed_verdicts(repository())
     if len(judged):
@@ -487,18 +516,23 @@ def examine_planned(
     Examined
     """
     claim = claim_to_test(planned)
-    of_claim = [values[values.notebook == n] for n in notebooks_behind(planned, plan.paper)]
-    part = pd.concat(of_claim).drop_duplicates([*tables.OBSERVED[:6], "step"])
-    look_up = RunValues(part[part.seed.isin(plan.seeds(planned.n))], typical)
+    per_notebook = [
+        values[values.notebook == name] for name in notebooks_behind(planned, plan.paper)
+    ]
+    claim_values = pd.concat(per_notebook).drop_duplicates([*tables.OBSERVED[:6], "step"])
+
+    # another claim may have needed more seeds of these rows than this one's plan has
+    is_planned = claim_values.seed.isin(plan.seeds(planned.n))
+    look_up = RunValues(claim_values[is_planned], typical)
     examined = verdicts.examine(claim, plan.scale, look_up)
-    remarks = (verdicts.stood_in(claim, part), verdicts.matched_note(claim))
-    return replace(
-        examined, corpus=planned.corpus, look_up=look_up, remark="; ".join(filter(None, remarks))
-    )
+
+    remarks = (verdicts.stood_in(claim, claim_values), verdicts.matched_note(claim))
+    remark = "; ".join(filter(None, remarks))
+    return replace(examined, corpus=planned.corpus, look_up=look_up, remark=remark)
 
 
 def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
-    """Whether all tables of a family are written.
+    """Whether the values of all tables are written that a plan's claims on a corpus need.
 
     Parameters
     ----------
@@ -512,8 +546,9 @@ def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
     bool
     """
     written = set(values[values.corpus == corpus].notebook)
+    # listing a claim's entries below needs the text of the corpus, which may not be here
     if not written.issuperset(planned.notebook for planned in plan.family(corpus)):
-        return False  # before cells are asked for, whose text may not be here
+        return False
     for planned in plan.family(corpus):
         needed = {name for name, entries in claim_entries(plan, planned).items() if entries}
         if not needed <= written:
@@ -522,7 +557,9 @@ def is_full(plan: Plan, corpus: str, values: pd.DataFrame) -> bool:
 
 
 def confirmed_verdicts(root: Path) -> pd.DataFrame:
-    """The verdicts of all families whose tables are complete.
+    """The verdicts on fresh seeds of every family of claims whose tables are complete.
+
+    A family, the claims of a paper on a corpus, is corrected together, so none is judged before.
 
     Parameters
     ----------
@@ -537,12 +574,12 @@ def confirmed_verdicts(root: Path) -> pd.DataFrame:
     values = confirmed_values(root)
     examined = []
     for plan in plans().values():
-        for corpus in dict.fromkeys(c.corpus for c in plan.claims):
-            if not plan.family(corpus) or not is_full(plan, corpus, values):
+        for corpus in dict.fromkeys(planned.corpus for planned in plan.claims):
+            family = plan.family(corpus)
+            if not family or not is_full(plan, corpus, values):
                 continue
             fresh = values[(values.paper == plan.paper) & (values.corpus == corpus)]
-            typical = tables.typical_variances(
-                fresh.drop_duplicates([*tables.OBSERVED[:6], "step"])
-            )
-            examined += [examine_planned(plan, c, fresh, typical) for c in plan.family(corpus)]
+            unique = fresh.drop_duplicates([*tables.OBSERVED[:6], "step"])
+            typical = tables.typical_variances(unique)
+            examined += [examine_planned(plan, planned, fresh, typical) for planned in family]
     return verdicts.judge(examined)

@@ -43,11 +43,12 @@ def read_confirmed(root: Path) -> pd.DataFrame:
 
 
 def outcome_of(exploratory: str, confirmed: str) -> str:
-    """The outcome of an exploratory verdict on fresh seeds.
+    """What became of an exploratory verdict on fresh seeds: confirmed, reversed and so on.
 
     Parameters
     ----------
     exploratory : str
+        The verdict on the seeds of the first study.
     confirmed : str
         The verdict on fresh seeds; empty before they are run.
 
@@ -73,14 +74,14 @@ COMPARED = [
 
 
 def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
-    """The papers' own claims by corpus: the exploratory verdict, what is planned and the confirmed one.
+    """The papers' own claims by corpus: exploratory verdict, plan, and verdict on fresh seeds.
 
     Parameters
     ----------
     root : Path
-        Of the repository.
+        The repository.
     scale : str
-        Of the exploratory verdicts.
+        Scale of the exploratory verdicts.
 
     Returns
     -------
@@ -96,18 +97,17 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
     exploratory_verdicts = exploratory.set_index(key).verdict
     fresh_verdicts = fresh.set_index(key).verdict
 
-    def compared_row(planned, paper):
-        address = planned.id, planned.corpus
-        why = getattr(planned, "why", "") or getattr(planned, "cut", "")
+    def compared_row(claim, paper, why, n=float("nan"), power=float("nan")):
+        address = claim.id, claim.corpus
         before = exploratory_verdicts.get(address, verdicts.NOT_TESTED)
         after = fresh_verdicts.get(address, "")
         return dict(
-            claim=planned.id,
+            claim=claim.id,
             paper=paper,
-            corpus=planned.corpus,
+            corpus=claim.corpus,
             exploratory=before,
-            n=float("nan") if why else planned.n,
-            power=float("nan") if why else planned.power,
+            n=n,
+            power=power,
             why=why,
             confirmed=after,
             outcome=LEFT_OUT if why else outcome_of(before, after),
@@ -115,7 +115,12 @@ def compared_verdicts(root: Path, scale: str = "laptop") -> pd.DataFrame:
 
     rows = []
     for plan in plans().values():
-        rows += [compared_row(claim, plan.paper) for claim in (*plan.claims, *plan.left_out)]
+        for claim in plan.claims:
+            if claim.cut:  # planned, and given up before any of its seeds was read
+                rows.append(compared_row(claim, plan.paper, claim.cut))
+            else:
+                rows.append(compared_row(claim, plan.paper, "", claim.n, claim.power))
+        rows += [compared_row(claim, plan.paper, claim.why) for claim in plan.left_out]
     return pd.DataFrame(rows, columns=COMPARED)
 
 
@@ -134,14 +139,15 @@ def confirmation_scores(compared: pd.DataFrame) -> pd.DataFrame:
         are `planned` on fresh ones, and how many have each of the `OUTCOMES`.
     """
     rows = []
-    for (paper, corpus), part in compared.groupby(["paper", "corpus"], sort=False):
-        tested = (part.exploratory != verdicts.NOT_TESTED).sum()
-        counts = part.outcome.value_counts()
-        row = dict(paper=paper, corpus=corpus, tested=tested)
-        row["decided"] = part.exploratory.isin(verdicts.DECIDED).sum()
-        row["planned"] = (part.outcome != LEFT_OUT).sum()
-        row |= {name: counts.get(name, 0) for name in OUTCOMES}
-        if tested:
-            rows.append(row)
+    for (paper, corpus), family in compared.groupby(["paper", "corpus"], sort=False):
+        n_tested = (family.exploratory != verdicts.NOT_TESTED).sum()
+        if not n_tested:
+            continue
+        row = dict(paper=paper, corpus=corpus, tested=n_tested)
+        row["decided"] = family.exploratory.isin(verdicts.DECIDED).sum()
+        row["planned"] = (family.outcome != LEFT_OUT).sum()
+        outcome_counts = family.outcome.value_counts()
+        row |= {name: outcome_counts.get(name, 0) for name in OUTCOMES}
+        rows.append(row)
     columns = ["paper", "corpus", "tested", "decided", "planned", *OUTCOMES]
     return pd.DataFrame(rows, columns=columns)

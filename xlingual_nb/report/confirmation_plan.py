@@ -116,21 +116,21 @@ class Plan:
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #c4b3ec7b
 def plan_entries(kind, tables: list[dict], path) -> tuple:
-    """Entries of a plan from the tables of its file.
+    """Planned or left-out claims from the TOML tables of a plan.
 
     Parameters
     ----------
     kind : type
-        `PlannedClaim` or `LeftOut`.
+        `PlannedClaim` or `LeftOut`, which the tables describe.
     tables : list of dict
         One a claim.
     path : Path or str
-        Of the file, for messages.
+        The file, for messages.
 
     Returns
     -------
     tuple
-        Of `kind`.
+        Instances of `kind`.
 
     Raises
     ------
@@ -139,6 +139,7 @@ def plan_entries(kind, tables: list[dict], path) -> tuple:
     """
     entries = []
     for table in tables:
+        # a frozen dataclass is hashable with tuples alone
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
         try:
             entries.append(kind(**values))
@@ -202,7 +203,7 @@ def tests_digest(claim: published.Claim) -> str:
 
 
 def claim_to_test(planned: PlannedClaim) -> published.Claim:
-    """The claim of a plan, its tests on the rows that the plan names.
+    """The registered claim that a plan names, with the tests that were fixed when it was planned.
 
     Parameters
     ----------
@@ -219,11 +220,14 @@ def claim_to_test(planned: PlannedClaim) -> published.Claim:
     """
     claim = next((c for c in published.claims() if c.id == planned.id), None)
     require(claim is not None, f"plan: there is no claim {planned.id!r} in the registry")
-    matched = [
-        replace(test, table=test.table + published.MATCHED) if at in planned.matched else test
-        for at, test in enumerate(claim.tests)
-    ]
-    claim = replace(claim, tests=tuple(matched))
+
+    # some tests are of the table in which rows were trained to the same fit (`table1-matched`)
+    tests = list(claim.tests)
+    for position in planned.matched:
+        test = tests[position]
+        tests[position] = replace(test, table=test.table + published.MATCHED)
+    claim = replace(claim, tests=tuple(tests))
+
     require(
         tests_digest(claim) == planned.tests,
         f"plan: the test of {planned.id} is not the one that was planned ({planned.tests}): a planned "
@@ -239,7 +243,7 @@ POWER = 0.8
 
 
 def chance_with(examined: Examined, n: int, level: float) -> float:
-    """The power of a claim's tests, if its exploratory effect and spread are the true ones.
+    """Power of a claim's tests with n seeds, were its exploratory effect and spread the true ones.
 
     Parameters
     ----------
@@ -248,24 +252,26 @@ def chance_with(examined: Examined, n: int, level: float) -> float:
     n : int
         Seeds in each group.
     level : float
-        Of the test, after the correction for the family.
+        Level of the test, after the correction for the family.
 
     Returns
     -------
     float
         In [0, 1].
     """
-    with_n = []
+    outcomes_with_n = []
     for test, o in zip(examined.claim.tests, examined.outcomes):
         groups, _ = seed_groups(ClaimTest(examined.claim, test, examined.look_up))
-        # seeds that all gave one value say nothing of the spread, nor does their column's pooled one
-        spreads = [
-            np.sqrt(max(g.own_variance, g.least_variance)) if g.own_variance > 0 else 0.0
-            for g in groups.values()
-        ]
-        with_n.append(replace(o, seeds=dict.fromkeys(o.seeds, n), sds=spreads))
+        sds = []
+        for group in groups.values():
+            # seeds that all gave one value say nothing of the spread, nor does their column's
+            is_varying = group.own_variance > 0
+            larger_variance = max(group.own_variance, group.least_variance)
+            sds.append(np.sqrt(larger_variance) if is_varying else 0.0)
+        outcomes_with_n.append(replace(o, seeds=dict.fromkeys(o.seeds, n), sds=sds))
+
     effects = [o.estimate.value for o in examined.outcomes]
-    return chance(with_n, effects, Levels(level, level))
+    return chance(outcomes_with_n, effects, Levels(level, level))
 
 
 def fewest_seeds(examined: Examined, level: float) -> int | None:
@@ -286,7 +292,7 @@ def fewest_seeds(examined: Examined, level: float) -> int | None:
 
 
 def reason_against(examined: Examined) -> str:
-    """The reason why no number of seeds decides a claim.
+    """The reason why no number of further seeds would decide a claim.
 
     Parameters
     ----------
@@ -309,7 +315,10 @@ def reason_against(examined: Examined) -> str:
 def plan_family(
     members: Iterable[tuple[str, Examined]],
 ) -> tuple[list[PlannedClaim], list[LeftOut]]:
-    """Plan the papers' own claims on a corpus.
+    """Choose which claims of a paper and corpus are tested on fresh seeds, and on how many.
+
+    Each gets the fewest seeds that decide its exploratory effect with power `POWER`, at a level
+    corrected for all claims that more seeds may decide (Bonferroni, Holm's strictest step).
 
     Parameters
     ----------
@@ -320,25 +329,36 @@ def plan_family(
     -------
     planned : list of PlannedClaim
     left_out : list of LeftOut
+        Claims that no number of seeds up to `MOST` would decide.
     """
     members = list(members)
-    open_claims = [e for _, e in members if not reason_against(e)]
-    level = ALPHA / max(len(open_claims), 1)
+    decidable = [examined for _, examined in members if not reason_against(examined)]
+    level = ALPHA / max(len(decidable), 1)
+
     planned = []
     left_out = []
-    for notebook, e in members:
-        why = reason_against(e)
-        n = None if why else fewest_seeds(e, level)
+    for notebook, examined in members:
+        claim = examined.claim
+        why = reason_against(examined)
+        n = None if why else fewest_seeds(examined, level)
         if n is None:
             why = why or f"more than {MOST} seeds would be needed for a power of {POWER:g}"
-            left_out.append(LeftOut(e.claim.id, e.corpus, shorten(why, 160, placeholder=" ...")))
+            why = shorten(why, 160, placeholder=" ...")
+            left_out.append(LeftOut(claim.id, examined.corpus, why))
             continue
-        power = round(chance_with(e, n, level), 2)
-        side = verdicts.side_of(e, verdicts.INCONCLUSIVE)
-        matched = [at for at, t in enumerate(e.claim.tests) if t.table.endswith(published.MATCHED)]
-        digest = tests_digest(e.claim)
+
+        is_matched = [test.table.endswith(published.MATCHED) for test in claim.tests]
         planned.append(
-            PlannedClaim(e.claim.id, e.corpus, notebook, n, side, power, digest, tuple(matched))
+            PlannedClaim(
+                id=claim.id,
+                corpus=examined.corpus,
+                notebook=notebook,
+                n=n,
+                side=verdicts.side_of(examined, verdicts.INCONCLUSIVE),
+                power=round(chance_with(examined, n, level), 2),
+                tests=tests_digest(claim),
+                matched=tuple(position for position, yes in enumerate(is_matched) if yes),
+            )
         )
     return planned, left_out
 
@@ -380,31 +400,41 @@ def exploratory_values(home: Path, paper: str) -> pd.DataFrame:
 
 
 def make_plans(home: Path, fixed: str) -> dict[str, Plan]:
-    """The plan of each paper, from the exploratory values by seed of a scale.
+    """Plan the confirmation of each paper's claims from the exploratory values by seed of a scale.
 
     Parameters
     ----------
     home : Path
         `results/<scale>`.
     fixed : str
-        The day on which it is fixed.
+        Day on which the plans are fixed.
+
+    Returns
+    -------
+    dict
+        {paper: Plan}.
     """
+    # a family, corrected together, is the own claims of a paper on a corpus
     families = {}
-    for notebook, examined in examined_claims(home).items():
-        for e in examined:
-            if e.claim.whose == published.PAPERS:
-                families.setdefault((e.claim.paper, e.corpus), []).append((notebook, e))
-    made = {}
+    for notebook, examined_here in examined_claims(home).items():
+        for examined in examined_here:
+            if examined.claim.whose == published.PAPERS:
+                key = examined.claim.paper, examined.corpus
+                families.setdefault(key, []).append((notebook, examined))
+
+    plan_of = {}
     for (paper, _), members in sorted(families.items()):
         planned, left_out = plan_family(members)
-        values = values_digest(exploratory_values(home, paper))
-        before = made.get(paper, Plan(paper, Path(home).name, fixed, values, FIRST_SEED))
-        made[paper] = replace(
-            before,
-            claims=(*before.claims, *planned),
-            left_out=(*before.left_out, *left_out),
+        if paper not in plan_of:
+            values = values_digest(exploratory_values(home, paper))
+            plan_of[paper] = Plan(paper, Path(home).name, fixed, values, FIRST_SEED)
+        plan = plan_of[paper]
+        plan_of[paper] = replace(
+            plan,
+            claims=(*plan.claims, *planned),
+            left_out=(*plan.left_out, *left_out),
         )
-    return made
+    return plan_of
 
 # %% ../../nbs/lib/8100_confirmation_plan.ipynb #466a5a75
 HEAD = """# Own claims of the paper that are tested once more on fresh seeds (report.confirmation_plan).
@@ -440,7 +470,7 @@ def toml_value(value) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan as TOML, one entry a line.
+    """A plan as the text of its TOML file, one claim a line.
 
     Parameters
     ----------
@@ -449,16 +479,18 @@ def plan_text(plan: Plan) -> str:
     Returns
     -------
     str
+        `paper = "k2020"` and so on, then the arrays `claim` and `left_out`.
     """
     lines = [f"{name} = {toml_value(getattr(plan, name))}" for name in HEAD_FIELDS]
     lines.append(f"first_seed = {plan.first_seed}")
+
     for name, entries in (("claim", plan.claims), ("left_out", plan.left_out)):
         lines.append(f"\n{name} = [")
         for entry in entries:
-            members = (
-                f"{k} = {toml_value(v)}" for k, v in vars(entry).items() if v not in ("", ())
-            )
-            lines.append(f"  {{ {', '.join(members)} }},")
+            # empty fields are left out: they are the defaults
+            fields_set = {k: v for k, v in vars(entry).items() if v not in ("", ())}
+            members = ", ".join(f"{k} = {toml_value(v)}" for k, v in fields_set.items())
+            lines.append(f"  {{ {members} }},")
         lines.append("]")
     return HEAD + "\n" + "\n".join(lines) + "\n"
 

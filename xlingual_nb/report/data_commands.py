@@ -20,12 +20,12 @@ data_app = typer.Typer(help=DATA, no_args_is_help=True)
 
 # %% ../../nbs/lib/8150_data_commands.ipynb #70a26c53
 def named_folder(create: bool = False) -> Path:
-    """The data folder.
+    """The data folder that a command works on.
 
     Parameters
     ----------
     create : bool
-        Whether to take `data` of the repository where there is none yet.
+        Whether `data` in the repository, still to be made, counts where there is none yet.
 
     Returns
     -------
@@ -56,17 +56,17 @@ def data_list(as_json: Json = False):
     from xlingual_nb.text.data_download import DATA_SET_INFO
     from xlingual_nb.text.sources import available_sources
 
+    sources = available_sources()
+    data_sets = DATA_SET_INFO.values()
     if as_json:
-        return print_json(
-            dict(
-                sources=rows_of(available_sources()), sets=list(map(asdict, DATA_SET_INFO.values()))
-            )
-        )
-    print_table(available_sources())
+        print_json(dict(sources=rows_of(sources), sets=[asdict(s) for s in data_sets]))
+        return
+
+    print_table(sources)
     print("\nSets")
-    for s in DATA_SET_INFO.values():
-        source = f"hub: {s.hub}" if s.hub else f"not on the hub: {s.manual_instructions}"
-        print(f"  {s.name:<10} {s.description}; {s.licence}; {source}")
+    for s in data_sets:
+        where = f"hub: {s.hub}" if s.hub else f"not on the hub: {s.manual_instructions}"
+        print(f"  {s.name:<10} {s.description}; {s.licence}; {where}")
 
 # %% ../../nbs/lib/8150_data_commands.ipynb #b6e63098
 Sums = Annotated[
@@ -88,11 +88,15 @@ def data_check(
     folder = named_folder()
     if record:
         print(f"{data_download.record_checksums(folder, sums)} digests recorded")
+
+    # a file a row: its state against the recorded digest, and the problem that reading it met
     report = data_download.check_data_folder(folder, sums)
-    wrong = report[report.state.isin(["changed", "missing"]) | (report.problem != "")]
+    is_readable = report.problem == ""
+    print_table(report[is_readable][["file", "state", "holds"]], "nothing to read")
     counts = ", ".join(f"{n} {state}" for state, n in report.state.value_counts().items())
-    print_table(report[report.problem == ""][["file", "state", "holds"]], "nothing to read")
     print(counts or f"{folder} holds no data files")
+
+    # a file of the wrong language, say, reads well and has the digest that was recorded
     findings, implausible = plausibility(folder, data_download.data_files(folder))
     for name, lines in findings.items():
         for line in lines:
@@ -101,6 +105,9 @@ def data_check(
         raise InputError(
             f"{folder}: {', '.join(implausible)} cannot be what the name says: see the lines above"
         )
+
+    is_other = report.state.isin(["changed", "missing"])
+    wrong = report[is_other | ~is_readable]
     if not len(wrong):
         return
     for row in wrong.itertuples():
