@@ -74,11 +74,12 @@ def units(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Letters of scripts without spaces one by one, and what is between them as it is.
+    """Letters of scripts without spaces (Chinese, Thai) one by one; text between them is one unit.
 
     Parameters
     ----------
     piece : str
+        A run of text without spaces.
     start : int
         Position of `piece` in its text.
 
@@ -88,11 +89,13 @@ def split_unspaced(piece: str, start: int) -> Iterator[tuple[str, int, int]]:
     start, stop : int
     """
     end = 0  # of what has been given
+
     for letter in UNSPACED.finditer(piece):
         if letter.start() > end:
             yield piece[end : letter.start()], start + end, start + letter.start()
         yield letter.group(), start + letter.start(), start + letter.end()
         end = letter.end()
+
     if end < len(piece):
         yield piece[end:], start + end, start + len(piece)
 
@@ -124,11 +127,13 @@ class Finder:
     """
 
     def __init__(self, words: Iterable[str], spelling: str = "lower"):
+        """Number the words by spelling and index them by their first unit."""
         require(spelling in SPELLINGS, f"spelling={spelling!r}: choose {', '.join(SPELLINGS)}")
         self.spell = SPELLINGS[spelling]
         self.numbers = {}
         self.of = [self.numbers.setdefault(self.key(word), len(self.numbers)) for word in words]
-        # by first unit, so that a sentence is compared with few words
+
+        # at each unit of a sentence only the words that begin with it are compared
         lengths = {}
         for key in self.numbers:
             lengths.setdefault(key[0], set()).add(len(key))
@@ -162,20 +167,25 @@ class Finder:
         start, stop : int
             Its characters are `sentence[start:stop]`.
         """
-        parts = [(self.spell(unit), start, stop) for unit, start, stop in units(sentence)]
+        # units of the sentence as they are compared, and the characters that each stands for
+        spelt_units = [(self.spell(unit), start, stop) for unit, start, stop in units(sentence)]
+
         i = 0
-        while i < len(parts):
+        while i < len(spelt_units):
             n_units = 1  # a unit that begins no word is passed over
-            for length in self.lengths.get(parts[i][0], ()):
-                candidate = parts[i : i + length]
+            # lengths are sorted, longest first: "New York" wins over "New"
+            for length in self.lengths.get(spelt_units[i][0], ()):
+                candidate = spelt_units[i : i + length]
                 number = self.numbers.get(tuple(unit for unit, _, _ in candidate))
                 if number is None or len(candidate) < length:
                     continue
+
                 _, start, _ = candidate[0]
                 _, _, stop = candidate[-1]
                 yield number, start, stop
                 n_units = length
                 break
+
             i += n_units
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #f7d8ce89
@@ -196,7 +206,7 @@ class Found:
 
 
 def cut(encoder: Encoder, sentences: list[str]):
-    """Token ids of sentences and the characters that each stands for, without special tokens.
+    """Token ids of sentences, without special tokens, and the characters that each stands for.
 
     Parameters
     ----------
@@ -206,7 +216,7 @@ def cut(encoder: Encoder, sentences: list[str]):
     Returns
     -------
     iterator of (list of int, list of (int, int))
-        One a sentence.
+        One a sentence: ids, and for each the start and stop of its characters.
 
     Raises
     ------
@@ -217,6 +227,7 @@ def cut(encoder: Encoder, sentences: list[str]):
         raise InputError(
             f"the tokenizer of {encoder.path} does not say where its pieces stand: save it as a fast one"
         )
+
     encoded = encoder.tokenizer(
         sentences, add_special_tokens=False, return_offsets_mapping=True, verbose=False
     )
@@ -248,18 +259,22 @@ def pieces_of(offsets: list, start: int, stop: int, at: int = 0) -> tuple[int, i
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #8605c3af
 def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> Found:
-    """Where words stand in those of the sentences that have any; occurrences with an unknown
-    token are left out.
+    """Positions of words, in subwords, in the sentences that contain any of them.
+
+    Occurrences with an unknown token ([UNK]) are left out.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : iterable of str
     finder : Finder
+        Finds the words in a sentence, as ranges of characters.
 
     Returns
     -------
     Found
+        Token ids of the sentences that have a word, and a row (word, sentence, first subword,
+        subword after the last) for each occurrence.
     """
     containing = []
     words_of = []
@@ -267,19 +282,23 @@ def locate_words(encoder: Encoder, sentences: Iterable[str], finder: Finder) -> 
         if words := list(finder.find(sentence)):
             containing.append(sentence)
             words_of.append(words)
+
     if not containing:
         return Found(Encoded.of([]), np.zeros((0, 4), np.int64))
-    rows = []
+
+    # ranges of characters become ranges of subwords
+    token_ids = []
     spans = []
     unknown = encoder.tokenizer.unk_token_id
     for number, (ids, offsets) in enumerate(cut(encoder, containing)):
-        rows.append(ids)
+        token_ids.append(ids)
         first = 0
         for word, start, stop in words_of[number]:
+            # words come from left to right: the search goes on where the last one began
             first, after = pieces_of(offsets, start, stop, first)
             if after > first and unknown not in ids[first:after]:
                 spans.append((word, number, first, after))
-    return Found(Encoded.of(rows), np.array(spans, np.int64).reshape(-1, 4))
+    return Found(Encoded.of(token_ids), np.array(spans, np.int64).reshape(-1, 4))
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #b7bde1a6
 def permute_spans(words: np.ndarray, lengths: np.ndarray, inverted: bool) -> np.ndarray:
@@ -305,13 +324,14 @@ def permute_spans(words: np.ndarray, lengths: np.ndarray, inverted: bool) -> np.
 
 
 def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
-    """How plain ids become those of a view: the language's offset, another for special tokens,
-    and its direction.
+    """A function that maps the tokenizer's ids to those of a language: offsets added, and the order
+    reversed where the language is read backwards.
 
     Parameters
     ----------
     encoder : Encoder
     view : LanguageView or str
+        The language: offsets of its content and special tokens, and its direction.
 
     Returns
     -------
@@ -330,30 +350,36 @@ def shifted_text(encoder: Encoder, view) -> Callable[[Encoded], Encoded]:
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #84bc28a1
 def in_slices(located: Found, max_tokens: int) -> Found:
-    """The same sentences in slices; words that a cut divides are left out.
+    """Long sentences cut into slices, with the words at their new positions.
+
+    A word that a cut divides is left out.
 
     Parameters
     ----------
     located : Found
+        Sentences, and where words stand in them.
     max_tokens : int
-        Longest slice.
+        Length of the longest slice.
 
     Returns
     -------
     Found
-        A sentence a slice.
+        Each slice is a sentence.
     """
     text = located.text
     word, sentence, first, after = located.words.T
     slices = split_into_chunks(text, np.arange(1, len(text) + 1), max_tokens)
-    # the slice of a word's first token, and that of its last: both in the flat array of tokens
+
+    # slices have the same flat array of tokens as the sentences: look up there which slice holds a
+    # word's first token and which its last
     first_token = text.starts[sentence] + first
     last_token = text.starts[sentence] + after - 1
-    row = np.searchsorted(slices.starts, first_token, "right") - 1
+    first_row = np.searchsorted(slices.starts, first_token, "right") - 1
     last_row = np.searchsorted(slices.starts, last_token, "right") - 1
-    begin = first_token - slices.starts[row]
-    spans = np.stack([word, row, begin, begin + after - first], 1)
-    return Found(slices, spans[row == last_row])
+
+    begin = first_token - slices.starts[first_row]
+    spans = np.stack([word, first_row, begin, begin + after - first], 1)
+    return Found(slices, spans[first_row == last_row])
 
 # %% ../../nbs/lib/5080_contextual_words.ipynb #a54af5fe
 @dataclass(frozen=True)
@@ -376,16 +402,16 @@ class WordVectors:
 
 
 def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -> None:
-    """Add to the sums of words the mean over the subwords of each occurrence, in place.
+    """Add each occurrence of a word, the mean over its subwords, to the word's sum, in place.
 
     Parameters
     ----------
     sums : dict of Tensor, shape (words, H)
-        By layer.
+        By layer, of the occurrences so far.
     states : dict of Tensor, shape (tokens, H)
-        By layer.
+        By layer, of the tokens of a batch.
     words : ndarray, shape (n, 4)
-        As `Found.words`.
+        Word, sentence, first subword and the subword after the last of each occurrence.
     starts : ndarray, shape (sentences,)
         First row of each sentence in `states`.
     """
@@ -393,9 +419,11 @@ def add_words(sums: dict, states: dict, words: np.ndarray, starts: np.ndarray) -
     n_tokens = after - first
     device = next(iter(sums.values())).device
     rows = torch.from_numpy(ranges(starts[sentence] + first, n_tokens)).to(device)
+
     # a token counts as much as its share of the word, so that an occurrence is a mean
     word_of_row = torch.from_numpy(np.repeat(word, n_tokens)).to(device)
     share = torch.from_numpy(np.repeat(1 / n_tokens, n_tokens).astype(np.float32)).to(device)
+
     for layer, vectors in states.items():
         sums[layer].index_add_(0, word_of_row, vectors[rows].float() * share.unsqueeze(1))
 
@@ -411,7 +439,7 @@ def word_means(
     portion: int = 2048,
     sliced: bool = False,
 ) -> WordVectors:
-    """Means over all occurrences of words (Liu et al. 2020a, section 2.1.1).
+    """Word vectors from contextual ones: the mean over all occurrences (Liu et al. 2020a, 2.1.1).
 
     Parameters
     ----------
@@ -419,8 +447,9 @@ def word_means(
     sentences : iterable of str
         May be any stream.
     finder : Finder
-        Of the words.
+        Finds the words in a sentence.
     view : LanguageView or str
+        The language: offset of its ids, positions, direction.
     layers : iterable of int, optional
         All by default.
     reads : callable, optional
@@ -448,26 +477,33 @@ def word_means(
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads = reads or shifted_text(encoder, view)
     n_words = len(finder.numbers)
+
     sums = {layer: torch.zeros(n_words, encoder.width, device=encoder.device) for layer in layers}
     counts = np.zeros(n_words, np.int64)
     truncated = 0
     remaining = iter(sentences)
-    while part := list(islice(remaining, portion)):
-        located = locate_words(encoder, part, finder)
+
+    while sentences_read := list(islice(remaining, portion)):
+        located = locate_words(encoder, sentences_read, finder)
         if sliced:
             located = in_slices(located, encoder.max_length(view))
         if not len(located.words):
             continue
+
+        # words beyond a cut are lost; in a reversed language they are counted from the end
         text, n_truncated = fit(encoder, reads(located.text), view)
         words = permute_spans(located.words, text.lengths, view.inverted)
         truncated += n_truncated
         counts += np.bincount(words[:, 0], minlength=n_words)
+
         for numbers, states in run_layers(encoder, text, view, layers, budget):
-            # first row of each sentence in the batch, -1 for those of other batches
+            # row of `states` at which each sentence begins; -1 for the sentences of other batches
             starts = np.full(len(text), -1)
             starts[numbers] = np.cumsum(text.lengths[numbers]) - text.lengths[numbers]
             in_batch = starts[words[:, 1]] >= 0
             add_words(sums, states, words[in_batch], starts)
+
+    # a word that does not occur is divided by 1 and stays zero
     divisor = torch.from_numpy(np.maximum(counts, 1)).to(encoder.device).float().unsqueeze(1)
     means = {layer: total / divisor for layer, total in sums.items()}
     return WordVectors(means, counts, truncated)

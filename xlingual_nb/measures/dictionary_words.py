@@ -107,11 +107,14 @@ class WordSpec:
     beyond: str = "cut"
 
     def __post_init__(self):
+        """Check the choices, and that there are two languages with a text each."""
         require_run(checkpoint=self.checkpoint)
+
         require(
             len(self.pair) == len(self.texts) == 2,
             f"words are looked up between two languages: pair={self.pair} and {len(self.texts)} texts",
         )
+
         for name, allowed in (("unseen", UNSEEN), ("context", CONTEXTS), ("beyond", OVERFLOW)):
             value = getattr(self, name)
             require(value in allowed, f"{name}={value!r}: choose {' or '.join(allowed)}")
@@ -143,11 +146,12 @@ def looked_at(corpus, maximum: int) -> list[str]:
 
 
 def finders(spec: WordSpec, pairs, texts) -> list:
-    """A finder of each language's words.
+    """For each language an object that finds the dictionary's words in sentences.
 
     Parameters
     ----------
     spec : WordSpec
+        Spelling, and whether words are read in context or alone.
     pairs : list of (str, str)
         Words and translations.
     texts : list of list of str
@@ -167,6 +171,8 @@ def finders(spec: WordSpec, pairs, texts) -> list:
     word_finders = [Finder(words, spec.spelling) for words in zip(*pairs)]
     if spec.context == "alone":
         return word_finders
+
+    # texts and dictionary of different languages are refused before anything is trained
     for finder, text, name, source in zip(word_finders, texts, spec.pair, spec.texts):
         if not any(next(finder.find(sentence), None) for sentence in text):
             raise InputError(
@@ -202,13 +208,14 @@ def input_adapter(spec: WordSpec, name: str, encoder, store=None):
 
 
 def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
-    """Finder and vectors of each language's words, in their text or alone.
+    """Word vectors of each language: means over a word's occurrences, or of the word fed alone.
 
     Parameters
     ----------
     spec : WordSpec
     encoder : Encoder
     pairs : list of (str, str)
+        Words and translations.
     texts : list of list of str
         Sentences of each language.
     store : Store, optional
@@ -217,6 +224,7 @@ def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
     Returns
     -------
     list of (Finder, WordVectors)
+        One a language; rows of the vectors are the word numbers of the finder.
     """
     from xlingual_nb.measures.contextual_words import word_means
 
@@ -224,6 +232,7 @@ def vectors_of(spec: WordSpec, encoder, pairs, texts, store=None) -> list:
     sliced = spec.beyond == "slice"
     if spec.context == "alone":
         texts = [dict.fromkeys(words) for words in zip(*pairs)]  # each word is a text of its own
+
     vectors = []
     for finder, text, name in zip(word_finders, texts, spec.pair):
         view, reads = input_adapter(spec, name, encoder, store)
@@ -279,17 +288,18 @@ def queries_of(pairs: np.ndarray, each: bool) -> tuple[np.ndarray, np.ndarray, n
 
 
 def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[dict, float]:
-    """Scores of retrieval in one direction.
+    """Precision and mean reciprocal rank of word retrieval in one direction.
 
     Parameters
     ----------
     spec : WordSpec
+        Similarity, treatment of ties, centring, and whether each translation is a query.
     vectors : pair of Tensor, shape (words, H)
-        Of both languages.
+        Of the queries' language, then of the candidates'.
     pairs : ndarray, shape (n, 2)
-        Word numbers that have vectors.
+        Translation pairs, as rows of `vectors`.
     missed : int
-        Further queries that find nothing.
+        Further queries, of words without a vector, that count as not answered.
 
     Returns
     -------
@@ -301,17 +311,22 @@ def retrieve(spec: WordSpec, vectors, pairs: np.ndarray, missed: int) -> tuple[d
     from xlingual_nb.measures.retrieval import chance, rank, scores
 
     queries, candidates, gold = queries_of(pairs, spec.dictionary.translations == "each")
+
     source, target = vectors
     query_vectors = source[queries]
     candidate_vectors = target[candidates]
+    # the mean of a language's words holds what they have in common, its identity
     if spec.centred:
         query_vectors = query_vectors - query_vectors.mean(0)
         candidate_vectors = candidate_vectors - candidate_vectors.mean(0)
+
     ranks = rank(query_vectors, candidate_vectors, gold, similarity=spec.similarity)
+
+    # baseline: random vectors, which never answer a query whose word has no vector
     n_right = np.bincount(gold[:, 0])  # candidates that translate each query
-    # a word that the text lacks is a query that is never answered
-    asked = len(queries) + missed
-    random = chance(n_right, len(candidates)) * len(queries) / asked
+
+    n_asked = len(queries) + missed
+    random = chance(n_right, len(candidates)) * len(queries) / n_asked
     return scores(ranks, spec.ties, missed), random
 
 # %% ../../nbs/lib/5090_dictionary_words.ipynb #dea03ec0
@@ -337,32 +352,39 @@ def count_missed(spec: WordSpec, numbers: np.ndarray, usable: np.ndarray) -> int
 
 
 def both_ways(spec: WordSpec, tables, numbers: np.ndarray, usable: np.ndarray) -> dict[str, float]:
-    """Scores of one layer, means of both directions.
+    """Word retrieval of one layer in both directions, and the mean of the two (Liu et al. 2020a,
+    2.1.1).
+
+    Words of the first language are the queries and those of the second the candidates, then
+    the reverse.
 
     Parameters
     ----------
     spec : WordSpec
     tables : pair of Tensor, shape (words, H)
-        Of both languages.
+        Word vectors of both languages.
     numbers : ndarray, shape (n, 2)
-        Word numbers of all pairs.
+        Translation pairs, as rows of the two tables.
     usable : ndarray of bool, shape (n,)
-        Pairs that have vectors.
+        Pairs of which both words have a vector.
 
     Returns
     -------
     dict of float
-        `mrr`, `p1`, `p5`, `p10`; `mrr_forward` and `mrr_backward`; and `chance`, the MRR
-        of random vectors.
+        `mrr`, `p1`, `p5` and `p10`, means of both directions; `mrr_forward` and
+        `mrr_backward`; and `chance`, the MRR of random vectors.
     """
 
     def one_direction(step):
-        """From the first language (step 1) or from the second (-1)."""
+        """Scores from the first language to the second (step 1), or back (step -1)."""
+        # a step of -1 reverses the columns of the pairs and the order of the tables: the second
+        # language's words become the queries
         missed = count_missed(spec, numbers[:, ::step], usable)
         return retrieve(spec, tables[::step], numbers[usable][:, ::step], missed)
 
     forward, forward_chance = one_direction(1)
     backward, backward_chance = one_direction(-1)
+
     mean = {name: (forward[name] + backward[name]) / 2 for name in forward}
     return mean | {
         "mrr_forward": forward["mrr"],

@@ -44,19 +44,21 @@ def keep(sentences: Encoded, limit: int, end=False) -> Encoded:
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #85edf3cf
 def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
-    """The sentences as a view can take them: cut where they are too long.
+    """Sentences checked, and cut to the longest that the encoder reads in a language.
 
     Parameters
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids, without [CLS] and [SEP].
     view : LanguageView or str
+        The language, which limits the ids and the length.
 
     Returns
     -------
     sentences : Encoded
     n_truncated : int
-        Sentences that were cut.
+        Number of sentences that were cut.
 
     Raises
     ------
@@ -72,14 +74,18 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
         f"a {type(sentences).__name__} where token ids are due: `measures.probe.encode_text` makes them of "
         "sentences; `xl.sentence_vectors` and `xl.masked_nll` take the sentences themselves",
     )
+
     view = encoder.view(view)
     description = f"sentences of {view.name!r}"
     require(len(sentences), f"no {description} to measure: give at least one")
+
     empty = np.flatnonzero(sentences.lengths == 0)
     if empty.size:
         raise InputError(
             f"{empty.size} {description} have no tokens (first: number {empty[0]}): leave them out"
         )
+
+    # ids of another language, or of another tokenizer, would be looked up without an error
     low, high = token_id_range(encoder, view)
     outside = sentences.ids[(sentences.ids < low) | (sentences.ids >= high)]
     foreign = np.setdiff1d(outside, encoder.tokenizer.all_special_ids)
@@ -88,13 +94,15 @@ def fit(encoder: Encoder, sentences: Encoded, view) -> tuple[Encoded, int]:
             f"{description} hold token id {foreign[0]}, outside {low}..{high - 1} of {encoder.path}: "
             "use its own tokenizer and the language's own transform"
         )
+
+    # a reversed language is cut at the front, where its sentences end
     limit = encoder.max_length(view)
     n_truncated = int((sentences.lengths > limit).sum())
     return keep(sentences, limit, end=view.inverted), n_truncated
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #2d549dac
 def batches(lengths, budget: int) -> list[np.ndarray]:
-    """Sentences of similar length in batches.
+    """Sentences grouped by length into batches of at most so many tokens, padding included.
 
     Parameters
     ----------
@@ -111,10 +119,11 @@ def batches(lengths, budget: int) -> list[np.ndarray]:
     """
     order = np.argsort(lengths, kind="stable")
     width = lengths[order] + 2  # with [CLS] and [SEP]
+
     groups = []
     start = 0
     while start < len(order):
-        # n sentences from here on cost n times the longest of them, which comes last
+        # with padding, n sentences cost n times the longest of them, which comes last
         ahead = width[start : start + budget]
         cost = np.arange(1, len(ahead) + 1) * ahead
         stop = start + max(1, int((cost <= budget).sum()))
@@ -246,6 +255,7 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
     sentences : Encoded
         Those that are too long for the encoder are cut and counted.
     view : LanguageView or str
+        The language: offset of its ids, positions, direction.
     layers : int or iterable of int
         0 is the embeddings.
     budget : int, optional
@@ -262,28 +272,33 @@ def hidden_states(encoder: Encoder, sentences: Encoded, view, layers, budget=Non
         For layers or token ids that the encoder lacks.
     """
     sentences, n_truncated = fit(encoder, sentences, view)
-    vectors = {}
-    # Batches hold sentences of like length: each writes its tokens where the text has them.
+    vectors = {}  # by layer, (tokens, H)
+
+    # batches are sorted by length: each vector goes to the slot that its token has in the text
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
         slots = ranges(sentences.starts[numbers], sentences.lengths[numbers])
         slots = torch.from_numpy(slots).to(encoder.device)
-        for layer, rows in states.items():  # [tokens of the batch, width]
+        for layer, rows in states.items():  # (tokens of the batch, H)
             if layer not in vectors:
                 vectors[layer] = rows.new_empty(len(sentences.ids), rows.shape[1])
             vectors[layer][slots] = rows
+
     return States(vectors, sentences.starts, n_truncated)
 
 # %% ../../nbs/lib/5010_embeddings.ipynb #3a5bae5f
 def sentence_vectors(
     encoder: Encoder, sentences: Encoded, view, layers, budget=None
 ) -> dict[int, torch.Tensor]:
-    """The mean of every sentence's content token vectors (Dufter & Schütze 2020, 2.2.1).
+    """Sentence vectors: the mean over the tokens, [CLS] and [SEP] left out (Dufter & Schütze 2020,
+    2.2.1).
 
     Parameters
     ----------
     encoder : Encoder
     sentences : Encoded
+        Token ids; sentences that are too long for the encoder are cut.
     view : LanguageView or str
+        The language: offset of its ids, positions, direction.
     layers : int or iterable of int
         0 is the embeddings.
     budget : int, optional
@@ -296,10 +311,12 @@ def sentence_vectors(
     """
     sentences, _ = fit(encoder, sentences, view)
     means = {}
+    # batches are sorted by length: `numbers` says which sentences a batch has
     for numbers, states in run_layers(encoder, sentences, view, layers, budget):
         lengths = torch.from_numpy(sentences.lengths[numbers]).to(encoder.device)
         rows = torch.from_numpy(numbers).to(encoder.device)
-        for layer, vectors in states.items():  # [tokens of the batch, width]
+
+        for layer, vectors in states.items():  # (tokens of the batch, H)
             if layer not in means:
                 means[layer] = vectors.new_empty(len(sentences), vectors.shape[1])
             means[layer][rows] = torch.segment_reduce(vectors, "mean", lengths=lengths)
@@ -425,12 +442,16 @@ def token_pca(encoder: Encoder, views=None, ids=None, layer=0) -> pd.DataFrame:
     if not views:
         raise InputError(f"{encoder.path} declares no languages: give views=[…] and ids={{…}}")
     ids = {view.name: content_ids(encoder, view) for view in views} if ids is None else ids
+
     vectors = [
         word_vectors(encoder, ids[view.name], view, layer)[layer].cpu().numpy() for view in views
     ]
+
     rows = []
     for view in views:
         rows += [(view.name, int(i)) for i in ids[view.name]]
     table = pd.DataFrame(rows, columns=["language", "id"])
     table["token"] = encoder.tokenizer.convert_ids_to_tokens(table["id"].tolist())
+
+    # components are fitted to the words of all languages together
     return table.assign(**dict(zip("xy", principal_components(np.concatenate(vectors)).T)))

@@ -19,12 +19,12 @@ from ..text.tokenizers import Encoded
 
 # %% ../../nbs/lib/5040_perplexity.ipynb #89b1f6c0
 def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
-    """Which tokens are masked for the perplexity.
+    """A random choice of the tokens that are masked for the perplexity, each with the same chance.
 
     Parameters
     ----------
     count : int
-        Tokens.
+        Number of tokens.
     rate : float
         Chance of each.
     seed : int
@@ -32,7 +32,7 @@ def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
     Returns
     -------
     ndarray of bool, shape (count,)
-        At least one is True.
+        True for a masked token. At least one is True, so that a mean can be taken.
 
     Raises
     ------
@@ -43,6 +43,7 @@ def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
         raise InputError(
             f"rate={rate}: the share of masked tokens must lie above 0 and at most at 1"
         )
+
     rng = np.random.default_rng(seed)
     is_masked = rng.random(count) < rate
     if count and not is_masked.any():
@@ -54,14 +55,17 @@ def choose_tokens(count: int, rate=0.15, seed=0) -> np.ndarray:
 def masked_nll(
     encoder: Encoder, sentences: Encoded, view, seed=0, rate=0.15, budget=None
 ) -> tuple[float, int]:
-    """Negative log likelihood of masked tokens; sums of several corpora may be added.
+    """Negative log likelihood of masked tokens (Dufter & Schütze 2020, 2.2.2).
+
+    A sum and a count, so that several corpora can be pooled: perplexity is exp(nll / n_masked).
 
     Parameters
     ----------
     encoder : Encoder
     sentences : Encoded
-        Cut to what the encoder takes.
+        Token ids; sentences that are too long for the encoder are cut.
     view : LanguageView or str
+        The language, which may have a [MASK] of its own.
     seed : int
         Decides which tokens are masked.
     rate : float
@@ -84,13 +88,17 @@ def masked_nll(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
     sentences, _ = fit(encoder, sentences, view)
+
     is_masked = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
     masked = Encoded(np.where(is_masked, mask, sentences.ids).astype(np.int32), sentences.starts)
-    # the scores of a batch, [masked tokens, vocabulary], take about 2**26 numbers at most
+
+    # the logits of a batch, (masked tokens, vocabulary), take about 2**26 numbers at most
     max_tokens = int(2**26 / encoder.vocabulary / rate)
     budget = budget or max(256, min(default_budget(encoder), max_tokens))
-    marks = Encoded(is_masked, sentences.starts)  # so that they can be taken sentence by sentence
+
+    # the mask in the sentences' own layout, so that it can be taken sentence by sentence
+    marks = Encoded(is_masked, sentences.starts)
     total = 0.0
     for numbers in batches(sentences.lengths, budget):
         in_batch = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
@@ -106,9 +114,10 @@ def masked_nll(
 def nll_of_masked_sentences(
     encoder: Encoder, sentences: Encoded, view, seed=0, rate=0.15, budget=256
 ) -> tuple[float, int]:
-    """`masked_nll` of the same masks, without reading the sentences that have none.
+    """Negative log likelihood of masked tokens, reading only the sentences that have one.
 
-    Of short sentences these are many: a quarter of those with nine tokens.
+    It masks the same tokens as `masked_nll`. At a rate of 0.15 a quarter of the sentences of
+    nine tokens have none.
 
     Parameters
     ----------
@@ -132,13 +141,17 @@ def nll_of_masked_sentences(
         encoder.head, f"{encoder.path} holds no masked-LM head: choose a checkpoint that has one"
     )
     sentences, _ = fit(encoder, sentences, view)
+
     is_masked = choose_tokens(len(sentences.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
+
+    # leave out sentences without a masked token
     has_mask = np.logical_or.reduceat(is_masked, sentences.starts[:-1])
     numbers = np.flatnonzero(has_mask)
     truth = sentences.take(numbers)
     marks = Encoded(is_masked, sentences.starts).take(numbers)
     masked = Encoded(np.where(marks.ids, mask, truth.ids).astype(np.int32), truth.starts)
+
     total = 0.0
     for batch in batches(truth.lengths, budget):
         masks = torch.from_numpy(marks.take(batch).ids).to(encoder.device)

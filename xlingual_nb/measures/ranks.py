@@ -55,16 +55,17 @@ def rank(
     tie: float = 1e-6,
     size: int = 1024,
 ) -> Ranks:
-    """Rank candidates for queries by similarity.
+    """For each query the rank of its best right candidate by similarity, with ties.
 
     Parameters
     ----------
     queries, candidates : array-like, shape (n, H) and (m, H)
     gold : array-like of int, shape (pairs, 2)
-        Row of a query and of a right candidate; every query has one or more.
+        Row of a query and row of a right candidate; every query has one or more.
     similarity : {"cosine", "csls"}
+        CSLS (Lample et al. 2018) lowers the cosines of candidates that are near to all queries.
     k : int
-        Neighbours of CSLS.
+        Neighbours whose mean cosine CSLS takes off.
     tie : float
         Similarities that differ by less are equal.
     size : int
@@ -73,6 +74,7 @@ def rank(
     Returns
     -------
     Ranks
+        Numbers of wrong candidates that are nearer than the best right one, or as near.
 
     Raises
     ------
@@ -83,36 +85,43 @@ def rank(
     require(
         similarity in SIMILARITIES, f"similarity={similarity!r}: choose {' or '.join(SIMILARITIES)}"
     )
+
     queries = unit_rows(queries)
     candidates = unit_rows(candidates)
     gold = np.unique(np.asarray(gold), axis=0)
     if len(np.unique(gold[:, 0])) < len(queries):
         raise InputError("queries without a right candidate: leave them out")
+
     # CSLS: cosine minus half the mean cosine of a candidate's neighbourhood, high for a hub
     hub = 0.0
     if similarity == "csls":
         _, candidate_cosines, _, _ = neighbourhood_cosines(queries, candidates, k, size)
         hub = candidate_cosines / 2
+
+    # gold pairs are sorted by query: those of query q are rows starts[q] to starts[q + 1]
     starts = np.searchsorted(gold[:, 0], np.arange(len(queries) + 1))
-    parts = []
+    block_counts = []
     for start, scores in similarity_blocks(queries, candidates, size):
-        scores = scores - hub  # [queries of the block, candidates]
+        scores = scores - hub  # (queries of the block, m)
         stop = min(start + size, len(queries))
         block_gold = gold[starts[start] : starts[stop]] - [start, 0]
         row, column = torch.from_numpy(block_gold).to(scores.device).T
         right = scores[row, column]
+
         # a query with several right candidates is ranked by the best of them
         no_score = torch.full((len(scores),), -torch.inf, device=scores.device)
         best = no_score.scatter_reduce(0, row, right, "amax")
         is_best = (right >= best[row] - tie).float()
         n_best = torch.zeros_like(best).index_add_(0, row, is_best)
-        # the others compete; what is within `tie` of the best is level with it
+
+        # wrong candidates are counted: nearer than the best right one, or level with it
         scores[row, column] = -torch.inf
         better = scores > best.unsqueeze(1) + tie
         level = (scores >= best.unsqueeze(1) - tie) & ~better
+
         counts = torch.stack([better.sum(1), level.sum(1), n_best.long()])
-        parts.append(counts.cpu().numpy())
-    return Ranks(*np.concatenate(parts, 1))
+        block_counts.append(counts.cpu().numpy())
+    return Ranks(*np.concatenate(block_counts, 1))  # (3, queries)
 
 # %% ../../nbs/lib/5020_ranks.ipynb #a199ce6f
 TIES = ("expected", "best", "worst")
@@ -137,24 +146,28 @@ def first_right(level: int, right: int) -> np.ndarray:
 
 
 def over_ties(ranks: Ranks, gain, ties: str = "expected") -> np.ndarray:
-    """What each query earns by its rank, over the ways to order ties.
+    """A function of each query's rank, such as 1/rank, where candidates may tie.
 
     Parameters
     ----------
     ranks : Ranks
+        Of each query the wrong candidates that are nearer than the best right one (`better`),
+        and the wrong and right ones that tie with it (`level`, `right`).
     gain : callable
-        Maps an array of ranks, from 1, to what they earn.
+        The function, of an array of ranks from 1.
     ties : {"expected", "best", "worst"}
-        Mean over random orders, right candidates first, or wrong ones first.
+        Mean over random orders of the tied candidates, right ones first, or wrong ones first.
 
     Returns
     -------
     ndarray, shape (queries,)
     """
     require(ties in TIES, f"ties={ties!r}: choose {', '.join(TIES)}")
+
     best_rank = 1.0 + ranks.better
     if ties == "worst":
         return gain(best_rank + ranks.level)
+
     earned = gain(best_rank)
     if ties == "expected":
         for i in np.flatnonzero(ranks.level):

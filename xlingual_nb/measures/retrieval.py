@@ -52,21 +52,26 @@ def argmax_alignment(E, F) -> np.ndarray:
     E, F = (normalize(torch.as_tensor(X, dtype=torch.float32), dim=1) for X in (E, F))
     if not len(E) or not len(F):
         return np.empty((0, 2), np.int64)
+
+    # cosines of all word pairs, (m, n)
     S = E @ F.T
     forward = S.argmax(1)
     backward = S.argmax(0)
+
+    # word i of E is aligned if it is also the nearest of its own nearest word
     i = torch.arange(len(E), device=S.device)
     mutual = backward[forward] == i
     return torch.stack([i[mutual], forward[mutual]], 1).cpu().numpy()
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #f7e37100
 def alignment_scores(pairs, gold) -> dict[str, float]:
-    """Precision, recall and F1 of predicted against gold edges.
+    """Precision, recall and F1 of predicted against gold alignment edges (Dufter & Schütze 2020,
+    2.2.1).
 
     Parameters
     ----------
     pairs, gold : array-like of int, shape (edges, width)
-        Rows are edges; a repeated one counts once.
+        An edge a row, as (sentence, word, word); a repeated one counts once.
 
     Returns
     -------
@@ -76,18 +81,21 @@ def alignment_scores(pairs, gold) -> dict[str, float]:
     n_columns = max(np.shape(edges)[-1] for edges in (pairs, gold)) or 2
     pairs = np.asarray(pairs, np.int64).reshape(-1, n_columns)
     gold = np.asarray(gold, np.int64).reshape(-1, n_columns)
+
     # every edge becomes one integer, so that the two sets can be compared
     nothing = np.zeros((1, n_columns), np.int64)
     sizes = np.concatenate([pairs, gold, nothing]).max(0) + 1
     predicted_keys = np.unique(np.ravel_multi_index(tuple(pairs.T), sizes))
     gold_keys = np.unique(np.ravel_multi_index(tuple(gold.T), sizes))
-    hits = np.intersect1d(predicted_keys, gold_keys, assume_unique=True).size
+
+    n_hits = np.intersect1d(predicted_keys, gold_keys, assume_unique=True).size
     n_predicted = len(predicted_keys)
     n_gold = len(gold_keys)
+
     return dict(
-        precision=hits / max(1, n_predicted),
-        recall=hits / max(1, n_gold),
-        f1=2 * hits / max(1, n_predicted + n_gold),
+        precision=n_hits / max(1, n_predicted),
+        recall=n_hits / max(1, n_gold),
+        f1=2 * n_hits / max(1, n_predicted + n_gold),
     )
 
 # %% ../../nbs/lib/5030_retrieval.ipynb #17500cc1
@@ -132,7 +140,7 @@ def pad_vectors(vectors, starts, numbers) -> tuple[torch.Tensor, torch.Tensor]:
 # %% ../../nbs/lib/5030_retrieval.ipynb #6e5c5daa
 @torch.inference_mode()
 def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
-    """Argmax alignment of every sentence pair.
+    """Word alignment of every sentence pair by Argmax (Sabet et al. 2020): mutual nearest tokens.
 
     Parameters
     ----------
@@ -143,12 +151,12 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
     F, f_starts
         The same of the second language; its sentences are the translations, in order.
     budget : int, optional
-        Similarities of a batch.
+        Token pairs compared in one batch.
 
     Returns
     -------
     ndarray, shape (k, 3)
-        Sentence, token of the first and token of the second language; ordered.
+        Sentence, and position of the token in the first and in the second language; sorted.
 
     Raises
     ------
@@ -161,24 +169,31 @@ def align_corpus(E, e_starts, F, f_starts, budget=None) -> np.ndarray:
         raise InputError(
             f"{len(e_starts) - 1} sentences beside {len(f_starts) - 1} translations: give parallel text"
         )
+
     budget = budget or 2 ** (16 if E.device.type == "cpu" else 22)
     # a sentence pair costs a square as long as its longer side
     cost = np.maximum(np.diff(e_starts), np.diff(f_starts)) ** 2
+
     edges = [np.empty((0, 3), np.int64)]
     for numbers in batches(cost, budget):
-        a, is_real_a = pad_vectors(E, e_starts, numbers)  # [batch, length, width]
+        a, is_real_a = pad_vectors(E, e_starts, numbers)  # (batch, longest, H)
         b, is_real_b = pad_vectors(F, f_starts, numbers)
         is_padding = ~(is_real_a[:, :, None] & is_real_b[:, None, :])
+        # cosines, (batch, longest of E, longest of F); padding is nobody's nearest token
         S = (a @ b.transpose(1, 2)).masked_fill(is_padding, -torch.inf)
+
         # two tokens are aligned where each is the other's nearest
         forward = S.argmax(2)
         backward = S.argmax(1)
         own_index = torch.arange(S.shape[1], device=S.device)
         is_mutual = (backward.gather(1, forward) == own_index) & is_real_a
-        row, i = is_mutual.nonzero(as_tuple=True)
-        j = forward[row, i]
-        sentence = numbers[row.cpu().numpy()]
+
+        row_in_batch, i = is_mutual.nonzero(as_tuple=True)
+        j = forward[row_in_batch, i]
+        sentence = numbers[row_in_batch.cpu().numpy()]
         edges.append(np.stack([sentence, i.cpu().numpy(), j.cpu().numpy()], 1))
+
+    # sorted by sentence, then by token of the first and of the second language
     edges = np.concatenate(edges)
     return edges[np.lexsort(edges.T[::-1])]
 
@@ -206,12 +221,14 @@ def identity_gold(lengths, inverted=False) -> np.ndarray:
 # %% ../../nbs/lib/5030_retrieval.ipynb #92faf6fc
 @torch.inference_mode()
 def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
-    """Chance that the nearest target of each query, by cosine, is its own.
+    """For each query the chance that its nearest target by cosine is its own translation.
+
+    Precision at one is the mean over the queries. Ties are broken at random, in expectation.
 
     Parameters
     ----------
     queries, targets : array-like, shape (m, H)
-        Parallel rows.
+        Vectors; row i of `targets` translates row i of `queries`.
     chunk : int
         Queries compared at a time.
     tie : float
@@ -220,7 +237,7 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
     Returns
     -------
     Tensor, shape (m,)
-        1 or 0; 1/k in a tie of k.
+        1 or 0; 1/k where k targets are equally near.
 
     Raises
     ------
@@ -233,16 +250,19 @@ def hits(queries, targets, chunk=1024, tie=1e-6) -> torch.Tensor:
         len(queries) == len(targets),
         f"{len(queries)} queries but {len(targets)} targets: give parallel items",
     )
+
     shares = [torch.zeros(0, device=queries.device)]
     for start in range(0, len(queries), chunk):
-        S = queries[start : start + chunk] @ targets.T  # [chunk, targets]
+        S = queries[start : start + chunk] @ targets.T  # (chunk, m)
+        # query i of the chunk translates to target start + i; all other targets are its rivals
         gold = S.diagonal(start).clone()
-        S.diagonal(start).fill_(-torch.inf)  # what is left are rivals
-        best = S.amax(1)
-        share = (gold > best + tie).float()
-        # within `tie` of the best rivals each is as likely to be the nearest
-        is_tied = (gold - best).abs() <= tie
-        level = torch.maximum(gold, best)[is_tied].unsqueeze(1) - tie
+        S.diagonal(start).fill_(-torch.inf)
+        best_rival = S.amax(1)
+        share = (gold > best_rival + tie).float()
+
+        # the gold target and the rivals within `tie` of it are equally likely to come first
+        is_tied = (gold - best_rival).abs() <= tie
+        level = torch.maximum(gold, best_rival)[is_tied].unsqueeze(1) - tie
         n_rivals = (S[is_tied] >= level).sum(1)
         share[is_tied] = 1 / (1 + n_rivals)
         shares.append(share)
@@ -292,6 +312,7 @@ def translation_ids(encoder: Encoder, views, words=None) -> np.ndarray:
     ----------
     encoder : Encoder
     views : pair of LanguageView or str
+        The two languages.
     words : array-like of int, shape (n,) or (n, 2), optional
         Ids of the first language, whose translations lie at the other language's offset,
         or pairs. By default all content ids of the first language.
@@ -310,12 +331,14 @@ def translation_ids(encoder: Encoder, views, words=None) -> np.ndarray:
     words = None if words is None else np.asarray(words, np.int64)
     if words is not None and words.ndim == 2:  # pairs already
         return words
-    # a copy in a script of its own has every token again, at an offset
+
+    # a copy in another script (Fake-English) has every token of the vocabulary again, at an offset
     if not shift:
         raise InputError(
             f"{first.name!r} and {second.name!r} share a vocabulary in {encoder.path}: "
             "give words=[(id, id), …]"
         )
+
     words = content_ids(encoder, first) if words is None else words
     return np.stack([words, words + shift], 1)
 
@@ -351,7 +374,8 @@ def portions(encoder: Encoder, texts, views, layers, size=2048):
 def sentence_measures(
     encoder: Encoder, first: Encoded, second: Encoded, views, layers, portion=2048
 ) -> dict:
-    """Sentence retrieval ρ and word alignment F1 of parallel text, by layer.
+    """Sentence retrieval ρ and word alignment F1 of parallel text by layer (Dufter & Schütze 2020,
+    2.2.1).
 
     Parameters
     ----------
@@ -359,6 +383,7 @@ def sentence_measures(
     first, second : Encoded
         Sentence i of one translates sentence i of the other.
     views : pair of LanguageView or str
+        The two languages.
     layers : iterable of int
     portion : int
         Sentences in memory at a time.
@@ -379,27 +404,37 @@ def sentence_measures(
         f"{len(first)} sentences but {len(second)} translations: give parallel text",
     )
     require(len(first), "no sentences to measure: give at least one")
+
     views = [encoder.view(view) for view in views]
     layers = list(dict.fromkeys(layers))
-    means = {layer: ([], []) for layer in layers}  # of each language, portion by portion
+    # of each language the sentence vectors, and the predicted alignment edges, portion by portion
+    means = {layer: ([], []) for layer in layers}
     edges = {layer: [] for layer in layers}
     lengths = []
     truncated = 0
-    # vectors of all tokens would not fit into memory, so that they are aligned at once
-    for start, a, b in portions(encoder, (first, second), views, layers, portion):
-        truncated += a.truncated + b.truncated
-        lengths.append(np.stack([np.diff(a.starts), np.diff(b.starts)]))
+
+    # token vectors of a whole corpus do not fit into memory: each portion is aligned as it is read
+    for start, a_states, b_states in portions(encoder, (first, second), views, layers, portion):
+        truncated += a_states.truncated + b_states.truncated
+        lengths.append(np.stack([np.diff(a_states.starts), np.diff(b_states.starts)]))
         for layer in layers:
             first_means, second_means = means[layer]
-            first_means.append(a.means(layer))
-            second_means.append(b.means(layer))
-            aligned = align_corpus(a[layer], a.starts, b[layer], b.starts)
+            first_means.append(a_states.means(layer))
+            second_means.append(b_states.means(layer))
+            aligned = align_corpus(
+                a_states[layer], a_states.starts, b_states[layer], b_states.starts
+            )
+            # sentences are numbered through the corpus, not the portion
             edges[layer].append(aligned + [start, 0, 0])
+
     n_first, n_second = np.concatenate(lengths, 1)
-    # gold alignments are known of a copy, which has the same tokens in the same or in reverse order
+
+    # a copy of the text has the same tokens in the same or in reverse order, which is the gold
+    # alignment; other translations have none
     gold = None
     if (n_first == n_second).all():
         gold = identity_gold(n_first, inverted=views[0].inverted != views[1].inverted)
+
     values = {}
     for layer in layers:
         first_means, second_means = means[layer]
@@ -417,8 +452,11 @@ def multilinguality(
     layers=None,
     words=None,
 ) -> dict:
-    """The multilinguality score µ and its parts (Dufter & Schütze 2020, 2.2.1) from parallel
-    sentences.
+    """The multilinguality score µ and its parts from parallel sentences (Dufter & Schütze 2020,
+    2.2.1).
+
+    µ is the mean of sentence retrieval ρ and word translation τ at a lower and an upper layer.
+    Word alignment F1 is given beside it and does not enter µ.
 
     Parameters
     ----------
@@ -426,8 +464,9 @@ def multilinguality(
     first, second : Encoded
         Sentence i of one translates sentence i of the other.
     views : pair of LanguageView or str
+        The two languages.
     layers : pair of int, optional
-        Lower and upper; 0 and `upper_layer` by default.
+        Lower and upper; by default 0 and two thirds of the way up (`upper_layer`).
     words : array-like of int, optional
         As in `translation_ids`.
 
@@ -445,18 +484,23 @@ def multilinguality(
     """
     layers = (0, upper_layer(encoder.depth)) if layers is None else layers
     lower, upper = check_layers(encoder, layers)
+
+    # vectors of words fed alone, as `[CLS] word [SEP]` (A.1)
     pairs = translation_ids(encoder, views, words)
     first_view, second_view = views
     first_words = word_vectors(encoder, pairs[:, 0], first_view, (lower, upper))
     second_words = word_vectors(encoder, pairs[:, 1], second_view, (lower, upper))
+
     sentences = sentence_measures(encoder, first, second, views, (lower, upper))
+
     parts = {}
     for name, layer in (("lower", lower), ("upper", upper)):
         parts[f"rho_{name}"] = sentences[layer]["rho"]
         parts[f"tau_{name}"] = precision_at_1(first_words[layer], second_words[layer])
         parts[f"f1_{name}"] = sentences[layer]["f1"]
         parts[f"layer_{name}"] = layer
-    # retrieval of sentences and translation of words, in both layers
+
+    # µ = (ρ_lower + ρ_upper + τ_lower + τ_upper) / 4
     names = ("rho_lower", "rho_upper", "tau_lower", "tau_upper")
     mu = float(np.mean([parts[name] for name in names]))
     sizes = dict(sentences=len(first), words=len(pairs), truncated=sentences["truncated"])
