@@ -4,19 +4,18 @@
 
 # %% auto #0
 __all__ = ['SHRINK', 'WAYS_OUT', 'STEP', 'IdentitySpec', 'covariance', 'whitening', 'without', 'between_means', 'ways_out',
-           'tell_apart', 'word_types', 'word_pairs', 'translation_hits', 'read_all_sides', 'scores_at_layer',
-           'identities', 'make_identities', 'identity_cost', 'IdentityClassesSpec', 'classes_of', 'found_by_class',
+           'tell_apart', 'word_types', 'translation_hits', 'read_all_sides', 'scores_at_layer', 'identities',
+           'make_identities', 'identity_cost', 'IdentityClassesSpec', 'classes_of', 'found_by_class',
            'identities_by_class', 'make_identity_classes']
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #026a5eda
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..errors import require
-from .shift_translation import gold_of, read_side
+from .token_translation import read_side, word_pairs
 from .word_classes import CLASSES
 from .word_retrieval import input_adapter
 from ..models.configs import step_flops
@@ -144,29 +143,32 @@ WAYS_OUT = (
 
 
 def ways_out(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> dict:
-    """Erasures of language identity, fitted to sentences.
+    """Maps that remove language identity from vectors, each fitted to the same sentences.
 
     Parameters
     ----------
     sentences : dict of ndarray, shape (n, H)
-        By language.
+        Sentence vectors by language.
     source : str
-        The language that others are shifted to.
+        The language to whose mean the others are shifted.
     seed : int
-        Of the random directions.
+        Of the random directions, the baseline.
 
     Returns
     -------
     dict of callable
-        By one of `WAYS_OUT`; maps a language and its rows (n, H) to rows (n, H).
+        By name of the erasure; each maps a language and its vectors (n, H) to vectors (n, H).
     """
     means = {language: X.mean(0) for language, X in sentences.items()}
     whitenings = {language: whitening(X) for language, X in sentences.items()}
+    # orthonormal directions that span the differences between the languages' means
     directions = between_means(np.stack([*means.values()]))
-    # as many random directions, orthonormal as well: the baseline of their removal
+
+    # baseline: as many random orthonormal directions, removed in the same way
     draws = np.random.default_rng(seed).normal(size=directions.T.shape)
     orthonormal, _ = np.linalg.qr(draws)
     random_directions = orthonormal.T
+
     return {
         "as it is": lambda l, X: X,
         "shifted": lambda l, X: X + (means[source] - means[l]),
@@ -180,27 +182,28 @@ def ways_out(sentences: dict[str, np.ndarray], source: str, seed: int = 0) -> di
 def tell_apart(
     training: dict[str, np.ndarray], evaluation: dict[str, np.ndarray], spreads: bool = False
 ) -> float:
-    """Accuracy of language identification by normal distributions (linear or quadratic
-    discriminant analysis).
+    """Accuracy of language identification by linear or quadratic discriminant analysis.
+
+    Each language is a normal distribution fitted to the training rows; an evaluation row is
+    assigned to the language of highest density.
 
     Parameters
     ----------
     training, evaluation : dict of ndarray, shape (n, H)
-        Rows by language.
+        Vectors by language.
     spreads : bool
-        Each language has a covariance of its own (quadratic); else all have the mean one
-        (linear).
+        Each language has its own covariance (quadratic); else all share the mean one (linear).
 
     Returns
     -------
     float
-        Mean over the languages.
+        Mean of the languages' accuracies.
     """
     covariances = {language: covariance(X) for language, X in training.items()}
     if not spreads:
-        # linear discriminant analysis: all languages share the mean covariance
         pooled = sum(covariances.values()) / len(training)
         covariances = dict.fromkeys(training, pooled)
+
     fitted = []
     for language, C in covariances.items():
         _, log_determinant = np.linalg.slogdet(C)
@@ -243,39 +246,6 @@ def word_types(states, ids: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarr
     np.add.at(sums, ids, states)
     return sums / np.maximum(counts, 1)[:, None], counts > 0
 
-
-def word_pairs(texts, language_sides) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids of words and their commonest translations, no word twice.
-
-    Parameters
-    ----------
-    texts : pair of CorpusSpec
-    language_sides : pair of Side
-
-    Returns
-    -------
-    pairs : ndarray, shape (n, 2)
-        Empty outside the microworld.
-    is_open : ndarray of bool, shape (n,)
-        Whether the first word is of an open class.
-    """
-    if not all(text.source.startswith("micro/") for text in texts):
-        return np.zeros((0, 2), np.int64), np.zeros(0, bool)
-    gold = gold_of(texts, language_sides)
-    source_ids = language_sides[0].text.ids[gold.positions]
-    counts = Counter(zip(source_ids.tolist(), gold.ids.tolist(), gold.open.tolist()))
-    pairs = []
-    used_source = set()
-    used_target = set()
-    for (source, target, is_open), _ in counts.most_common():
-        if source in used_source or target in used_target:
-            continue
-        pairs.append((source, target, is_open))
-        used_source.add(source)
-        used_target.add(target)
-    table = np.array(pairs, np.int64).reshape(-1, 3)
-    return table[:, :2], table[:, 2] > 0
-
 # %% ../../nbs/lib/5160_language_erasure.ipynb #3b6422e8
 def _occurring(types: dict) -> dict[str, np.ndarray]:
     """Vectors of the token types that occur in a language's text, (n, H) each."""
@@ -283,22 +253,24 @@ def _occurring(types: dict) -> dict[str, np.ndarray]:
 
 
 def translation_hits(types: dict, pairs: np.ndarray, target: str, out) -> np.ndarray:
-    """Whether words find their translations after an erasure, mean of both directions.
+    """Word translation after language identity is erased: for each pair whether a word's nearest
+    neighbour is its translation, mean of both directions.
 
     Parameters
     ----------
     types : dict
-        `word_types` by language, the source's first.
+        Mean vectors of the token types, and which of them occur, by language; the source first.
     pairs : ndarray, shape (n, 2)
         Token ids of words and translations.
     target : str
+        The second language.
     out : callable
-        An erasure of `ways_out`.
+        Erases language identity: maps a language and its vectors (n, H) to vectors (n, H).
 
     Returns
     -------
     ndarray, shape (n,)
-        In [0, 1].
+        In [0, 1]; a tie of k neighbours counts 1/k.
     """
     from xlingual_nb.measures.retrieval import hits
 
@@ -306,13 +278,14 @@ def translation_hits(types: dict, pairs: np.ndarray, target: str, out) -> np.nda
     source_ids, target_ids = pairs.T
     source_means, _ = types[source]
     target_means, _ = types[target]
+
     A = out(source, source_means[source_ids])
     B = out(target, target_means[target_ids])
     return ((hits(A, B) + hits(B, A)) / 2).cpu().numpy()
 
 
 def read_all_sides(spec, encoder, store) -> dict:
-    """The parallel texts of a spec as the encoder reads them.
+    """The parallel texts of all languages as the encoder reads them: token ids and word positions.
 
     Parameters
     ----------
@@ -325,10 +298,11 @@ def read_all_sides(spec, encoder, store) -> dict:
     dict of Side
         By language, the source first.
     """
-    # every text is aligned with the first, whose sentences all of them share
+    # each text is aligned with the first, whose sentences all of them translate
     aligned = [read_parallel_corpora(store, spec.texts[0], text) for text in spec.texts[1:]]
     first, _ = aligned[0]
     corpora = [first, *(other for _, other in aligned)]
+
     sides = {}
     for language, corpus in zip(spec.languages, corpora):
         adapter = input_adapter(spec, language, encoder, store)
@@ -346,49 +320,57 @@ def _layer_types(states: dict, sides: dict, layer: int, vocabulary: int) -> dict
 
 
 def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dict) -> dict:
-    """Scores at one layer, by erasure.
+    """Retrieval, word translation and language identification at one layer, after each erasure of
+    language identity.
 
     Parameters
     ----------
     spec : IdentitySpec
     sentences : dict of ndarray, shape (n, H)
-        Sentence vectors by language, parallel.
+        Sentence vectors by language; row i says the same in every language.
     types : dict
-        `word_types` by language.
+        By language the mean vector of each token type, and which types occur.
     pairs : dict
-        `word_pairs` with the source, by target.
+        By target the token ids of words of the source and their translations, (n, 2), and
+        which of them are of an open class.
 
     Returns
     -------
     dict of dict
-        By one of `WAYS_OUT`: `retrieval`, `words` and `open words` (precision at one,
-        both ways, by target), and accuracy of language identification by means
-        (`identity`) and by covariances too (`spread`).
+        By name of the erasure: `retrieval` of sentences, translation of `words` and `open words`
+        (precision at one, both ways, by target), and accuracy of language identification by
+        means (`identity`) and by covariances too (`spread`).
     """
     from xlingual_nb.measures.retrieval import precision_at_1
 
     source, *targets = spec.languages
+
     # erasures are fitted to the first half of the sentences and tested on the second
     half = len(sentences[source]) // 2
     training = {language: X[:half] for language, X in sentences.items()}
     evaluation = {language: X[half:] for language, X in sentences.items()}
+
     erasures = ways_out(training, source, spec.seed)
     word_erasures = ways_out(_occurring(types), source, spec.seed)
+
     scores = {}
     for name, out in erasures.items():
         erased_training = {language: out(language, X) for language, X in training.items()}
         erased = {language: out(language, X) for language, X in evaluation.items()}
+
         retrieval = {}
         words = {}
         open_words = {}
         for target in targets:
             retrieval[target] = precision_at_1(erased[source], erased[target])
             ids, is_open = pairs[target]
+            # gold translations are known in the microworld alone
             if len(ids):
                 hits = translation_hits(types, ids, target, word_erasures[name])
                 words[target] = float(hits.mean())
                 if any(is_open):
                     open_words[target] = float(hits[is_open].mean())
+
         scores[name] = {
             "retrieval": retrieval,
             "words": words,
@@ -400,37 +382,44 @@ def scores_at_layer(spec: IdentitySpec, sentences: dict, types: dict, pairs: dic
 
 
 def identities(spec: IdentitySpec, encoder, store) -> dict:
-    """Values of a spec.
+    """Retrieval, word translation and language identification at each layer, after each erasure of
+    language identity.
 
     Parameters
     ----------
     spec : IdentitySpec
+        Languages, the source first, and the same sentences in each.
     encoder : Encoder
     store : Store
+        Holds the runs that made the texts.
 
     Returns
     -------
     dict
-        `chance` of language identification, number of word `pairs` by target, and
-        `scores_at_layer` under `layer L`.
+        `chance` of language identification, number of word `pairs` by target, and under
+        `layer L` the scores of `scores_at_layer`.
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
     source, *targets = spec.languages
     texts = dict(zip(spec.languages, spec.texts))
     sides = read_all_sides(spec, encoder, store)
+
     pairs = {}
     for target in targets:
         both_texts = (texts[source], texts[target])
         pairs[target] = word_pairs(both_texts, (sides[source], sides[target]))
+
     layers = spec.layers or tuple(range(encoder.depth + 1))
     states = {}
     for language, side in sides.items():
         states[language] = hidden_states(encoder, side.text, side.view, layers)
+
     summary = {
         "chance": 1 / len(sides),
         "pairs": {target: len(ids) for target, (ids, _) in pairs.items()},
     }
+
     for layer in layers:
         sentences = {l: s.means(layer).double().cpu().numpy() for l, s in states.items()}
         types = _layer_types(states, sides, layer, encoder.vocabulary)
@@ -511,11 +500,12 @@ class IdentityClassesSpec:
 
 # %% ../../nbs/lib/5160_language_erasure.ipynb #7ace9c3f
 def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Which words of a text of the microworld are of each class.
+    """For each word class a mask of the words that have it, by their most frequent part of speech.
 
     Parameters
     ----------
     text : CorpusSpec
+        Of the microworld, which tags every word.
     side : Side
         The text as the encoder reads it.
     ids : ndarray, shape (n,)
@@ -529,15 +519,18 @@ def classes_of(text, side, ids: np.ndarray) -> dict[str, np.ndarray]:
     from xlingual_nb import microworld
 
     language = text.source.removeprefix("micro/")
-    speech = microworld.annotated_corpus(language, text.part, **dict(text.parameters))
-    # how often each token has each part of speech; words of several tokens have no one token
+    annotated = microworld.annotated_corpus(language, text.part, **dict(text.parameters))
+
+    # (token ids, parts of speech): how often a token has a tag, by the words that are one token
     is_single = side.positions >= 0
     token_ids = side.text.ids[side.positions[is_single]]
-    tags = np.asarray(speech.upos)[is_single]
+    tags = np.asarray(annotated.upos)[is_single]
     in_table = token_ids <= ids.max()
     counts = np.zeros((ids.max() + 1, len(microworld.TAGS)), int)
     np.add.at(counts, (token_ids[in_table], tags[in_table]), 1)
+
     commonest_tag = np.array(microworld.TAGS)[counts[ids].argmax(1)]
+
     masks = {name: np.isin(commonest_tag, tags) for name, tags in CLASSES.items()}
     return {name: mask for name, mask in masks.items() if mask.any()}
 
@@ -567,19 +560,21 @@ def found_by_class(
 
 
 def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
-    """Values of a spec.
+    """Word translation at each layer by word class, after each erasure of language identity.
 
     Parameters
     ----------
     spec : IdentitySpec
+        Languages, the source first, and the same sentences of the microworld in each.
     encoder : Encoder
     store : Store
+        Holds the runs that made the texts.
 
     Returns
     -------
     dict
-        Number of `pairs` by target and class, and under `layer L` `found_by_class` by
-        erasure and target.
+        Number of word `pairs` by target and class; and under `layer L`, by erasure, target and
+        class, the share of words that find their translation.
     """
     from xlingual_nb.measures.embeddings import hidden_states
 
@@ -587,23 +582,29 @@ def identities_by_class(spec: IdentitySpec, encoder, store) -> dict:
     texts = dict(zip(spec.languages, spec.texts))
     sides = read_all_sides(spec, encoder, store)
     layers = spec.layers or tuple(range(encoder.depth + 1))
+
     pairs = {}
     classes = {}
     for target in targets:
         both_texts = (texts[source], texts[target])
+        # the class of a pair is that of its source word
         ids, _ = word_pairs(both_texts, (sides[source], sides[target]))
         pairs[target] = ids
         classes[target] = classes_of(texts[source], sides[source], ids[:, 0])
+
     states = {}
     for language, side in sides.items():
         states[language] = hidden_states(encoder, side.text, side.view, layers)
+
     sizes = {}
     for target, masks in classes.items():
         sizes[target] = {name: int(mask.sum()) for name, mask in masks.items()}
     summary = {"pairs": sizes}
+
     for layer in layers:
         types = _layer_types(states, sides, layer, encoder.vocabulary)
         scores = {}
+        # erasures are fitted to the word types, not to sentences
         for name, out in ways_out(_occurring(types), source, spec.seed).items():
             scores[name] = {t: found_by_class(types, pairs[t], classes[t], t, out) for t in targets}
         summary[f"layer {layer}"] = scores

@@ -67,13 +67,15 @@ class MaskedLanguageSpec:
 # %% ../../nbs/lib/5210_masked_language.ipynb #52100007
 @torch.inference_mode()
 def decode_masked(encoder, text: Encoded, view, seed: int = 0, rate: float = 0.15) -> np.ndarray:
-    """The likeliest token in the place of each masked one.
+    """The masked-LM head's most likely token for each masked one, over the whole vocabulary.
 
     Parameters
     ----------
     encoder : Encoder
     text : Encoded
+        Token ids.
     view : LanguageView or str
+        The language of the text.
     seed : int
         Decides which tokens are masked, as in `measures.perplexity`.
     rate : float
@@ -94,9 +96,12 @@ def decode_masked(encoder, text: Encoded, view, seed: int = 0, rate: float = 0.1
     is_masked = choose_tokens(len(text.ids), rate, seed)
     mask = encoder.mask + encoder.view(view).special_offset
     masked = Encoded(np.where(is_masked, mask, text.ids).astype(np.int32), text.starts)
+    # the mask in the text's own layout, so that it can be taken sentence by sentence
     marks = Encoded(is_masked, text.starts)
-    # the logits of a large vocabulary are what fills memory
+
+    # the logits of a batch, (masked tokens, vocabulary), take about 2**26 numbers at most
     budget = max(256, min(default_budget(encoder), int(2**26 / encoder.vocabulary / rate)))
+
     decoded = [np.array([], np.int64)]
     for numbers in batches(text.lengths, budget):
         masks = torch.from_numpy(marks.take(numbers).ids).to(encoder.device)
@@ -138,28 +143,37 @@ def share_of_other(tokens: np.ndarray, source: np.ndarray, target: np.ndarray) -
 
 # %% ../../nbs/lib/5210_masked_language.ipynb #52100010
 def masked_language(spec: MaskedLanguageSpec, encoder, store) -> dict[str, float]:
-    """Values of a spec.
+    """Share of masked tokens of one language that are predicted in another (Liu et al. 2020b, 4.1).
+
+    Static vectors predict nothing: there it is the share of words whose nearest neighbour is of
+    the other language.
 
     Parameters
     ----------
     spec : MaskedLanguageSpec
+        The language that is read and the other one, with a text of each.
     encoder : Encoder
     store : Store
+        Holds the runs that made the texts.
 
     Returns
     -------
     dict of float
-        `masked`: the share that comes out in the other language alone; `tokens`: of how many.
+        `masked`, the share of predicted tokens that occur in the other language alone; and
+        `tokens`, the number of predictions.
     """
     sides = [
         read_side(encoder, sentences_of(text, store), input_adapter(spec, name, encoder, store))
         for name, text in zip(spec.pair, spec.texts)
     ]
+
+    # the token set of each language, special tokens left out
     special_ids = np.asarray(encoder.tokenizer.all_special_ids)
     source, target = (
         np.setdiff1d(side.text.ids, special_ids + encoder.view(side.view).special_offset)
         for side in sides
     )
+
     if isinstance(spec.checkpoint, EmbedSpec):
         words = np.setdiff1d(source, target)
         tokens = nearest_words(encoder.vectors.cpu(), words, np.union1d(source, target))
@@ -204,11 +218,15 @@ def masked_language_cost(spec: MaskedLanguageSpec) -> dict:
     size = model_size(spec.checkpoint)
     if isinstance(spec.checkpoint, EmbedSpec) or not size:
         return {"flops": 0.0, "bytes": 1_000}
+
     text = spec.texts[0]
-    # records are as many as XNLI's test set has
+    # records are taken to be as many as XNLI's test set has
     sentences, words = corpus_size(text) if isinstance(text, CorpusSpec) else (5000, 100_000)
+
     # 1.3 subwords a word, and two special tokens a sentence
     tokens = 1.3 * words + 2 * sentences
+
+    # a training step is a forward and a backward pass, which costs twice as much: / 3
     return {"flops": step_flops(*size, tokens) / 3, "bytes": 1_000}
 
 

@@ -75,32 +75,37 @@ LEAST = 20  # tokens, below which a mean is no mean
 def token_weights(
     encoder: Encoder, text: Encoded, view, mean_of: str, specials: bool
 ) -> list[tuple[Encoded, float]]:
-    """Parts of a text, and the weight of every token of a part in a language's mean.
+    """A text in groups of sentences, and the weight of each token of a group in the mean of a
+    language.
 
     Parameters
     ----------
     encoder : Encoder
     text : Encoded
+        Token ids.
     view : LanguageView
+        The language, which decides how many special tokens a sentence has.
     mean_of : {"tokens", "sentences"}
+        Whether all tokens count alike, or all sentences.
     specials : bool
-        [CLS] and [SEP] take part.
+        Whether [CLS] and [SEP] take part in the mean.
 
     Returns
     -------
     list of (Encoded, float)
-        Where sentences count alike, a part has the sentences of one length.
+        One group if tokens count alike; else a group for each sentence length.
     """
     require(mean_of in ("tokens", "sentences"), f"mean_of={mean_of!r}: choose tokens or sentences")
     if mean_of == "tokens":
         return [(text, 1.0)]
+
     # sentences count alike, so a token counts as one over the length of its sentence
     n_specials = sum(map(len, encoder.frame(view))) if specials else 0
-    parts = []
+    groups = []
     for length in np.unique(text.lengths):
-        part = text.take(np.flatnonzero(text.lengths == length))
-        parts.append((part, 1.0 / float(length + n_specials)))
-    return parts
+        same_length = text.take(np.flatnonzero(text.lengths == length))
+        groups.append((same_length, 1.0 / float(length + n_specials)))
+    return groups
 
 
 def language_means(
@@ -115,8 +120,8 @@ def language_means(
     minimum: int = LEAST,
     mean_of: str = "tokens",
 ) -> dict[int, torch.Tensor]:
-    """Mean of a language: the mean vector over all tokens of a text, or over the means of its
-    sentences (Liu et al. 2020b, section 4.1.1).
+    """Mean of a language at each layer: the mean of its token vectors, or of its sentence vectors
+    (Liu et al. 2020b, 4.1.1).
 
     Parameters
     ----------
@@ -124,12 +129,13 @@ def language_means(
     sentences : iterable of str
         May be any stream.
     view : LanguageView or str
+        The language: offset of its ids, positions, direction.
     layers : iterable of int, optional
         All by default; 0 is the embeddings.
     reads : callable, optional
-        Makes a language's ids of plain ones, where its view is not enough.
+        Maps ids of the tokenizer to those of the language, where its view is not enough.
     specials : bool
-        [CLS] and [SEP] take part.
+        Whether [CLS] and [SEP] take part.
     portion : int
         Sentences in memory at a time.
     budget : int, optional
@@ -137,7 +143,7 @@ def language_means(
     minimum : int
         Fewest tokens that a mean is taken of.
     mean_of : {"tokens", "sentences"}
-        What counts alike.
+        Whether all tokens count alike, or all sentences.
 
     Returns
     -------
@@ -154,18 +160,22 @@ def language_means(
         encoder.model is not None or not specials,
         f"{encoder.path} has no special tokens: leave specials off",
     )
+
     view = encoder.view(view)
     layers = check_layers(encoder, range(encoder.depth + 1) if layers is None else layers)
     reads = reads or shifted_text(encoder, view)
     read_states = partial(whole_states, encoder) if specials else encoder.layers
+
+    # running sums, in float64, so that a text of any length is read in portions
     sums = dict.fromkeys(layers, 0.0)
     n_tokens = 0
     total_weight = 0.0
     remaining = iter(sentences)
-    while part := list(islice(remaining, portion)):
-        plain = plain_text(encoder, part)
+    while sentences_read := list(islice(remaining, portion)):
+        plain = plain_text(encoder, sentences_read)
         if not len(plain):
             continue
+
         text, _ = fit(encoder, reads(plain), view)
         for same, weight in token_weights(encoder, text, view, mean_of, specials):
             groups = batches(same.lengths, budget or default_budget(encoder))
@@ -173,7 +183,7 @@ def language_means(
                 n_vectors = len(next(iter(states.values())))
                 n_tokens += n_vectors
                 total_weight += weight * n_vectors
-                for layer, vectors in states.items():  # [tokens of the batch, width]
+                for layer, vectors in states.items():  # (tokens of the batch, H)
                     sums[layer] = sums[layer] + weight * vectors.double().sum(0)
     require(
         n_tokens >= minimum,
@@ -249,14 +259,16 @@ def first_tensor(args, kwargs=None) -> torch.Tensor | None:
 
 
 def makes_layers(calls: list, states: tuple) -> bool:
-    """Whether the calls of a list of blocks are the steps between a model's layers.
+    """Whether the calls of a list of modules lead from each hidden state of a model to the next.
+
+    Then these modules are the blocks of its layers.
 
     Parameters
     ----------
     calls : list of (Tensor, Tensor)
-        Input and output of each call.
+        Input and output of each call, in order.
     states : tuple of Tensor
-        Hidden states of all layers.
+        Hidden states of all layers, the embeddings first.
 
     Returns
     -------
@@ -264,11 +276,13 @@ def makes_layers(calls: list, states: tuple) -> bool:
     """
     if len(calls) != len(states) - 1:
         return False
+
     last = len(calls) - 1
     for n, (inputs, output) in enumerate(calls):
         if inputs is None or inputs.shape != states[n].shape or not torch.equal(inputs, states[n]):
             return False
-        # the last layer may still be normed outside its block
+
+        # the output of the last block may still be normalised outside it (pre-norm models)
         if n != last and not torch.equal(output, states[n + 1]):
             return False
     return True
@@ -287,7 +301,7 @@ def remove_hooks(handles) -> None:
 
 @torch.inference_mode()
 def blocks(encoder: Encoder) -> list[nn.Module]:
-    """The blocks of an encoder, one for each layer above the embeddings.
+    """The transformer blocks of an encoder, in the order of the layers above the embeddings.
 
     Parameters
     ----------
@@ -296,7 +310,7 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
     Returns
     -------
     list of torch.nn.Module
-        An entry repeats where layers share a block.
+        A block that all layers share (ALBERT) stands once.
 
     Raises
     ------
@@ -320,16 +334,20 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
         for block in module_list:
             hook = recorder(calls_of_list)
             handles.append(block.register_forward_hook(hook, with_kwargs=True))
+
     ids = torch.tensor([[encoder.cls, encoder.sep]], device=encoder.device)
     arguments = {"input_ids": ids}
+    # XLM, FlauBERT and X-MOD take the language as an argument
     if language_input := encoder.language_input:
         language = next(iter(language_input.ids))
         argument = language_input.argument(language, ids.shape, encoder.path)
         arguments[language_input.name] = argument.to(encoder.device)
+
     try:
         states = base(**arguments, output_hidden_states=True).hidden_states
     finally:
         remove_hooks(handles)
+
     for module_list, calls_of_list in zip(lists, calls):
         if makes_layers(calls_of_list, states):
             return [*module_list]
@@ -343,8 +361,8 @@ def blocks(encoder: Encoder) -> list[nn.Module]:
 # %% ../../nbs/lib/5130_mean_shift.ipynb #051cfedc
 @contextmanager
 def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
-    """Context in which a vector is added to every token at a layer, and the layers above see it
-    (Liu et al. 2020b, section 4.2.1).
+    """Context in which a vector is added to every token's hidden state at one layer, so that all
+    layers above it read the sum (Liu et al. 2020b, 4.2.1).
 
     Parameters
     ----------
@@ -367,24 +385,28 @@ def shift_hidden_states(encoder: Encoder, layer: int, vector: torch.Tensor):
     calls = count()
 
     def shift_input(_, args, kwargs):
-        # ALBERT calls one block for all its layers, so that calls are counted
+        # layers are told apart by counting calls, for ALBERT calls one block for all of them
         if next(calls) % depth != layer:
             return None
+
         if args:
             return (args[0] + vector, *args[1:]), kwargs
         name = next(name for name, x in kwargs.items() if isinstance(x, torch.Tensor))
+
         return args, kwargs | {name: kwargs[name] + vector}
 
     def shift_output(_, args, output):
         output["last_hidden_state"] = output["last_hidden_state"] + vector
         return output
 
+    # the state of layer l is the input of block l; that of the last layer is the model's output
     handles = []
     if layer == depth:
         handles.append(encoder.model.base_model.register_forward_hook(shift_output))
     else:
         for block in dict.fromkeys(blocks(encoder)):
             handles.append(block.register_forward_pre_hook(shift_input, with_kwargs=True))
+
     try:
         yield
     finally:
@@ -400,17 +422,23 @@ def decode(
     vector: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> np.ndarray:
-    """The likeliest token at every position of a text, of which nothing is masked.
+    """The masked-LM head's most likely token at every position of a text, with nothing masked (Liu
+    et al. 2020b, 4.2.1).
+
+    A vector that is added at a layer, such as the difference of two languages' means, turns the
+    predictions into tokens of the other language.
 
     Parameters
     ----------
     encoder : Encoder
     text : Encoded
+        Token ids; sentences that are too long for the encoder are cut.
     view : LanguageView or str
+        The language of the text.
     layer : int
         Where `vector` is added.
     vector : Tensor, shape (H,), optional
-        Of zeros by default.
+        Added to every hidden state of the layer; nothing by default.
     budget : int, optional
         Tokens of a batch; by default few enough for the logits of a large vocabulary.
 
@@ -432,13 +460,16 @@ def decode(
         vector is None or isinstance(vector, torch.Tensor),
         f"a vector of type {type(vector).__name__}: give a Tensor, as torch.as_tensor makes it",
     )
+
     text, _ = fit(encoder, text, view)
     vector = torch.zeros(encoder.width) if vector is None else vector
     decoded = np.empty(len(text.ids), np.int64)
-    # the scores of a batch, [tokens, vocabulary], take at most 2**26 numbers
+
+    # the logits of a batch, (tokens, vocabulary), take about 2**26 numbers at most
     budget = budget or max(256, min(default_budget(encoder), 2**26 // encoder.vocabulary))
     with shift_hidden_states(encoder, layer, vector.to(encoder.device)):
         for numbers in batches(text.lengths, budget):
+            # batches are sorted by length: predictions go to the slots of their tokens
             slots = ranges(text.starts[numbers], text.lengths[numbers])
             every_token = torch.ones(len(slots), dtype=torch.bool, device=encoder.device)
             scores = encoder.head(text, numbers, view, every_token)
@@ -491,7 +522,8 @@ def origins(tokens, source, target) -> dict[str, float]:
 
 # %% ../../nbs/lib/5130_mean_shift.ipynb #49caecf1
 def bleu1(hypotheses: Iterable, references: Iterable) -> float:
-    """BLEU of unigrams over all sentences together (Liu et al. 2020b, section 4.2.2).
+    """BLEU-1: clipped unigram precision of a corpus times the brevity penalty (Liu et al. 2020b,
+    4.2.2).
 
     Parameters
     ----------
@@ -514,12 +546,15 @@ def bleu1(hypotheses: Iterable, references: Iterable) -> float:
         len(hypotheses) == len(references),
         f"{len(hypotheses)} sentences beside {len(references)} references: give one each",
     )
+
     hypothesis_length = sum(counts.total() for counts in hypotheses)
     reference_length = sum(counts.total() for counts in references)
     require(
         hypothesis_length and reference_length, "BLEU of nothing: give sentences that have tokens"
     )
-    # & takes the smaller count of each token: a token matches at most as often as the reference has it
+
+    # clipped counts: `&` takes the smaller one, so a token matches as often as the reference has it
     matches = sum((h & r).total() for h, r in zip(hypotheses, references))
+
     brevity_penalty = min(1.0, float(np.exp(1 - reference_length / hypothesis_length)))
     return 100 * matches / hypothesis_length * brevity_penalty

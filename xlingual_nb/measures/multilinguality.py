@@ -88,6 +88,7 @@ class MeasureSpec:
     pair: tuple[str, ...] = ()
 
     def __post_init__(self):
+        """Check that there are two languages, and that settings fit each other and the model."""
         names = [language.name for language in self.checkpoint.languages]
         pair = self.pair or names
         require(
@@ -102,6 +103,7 @@ class MeasureSpec:
         require(
             self.words in WORDS, f"words={self.words!r}: choose content, all, dictionary or none"
         )
+
         require(
             self.words != "dictionary" or (self.other and self.dev.source.startswith("micro/")),
             "words='dictionary' reads the microworld's dictionary: give two texts of it as dev and other",
@@ -109,6 +111,7 @@ class MeasureSpec:
         require(
             self.train_text in TRAIN_TEXT, f"train_text={self.train_text!r}: choose whole or seen"
         )
+
         snapshots = getattr(self.checkpoint, "snapshots", ())  # static vectors have none
         require(
             self.percent is None or self.percent in snapshots,
@@ -133,14 +136,14 @@ def subsample(text: Encoded, maximum: int) -> Encoded:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #f3ba19c9
 def snapshot(path: Path, percent: int | None) -> tuple[Path, int]:
-    """Folder and step of a pretraining's end, or of one of its snapshots.
+    """Folder and step of a pretrained model: the end of its training, or an earlier snapshot.
 
     Parameters
     ----------
     path : Path
-        Of the run.
+        Folder of the pretraining.
     percent : int or None
-        Of the training; None is the end.
+        How much of the training the snapshot has had; None is the end.
 
     Returns
     -------
@@ -152,6 +155,7 @@ def snapshot(path: Path, percent: int | None) -> tuple[Path, int]:
 
     log = read_log(path)
     steps = log[-1]["step"] if log else 0
+
     if percent is None:
         return path, steps
     step = steps * percent // 100
@@ -183,14 +187,14 @@ def diagonal(checkpoint, max_tokens: int, common: int) -> float:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #67dff873
 def one_to_one(first: list[str], second: list[str], vocabulary: dict[str, int]) -> np.ndarray:
-    """Ids of word pairs in which no word occurs twice: the first pair of each counts.
+    """Ids of the word pairs that are one-to-one: of pairs that share a word the first is kept.
 
     Parameters
     ----------
     first, second : list of str
         Words and their translations.
     vocabulary : dict of int
-        Pairs with a word that is no entry are left out.
+        Ids by word. Pairs with a word that it lacks are left out.
 
     Returns
     -------
@@ -199,11 +203,13 @@ def one_to_one(first: list[str], second: list[str], vocabulary: dict[str, int]) 
     pairs = []
     used_first = set()
     used_second = set()
+
     for first_word, second_word in zip(first, second):
         a = vocabulary.get(first_word)
         b = vocabulary.get(second_word)
         if a is None or b is None or a in used_first or b in used_second:
             continue
+
         pairs.append((a, b))
         used_first.add(a)
         used_second.add(b)
@@ -234,12 +240,14 @@ def microworld_dictionary(spec: MeasureSpec, tokenizer) -> np.ndarray:
 def translation_pairs(
     spec: MeasureSpec, first: Language, second: Language, tokenizer
 ) -> np.ndarray | None:
-    """Ids of words and their translations for word translation.
+    """Ids of the words and translations that word translation τ is measured on.
 
     Parameters
     ----------
     spec : MeasureSpec
+        Says which words: of a dictionary, of the vocabulary, with special tokens, or none.
     first, second : Language
+        Their offsets say where the copy of a token is.
     tokenizer : tokenizers.Tokenizer
 
     Returns
@@ -251,21 +259,25 @@ def translation_pairs(
         return None
     if spec.words == "dictionary":
         return microworld_dictionary(spec, tokenizer)
+
     # a copy's ids are those of its source, shifted: each is the other's translation
     size = tokenizer.get_vocab_size()
     subwords = translated_ids(first, second, np.arange(len(SPECIALS), size), size)
     if spec.words == "content":
         return subwords
+
+    # special tokens are shifted by an offset of their language as well
     offsets = []
     for language in (first, second):
         view = find_language_view(spec.checkpoint, size, language.name)
         offsets.append(view.token_offset)
+
     specials = np.arange(len(SPECIALS))[:, None] + offsets
     return np.concatenate([specials, subwords])
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #8d9341bd
 def measure_pair(checkpoint, first: Encoded, second: Encoded, views, pairs) -> dict:
-    """µ and its parts between two languages.
+    """The multilinguality score µ and its parts between two languages (Dufter & Schütze 2020, 2.2.1).
 
     Parameters
     ----------
@@ -274,7 +286,7 @@ def measure_pair(checkpoint, first: Encoded, second: Encoded, views, pairs) -> d
         Parallel sentences.
     views : list of LanguageView
     pairs : ndarray, shape (n, 2), or None
-        Of `translation_pairs`; None measures sentence retrieval alone.
+        Token ids of words and translations; None measures sentence retrieval alone.
 
     Returns
     -------
@@ -286,6 +298,8 @@ def measure_pair(checkpoint, first: Encoded, second: Encoded, views, pairs) -> d
 
     if pairs is not None:
         return multilinguality(checkpoint, first, second, views=views, words=pairs)
+
+    # ρ at the layers that µ averages over
     upper = upper_layer(checkpoint.depth)
     scores = sentence_measures(checkpoint, first, second, views, (0, upper))
     return {
@@ -315,11 +329,12 @@ def compared_languages(spec: MeasureSpec) -> list[Language]:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #0010e690
 def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
-    """The training text that is measured.
+    """Token ids of the training text whose perplexity is measured.
 
     Parameters
     ----------
     spec : MeasureSpec
+        The pretraining, and whether a language trained on half of a text is measured on all.
     tokenizer : tokenizers.Tokenizer
     store : Store
 
@@ -334,13 +349,14 @@ def training_ids(spec: MeasureSpec, tokenizer, store) -> dict[str, Encoded]:
         if spec.train_text == "whole":
             # no-parallel models read one half of the corpus each: both halves are measured
             chain = drop_transforms(language.transforms, "half(")
+
         text = model_ids(spec.checkpoint, language, tokenizer, store, chain=chain)
         ids[language.name] = subsample(text, spec.sentences)
     return ids
 
 
 def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
-    """The development text in both languages.
+    """Token ids of the development text in both languages, transformed as in training.
 
     Parameters
     ----------
@@ -364,21 +380,23 @@ def development_ids(spec: MeasureSpec, tokenizer, store) -> list[Encoded]:
 
 # %% ../../nbs/lib/5050_multilinguality.ipynb #d31e146f
 def measure(spec: MeasureSpec, store, device: str) -> dict:
-    """Values of a spec: µ and its parts on the development text, and the perplexity there and on
-    the training text.
+    """Multilinguality µ and its parts on development text, and perplexity there and on training
+    text, of one model (Dufter & Schütze 2020, 2.2).
 
     Parameters
     ----------
     spec : MeasureSpec
+        The pretraining, the texts and which words are translated.
     store : Store
+        Holds the pretraining and the texts.
     device : str
 
     Returns
     -------
     dict
-        As `measure_pair`. With a masked-LM head also `step`, `perplexity_train` and
-        `perplexity_dev` (both languages pooled), and `diagonal` for language-specific
-        positions.
+        `mu` and its parts. With a masked-LM head also `step`, `perplexity_train` and
+        `perplexity_dev` (both languages pooled), and for language-specific positions
+        `diagonal`, how much more similar embeddings of equal positions are than of unequal ones.
     """
     from xlingual_nb.measures.perplexity import pooled_perplexity
     from xlingual_nb.models.encoders import load_encoder
@@ -387,20 +405,24 @@ def measure(spec: MeasureSpec, store, device: str) -> dict:
     path, step = snapshot(store.path(trained), spec.percent)
     encoder = load_encoder(path, device)
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
+
     first, second = compared_languages(spec)
     views = []
     for language in (first, second):
         views.append(find_language_view(trained, tokenizer.get_vocab_size(), language.name))
-    dev = development_ids(spec, tokenizer, store)
+
+    dev_ids = development_ids(spec, tokenizer, store)
     pairs = translation_pairs(spec, first, second, tokenizer)
-    values = measure_pair(encoder, *dev, views=views, pairs=pairs)
+    values = measure_pair(encoder, *dev_ids, views=views, pairs=pairs)
     if encoder.head is None:
         return values
+
     train = training_ids(spec, tokenizer, store)
     perplexity = {
         "perplexity_train": pooled_perplexity(encoder, train),
-        "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev))),
+        "perplexity_dev": pooled_perplexity(encoder, dict(zip(views, dev_ids))),
     }
+
     positions = {}
     if trained.lang_pos:
         # both languages' position embeddings are compared as far as a typical sentence goes
@@ -451,11 +473,18 @@ def measuring_cost(spec: MeasureSpec) -> dict:
     sentences, words = parallel_size(spec.dev, spec.other)
     if not isinstance(trained, PretrainSpec):
         return {"flops": 0.0, "bytes": 1000}
+
     if spec.sentences:
-        looked_at = [(spec.sentences, words * spec.sentences / sentences)] * len(trained.languages)
+        train_sizes = [(spec.sentences, words * spec.sentences / sentences)] * len(
+            trained.languages
+        )
     else:
-        looked_at = [corpus_size(l.corpus) for l in trained.languages]
-    tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + looked_at)
+        train_sizes = [corpus_size(l.corpus) for l in trained.languages]
+
+    # 1.3 subwords a word, and two special tokens a sentence; both languages read the development
+    # text
+    tokens = sum(1.3 * w + 2 * s for s, w in [(sentences, words)] * 2 + train_sizes)
+
     vocabulary = trained.tokenizer.size * (1 + has_shifted_copy(trained))
     return {"flops": step_flops(trained.shape, vocabulary, tokens) / 3, "bytes": 1000}
 
@@ -488,6 +517,7 @@ class FitSpec:
     dev: tuple[CorpusSpec, ...]
 
     def __post_init__(self):
+        """Check that each language has a text, and that the model does not read sentence pairs."""
         n_languages = len(self.checkpoint.languages)
         require(
             len(self.dev) == n_languages,
@@ -540,19 +570,21 @@ def dev_ids(spec: FitSpec, tokenizer, store) -> dict[str, Encoded]:
 
 
 def read_fit(spec: FitSpec, store, device: str) -> dict:
-    """Values of a spec.
+    """Masked-LM perplexity of each language's development text beside that of a unigram model.
 
     Parameters
     ----------
     spec : FitSpec
+        The pretraining, and a text for each of its languages.
     store : Store
+        Holds the pretraining and the texts.
     device : str
 
     Returns
     -------
     dict
-        `perplexity`, `unigram` perplexity, and their ratio `share`, of all languages
-        together; and a dict of the same for each language.
+        `perplexity`, `unigram` perplexity, and their ratio `share`, of all languages together;
+        and by language a dict of the same.
     """
     from xlingual_nb.measures.perplexity import masked_nll
     from xlingual_nb.models.checkpoints import load_checkpoint
@@ -560,6 +592,7 @@ def read_fit(spec: FitSpec, store, device: str) -> dict:
     trained = spec.checkpoint
     tokenizer = tokenizers.read_tokenizer(store.path(trained.tokenizer))
     model = load_checkpoint(store.path(trained), device)
+    # sums of -log p and token counts, so that languages can be pooled
     sums = {}
     for name, text in dev_ids(spec, tokenizer, store).items():
         view = find_language_view(trained, tokenizer.get_vocab_size(), name)

@@ -53,36 +53,41 @@ READINGS = {
 
 
 def order_scores(links) -> dict[str, float]:
-    """Word order similarity, means over sentences (Dufter & Schütze 2020, B.2; Birch & Osborne
-    2011).
+    """Word order similarity of two languages from word links: Kendall's tau, mean over sentences
+    (Dufter & Schütze 2020, B.2; Birch & Osborne 2011).
 
     Parameters
     ----------
     links : array-like of int, shape (k, 3)
-        Sentence and the two aligned words, ordered by sentence.
+        Sentence, word of the first and word of the second language; sorted by sentence.
 
     Returns
     -------
     dict
-        Each of `READINGS`, and the number of `sentences` that have an order.
+        Three readings of the share d of word pairs whose order is reversed: `root` (1 - √d),
+        `coefficient` (1 - 2d) and `share` (1 - d); and the number of `sentences` with an order.
 
     Raises
     ------
     InputError
         If no sentence has two words aligned.
     """
+    # one array of links (word, word) for each sentence
     links = np.asarray(links, np.int64).reshape(-1, 3)
     new_sentence = np.flatnonzero(np.diff(links[:, 0])) + 1
-    shares = []
+
+    reversed_shares = []
     for sentence_links in np.split(links[:, 1:], new_sentence):
         share = turned_round(sentence_links)
         if not np.isnan(share):  # a single link has no order
-            shares.append(share)
-    if not shares:
+            reversed_shares.append(share)
+
+    if not reversed_shares:
         raise InputError("no sentence has two words aligned: there is no order to compare")
-    shares = np.array(shares)
-    scores = {name: float(read(shares).mean()) for name, read in READINGS.items()}
-    scores["sentences"] = len(shares)
+    reversed_shares = np.array(reversed_shares)
+
+    scores = {name: float(read(reversed_shares).mean()) for name, read in READINGS.items()}
+    scores["sentences"] = len(reversed_shares)
     return scores
 
 # %% ../../nbs/lib/5120_order.ipynb #8c2683e8
@@ -230,25 +235,28 @@ def vectors_of(encoder, sentences: list[str], inputs, words: str, layer: int):
 
 # %% ../../nbs/lib/5120_order.ipynb #4850d0c7
 def match_sentences(first, second) -> np.ndarray:
-    """Word links of parallel text.
+    """Word alignment of parallel text by Match (Sabet et al. 2020): the assignment of greatest
+    total cosine in each sentence pair.
 
     Parameters
     ----------
     first, second : tuple
-        As `vectors_of` returns them.
+        Of each language the word vectors (words, H), which words have one (words,), and the
+        first word of each sentence (sentences + 1,).
 
     Returns
     -------
     ndarray, shape (k, 3)
-        Sentence and the two words.
+        Sentence, and position of the word in the first and in the second language.
     """
     E, has_e, e_starts = first
     F, has_f, f_starts = second
     links = [np.empty((0, 3), np.int64)]
     for s in range(len(e_starts) - 1):
-        # rows of the sentence's words that have a vector
+        # rows of the sentence's words that have a vector: a word may consist of unknown tokens
         i = e_starts[s] + np.flatnonzero(has_e[e_starts[s] : e_starts[s + 1]])
         j = f_starts[s] + np.flatnonzero(has_f[f_starts[s] : f_starts[s + 1]])
+
         a, b = match_alignment(E[i], F[j]).T
         sentence = np.full(len(a), s)
         links.append(np.stack([sentence, i[a] - e_starts[s], j[b] - f_starts[s]], 1))
@@ -256,7 +264,7 @@ def match_sentences(first, second) -> np.ndarray:
 
 # %% ../../nbs/lib/5120_order.ipynb #f5d3775c
 def gold_links(texts, maximum: int = 0) -> np.ndarray:
-    """Gold word links of two parallel texts of the microworld.
+    """Gold word alignment of two parallel texts of the microworld.
 
     Parameters
     ----------
@@ -267,7 +275,7 @@ def gold_links(texts, maximum: int = 0) -> np.ndarray:
     Returns
     -------
     ndarray, shape (k, 3)
-        Sentence and the two words.
+        Sentence, and position of the word in the first and in the second language.
 
     Raises
     ------
@@ -276,15 +284,16 @@ def gold_links(texts, maximum: int = 0) -> np.ndarray:
     """
     from xlingual_nb import microworld
 
-    speeches = []
+    annotated = []
     for text in texts:
         if not text.source.startswith("micro/"):
             raise InputError(
                 f"the order of {text.source} is not known: give two texts of the microworld, or a checkpoint"
             )
         language = text.source.removeprefix("micro/")
-        speeches.append(microworld.annotated_corpus(language, text.part, **dict(text.parameters)))
-    first, second = speeches
+        annotated.append(microworld.annotated_corpus(language, text.part, **dict(text.parameters)))
+    first, second = annotated
+    # words are numbered through the corpus: subtract the first word of their sentence
     i, j = microworld.align_words(first, second).T
     sentence = first.rows[i]
     links = np.stack([sentence, i - first.starts[sentence], j - second.starts[sentence]], 1)
@@ -347,6 +356,7 @@ class OrderSpec:
     sentences: int = 2500
 
     def __post_init__(self):
+        """Check that there are two texts, and a known way to split them into words."""
         require(
             len(self.pair) == len(self.texts) == 2,
             "order is compared between two languages: give two texts",
@@ -465,21 +475,25 @@ def is_microworld(text) -> bool:
 
 
 def measure_order(spec: OrderSpec, store) -> dict:
-    """Values of a spec.
+    """Word order similarity of two languages, from an encoder's word alignment or from gold links.
 
     Parameters
     ----------
     spec : OrderSpec
+        Languages, parallel texts, and the checkpoint that aligns them; without one the
+        microworld's gold links are read.
     store : Store
+        Holds the checkpoint and the texts.
 
     Returns
     -------
     dict
-        As `order_scores`; in the microworld also those of the `gold` links, and the `f1`
-        of the alignment.
+        Scores as of `order_scores`; in the microworld also those of the `gold` links, and the
+        `f1` of the alignment against these.
     """
     if spec.checkpoint is None:
         return order_scores(gold_links(spec.texts, spec.sentences))
+
     from xlingual_nb.measures.retrieval import alignment_f1
     from xlingual_nb.models.encoders import load_encoder
 
@@ -488,6 +502,7 @@ def measure_order(spec: OrderSpec, store) -> dict:
     adapters = [input_adapter(spec, name, encoder, store) for name in spec.pair]
     links = compare_order(encoder, sentences, adapters, spec.words, spec.layer)
     scores = order_scores(links)
+
     if all(is_microworld(text) for text in spec.texts):
         gold = gold_links(spec.texts, spec.sentences)
         scores["gold"] = order_scores(gold)
@@ -527,11 +542,17 @@ def order_cost(spec: OrderSpec) -> dict:
     """
     if not isinstance(spec.checkpoint, PretrainSpec):
         return {"flops": 0.0, "bytes": 1000}
+
+    # other texts are taken to have 5,000 sentences of 20 words
     texts = [text for text in spec.texts if isinstance(text, CorpusSpec)]
     sizes = [corpus_size(text) for text in texts] or [
         (spec.sentences or 5000, 20 * (spec.sentences or 5000))
     ] * 2
+
+    # 1.3 subwords a word, and two special tokens a sentence
     tokens = sum(1.3 * words + 2 * sentences for sentences, words in sizes)
+
+    # a forward pass costs a third of a training step
     return {"flops": step_flops(spec.checkpoint.shape, 0, tokens) / 3, "bytes": 1000}
 
 
