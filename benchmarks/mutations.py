@@ -83,8 +83,8 @@ MUTATIONS = [
     Mutation(
         "recall divided by what was predicted",
         "measures/retrieval.py",
-        "recall=hits / max(1, n_gold)",
-        "recall=hits / max(1, n_predicted)",
+        "recall=n_hits / max(1, n_gold)",
+        "recall=n_hits / max(1, n_predicted)",
         "test_measures_alignment.py test_measures_retrieval.py",
     ),
     Mutation(
